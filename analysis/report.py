@@ -35,6 +35,7 @@ from study.facts.study_folder import first_plan_digest, predictions_file
 from study.storage.output_places import check_folder
 from trainables.atomic_files import write_bytes
 from trainables.data.tasks import TASKS
+from trainables.departure import Departure
 from trainables.schema import Typed
 
 PAGE = "report.html"
@@ -168,18 +169,15 @@ def _table_html(table: Table, hrefs: dict[Place, str]) -> Markup:
 
 
 def departure_tables(studies: list[Study]) -> list[Table]:
-    """What sets the numbers apart from the papers, what is here beside what is there: for the protocol and each method.
-
-    A line of a plan has its two sides in this order, with a semicolon between them; one without is of this side alone.
-    """
+    """What sets the numbers apart from the papers, for the protocol and each method, there and here."""
     tables = []
     for who, lines in notes.departures(studies).items():
-        sides = [line.replace(", where ", "; ", 1).partition("; ")[::2] for line in lines]
+        named = [line if isinstance(line, Departure) else Departure(line, "", "") for line in lines]
         table = text_table(
             f"departures-{who}",
             title=f"{who}: {len(lines)}",
-            first_column="here",
-            lines=[(here, {"the paper or its code": there}) for here, there in sides],
+            first_column="what",
+            lines=[(one.what, {"the paper or its code": one.paper, "here": one.here}) for one in named],
         )
         tables.append(replace(table, is_prose=True))
     return tables

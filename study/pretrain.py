@@ -33,6 +33,7 @@ from study.storage.output_places import check_folder
 from trainables import objectives
 from trainables.configuration import AtLeastOne, Count
 from trainables.corpora import corpus as corpora
+from trainables.departure import in_words
 from trainables.encoders import backbones
 from trainables.encoders.backbones import local_tokenizer
 from trainables.pretraining_configuration import PretrainingConfig, PretrainingSpec
@@ -314,7 +315,7 @@ def _describe(request: Request, spec: PretrainingSpec, file: PretrainingFile, *,
     print("\n".join(in_columns(rows)))
     if file.made.departures:
         print("where this is not what its original did:")
-        print(wrapped(f"  {'; '.join(file.made.departures)}", columns(output) or WIDTH))
+        print(wrapped(f"  {in_words(file.made.departures)}", columns(output) or WIDTH))
     for line in unknown_in_words(request):
         print(on_screen(line, sys.stderr), file=sys.stderr)
     if file.made.steps:

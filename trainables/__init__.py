@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from trainables import method_files
+from trainables.departure import Departure
 from trainables.spelling import no_such
 
 if TYPE_CHECKING:
@@ -82,10 +83,10 @@ def configure(method: str, values: Configuration) -> TrainingConfig:
     return from_plain(load(method).Config, values, where=method)
 
 
-def departures(method: str) -> tuple[str, ...]:
-    """All differences between a method here and its original, one line each, those that weigh most first.
+def departures(method: str) -> tuple[Departure, ...]:
+    """All differences between a method here and its original, those that weigh most first.
 
     Raises:
         ValueError: no method has this name.
     """
-    return load(method).DEPARTURES
+    return tuple(Departure(*line) for line in load(method).DEPARTURES)

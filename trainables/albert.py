@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from trainables.encoders.layerwise import LayerwiseEncoder
     from trainables.models.early_exit import EarlyExitModel
 
-DEPARTURES = (
-    "the learning rate is constant; the original's warms up and then falls linearly to 0",
-    "up to 25 epochs, until 5 pass without improvement; the original has a number of steps per task",
-    "an epoch is selected; the original evaluates every 100 steps (QNLI: 200) and selects among those",
-    "texts are cut at 128 tokens; the original's at 512",
-    "one range of learning rates and batch sizes for all tasks; the original has one pair per task",
-    "no weight decay; the original has 0.01",
-    "gradients are not clipped; the original's at norm 1",
-    "Adam corrects the bias of its moments, epsilon 1e-8; the original does not, epsilon 1e-6",
-    "no dropout in the encoder; the original has 0.1 on QQP, RTE and WNLI",
-    "epochs of MRPC and QQP are selected by accuracy with F1; the original's by accuracy alone",
-    "epochs of STS-B are selected by Pearson with Spearman; the original's by Pearson alone",
-    "epochs of MNLI are selected on both dev sets; the original's on the matched one",
-    "numbers are medians over seeds; the original's are of one run (its issue 30)",
-    "float32; the PALBERT paper's code trains this baseline in mixed precision (README, --fp16)",
-    "the classifier starts from a normal distribution; the original cuts it at two deviations",
-    "batches are padded to their longest text; the original pads every text to the full length",
+DEPARTURES = (  # what, in the paper or its code, here
+    ("schedule", "warms up, then falls to 0", "constant"),
+    ("epochs", "a number of steps per task", "up to 25, until 5 pass without improvement"),
+    ("select", "every 100 steps (QNLI: 200)", "after every epoch"),
+    ("max_length", "512 tokens", "128 tokens"),
+    ("learning_rate, batch_size", "one pair per task", "one range for all tasks"),
+    ("weight_decay", "0.01", "0"),
+    ("gradient_clip", "norm 1", "none"),
+    ("Adam", "no bias correction, epsilon 1e-6", "bias correction, epsilon 1e-8"),
+    ("hidden_dropout", "0.1 on QQP, RTE and WNLI", "0"),
+    ("selection on MRPC and QQP", "accuracy", "accuracy with F1"),
+    ("selection on STS-B", "Pearson", "Pearson with Spearman"),
+    ("selection on MNLI", "matched dev set", "both dev sets"),
+    ("a number", "one run (its issue 30)", "median over seeds"),
+    ("precision", "mixed in PALBERT's code (README, --fp16)", "float32"),
+    ("classifier's first weights", "normal, cut at two deviations", "normal"),
+    ("padding", "to 512 tokens", "to the longest text of a batch"),
 )
 
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from trainables import electra_small
 
-DEPARTURES = (
-    "warm-up, decay, weight decay and Adam's epsilon are ELECTRA's (paper); the README names none",
-    "no layer-wise learning rates, for all layers are one; the README does not name any",
-    "the last epoch is selected, as in ELECTRA's code; the README does not say which is",
-    "MRPC and QQP are judged by accuracy with F1; the original's by accuracy alone",
-    "STS-B is judged by Pearson with Spearman; the original's by Spearman alone",
-    "learning rate and batch size are searched, the README's first; the original's search is not given",
+DEPARTURES = (  # what, in the paper or its code, here
+    ("warm-up, schedule, weight_decay, adam_epsilon", "not in the README", "ELECTRA's paper's"),
+    ("layer_decay", "not in the README", "1: all layers are one"),
+    ("select", "not in the README", "last, as ELECTRA's code"),
+    ("score of MRPC and QQP", "accuracy", "accuracy with F1"),
+    ("score of STS-B", "Spearman", "Pearson with Spearman"),
+    ("learning_rate, batch_size", "one each; its search is not given", "searched, the README's first"),
 )
 
 

@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from trainables.encoders.layerwise import LayerwiseEncoder
     from trainables.models.early_exit import EarlyExitModel
 
-DEPARTURES = (
-    "the backbone is ALBERT-base; the original's is BERT-base, whose code alone has the exit head",
-    "no dropout in the encoder, as in ALBERT-base's own configuration; BERT-base's has 0.1",
-    "steps take turns through all epochs; the original begins each epoch with the last layer's",
-    "the exit head sees the last layer's pooled output; the original's has a further pooler there",
-    "weights whose turn comes at the second step count the first as a step of Adam; the original does not",
-    "one threshold is chosen on dev, or 0.2; the original draws the curve over all",
-    "MRPC and QQP are judged by accuracy with F1; the original's by F1 alone",
-    "STS-B is judged by Pearson with Spearman; the original's by Spearman alone",
-    "MNLI is judged on both dev sets; the original prints each",
-    "numbers are medians over seeds; the original's scripts run seed 42",
-    "batches are padded to their longest text; the original pads every text to 128 tokens",
+DEPARTURES = (  # what, in the paper or its code, here
+    ("backbone", "BERT-base, whose code alone has the exit head", "ALBERT-base"),
+    ("hidden_dropout", "0.1, as BERT-base", "0, as ALBERT-base's own configuration"),
+    ("turns of the steps", "each epoch begins with the last layer's", "go on through all epochs"),
+    ("exit head's input", "a further pooler there", "the last layer's pooled output"),
+    ("Adam's step count", "of each weight's own steps", "of all steps, also for those of every second one"),
+    ("threshold", "the curve over all", "one chosen on dev, or 0.2"),
+    ("score of MRPC and QQP", "F1", "accuracy with F1"),
+    ("score of STS-B", "Spearman", "Pearson with Spearman"),
+    ("score of MNLI", "each dev set's", "both dev sets"),
+    ("a number", "seed 42 in its scripts", "median over seeds"),
+    ("padding", "to 128 tokens", "to the longest text of a batch"),
 )
 
 

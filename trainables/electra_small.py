@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from trainables.encoders.layerwise import LayerwiseEncoder
     from trainables.models.early_exit import EarlyExitModel
 
-DEPARTURES = (
-    "Adam corrects the bias of its moments; the original does not",
-    "the gradient that is clipped at norm 1 is that of a batch's mean loss; the original's of its sum",
-    "MRPC and STS-B are trained with each pair once; the original adds it with its texts swapped",
-    "STS-B labels lie in [0, 5]; the original's in [0, 1]",
-    "MNLI is judged on both dev sets; the original on the matched one",
-    "MRPC and QQP are judged by accuracy with F1; the original's by accuracy alone",
-    "STS-B is judged by Pearson with Spearman; the original's README gives Spearman alone",
-    "the learning rate is searched on dev for each task; the original's code has 1e-4 for all",
-    "weight decay is the original code's 0.01; its paper has 0",
-    "the top layer has two factors of layer decay, as in the original's code; its paper means one",
-    "a number is the median of a few seeds; the original's is of 'a large number'",
-    "an order is drawn for each epoch; the original draws one and then shuffles within 100 examples",
-    "the last batch of an epoch is smaller; the original fills it with empty examples",
-    "a pair cut to 128 tokens may keep one more token of its second text and one less of its first",
-    "batches are padded to their longest text; the original pads every text to 128 tokens",
+DEPARTURES = (  # what, in the paper or its code, here
+    ("Adam", "no bias correction", "bias correction"),
+    ("gradient_clip", "norm 1 of the summed loss", "norm 1 of the mean loss"),
+    ("pairs of MRPC and STS-B", "also with their texts swapped", "once"),
+    ("labels of STS-B", "in [0, 1]", "in [0, 5]"),
+    ("score of MNLI", "matched dev set", "both dev sets"),
+    ("score of MRPC and QQP", "accuracy", "accuracy with F1"),
+    ("score of STS-B", "Spearman (README)", "Pearson with Spearman"),
+    ("learning_rate", "1e-4 for all tasks", "searched on dev for each task"),
+    ("weight_decay", "0 in the paper, 0.01 in its code", "0.01"),
+    ("layer_decay of the top layer", "one factor in the paper, two in its code", "two factors"),
+    ("a number", "median of 'a large number'", "median of a few seeds"),
+    ("order of examples", "one, shuffled within 100 examples", "drawn for each epoch"),
+    ("last batch of an epoch", "filled with empty examples", "smaller"),
+    ("pairs cut to 128 tokens", "one token at a time", "may keep one token more of the second text"),
+    ("padding", "to 128 tokens", "to the longest text of a batch"),
 )
 
 

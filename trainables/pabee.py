@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from trainables.encoders.layerwise import LayerwiseEncoder
     from trainables.models.early_exit import EarlyExitModel
 
-DEPARTURES = (
-    "the learning rate is constant; the original's falls linearly to 0",
-    "up to 25 epochs, until 5 pass without improvement; the original's scripts run 5",
-    "an epoch is selected; the original judges checkpoints that are saved every so many steps",
-    "seeds keep the patience that the search chose or a paper's; the original chooses on each checkpoint",
-    "gradients are not clipped; the original's at norm 1",
-    "STS-B scores agree within 0.2, as in PALBERT's code; the original's default 0 never agrees",
-    "numbers are medians over seeds; the original's scripts run seed 42",
-    "float32, as the original; PALBERT's code trains this baseline in mixed precision (README, --fp16)",
-    "the speed-up is all layers / mean layers; the original's code prints 1 - mean layers / all layers",
-    "batches are padded to their longest text; the original pads every text to 128 tokens",
+DEPARTURES = (  # what, in the paper or its code, here
+    ("schedule", "falls to 0", "constant"),
+    ("epochs", "5 in its scripts", "up to 25, until 5 pass without improvement"),
+    ("select", "checkpoints every so many steps", "after every epoch"),
+    ("patience", "chosen on each checkpoint", "of seeds: the search's or a paper's"),
+    ("gradient_clip", "norm 1", "none"),
+    ("regression_threshold", "0, which never agrees", "0.2, as PALBERT's code"),
+    ("a number", "seed 42 in its scripts", "median over seeds"),
+    ("precision", "mixed in PALBERT's code (README, --fp16)", "float32, as the original"),
+    ("speed-up", "1 - mean layers / all layers", "all layers / mean layers"),
+    ("padding", "to 128 tokens", "to the longest text of a batch"),
 )
 
 

@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from trainables.encoders.layerwise import LayerwiseEncoder
     from trainables.models.early_exit import EarlyExitModel
 
-DEPARTURES = (
-    "float32, also λ and the KL term; the original in mixed precision (README, --fp16)",
-    "the KL term is the code's, KL(prior || posterior); the paper's is KL(posterior || prior)",
-    "layers behind the cut count as in the code, each with ε / N; by the paper they do not count",
-    "all metrics are of the selected epoch; the original reports the best of each metric on its own",
-    "Λ sees the pooled [CLS] with dropout, and zeros for h_0, as in the code; the paper writes h_i",
-    "Λ's three tanh layers lie below an output layer, as in the code; the paper says a 3-layer MLP",
-    "num_lambda_layers leaves out Λ's output layer: 0 here is 1 in the code, and 2 and 3 are the same",
-    "at most 25 epochs, as in the code; the paper names no limit",
-    "beside the paper's grid, ranges of β, prior λ and Λ's architecture can be searched",
-    "mean layers of MNLI are over both dev sets; the original's over the mismatched one",
-    "a loss that is not finite ends the trial; the original's gradient scaler skips the step",
-    "order, dropout and exits have random numbers of their own; the original has one stream for all",
-    "q = 0 leaves at layer 1; the original's code ends with an error",
-    "batches are padded to their longest text; the original pads every text to 128 tokens",
+DEPARTURES = (  # what, in the paper or its code, here
+    ("precision", "mixed (README, --fp16)", "float32, also λ and the KL term"),
+    ("kl_direction", "KL(posterior || prior) in the paper", "KL(prior || posterior), as the code"),
+    ("posterior_tail", "nothing behind the cut in the paper", "ε / N behind the cut, as the code"),
+    ("metrics", "each one's best", "all of the selected epoch"),
+    ("Λ sees", "h_i in the paper", "pooled [CLS] with dropout, zeros for h_0, as the code"),
+    ("Λ's layers", "a 3-layer MLP in the paper", "three tanh layers and an output, as the code"),
+    ("num_lambda_layers", "counts Λ's output layer: 1 in the code", "does not: 0"),
+    ("epochs", "no limit in the paper", "at most 25, as the code"),
+    ("ranges", "a grid", "also β, prior λ and Λ's architecture"),
+    ("mean layers of MNLI", "mismatched dev set", "both dev sets"),
+    ("a loss that is not finite", "skips the step (gradient scaler)", "ends the trial"),
+    ("random numbers", "one stream for all", "order, dropout and exits apart"),
+    ("q = 0", "an error in the code", "leaves at layer 1"),
+    ("padding", "to 128 tokens", "to the longest text of a batch"),
 )
 
 

@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from trainables.encoders.layerwise import LayerwiseEncoder
     from trainables.models.early_exit import EarlyExitModel
 
-DEPARTURES = (
-    "steps are the layers of a pretrained encoder; the original repeats one step trained from nothing",
-    "the KL term is PALBERT's code's, KL(prior || posterior); the original's KL(posterior || prior)",
-    "layers behind the cut count with ε / N, as in PALBERT's code; the original's p_i sum to 1",
-    "β is 0.5, as in PALBERT's table 4; the original's 0.01",
-    "Λ is bare linear, which PALBERT's code calls num_lambda_layers 1 of lambda_layer_arch linear",
-    "λ is read from the pooled [CLS] with dropout, as in PALBERT's code; the original's from its state",
-    "float32, also λ and the KL term; PALBERT's code in mixed precision (README, --fp16)",
-    "all metrics are of the selected epoch; PALBERT's code reports the best of each metric on its own",
-    "on tiny backbones a score is the mean of 5 draws of every exit; the original draws once",
-    "beside PALBERT's grid, ranges of β and prior λ can be searched",
-    "exits have random numbers of their own; PALBERT's code draws them from the one stream for all",
-    "batches are padded to their longest text; PALBERT's code pads every text to 128 tokens",
+DEPARTURES = (  # what, in the paper or its code, here
+    ("a step", "one step repeated, trained from nothing", "a layer of a pretrained encoder"),
+    ("kl_direction", "KL(posterior || prior)", "KL(prior || posterior), as PALBERT's code"),
+    ("posterior_tail", "p_i sum to 1", "ε / N behind the cut, as PALBERT's code"),
+    ("beta", "0.01", "0.5, as PALBERT's table 4"),
+    ("Λ", "num_lambda_layers 1 of lambda_layer_arch linear (PALBERT)", "bare linear"),
+    ("λ is read from", "the step's state", "pooled [CLS] with dropout, as PALBERT's code"),
+    ("precision", "mixed in PALBERT's code (README, --fp16)", "float32, also λ and the KL term"),
+    ("metrics", "each one's best in PALBERT's code", "all of the selected epoch"),
+    ("sample_draws", "1", "1; 5 on tiny backbones, their mean"),
+    ("ranges", "PALBERT's grid", "also β and prior λ"),
+    ("random numbers of exits", "the one stream for all in PALBERT's code", "a stream of their own"),
+    ("padding", "to 128 tokens in PALBERT's code", "to the longest text of a batch"),
 )
 
 

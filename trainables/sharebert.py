@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from trainables.encoders.layerwise import LayerwiseEncoder
     from trainables.models.early_exit import EarlyExitModel
 
-DEPARTURES = (
-    "CoLA is judged by Matthews correlation; the original's script by QQP's metric, accuracy with F1",
-    "the original's weights are on no hub: what is not pretrained here starts from random ones",
-    "MNLI is judged on both dev sets; the original's on the matched one",
-    "numbers are medians over seeds; the original's README does not say of how many runs its are",
-    "the learning rate falls to 0; the original's to 1e-7, the end that its library's schedule has",
-    "float32; the original in mixed precision (README, --fp16)",
-    "batches are padded to their longest text; the original pads every text to 128 tokens",
+DEPARTURES = (  # what, in the paper or its code, here
+    ("score of CoLA", "accuracy with F1 in its script", "Matthews correlation"),
+    ("first weights", "pretrained, on no hub", "random unless pretrained here"),
+    ("score of MNLI", "matched dev set", "both dev sets"),
+    ("a number", "number of runs not given", "median over seeds"),
+    ("schedule", "falls to 1e-7", "falls to 0"),
+    ("precision", "mixed (README, --fp16)", "float32"),
+    ("padding", "to 128 tokens", "to the longest text of a batch"),
 )
 
 

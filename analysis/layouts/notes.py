@@ -29,6 +29,7 @@ from study.plans.ranges import in_words, scope_and_field, shorten
 from study.plans.samplers import describe_sampler
 from trainables.data.metrics import metric_words
 from trainables.data.tasks import TASKS
+from trainables.departure import Departure
 from trainables.schema import to_plain
 
 SELECTION = {
@@ -143,9 +144,9 @@ def _spread_of_draws(cell: Cell) -> str:
     return f"{TASKS[cell.task].title} {POINTS.text(float(within))} / {POINTS.text(float(over))}"
 
 
-def departures(studies: Sequence[Study]) -> dict[str, list[str]]:
+def departures(studies: Sequence[Study]) -> dict[str, list[Departure | str]]:
     """What sets the numbers apart from the papers: of the protocol, and of each method that has anything."""
-    found: dict[str, dict[str, None]] = {}
+    found: dict[str, dict[Departure | str, None]] = {}
     for study in studies:
         for who, lines in study.file.plan.departures.items():
             if lines and (who == "protocol" or not study.is_mini):  # else there is no paper to hold a method against

@@ -62,6 +62,7 @@ from analysis.studies.cells import Cell, Row
 from study.facts.scores import summarise
 from study.facts.winner import best_search_record
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
+from trainables.departure import in_words
 from trainables.schema import Configuration
 
 FILE = Path(__file__).parents[1] / "published.csv"
@@ -386,7 +387,7 @@ def dev_table(evidence: Evidence) -> Table:
         },
     )
     found = notes.departures(evidence.studies)
-    return replace(table, notes=[*table.notes, *(f"departures, {who}: {'; '.join(own)}" for who, own in found.items())])
+    return replace(table, notes=[*table.notes, *(f"departures, {who}: {in_words(own)}" for who, own in found.items())])
 
 
 def _cell_marks(evidence: Evidence) -> dict[Place, str]:

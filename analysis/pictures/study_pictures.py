@@ -282,9 +282,6 @@ def _describe_exits(label: str, exits: Exits) -> str:
     return f"{text}; its posterior is heaviest at layer {heaviest + 1}, with {mass[heaviest]:.0f} %"
 
 
-# Whether exits are as sure as they should be.
-
-
 # What a search has found after how much compute.
 
 

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # MkDocs runs hooks without the folder that they are about
 
 import search_spaces  # noqa: E402
+import trainables  # noqa: E402
 from study.plans.resolution import range_of  # noqa: E402
 from trainables import method_files  # noqa: E402
 
@@ -79,7 +80,8 @@ def method_sections(name: str) -> Iterator[str]:
     lines += [f"| `{field}` | {value} | |" for field, value in sorted(space.fixed.items())]
     yield "\n".join(lines)
     yield "Departures from the paper or its code:"
-    yield "\n".join(f"- {departure}" for departure in module.DEPARTURES)
+    rows = [" | ".join(departure).replace("||", r"\|\|") for departure in trainables.departures(name)]
+    yield "\n".join(f"| {row} |" for row in ("what | the paper or its code | here", "--- | --- | ---", *rows))
 
 
 def exit_rules() -> Iterator[str]:

@@ -1,9 +1,9 @@
 """How an encoder is pretrained: one file per objective, data only; nothing is searched.
 
 A file has `FIXED`, every field of the objective's `Config` as its source has it, `MINI_FIXED`, which is laid over it on
-a tiny random backbone, `BACKBONE` and `TOKENIZER` by profile, as search spaces have them, and `DEPARTURES`, one line
-for each difference from the original, those that weigh most first. `VARIANTS` are other recipes of the same objective,
-`mlm:bert-small`: of each the fields of `Recipe` in which it differs.
+a tiny random backbone, `BACKBONE` and `TOKENIZER` by profile, as search spaces have them, and `DEPARTURES`: for each
+difference from the original what it is, what the original has and what is here, those that weigh most first. `VARIANTS`
+are other recipes of the same objective, `mlm:bert-small`: of each the fields of `Recipe` in which it differs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 
 from trainables import VARIANT, objectives
+from trainables.departure import Departure
 from trainables.schema import Configuration
 from trainables.spelling import no_such
 
@@ -28,7 +29,7 @@ class Recipe:
     mini_fixed: Configuration  # on a tiny random backbone, laid over `fixed`
     backbone: Mapping[str, str]  # "mini" and "paper" -> backbone
     tokenizer: Mapping[str, str | None]  # the same -> its tokenizer, where that lies elsewhere
-    departures: tuple[str, ...]
+    departures: tuple[Departure, ...]
 
     @property
     def objective(self) -> str:
@@ -65,9 +66,9 @@ def load(name: str) -> Recipe:
         tokenizer=module.TOKENIZER,
         departures=module.DEPARTURES,
     )
-    if not variant:
-        return recipe
-    return replace(recipe, file=f"{recipe.file} VARIANTS[{variant!r}]", **module.VARIANTS[variant])
+    if variant:
+        recipe = replace(recipe, file=f"{recipe.file} VARIANTS[{variant!r}]", **module.VARIANTS[variant])
+    return replace(recipe, departures=tuple(Departure(*line) for line in recipe.departures))
 
 
 def _module(objective: str) -> ModuleType:

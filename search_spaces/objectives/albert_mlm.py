@@ -36,17 +36,17 @@ FIXED: dict[str, Value] = {
 MINI_FIXED: dict[str, Value] = mini.FIXED
 BACKBONE = {"mini": "mini-albert", "paper": "albert-base"}
 TOKENIZER = {"paper": "albert/albert-base-v2"}
-DEPARTURES = (
-    "the corpus is the one that is asked for; the original's is Wikipedia with books",
-    "15 % of the tokens are predicted, 77 at most; the commands of its README have 20 at most, 4 % of 512",
-    "no dropout, as version 2 of its README, whose base ran for 10 million steps; these are version 1's steps",
-    "no pair crosses documents; the original gives a chunk of one sentence a second segment of another document",
-    "masks and orders are drawn anew at every step; the original's are drawn once, in 40 copies",
-    "a word is what the tokenizer's splitting makes one; the original begins a word at pieces with a leading space",
-    "an n-gram does not cross the border of segments and none is part of another; the original's may",
-    "after the warm-up the learning rate falls from its peak; the original's from 97.5 % of it",
-    "5 % of the documents are held out; the original trains on all",
-    "weights start from a normal distribution; the original cuts it at two deviations",
-    "bfloat16; the original in float32",
+DEPARTURES = (  # what, in the paper or its code, here
+    ("corpus", "Wikipedia with books", "the one asked for"),
+    ("predicted tokens", "20 at most in its README, 4 % of 512", "15 %, 77 at most"),
+    ("hidden_dropout", "0 in version 2, with 10 million steps", "0, with version 1's steps"),
+    ("second segment of one sentence's chunk", "of another document", "of the same document"),
+    ("masks and orders", "drawn once, in 40 copies", "drawn at every step"),
+    ("a word", "begins at a piece with a leading space", "what the tokenizer's splitting makes one"),
+    ("n-grams", "may cross segments and overlap", "within a segment, apart"),
+    ("learning rate after the warm-up", "falls from 97.5 % of its peak", "falls from its peak"),
+    ("held out", "nothing", "5 % of the documents"),
+    ("first weights", "normal, cut at two deviations", "normal"),
+    ("precision", "float32", "bfloat16"),
 )
 VARIANTS: dict[str, dict[str, Any]] = {}

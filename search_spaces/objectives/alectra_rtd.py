@@ -48,24 +48,24 @@ MINI_FIXED: dict[str, Value] = mini.FIXED | mini.GENERATOR
 BACKBONE = {"mini": "mini-albert", "paper": "alectra-small"}
 TOKENIZER = {"paper": "google-bert/bert-base-uncased"}
 _SHARED_DEPARTURES = (
-    "two random lines of one document; the original's are of one file of its data",
-    "full_layer_layer_norm.weight has no weight decay; the original's list of exceptions misses its name",
-    "5 % of the documents are held out; the original's split holds out 20 % of the files",
-    "bfloat16; the original in float32",
+    ("two random lines", "of one file", "of one document"),
+    ("full_layer_layer_norm.weight", "weight decay: its exceptions miss the name", "no weight decay"),
+    ("held out", "20 % of the files", "5 % of the documents"),
+    ("precision", "float32", "bfloat16"),
 )
-DEPARTURES = (
-    "the embeddings are really tied, 5,633,724 parameters; the original clones them and trains 9,557,180",
+DEPARTURES = (  # what, in the paper or its code, here
+    ("tied embeddings", "cloned: 9,557,180 parameters", "tied: 5,633,724 parameters"),
     *_SHARED_DEPARTURES,
 )
-_OF_VARIANTS = "batch, steps and learning rate are those of the reported model; its README has none for this one"
+_OF_VARIANTS = ("batch_size, steps, learning_rate", "not in the README", "those of the reported model")
 VARIANTS: dict[str, dict[str, Any]] = {
     "bert-generator": {
         "fixed": FIXED | {"generator_family": "bert", "generator_hidden_size": 128, "generator_intermediate_size": 256},
         "mini_fixed": MINI_FIXED | {"generator_hidden_size": 32},  # as wide as the embeddings, which are shared
         "departures": (
-            "not the reported model, whose generator is an ALBERT",
+            ("generator of the reported model", "an ALBERT", "a BERT"),
             _OF_VARIANTS,
-            "the embeddings are really tied, 5,191,996 parameters; the original clones them and trains 13,022,268",
+            ("tied embeddings", "cloned: 13,022,268 parameters", "tied: 5,191,996 parameters"),
             *_SHARED_DEPARTURES,
         ),
     },
@@ -73,10 +73,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "fixed": FIXED | {"tie_encoder": True},
         "mini_fixed": MINI_FIXED | {"generator_hidden_size": 32, "generator_intermediate_size": 64},
         "departures": (
-            "not the reported model, whose encoders are apart (the script's default is tie_encoder=True)",
+            ("encoders of the reported model", "apart (its script's default ties them)", "tied"),
             _OF_VARIANTS,
-            "the discriminator keeps its 4 heads; the original's has its generator's one, and 4 by its configuration",
-            "the embeddings are really tied, 4,843,964 parameters; the original clones them and trains 8,767,420",
+            ("heads of the discriminator", "the generator's 1; 4 in its configuration", "4"),
+            ("tied embeddings", "cloned: 8,767,420 parameters", "tied: 4,843,964 parameters"),
             *_SHARED_DEPARTURES,
         ),
     },

@@ -42,14 +42,14 @@ FIXED: dict[str, Value] = {
 MINI_FIXED: dict[str, Value] = mini.FIXED | mini.GENERATOR
 BACKBONE = {"mini": "mini-electra", "paper": "electra-small"}
 TOKENIZER = {"paper": "google/electra-small-discriminator"}
-DEPARTURES = (
-    "the corpus is the one that is asked for; the original's small model has OpenWebText",
-    "masked places are drawn without replacement; the original's may be drawn twice",
-    "a line that follows the second segment stays in it; the original's may go back to the first",
-    "5 % of the documents are held out; the original trains on all",
-    "weights start from a normal distribution; the original cuts it at two deviations",
-    "samples are drawn by the inverse distribution function; the original's by Gumbel noise, of the same distribution",
-    "bfloat16; the original in float32",
+DEPARTURES = (  # what, in the paper or its code, here
+    ("corpus", "OpenWebText", "the one asked for"),
+    ("masked places", "may be drawn twice", "drawn without replacement"),
+    ("a line behind the second segment", "may go back to the first", "stays in the second"),
+    ("held out", "nothing", "5 % of the documents"),
+    ("first weights", "normal, cut at two deviations", "normal"),
+    ("samples", "by Gumbel noise, the same distribution", "by the inverse distribution function"),
+    ("precision", "float32", "bfloat16"),
 )
 VARIANTS: dict[str, dict[str, Any]] = {
     # shoarora/lmtuners at 86f31ba, experiments/disc_lm_small/train_electra_small.py, and the card of its model on the
@@ -61,11 +61,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "backbone": {"mini": "mini-bert", "paper": "bert-small"},
         "tokenizer": alectra.TOKENIZER,
         "departures": (
-            "embeddings and the generator's output are really tied, 18,609,724 parameters; the original clones them "
-            "and trains 34,270,268",
-            "two random lines of one document; the original's are of one file of its data",
-            "5 % of the documents are held out; the original's split holds out 20 % of the files",
-            "bfloat16; the original in float32",
+            (
+                "tied embeddings and output",
+                "cloned: 34,270,268 parameters",
+                "tied: 18,609,724 parameters",
+            ),
+            ("two random lines", "of one file", "of one document"),
+            ("held out", "20 % of the files", "5 % of the documents"),
+            ("precision", "float32", "bfloat16"),
         ),
     },
 }

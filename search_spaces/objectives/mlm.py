@@ -37,15 +37,15 @@ FIXED: dict[str, Value] = {
 MINI_FIXED: dict[str, Value] = mini.FIXED
 BACKBONE = {"mini": "mini-albert", "paper": "sharebert-small"}
 TOKENIZER = {"paper": "google-bert/bert-base-uncased"}
-DEPARTURES = (
-    "the corpus is the one that is asked for; the original's is Wikipedia with books",
-    "an example is running text, cut every 126 tokens; the original's is whole sentences, cut to 126 tokens",
-    "every example is as long as it can be; in one document of ten the original's have a random length",
-    "masks are drawn anew at every step; the original's are drawn once, in 5 copies",
-    "5 % of the documents are held out; the original's 10 % of them",
-    "no norm has weight decay; in the original the two between embeddings and layers have it",
-    "30,522 embeddings; the original's 30,528, of which 6 are no token's",
-    "bfloat16; the original in float16",
+DEPARTURES = (  # what, in the paper or its code, here
+    ("corpus", "Wikipedia with books", "the one asked for"),
+    ("an example", "whole sentences, cut to 126 tokens", "running text, cut every 126 tokens"),
+    ("length of examples", "random in one document of ten", "as long as can be"),
+    ("masks", "drawn once, in 5 copies", "drawn at every step"),
+    ("held out", "10 % of the documents", "5 % of the documents"),
+    ("weight_decay of norms", "of the two between embeddings and layers", "none"),
+    ("embeddings", "30,528, of which 6 are no token's", "30,522"),
+    ("precision", "float16", "bfloat16"),
 )
 VARIANTS: dict[str, dict[str, Any]] = {
     # shoarora/lmtuners at 86f31ba, experiments/disc_lm_small/train_bert_small.py
@@ -62,10 +62,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
         },
         "backbone": {"mini": "mini-bert", "paper": "bert-small"},
         "departures": (
-            "the corpus is the one that is asked for; the original's is OpenWebText",
-            "two random lines of one document; the original's are of one file of its data",
-            "5 % of the documents are held out; the original's split holds out 20 % of the files",
-            "bfloat16; the original in float32",
+            ("corpus", "OpenWebText", "the one asked for"),
+            ("two random lines", "of one file", "of one document"),
+            ("held out", "20 % of the files", "5 % of the documents"),
+            ("precision", "float32", "bfloat16"),
         ),
     },
 }

@@ -20,12 +20,13 @@ import trainables
 from search_spaces import SearchSpace
 from trainables.configuration import TrainingConfig
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS, trainable_tasks
+from trainables.departure import Departure
 from trainables.encoders.backbones import MINI_BACKBONES, PUBLISHED_SIZES
 from trainables.method_files import files_of, in_words
-from trainables.schema import Configuration, Value
+from trainables.schema import Configuration, Value, from_plain
 from trainables.spelling import nearest_in_words
 
-MOST_IN_LINE = 100  # characters of a departure
+MOST_IN_PART = 60  # characters of a departure
 CONFIG, DEPARTURES = "class Config", "DEPARTURES"  # names in the file that is trained; all others are the space's
 
 
@@ -154,17 +155,19 @@ def backbones_are_named(method: Method) -> Iterator[Fault]:
         yield "BACKBONE", f"BACKBONE['paper'] is {paper!r}; allowed: {allowed}"
 
 
-def departures_are_lines(method: Method) -> Iterator[Fault]:
-    """DEPARTURES are short lines of their own"""
-    lines = trainables.departures(method.name)
-    if not isinstance(lines, tuple) or not all(isinstance(line, str) for line in lines):
-        yield DEPARTURES, f"DEPARTURES is {lines!r:.60}; allowed: a tuple of lines"
+def departures_are_short(method: Method) -> Iterator[Fault]:
+    """DEPARTURES are short, each what it is, what the paper or its code has, and what is here"""
+    lines = trainables.load(method.name).DEPARTURES
+    try:
+        from_plain(tuple[Departure, ...], lines, where=DEPARTURES)
+    except ValueError:
+        yield DEPARTURES, f'DEPARTURES is {lines!r:.60}; allowed: (("what", "in the paper or its code", "here"), ...)'
         return
-    if len(set(lines)) < len(lines):
-        yield DEPARTURES, "a line stands there twice"
-    for line in lines:
-        if not (0 < len(line) <= MOST_IN_LINE and line.isprintable() and line == line.strip() and line[-1] != "."):
-            yield DEPARTURES, f"{line!r:.60}; allowed: up to {MOST_IN_LINE} characters, without a full stop"
+    if len({what for what, *_ in lines}) < len(lines):
+        yield DEPARTURES, "two have the same first entry"
+    for part in itertools.chain(*lines):
+        if not (len(part) <= MOST_IN_PART and part.isprintable() and part == part.strip() and part[-1:] != "."):
+            yield DEPARTURES, f"{part!r:.70}; allowed: up to {MOST_IN_PART} characters, without a full stop"
 
 
 def some_task_is_studied(method: Method) -> Iterator[Fault]:
@@ -199,7 +202,7 @@ RULES: tuple[Rule, ...] = (
     mini_ranges_are_of_tuned_fields,
     mini_grid_lies_within_the_mini_ranges,
     backbones_are_named,
-    departures_are_lines,
+    departures_are_short,
 )
 POINT_RULES: tuple[Rule, ...] = (
     some_task_is_studied,

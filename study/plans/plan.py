@@ -5,6 +5,7 @@ Also values laid over each other in general: of each field the last one, and whe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +24,7 @@ from trainables.spelling import nearest_in_words
 if TYPE_CHECKING:
     from search_spaces import SearchSpace
     from search_spaces.objectives import Recipe
+    from trainables.departure import Departure
 
 T = TypeVar("T")
 MOST_REPEATS = 9  # of a search: confirm seeds stay below the search seeds
@@ -218,7 +220,7 @@ def nearest_field(field: str, known: Collection[str]) -> str:
 
 
 def no_such_field(
-    named: str, field: str, what: str, known: Collection[str], *, departures: Collection[str] = ()
+    named: str, field: str, what: str, known: Collection[str], *, departures: Collection[Departure] = ()
 ) -> ValueError:
     """The error that a method or an objective lacks a field.
 
@@ -226,5 +228,6 @@ def no_such_field(
         named: the option with the field.
         departures: of the method; one that names the field says what stands in its place.
     """
-    near = next((f"; {line}" for line in departures if field in line.split()), nearest_field(field, known))
+    naming = (f"; {one}" for one in departures if field in re.findall(r"\w+", str(one)))
+    near = next(naming, nearest_field(field, known))
     return ValueError(f"{named}: {what} has no such field; it has {', '.join(sorted(known))}{near}")

@@ -249,7 +249,8 @@ def explain(plan: Plan, method: str, task: str, *, origins: Mapping[str, str]) -
         samples = len(resolution.first) if plan.samples is None else plan.samples
         first.append(f"  sampler: {describe_sampler(plan.sampler, samples, plan.early_stopping)}")
     fields = resolution.fixed.keys() | resolution.tuned.keys()
-    notes = [f"  {line}" for line in trainables.departures(method) if fields & {*line.split()}]
+    theirs = [one for one in trainables.departures(method) if fields & {*one.what.split(", ")}]
+    notes = [f"  {one.what}, in the paper or its code: {one.paper}" for one in theirs]
     rows = [(name, value, origins.get(origin, origin)) for name, value, origin in rows]
     return "\n".join([f"{method}/{task}", *in_columns(rows), *first, *notes])
 

@@ -18,6 +18,7 @@ import trainables
 from study.plans.plan import EarlyStopping, Plan, marks_of
 from trainables.configuration import AtLeastOne, Count, NotNegative, Precision
 from trainables.data.tasks import Task
+from trainables.departure import Departures
 from trainables.encoders import backbones
 from trainables.runs.trial import Selection
 from trainables.schema import Configuration, Typed, Value, to_plain
@@ -99,7 +100,7 @@ class Pretraining(Typed, frozen=True, kw_only=True):
     wall_seconds: NotNegative = 0.0  # over all processes that went on with it, one after another
     gpu_seconds: NotNegative = 0.0  # the same times the number of GPUs
     device: str = ""  # of the last of them
-    departures: tuple[str, ...]  # from the objective's original
+    departures: Departures  # from the objective's original
 
 
 class Arm(Typed, frozen=True, kw_only=True):
@@ -222,7 +223,7 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
     asked: Plan
     arms: tuple[Arm, ...]
     protocol: Protocol
-    departures: Mapping[str, tuple[str, ...]]  # from the papers: of the protocol, and of each method
+    departures: Mapping[str, Departures]  # from the papers: of the protocol, and of each method
     own_tasks: Mapping[str, Task] | UnsetType = UNSET  # those that are not of GLUE, by name, with the rows they have
 
     @cached_property

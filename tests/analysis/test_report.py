@@ -25,6 +25,7 @@ from analysis.layouts.table import DIFFERENCE
 from analysis.studies.load import load_study
 from analysis.tables import make_tables
 from study.facts.study_folder import predictions_file
+from trainables.departure import Departure
 
 pytestmark = pytest.mark.slow
 
@@ -383,14 +384,15 @@ def test_a_study_of_which_every_search_trial_failed_has_its_page(tmp_path):
 
 
 def test_departures_are_a_table_of_what_is_here_and_what_the_paper_has(tmp_path):
-    lines = ("3 seeds, where the papers have 5", "up to 25 epochs; the original's scripts run 5", "part of the grid")
+    lines = (Departure("seeds", "5", "3"), Departure("last batch", "", "smaller"), "a sentence of an older plan")
     write_plan_of(tmp_path, replace(plan_of(["palbert"], ["rte"]), departures={"protocol": lines}))
     write_records(tmp_path, [])
     (table,) = report.departure_tables([load_study(tmp_path)])
-    assert {line.label: line.entries["the paper or its code"].text for line in table.lines} == {
-        "3 seeds": "the papers have 5",
-        "up to 25 epochs": "the original's scripts run 5",
-        "part of the grid": "",
+    assert list(table.shown) == ["the paper or its code", "here"]
+    assert {line.label: [entry.text for entry in line.entries.values()] for line in table.lines} == {
+        "seeds": ["5", "3"],
+        "last batch": ["", "smaller"],
+        "a sentence of an older plan": ["", ""],
     }
     page = report.write_report(tmp_path).read_text()
     assert "<summary>protocol: 3</summary>" in page and 'id="table-departures-protocol"' in page

@@ -47,6 +47,7 @@ ANALYSIS_MAY_IMPORT = (
     "trainables.atomic_files",
     "trainables.data.metrics",
     "trainables.data.tasks",
+    "trainables.departure",
     "trainables.models.answer_rules",
     "trainables.models.exit_rules",
     "trainables.models.safe_exits",

@@ -12,6 +12,7 @@ from study.plans.departures import departures_in_words
 from study.plans.plan import EarlyStopping, Plan
 from study.plans.resolution import resolve, resolve_configuration
 from study.plans.resolved_plan import Protocol, ResolvedPlan
+from trainables.departure import Departure, in_words
 
 
 def plan_from(*arguments: str) -> Plan:
@@ -72,7 +73,7 @@ def test_an_unknown_variant_is_refused_with_those_that_there_are(capsys, name, m
         ("palbert", "lambda_lr", "did you mean lambda_learning_rate?"),
         ("palbert", "threshold", "did you mean q?"),
         ("pabee", "pabee_patience", "did you mean patience?"),
-        ("pondernet", "num_lambda_layers", "PALBERT's code calls num_lambda_layers 1 of lambda_layer_arch linear"),
+        ("pondernet", "num_lambda_layers", "(paper: num_lambda_layers 1 of lambda_layer_arch linear (PALBERT))"),
     ],
 )
 def test_a_field_named_as_in_the_papers_repositories_is_answered_with_its_name(capsys, method, field, meant):
@@ -162,9 +163,9 @@ def test_departures_are_those_of_this_plan(capsys):
     paper = resolve(plan_from("--profile", "paper", "--method", "palbert,pabee"), unchecked=[])
     assert paper.departures["protocol"] == ()
     assert paper.departures["palbert"] and paper.departures["pabee"]
-    lines = resolved_from("--seeds", "3", "--selection", "holdout").departures["protocol"]
-    assert any("3 seeds" in line for line in lines) and any("ASHA" in line for line in lines)
-    assert any("slice of train" in line for line in lines) and any("generated" in line for line in lines)
+    lines = in_words(resolved_from("--seeds", "3", "--selection", "holdout").departures["protocol"])
+    assert "seeds: 3 (paper: 5)" in lines and "ASHA" in lines
+    assert "selection: on a slice of train (paper: on dev)" in lines and "generated" in lines
 
 
 def test_a_dry_run_without_a_network_says_what_it_did_not_check(capsys, monkeypatch):
@@ -178,30 +179,35 @@ def test_a_dry_run_without_a_network_says_what_it_did_not_check(capsys, monkeypa
 
 def test_what_all_methods_share_is_said_once():
     plan = resolved_from("--method", "albert,pabee")
-    shared = replace(plan, departures={"protocol": (), "albert": ("one", "two"), "pabee": ("two", "three")})
-    assert departures_in_words(shared)[1:] == ["  all methods: two", "  albert: one", "  pabee: three"]
+    clip, order = Departure("gradient_clip", "norm 1", "none"), Departure("order", "", "drawn anew")
+    shared = replace(plan, departures={"protocol": (), "albert": ("a sentence", clip), "pabee": (clip, order)})
+    assert departures_in_words(shared)[1:] == [
+        "  all methods: gradient_clip: none (paper: norm 1)",
+        "  albert: a sentence",
+        "  pabee: order: drawn anew",
+    ]
 
 
 def test_one_seed_is_said_as_one():
     plan = resolve(replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), seeds=1))
-    assert "1 seed, where the papers have 5" in plan.departures["protocol"]
+    assert Departure("seeds", "5", "1") in plan.departures["protocol"]
 
 
 def test_what_is_set_by_hand_is_said_to_overrule_the_departures():
     asked = ["--set", "weight_decay=0.01", "--epochs", "5", "--search", "palbert:beta=1..2", "--search-only", "beta"]
-    lines = resolved_from(*asked).departures["protocol"]
-    assert "set by hand, which overrides what is said of these fields below: epochs, weight_decay" in lines
-    assert "ranges by hand, which override what is said of these fields below: palbert:beta" in lines
-    assert "fields that the papers tune have one value" in lines
-    assert any("variants" in line for line in resolved_from("--method", "palbert:a").departures["protocol"])
+    lines = in_words(resolved_from(*asked).departures["protocol"])
+    assert "set by hand, whatever is said of it below: epochs, weight_decay; " in lines
+    assert "ranges by hand, whatever is said of them below: palbert:beta; " in lines
+    assert "fields that the papers tune: one value (paper: searched)" in lines
+    assert "variants: " in in_words(resolved_from("--method", "palbert:a").departures["protocol"])
 
 
 def test_the_settings_of_a_profile_are_named_as_the_profile_s():
     asked = ["--profile", "small", "--data", "mini", "--backbone", "mini-albert", "--samples", "6"]
-    profile, by_hand = resolved_from(*asked, "--set", "epochs=3").departures["protocol"][:2]
-    assert profile.startswith("profile small, which overrides what is said of these fields below: batch_size, schedule")
-    assert "beta" in profile and by_hand.endswith("fields below: epochs")
-    assert not any("by hand" in line for line in resolved_from(*asked).departures["protocol"])
+    profile, by_hand = map(str, resolved_from(*asked, "--set", "epochs=3").departures["protocol"][:2])
+    assert profile.startswith("set by profile small, whatever is said of it below: batch_size, schedule")
+    assert "beta" in profile and by_hand == "set by hand, whatever is said of it below: epochs"
+    assert "by hand" not in in_words(resolved_from(*asked).departures["protocol"])
 
 
 def test_a_tokenizer_that_is_not_there_is_called_a_tokenizer(capsys):
