@@ -61,6 +61,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "patience": ("--set patience=VALUE of PABEE, --set stop_after=VALUE for PALBERT's early stopping",),
     "per_device_train_batch_size": ("--set batch_size=VALUE",),
     "resume_from_checkpoint": ("--continue runs/NAME", "the same command, which continues"),
+    "select_at": ("--select-by at:VALUE",),
     "task_name": ("--task VALUE",),
     "tie_encoder": ("the objective alectra-rtd:tied-encoders",),
     "use_cpu": _WITHOUT_GPU,

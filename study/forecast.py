@@ -30,6 +30,7 @@ from study.facts.study_facts import read_facts
 from study.plans.plan import EarlyStopping
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from study.plans.samplers import describe_sampler
+from study.plans.select_by import describe_select_by
 from trainables.schema import Typed
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
@@ -93,6 +94,8 @@ def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool, slots: 
         lines.append(f"sampler {describe_sampler(plan.protocol.sampler, most, stopping)}")
         rule = f"asha:grace={stopping.grace},factor={stopping.factor}" if stopping else "none"
         lines.append(f"early stopping of search trials: {rule}")
+    if plan.protocol.select_by is not UNSET:
+        lines.append(describe_select_by(plan.protocol.select_by))
     if progress is None:
         return Forecast(ForecastFacts(estimates=costs, done=None), lines, measured)
     seconds, ended, under_way = remaining_seconds(progress), progress.ended_trials, len(facts.under_way)

@@ -36,6 +36,8 @@ from study.plans.ranges import (
     scope_and_field,
 )
 from study.plans.samplers import FORM, SAMPLERS, sampler_as_meant
+from study.plans.select_by import FORMS as FORMS_OF_SELECTION
+from study.plans.select_by import read_select_by
 from study.storage.addresses import (
     TRACKING_DEFAULT,
     TRACKING_WORDS,
@@ -99,6 +101,7 @@ _FIRST_FROM = "each arm tries first what won in that study, on its task or else 
 _STARTS = "trials of the first start from the best model of the second: rte=mnli, palbert/rte=albert/mnli"
 _SAMPLER = f"Optuna's; {FORM}: one of your own, an installed class or function that is called with seed="
 _EARLY_STOPPING = "of search trials: asha keeps one in factor after grace epochs; none: each runs to its own stop"
+_SELECT_BY = "at:6: the score for at most 6 mean layers; area: the mean score over all exit settings; default: score"
 _SEARCH_PRECISION = "of search trials alone: confirm trials repeat the best configuration in their own precision"
 # A claim about methods needs searches that differ more than seeds do. `python -m benchmarks.statistics repeats`.
 COMPARING_METHODS = {"search_repeats": 4, "samples": 4, "seeds": 2}
@@ -146,6 +149,7 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     epochs: Annotated[AtLeastOne | None, option("at most, per trial: --set epochs=E", "E")] = None
     sampler: Annotated[str | None, option(_SAMPLER, "|".join([*SAMPLERS, FORM]))] = None
     selection: Annotated[Selection | None, option("split that stops and selects")] = None
+    select_by: Annotated[str | None, option(_SELECT_BY, FORMS_OF_SELECTION.replace(", ", "|"))] = None
     early_stopping: Annotated[str | None, option(_EARLY_STOPPING, "none|asha|asha:grace=1,factor=3")] = None
     search_precision: Annotated[Precision | None, option(_SEARCH_PRECISION)] = None
     attention: Annotated[Literal["softmax", "nystrom"] | None, option(_ATTENTION)] = None
@@ -326,6 +330,7 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
         "tasks": lambda texts: _names(texts, profiles.tasks(), _meant_task),
         "include": lambda folder: str(Path(folder).resolve()),
         "sampler": sampler_as_meant,
+        "select_by": read_select_by,
         "early_stopping": _early_stopping,
         "baseline": meant_method,
         "search_only": lambda texts: _names(texts, (), _without_scope),

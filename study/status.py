@@ -28,6 +28,7 @@ from study.facts.plain_words import clock, counted, on_screen
 from study.facts.study_facts import FailedAttempt, TrialFacts, read_facts
 from study.forecast import remaining_seconds
 from study.plans.plan_file import plan_on_disk, require_plan
+from study.plans.select_by import describe_select_by
 from study.screen.arms_table import arms_table
 from study.screen.words import (
     describe_attempts,
@@ -200,6 +201,8 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
     if precision := progress.plan.protocol.search_precision:
         words = f"best is of search trials in {precision}, median of confirm trials in the configured precision"
         console.print(on_screen(words, sys.stdout), markup=False, soft_wrap=True)
+    if rule := progress.plan.protocol.select_by:
+        console.print(on_screen(describe_select_by(rule), sys.stdout), markup=False, soft_wrap=True)
     if status.ledger:
         console.print(_ledger_table(status.ledger))
     parts = {_title(status): status.under_way, "broken off": status.waiting, "left out": status.left_out}

@@ -22,6 +22,7 @@ from analysis.studies.stored_predictions import predictions_of
 from study.facts.plain_words import counted
 from study.facts.record import Record
 from study.plans.samplers import describe_sampler
+from study.plans.select_by import describe_select_by
 from trainables.data.metrics import metric_words
 from trainables.data.tasks import TASKS
 from trainables.licences import OF_TASKS, UNKNOWN, licence_of_backbone
@@ -144,7 +145,7 @@ def _search_answers(evidence: Evidence, tables: Collection[str]) -> dict[str, An
         "sampler": Answer(
             True,
             f"{describe_sampler(rules.sampler, most, rules.early_stopping)}, by Optuna; chosen by the selection score "
-            f"on {rules.selection}",
+            f"on {rules.selection}{f' ({describe_select_by(rules.select_by)})' if rules.select_by else ''}",
         ),
         "expected": _shown(
             "equal_compute" in tables, "tables/equal_compute.md", "fewer than 10 completed search trials, or one method"

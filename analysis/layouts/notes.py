@@ -27,6 +27,7 @@ from study.facts.plain_words import CellInWords, counted, joined, shortfalls
 from study.facts.record import Record
 from study.plans.ranges import in_words, scope_and_field, shorten
 from study.plans.samplers import describe_sampler
+from study.plans.select_by import describe_select_by
 from trainables.data.metrics import metric_words
 from trainables.data.tasks import TASKS
 from trainables.departure import Departure
@@ -80,6 +81,8 @@ def protocol_in_words(studies: Sequence[Study], rows: Sequence[Row]) -> str:
     if rules.search_precision is not UNSET:
         repeated = "the best configuration repeated in the precision that its method fixes"
         sentences.insert(3, f"search trials in {rules.search_precision}, {repeated}")
+    if rules.select_by is not UNSET:
+        sentences.insert(1, describe_select_by(rules.select_by))
     return "; ".join(sentences) + "."
 
 

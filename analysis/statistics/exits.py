@@ -15,8 +15,7 @@ import numpy as np
 from analysis.studies.cells import Cell
 from analysis.studies.stored_predictions import Predictions, predictions_of
 from study.facts.record import Record
-
-ROUNDING = 1e-9  # of a mean over examples
+from trainables.models.fronts import Front, pareto_front
 
 
 @dataclass(frozen=True)
@@ -124,25 +123,6 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Front:
-    """The settings of one trained model that no other setting beats in score with as few layers.
-
-    Between two of them lies a straight line: whoever takes the one for some examples and the other for the rest, at
-    random, runs a mixture of their layers and expects the same mixture of their accuracies (of other metrics about).
-    """
-
-    mean_layers: np.ndarray  # (points,), rising
-    scores: np.ndarray  # (points,), rising, in [-1, 1]
-    most_layers: float  # of any setting; between the last point and here more layers buy nothing
-
-    def score_at(self, mean_layers: float) -> float | None:
-        """The score for at most so many mean layers; None beyond the layers of the settings (no extrapolation)."""
-        if not self.mean_layers[0] - ROUNDING <= mean_layers <= self.most_layers + ROUNDING:
-            return None
-        return float(np.interp(mean_layers, self.mean_layers, self.scores))
-
-
-@dataclass(frozen=True)
 class TradeOff:
     """The fronts of a cell's models, one per seed."""
 
@@ -151,15 +131,6 @@ class TradeOff:
     def score_at(self, mean_layers: float) -> Spread | None:
         """The score at so many mean layers; None unless every seed's front reaches there."""
         return _spread([front.score_at(mean_layers) for front in self.fronts])
-
-
-def pareto_front(mean_layers: np.ndarray, scores: np.ndarray) -> Front:
-    """The front of a model's settings, from the mean layers and the score of each: (settings,) both."""
-    order = np.lexsort((-scores, mean_layers))  # by layers; of equal layers the best score first
-    layers, ordered = mean_layers[order], scores[order]
-    before = np.concatenate([[-np.inf], np.maximum.accumulate(ordered)[:-1]])
-    rises = ordered > before
-    return Front(layers[rises], ordered[rises], most_layers=float(layers[-1]))
 
 
 def trade_off(exits: Exits) -> TradeOff:

@@ -176,7 +176,7 @@ def has_found_nothing(cell: Cell, constant: float) -> bool:
     """Whether the best trial of its search, by dev, is no better than the best constant answer."""
     best = best_search_record(cell.arm_records)
     on_dev = all(study.protocol.selection == "dev" for study in cell.studies)
-    score = best.selection_score if best and on_dev else None
+    score = best.score if best and on_dev else None
     return score is not None and score <= constant + TOLERANCE
 
 

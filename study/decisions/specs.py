@@ -39,6 +39,7 @@ def spec_of_arm(
         backbone=backbones.seen_from_anywhere(arm.pinned_backbone),
         tokenizer=tokenizer and backbones.seen_from_anywhere(tokenizer),
         selection=plan.asked.selection,
+        select_by=plan.asked.select_by,
         report_dev=reads_dev or plan.asked.selection == "dev",
     )
 

@@ -263,7 +263,7 @@ def milliseconds(time: str) -> int:
 def _epoch_points(event: EpochReported, *, selects_on_dev: bool) -> list[Point]:
     """The points of the curves that an epoch adds."""
     row = event.row
-    values = {"score": row.selection_score if selects_on_dev else None}
+    values = {"score": row.reported.score if selects_on_dev else None}
     values |= {name: getattr(row, name) for name in CURVES} | dict(_components(row.metrics))
     named = {f"epoch/{name}": value for name, value in values.items()}
     return _points(named, milliseconds(event.time), int(row.epoch))

@@ -74,6 +74,7 @@ def _of_protocol(asked: Plan, arms: Sequence[Arm]) -> Departures:
             asked.sampler == "grid" and any(arm.samples < len(arm.first) for arm in arms)
         ),
         ("selection", "on dev", "on a slice of train"): asked.selection == "holdout",
+        ("selection by", "the score", str(asked.select_by)): asked.select_by is not UNSET,
         ("weights of backbones", "pretrained", "random, pretrained by nothing"): bool(untrained_backbones(asked, arms)),
         ("seeds", str(SEEDS_OF_PAPERS), str(asked.seeds)): asked.seeds != SEEDS_OF_PAPERS,
         ("fields that the papers tune", "searched", "one value"): asked.searched_alone is not UNSET,

@@ -82,6 +82,7 @@ class Plan(Typed, frozen=True, kw_only=True):
     seeds: Growing[AtLeastOne]  # confirm trials per arm, where the method has no number of its own
     sampler: OfProtocol[str]  # a name of `study.plans.samplers`, or package.module:Factory
     selection: OfProtocol[Selection] = "dev"
+    select_by: OfProtocol[str | UnsetType] = UNSET  # `at:LAYERS` or `area`, see `study.plans.select_by`; UNSET: score
     epochs: AtLeastOne | None = None  # of older files alone: it is among the settings
     settings: Mapping[str, Setting] = {}  # --set and --search: see `study.plans.ranges`
     search_only: tuple[str, ...] | UnsetType = UNSET  # tuned fields that are searched; the others have a paper's value

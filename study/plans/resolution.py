@@ -61,6 +61,7 @@ from study.plans.resolved_plan import (
     confirm_seeds,
 )
 from study.plans.samplers import check_sampler, describe_sampler
+from study.plans.select_by import describe_select_by, read_select_by
 from trainables import method_files
 from trainables.data.glue import check_data, fingerprint, with_sizes
 from trainables.data.tasks import TASKS, trainable_tasks
@@ -248,6 +249,8 @@ def explain(plan: Plan, method: str, task: str, *, origins: Mapping[str, str]) -
     if resolution.tuned:
         samples = len(resolution.first) if plan.samples is None else plan.samples
         first.append(f"  sampler: {describe_sampler(plan.sampler, samples, plan.early_stopping)}")
+    if plan.select_by is not UNSET:
+        first.append(f"  {describe_select_by(plan.select_by)}")
     fields = resolution.fixed.keys() | resolution.tuned.keys()
     theirs = [one for one in trainables.departures(method) if fields & {*one.what.split(", ")}]
     notes = [f"  {one.what}, in the paper or its code: {one.paper}" for one in theirs]
@@ -475,6 +478,8 @@ def _check_plan(plan: Plan) -> None:
             raise no_such("task", task, trainable_tasks())
     _check_settings(plan)
     check_sampler(plan.sampler)
+    if plan.select_by is not UNSET:
+        read_select_by(plan.select_by)
     if plan.samples is None and plan.sampler != "grid":
         raise ValueError(f"--sampler {plan.sampler} needs --samples; only grid knows its own number")
     if plan.search_repeats > 1 and plan.seeds > MOST_SEEDS:

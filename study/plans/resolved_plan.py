@@ -210,6 +210,7 @@ class Protocol(Typed, frozen=True, kw_only=True):
     """
 
     selection: Selection
+    select_by: str | UnsetType = UNSET
     metric: str
     aggregate: str
     sampler: str

@@ -38,6 +38,7 @@ ANALYSIS_MAY_IMPORT = (
     "study.plans.ranges",
     "study.plans.resolved_plan",
     "study.plans.samplers",
+    "study.plans.select_by",
     "study.command_line",
     "trainables.licences",
     "trainables.method_files",
@@ -50,6 +51,7 @@ ANALYSIS_MAY_IMPORT = (
     "trainables.departure",
     "trainables.models.answer_rules",
     "trainables.models.exit_rules",
+    "trainables.models.fronts",
     "trainables.models.safe_exits",
     "trainables.runs.trial",
 )

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from msgspec import UNSET
 from torch import Tensor
 
 from trainables.atomic_files import write_atomically
@@ -54,6 +55,7 @@ class Evaluation:
     metrics: dict[str, float]  # mean over the draws; for a sampled exit also its spread and its expectation
     score: float  # mean over the draws
     exit_setting: Configuration = field(default_factory=dict)  # chosen among several; empty if there was no choice
+    selection_score: float | None = None  # what the epoch is selected by, if not by the score
 
     @property
     def num_layers(self) -> int:
@@ -66,6 +68,11 @@ class Evaluation:
         return float(np.mean([draw.exit_layer.double().mean() for draw in self.draws]))
 
     @property
+    def selected_by(self) -> float:
+        """The number that an epoch is selected by."""
+        return self.score if self.selection_score is None else self.selection_score
+
+    @property
     def reported(self) -> Reported:
         """The numbers on the split that the examples are of."""
         return Reported(score=self.score, metrics=self.metrics, mean_layers=self.mean_layers)
@@ -73,7 +80,8 @@ class Evaluation:
     def row(self, **costs_and_place: Any) -> EpochRow:
         """The row of an epoch that was evaluated so, with its other fields."""
         return EpochRow(
-            selection_score=self.score,
+            selection_score=self.selected_by,
+            score=UNSET if self.selected_by == self.score else self.score,
             metrics=self.metrics,
             mean_layers=self.mean_layers,
             num_layers=self.num_layers,
@@ -108,6 +116,11 @@ def evaluate(
 def best_evaluation(evaluations: Sequence[Evaluation]) -> Evaluation:
     """The one with the highest score, of equals the one that runs the fewest layers; a score may be NaN."""
     return max(evaluations, key=lambda own: (own.score if math.isfinite(own.score) else -math.inf, -own.mean_layers))
+
+
+def layer_score(outputs: LayerOutputs, layer: int, task: Task, examples: Examples) -> float:
+    """The score of the answers of one layer (from 1): what the model is worth where everyone leaves there."""
+    return score(task, _metrics(task, outputs.logits[layer - 1], examples))
 
 
 def full_depth_outputs(model: EarlyExitModel, examples: Examples, batch_size: int) -> LayerOutputs:

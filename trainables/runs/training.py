@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 from safetensors.torch import save_file
 from torch import Tensor
@@ -38,7 +38,6 @@ from trainables.models.exit_rules import LayerOutputs, settings_of, with_setting
 from trainables.runs.evaluation import (
     Evaluation,
     Swept,
-    best_evaluation,
     evaluate,
     full_depth_in_steps,
     result_of,
@@ -48,6 +47,7 @@ from trainables.runs.evaluation import (
 from trainables.runs.latency import measure_latency, timed_rules
 from trainables.runs.optimiser import FiniteLosses, Optimiser, diverged, naming_memory_errors, training_words
 from trainables.runs.random_numbers import own_generator, own_random_numbers
+from trainables.runs.select_exit import select_exit
 from trainables.runs.trained_model import start_encoder
 from trainables.runs.trial import TIMED_BATCHES, Content, EpochRow, Latency, Outcome, TrialSpec, available
 from trainables.runs.trial_files import (
@@ -67,7 +67,7 @@ from trainables.schema import Configuration, from_plain, to_plain
 EVALUATION_FACTOR = 4  # examples per step of evaluation, against batch_size: without gradients more fit
 
 # All of a spec but the places where things lie: what makes it the same trial.
-_IDENTITY = ("method", "task", "config", "post_hoc", "seed", "selection", "report_dev")
+_IDENTITY = ("method", "task", "config", "post_hoc", "seed", "selection", "select_by", "report_dev")
 
 
 class TrialData:
@@ -224,8 +224,8 @@ class TrainingRun:
         began = time.monotonic()
         train_loss = yield from self.train_on(self._training_batches(epoch), epoch)
         trained = time.monotonic()
-        evaluation = yield from self._evaluate(self._data.selection, epoch, self._exit_settings)
-        improved = self._config.select == "last" or evaluation.score > self._best_score  # a tie is no improvement
+        evaluation = yield from self._evaluate(self._data.selection, epoch, self._exit_settings, self.spec.select_by)
+        improved = self._config.select == "last" or evaluation.selected_by > self._best_score  # a tie is no improvement
         if improved:
             self._selected_weights, self._selected_evaluation = _copied(self._model.state_dict()), evaluation
             self._take_exit(evaluation.exit_setting)
@@ -388,17 +388,22 @@ class TrainingRun:
         return [rows.numpy() for rows in order.split(self._config.batch_size)]
 
     def _evaluate(
-        self, examples: Examples, epoch: int, exit_settings: Sequence[Configuration] = ({},)
+        self,
+        examples: Examples,
+        epoch: int,
+        exit_settings: Sequence[Configuration] = ({},),
+        select_by: str | UnsetType = UNSET,
     ) -> Generator[None, None, Evaluation]:
-        """The best of the evaluations under these settings of the model's exit."""
+        """The evaluation under that of these settings of the model's exit that is selected by this."""
         with naming_memory_errors(self._config.batch_size):
             size = EVALUATION_FACTOR * self._config.batch_size
             outputs = yield from full_depth_in_steps(self._model, examples, size)
         if not outputs.logits.isfinite().all():
             raise diverged(self._optimiser, "outputs are not finite")
-        evaluation = best_evaluation([self._evaluated(outputs, examples, epoch, one) for one in exit_settings])
-        if not math.isfinite(evaluation.score):  # finite outputs can be too large for a correlation
-            raise diverged(self._optimiser, f"the score is {evaluation.score}")
+        evaluations = [self._evaluated(outputs, examples, epoch, one) for one in exit_settings]
+        evaluation = select_exit(evaluations, select_by, model=self._model, task=self._task, examples=examples)
+        if not math.isfinite(evaluation.selected_by):  # finite outputs can be too large for a correlation
+            raise diverged(self._optimiser, f"the score is {evaluation.selected_by}")
         return evaluation
 
     def _evaluated(

@@ -1,0 +1,38 @@
+"""What epochs and trials are selected by: `--select-by`, which `trainables/runs/select_exit.py` computes."""
+
+from __future__ import annotations
+
+from msgspec import UNSET, UnsetType
+
+from trainables.runs.trial import AREA, AT_LAYERS
+
+FORMS = f"score, {AREA}, {AT_LAYERS}LAYERS"
+
+
+def read_select_by(text: str) -> str | UnsetType:
+    """The rule as plans have it: `at:6` for `at:6.0`, UNSET for the score.
+
+    Raises:
+        ValueError: there is no such rule.
+    """
+    if text == "score":
+        return UNSET
+    try:
+        layers = float(text.removeprefix(AT_LAYERS)) if text.startswith(AT_LAYERS) else 0.0
+    except ValueError:
+        layers = 0.0
+    if text != AREA and not 1 <= layers < float("inf"):
+        raise ValueError(f"--select-by is {text!r}; allowed: {FORMS}, with at least 1 mean layer, such as at:6")
+    return AREA if text == AREA else f"{AT_LAYERS}{layers:g}"
+
+
+def describe_select_by(select_by: str) -> str:
+    """The rule in words, for captions and dry runs."""
+    last = "a model that cannot leave early by its score"
+    if select_by == AREA:
+        return f"selected by the mean score over the front of exit settings and single layers, {last}"
+    layers = select_by.removeprefix(AT_LAYERS)
+    return (
+        f"selected by the score for at most {layers} mean layers (that of layer {int(float(layers))} where every exit "
+        f"setting runs more, {last})"
+    )

@@ -1,0 +1,73 @@
+"""What trials are selected by, as part of the protocol: pytest tests/study/plans/test_select_by.py"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from helpers.launched_studies import mini_plan
+from helpers.simulation import Simulation
+
+from study import launch
+from study.decisions.specs import trial_spec
+from study.forecast import forecast_plan
+from study.plans.plan_file import plan_as_toml, plan_changes, read_toml
+from study.plans.resolution import explain, resolve
+from study.plans.select_by import read_select_by
+from trainables.schema import to_plain
+
+ONE_ARM = {"methods": ("pabee",), "tasks": ("rte",)}
+
+
+def plan_from(*arguments: str):
+    options = launch.main.parser().options(["--method", "pabee", "--task", "rte", *arguments])
+    return launch.plan_from(options)[0]
+
+
+@pytest.mark.parametrize(("text", "rule"), [("at:6", "at:6"), ("at:6.0", "at:6"), ("at:4.5", "at:4.5"), ("area",) * 2])
+def test_rule_is_a_field_of_plan_and_protocol(text, rule):
+    plan = resolve(plan_from("--select-by", text))
+    assert plan.asked.select_by == plan.protocol.select_by == rule
+
+
+@pytest.mark.parametrize("text", ["at", "at:", "at:0.5", "at:nan", "at:inf", "at:x", "speed"])
+def test_unknown_rule_is_refused(text):
+    with pytest.raises(ValueError, match=r"^--select-by is .*; allowed: score, area, at:LAYERS, with at least 1"):
+        read_select_by(text)
+
+
+def test_select_at_names_the_option():
+    with pytest.raises(ValueError, match=r"here it is --select-by at:6"):
+        plan_from("--select-at", "6")
+
+
+def test_a_study_by_score_has_the_hash_and_the_file_of_before():
+    plain, other = mini_plan(**ONE_ARM), mini_plan(**ONE_ARM, select_by="at:6")
+    assert resolve(plan_from("--select-by", "score")).protocol_hash == resolve(plan_from()).protocol_hash
+    assert "select_by" not in json.dumps(to_plain(plain))
+    assert plan_changes(plain, other) == ['protocol select_by null against "at:6"']
+
+
+def test_trials_of_both_phases_are_selected_by_it():
+    simulation = Simulation(mini_plan(**ONE_ARM, select_by="at:6"))
+    progress = simulation.launch().progress
+    trials = progress.facts.trials.values()
+    specs = [trial_spec(progress.plan, progress.facts, trial) for trial in trials]
+    assert {trial.phase for trial in trials} == {"search", "confirm"}
+    assert {spec.select_by for spec in specs} == {"at:6"}
+
+
+def test_dry_run_and_explain_say_it(tmp_path):
+    plan = plan_from("--select-by", "at:6")
+    words = "selected by the score for at most 6 mean layers"
+    assert any(words in line for line in forecast_plan(resolve(plan), tmp_path, with_probe=False, slots=1).lines)
+    assert words in explain(plan, "pabee", "rte", origins={})
+
+
+def test_plan_files_keep_it(tmp_path):
+    file = tmp_path / "plan.toml"
+    file.write_text(plan_as_toml(plan_from("--select-by", "area")))
+    assert read_toml(file).select_by == "area"
+    file.write_text(file.read_text().replace('"area"', '"speed"'))
+    with pytest.raises(ValueError, match="--select-by is 'speed'"):
+        resolve(read_toml(file))

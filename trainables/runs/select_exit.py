@@ -1,0 +1,67 @@
+"""What an epoch is selected by, and the exit setting that it takes: `--select-by`.
+
+By the score: that of the best exit setting. By what the model will be used for, one number too, so that epochs, ASHA,
+sampler and winner need not know of it:
+
+* `at:6`: the score for at most 6 mean layers on the split that selects, of the best of the exit settings that run no
+  more. If each runs more, it is the score of the answers of layer 6, and the setting is the one with the fewest layers:
+  a model that cannot be held to the limit is worth what its layer 6 knows.
+* `area`: the mean score over the front of all its settings from one layer to all. Every single layer is a setting of it
+  too, so that each model's front reaches as far. The setting is the best one. (castorini/berxit at 1fb2162,
+  plotting/auc.py:57-95, compares two curves by the area between them.)
+
+A model that cannot leave early has its score in both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from msgspec import UNSET, UnsetType
+
+from trainables.data.examples import Examples
+from trainables.data.tasks import Task
+from trainables.models.early_exit import EarlyExitModel
+from trainables.models.exit_rules import with_setting
+from trainables.models.fronts import ROUNDING, pareto_front
+from trainables.runs.evaluation import Evaluation, best_evaluation, layer_score, swept
+from trainables.runs.trial import AREA, AT_LAYERS
+
+
+def select_exit(
+    evaluations: Sequence[Evaluation],
+    select_by: str | UnsetType,
+    *,
+    model: EarlyExitModel,
+    task: Task,
+    examples: Examples,
+) -> Evaluation:
+    """The evaluation of a model under the setting of its exit that it takes, with what its epoch is selected by.
+
+    Args:
+        evaluations: of the same outputs, each under another setting of the model's exit.
+    """
+    best, depth = best_evaluation(evaluations), evaluations[0].num_layers
+    rules = [with_setting(model.exit_rule, own.exit_setting) for own in evaluations]
+    if select_by is UNSET or all(rule.earliest(depth) == depth for rule in rules):
+        return best
+    if select_by == AREA:
+        return replace(best, selection_score=_area(evaluations, model, task, examples))
+    most = float(select_by.removeprefix(AT_LAYERS))
+    within = [own for own in evaluations if own.mean_layers <= most + ROUNDING]
+    if within:
+        return best_evaluation(within)
+    fewest = min(evaluations, key=lambda own: (own.mean_layers, -own.score))
+    return replace(fewest, selection_score=layer_score(fewest.outputs, math.floor(most), task, examples))
+
+
+def _area(evaluations: Sequence[Evaluation], model: EarlyExitModel, task: Task, examples: Examples) -> float:
+    outputs, depth = evaluations[0].outputs, evaluations[0].num_layers
+    points = [(own.mean_layers, own.score) for own in evaluations]
+    points += [(own.mean_layers, own.score) for own in swept(model, task, examples, outputs)]
+    points += [(layer, layer_score(outputs, layer, task, examples)) for layer in range(1, depth + 1)]
+    layers, scores = np.array([point for point in points if math.isfinite(point[1])]).T
+    return pareto_front(layers, scores).mean_score(1, depth)
