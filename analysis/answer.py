@@ -25,15 +25,18 @@ from study.facts.plain_words import counted
 from trainables.data.tasks import TASKS
 from trainables.runs.trial import TIMED_BATCHES
 
+IN_THE_REPORT = ("compute", "departures")  # anchors of the caveats that a screen leaves to the report
+
 
 def answer(evidence: Evidence, dev: Table) -> str:
-    """The scores without published numbers, the headline, a sentence for each method, and what limits them."""
+    """What fits on a screen: the scores without published numbers, the headline, the differences, and their limits."""
     found = findings(evidence)
     ours = replace(dev, lines=[line for line in dev.lines if not line.published], blocks=[])
-    limits = [caveat.text for caveat in caveats(evidence, found) if caveat.anchor != "departures"]
+    limits = [caveat.text for caveat in caveats(evidence, found) if caveat.anchor not in IN_THE_REPORT]
     if all(cell.state == "complete" for _, cell in evidence.cells):
         limits.remove(completeness(evidence))
-    lines = [f"{finding.row}: {sentence(finding, evidence.baseline)}" for finding in found] + limits
+    lines = [f"{one.row}: {sentence(one, evidence.baseline, in_short=True)}" for one in found if one.difference]
+    lines += limits
     return "\n\n".join(
         [
             f"## {markdown_text(dev.title)}",
@@ -148,14 +151,14 @@ def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
     return f"{words} This is about the methods: each was searched {times} times (table search_repeats)."
 
 
-def sentence(finding: Finding, baseline: str | None) -> str:
-    """The method's sentence, without its name: difference, marks, layers, compute."""
-    compute = f"{finding.compute} in all" if finding.compute else ""
-    parts = [_difference_in_words(finding, baseline), _layers_in_words(finding, baseline), compute]
+def sentence(finding: Finding, baseline: str | None, *, in_short: bool = False) -> str:
+    """The method's sentence, without its name: difference, marks, layers, and unless `in_short` power and compute."""
+    compute = f"{finding.compute} in all" if finding.compute and not in_short else ""
+    parts = [_difference_in_words(finding, baseline, in_short=in_short), _layers_in_words(finding, baseline), compute]
     return "; ".join(part for part in parts if part) + "."
 
 
-def _difference_in_words(finding: Finding, baseline: str | None) -> str:
+def _difference_in_words(finding: Finding, baseline: str | None, *, in_short: bool) -> str:
     test, number = finding.difference, len(finding.compared)
     if test is None:
         scores = [f"{TASKS[task].title} {POINTS.text(median)}" for task, median in finding.medians.items()]
@@ -171,7 +174,8 @@ def _difference_in_words(finding: Finding, baseline: str | None) -> str:
         for word, tasks in (("above", finding.marked("↑")), ("below", finding.marked("↓")))
         if tasks
     ]
-    result = " and ".join(marked) or f"no difference was found ({_detectable_in_words(finding.compared)})"
+    power = "" if in_short else f" ({_detectable_in_words(finding.compared)})"
+    result = " and ".join(marked) or f"no difference was found{power}"
     return f"{difference} points to {baseline} ({where}; 95 % interval {low} to {high}), {result}"
 
 

@@ -76,7 +76,7 @@ from study.screen.terminal import can_redraw, console_on, waiting_for
 from study.screen.words import describe_failure, describe_retries, failures_command, missing_cells, python
 from study.storage.addresses import join, make_writable, masked, storage_address
 from study.storage.trial_places import storage_for
-from study.winners import BEST, in_lines
+from study.winners import in_lines
 from trainables import method_files
 from trainables.data import glue
 from trainables.data.tasks import TASKS, trainable_tasks
@@ -690,8 +690,6 @@ def _conclude(scheduler: Scheduler, folder: Path, said: str, options: LaunchOpti
         return status
     if progress.facts.records:
         print(f"\n{for_screen(said, sys.stdout)}")
-    for line in _best(progress, folder):
-        print(on_screen(line, sys.stdout))
     for line in failed:
         print(on_screen(f"failed: {line}", sys.stdout))
     if failed:
@@ -705,18 +703,13 @@ def _conclude(scheduler: Scheduler, folder: Path, said: str, options: LaunchOpti
         print(f"{word}; continue:  {python()} {command_line().removeprefix('python ')}")
     if (folder / "report.html").exists():
         print(f"report:      {folder / 'report.html'}")
-    for line in browse(folder, options.tracking_uri)[:2]:  # the other links are in browse.txt
+    if in_lines(progress):
+        print(f"winners:     {python()} -m study.winners {shlex.quote(str(folder))}")
+    for line in browse(folder, options.tracking_uri)[:1]:  # its links are in browse.txt
         print(line)
     if not status and (more := extension(progress.plan)):
-        print(f"extend:      {_continued(folder, options, more)}")
+        print(f"more:        {_continued(folder, options, more)}")
     return status
-
-
-def _best(progress: StudyProgress, folder: Path) -> list[str]:
-    """The winners of the first arms, and where all of them are; nothing if nothing was searched."""
-    winners = [f"best:        {line}" for line in in_lines(progress)]
-    more = [f"all of them: {python()} -m study.winners {shlex.quote(str(folder))}"] * (len(winners) > MOST_ARMS)
-    return [*winners[:MOST_ARMS], *more, f"as a plan:   {folder / BEST}"] if winners else []
 
 
 def extension(plan: ResolvedPlan) -> str | None:

@@ -110,9 +110,10 @@ def interrupt(folder: Path) -> str:
     raise KeyboardInterrupt
 
 
-def test_winners_and_the_file_that_has_them_as_a_plan_are_named(tmp_path, monkeypatch, capsys):
+def test_last_screen_names_the_command_that_prints_the_winners(tmp_path, monkeypatch, capsys):
     folder = tmp_path / "s"
     launch(folder, mini_plan(methods=("albert",), tasks=("rte",)))
     lines = over(folder, monkeypatch, capsys, code=PROVENANCE)[0].splitlines()
-    assert [line for line in lines if line.startswith("best: ")] == ["best:        albert/rte: learning_rate 0.00164"]
-    assert f"as a plan:   {folder / 'best.toml'}" in lines
+    (winners,) = [line for line in lines if line.startswith("winners: ")]
+    assert winners.endswith(f"-m study.winners {folder}")
+    assert sum(1 + len(line) // 100 for line in lines) <= 30  # a screen of 100 x 30
