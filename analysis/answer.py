@@ -206,6 +206,7 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
         *notes.family_notes(evidence.rows),
         *notes.look_notes(looks_at_seeds(evidence.rows)),
         *notes.constant_notes(evidence.unlearned, evidence.nothing_found),
+        *notes.blocked_exit_notes(evidence.rows),
         *notes.sign_notes(evidence.rows, evidence.comparisons),
         *notes.unlike_search_notes(evidence.rows),
     ]

@@ -31,6 +31,7 @@ from study.plans.plan_file import plan_on_disk, require_plan
 from study.plans.select_by import describe_select_by
 from study.screen.arms_table import arms_table
 from study.screen.words import (
+    blocked_exits,
     describe_attempts,
     describe_failure,
     describe_missing,
@@ -209,6 +210,8 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
     for title, lines in (parts | {"failed": status.failed, "missing": describe_missing(progress)}).items():
         for line in lines:
             console.print(on_screen(f"{title}: {line}", sys.stdout), markup=False, soft_wrap=True)
+    for arm, reason in blocked_exits(progress).items():
+        console.print(on_screen(f"{arm}: {reason}", sys.stdout), markup=False, soft_wrap=True)
     for line in status.code if len(status.code) > 1 else []:
         console.print(on_screen(f"trained by {line}", sys.stdout), markup=False, soft_wrap=True)
     if status.failed or status.waiting:

@@ -31,7 +31,7 @@ from study.plans.resolved_plan import FIRST_SEED
 from study.screen.words import points
 from study.storage.output_places import check_new_folder
 from trainables.configuration import AtLeastOne, Count
-from trainables.runs.trial import TrainingError, TrialSpec, Unavailable
+from trainables.runs.trial import TrainingError, TrialSpec, Unavailable, blocked_exit
 from trainables.schema import Typed, Value
 from trainables.sources import Unusable
 
@@ -136,6 +136,8 @@ def _train_epoch(run: TrainingRun, name: str) -> None:
         f"{row.num_layers} layers",
         flush=True,
     )
+    if reason := blocked_exit(row.metrics, run.spec.config):
+        print(f"  {reason}", flush=True)
 
 
 main = Command("study.try", Options, __doc__ or "", run)

@@ -31,6 +31,7 @@ from study.plans.select_by import describe_select_by
 from trainables.data.metrics import metric_words
 from trainables.data.tasks import TASKS
 from trainables.departure import Departure
+from trainables.runs.trial import blocked_exit
 from trainables.schema import to_plain
 
 SELECTION = {
@@ -136,6 +137,16 @@ def sampled_exit_notes(rows: list[Row]) -> list[str]:
     head = "sampled exit, standard deviation over draws of one model / over seeds"
     spreads = {row.label: list(filter(None, map(_spread_of_draws, row.cells.values()))) for row in rows}
     return [f"{label}: {head}: {', '.join(texts)}" for label, texts in spreads.items() if texts]
+
+
+def blocked_exit_notes(rows: Iterable[Row]) -> list[str]:
+    """The cells in which Q-exit can fire on no example, each with its reason."""
+    reasons: dict[str, str] = {}
+    for row in rows:
+        for task, cell in row.cells.items():
+            if all(words := [blocked_exit(one.metrics or {}, one.config) for one in cell.records]) and words:
+                reasons[f"{row.label} on {TASKS[task].title}"] = words[0]
+    return [f"{where}: {reason}" for where, reason in reasons.items()]
 
 
 def _spread_of_draws(cell: Cell) -> str:

@@ -376,6 +376,7 @@ def dev_table(evidence: Evidence) -> Table:
             *notes.constant_notes(evidence.unlearned, evidence.nothing_found),
             *notes.sign_notes(rows, compared),
             *notes.comparison_notes(compared),
+            *notes.blocked_exit_notes(rows),
             *notes.sampled_exit_notes(rows),
             *ledger_notes(ledger),
         ],

@@ -21,6 +21,7 @@ from study.forecast import remaining_seconds
 from study.screen.arms_table import arms_table, table_of
 from study.screen.terminal import can_redraw, console_on
 from study.screen.words import describe_notice, describe_record, describe_step, points, trial_name
+from trainables.runs.trial import blocked_exit
 
 if TYPE_CHECKING:
     from study.drivers.driver import Driver
@@ -59,6 +60,7 @@ class LiveView:
         self._next_sign_of_life = self._started + _SIGN_OF_LIFE_SECONDS
         self._printed = len(scheduler.facts.records)  # records that were told of
         self._noticed = 0  # notices
+        self._blocked = set[str]()  # arms whose exit was found to be out of reach
         self._live = Live(console=self._console, auto_refresh=False) if can_redraw(self._console) else None
 
     def __enter__(self) -> LiveView:
@@ -93,6 +95,11 @@ class LiveView:
         for notice in notices[self._noticed :]:
             self.say(describe_notice(notice))
         self._noticed = len(notices)
+        for trial in self._progress.under_way.values():
+            reason = blocked_exit(trial.last.row.metrics, trial.config) if trial.last else ""
+            if reason and trial.started.arm not in self._blocked:
+                self._blocked.add(trial.started.arm)
+                self.say(f"{trial_name(trial)}: {reason}")
 
     def say(self, line: str) -> None:
         """Prints a line, above the table where there is one."""

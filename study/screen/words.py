@@ -17,6 +17,7 @@ from study.facts.record import Record
 from study.facts.study_facts import FailedAttempt, Notice, TrialFacts
 from study.facts.study_folder import WORKERS_LOG
 from trainables.data.tasks import TASKS
+from trainables.runs.trial import blocked_exit
 
 _NUMBERS = 20  # of trials that failed alike
 
@@ -47,6 +48,15 @@ def describe_record(record: Record) -> str:
     verb = f"stopped at epoch {record.epochs}" if stopped else counted(record.epochs, "epoch")
     score = points(record.selection_score if record.score is None else record.score)
     return f"{_record_name(record)}: {score} ({verb}, {record.mean_layers:.1f} layers)"
+
+
+def blocked_exits(progress: StudyProgress) -> dict[str, str]:
+    """The arms in which no example can leave early, each with the reason, by their last epochs and last trials."""
+    seen = {record.arm: (record.metrics or {}, record.config) for record in progress.facts.records}
+    seen |= {
+        trial.started.arm: (trial.last.row.metrics, trial.config) for trial in progress.under_way.values() if trial.last
+    }
+    return {arm: reason for arm, (metrics, config) in seen.items() if (reason := blocked_exit(metrics, config))}
 
 
 def describe_missing(progress: StudyProgress) -> list[str]:

@@ -1,5 +1,6 @@
 """python -m pytest tests/analysis/test_report.py"""
 
+import dataclasses
 import re
 import warnings
 from html.parser import HTMLParser
@@ -21,7 +22,9 @@ from msgspec.structs import replace
 from analysis import report
 from analysis.answer import caveats, findings, headline, sentence
 from analysis.layouts.evidence import gather
+from analysis.layouts.notes import blocked_exit_notes
 from analysis.layouts.table import DIFFERENCE
+from analysis.studies.cells import Row, cell_of
 from analysis.studies.load import load_study
 from analysis.tables import make_tables
 from study.facts.study_folder import predictions_file
@@ -396,3 +399,17 @@ def test_departures_are_a_table_of_what_is_here_and_what_the_paper_has(tmp_path)
     }
     page = report.write_report(tmp_path).read_text()
     assert "<summary>protocol: 3</summary>" in page and 'id="table-departures-protocol"' in page
+
+
+def test_a_cell_whose_exit_cannot_fire_says_why(tmp_path):
+    study = load_study(made_studies.predicted_study(tmp_path / "s", {"palbert": 0.7}, ["rte"]))
+    cell = cell_of(study, "palbert", "rte")
+
+    def note_for(largest: float) -> list[str]:
+        records = tuple(replace(one, metrics={"largest_cdf": largest}) for one in cell.records)
+        return blocked_exit_notes([Row("palbert", "palbert", {"rte": dataclasses.replace(cell, records=records)})])
+
+    assert note_for(0.9) == []
+    assert note_for(0.2) == [
+        "palbert on RTE: the posterior sums to at most 0.20, below q 0.5: no example can leave early"
+    ]

@@ -24,13 +24,14 @@ from trainables.models.exit_rules import (
     ExitRule,
     LayerOutputs,
     Sampled,
+    Threshold,
     apply_exit,
     exit_probabilities,
     rule_as_json,
     setting_of,
     sweep,
 )
-from trainables.runs.trial import EpochRow, Reported
+from trainables.runs.trial import LARGEST_CDF, EpochRow, Reported
 from trainables.schema import Configuration
 
 T = TypeVar("T")
@@ -52,7 +53,7 @@ class Evaluation:
     outputs: LayerOutputs  # of all layers, on the CPU, in the order of the examples
     draws: tuple[ExitResult, ...]  # one, or as many as a sampled exit is repeated
     draw_metrics: tuple[dict[str, float], ...]  # of each draw
-    metrics: dict[str, float]  # mean over the draws; for a sampled exit also its spread and its expectation
+    metrics: dict[str, float]  # mean over the draws; spread and expectation of a sampled exit, LARGEST_CDF of Q-exit
     score: float  # mean over the draws
     exit_setting: Configuration = field(default_factory=dict)  # chosen among several; empty if there was no choice
     selection_score: float | None = None  # what the epoch is selected by, if not by the score
@@ -108,6 +109,8 @@ def evaluate(
     draw_metrics = tuple(_metrics(task, draw.logits, examples) for draw in draws)
     scores = [score(task, metrics) for metrics in draw_metrics]
     metrics = {name: float(np.mean([draw[name] for draw in draw_metrics])) for name in draw_metrics[0]}
+    if isinstance(rule, Threshold):
+        metrics |= {LARGEST_CDF: float(exit_probabilities(outputs)[:-1].sum(0).max())}
     if isinstance(rule, Sampled):
         metrics |= {"sample_std": _standard_deviation(scores), **_expected(task, outputs, examples)}
     return Evaluation(outputs, draws, draw_metrics, metrics, float(np.mean(scores)))

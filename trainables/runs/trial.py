@@ -59,6 +59,9 @@ class Content(Typed, frozen=True, kw_only=True):
     tokenizer_fingerprint: str | None  # None: the backbone's own
 
 
+LARGEST_CDF = "largest_cdf"  # metric of Q-exit: the largest probability of leaving before the last layer
+
+
 class Reported(Typed, frozen=True, kw_only=True, gc=False):
     """The numbers of a model on the split that is reported."""
 
@@ -89,6 +92,14 @@ class EpochRow(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         """Its numbers, where the split that selects is the one that is reported."""
         score = self.selection_score if self.score is UNSET else self.score
         return Reported(score=score, metrics=self.metrics, mean_layers=self.mean_layers)
+
+
+def blocked_exit(metrics: Mapping[str, float], config: Configuration) -> str:
+    """The reason why no example can leave early under Q-exit; empty if one can, or another rule decides."""
+    largest, q = metrics.get(LARGEST_CDF), config.get("q")
+    if largest is None or not isinstance(q, int | float) or largest > q:
+        return ""
+    return f"the posterior sums to at most {largest:.2f}, below q {q:g}: no example can leave early"
 
 
 class Timing(Typed, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from study.forecast import remaining_seconds
 from study.plans.resolution import resolve
 from study.screen.live_view import LiveView, TrialClocks
 from study.screen.terminal import waiting_for
+from study.screen.words import blocked_exits
 
 
 @dataclass
@@ -58,6 +59,20 @@ def test_trials_that_are_equally_far_are_told_together():
     several = "in their first epoch: albert/rte search 1, albert/rte search 2, albert/rte search 3"
     waiting = "waiting for a slot: albert/rte search 7"
     assert view._under_way() == f"under way: {several} and 3 more; past epoch 1: albert/rte search 0; {waiting}"
+
+
+def test_an_exit_that_cannot_fire_is_reported_once_for_each_arm():
+    simulation = Simulation(resolve(replace(profiles.load("mini"), methods=("palbert",), tasks=("rte",), samples=2)))
+    scheduler, output = scheduler_of(simulation.resolved, simulation.journal), io.StringIO()
+    scheduler.begin_launch(command="", host="", pid=0)
+    view = LiveView(scheduler, slots=lambda *, without: 2, output=output)
+    for trial in (scheduler.next_trial(), scheduler.next_trial()):
+        reported = report(trial, 1)
+        scheduler.report(trial.key, replace(reported, row=replace(reported.row, metrics={"largest_cdf": 0.16})))
+    view._print_notices()
+    view._print_notices()
+    assert output.getvalue().count("below q 0.5: no example can leave early") == 1
+    assert blocked_exits(scheduler.progress).keys() == {"palbert/rte"}
 
 
 def test_the_time_left_moves_with_the_steps_of_the_first_epoch():

@@ -22,7 +22,7 @@ from trainables.models.exit_rules import LayerOutputs, exit_probabilities
 from trainables.runs.evaluation import as_stored, full_depth_outputs
 from trainables.runs.trained_model import load_trained
 from trainables.runs.training import TrainingRun
-from trainables.runs.trial import EpochRow, Outcome
+from trainables.runs.trial import EpochRow, Outcome, blocked_exit
 from trainables.schema import from_plain, to_plain
 
 pytestmark = pytest.mark.slow
@@ -106,6 +106,27 @@ def test_sweep_holds_the_methods_own_setting(cache, tmp_path):
         own = (arrays["sweep_rule"] == "threshold") & (arrays["sweep_setting"] == 0.5)
         assert arrays["sweep_score"][own] == [outcome.reported.score]
         assert arrays["sweep_mean_layers"][own] == [outcome.reported.mean_layers]
+
+
+def test_q_exit_reports_the_largest_probability_of_leaving_early(cache, tmp_path):
+    run = run_to_the_end(spec_of("palbert", config={"epochs": 1}), cache)
+    outcome = run.outcome(predictions=tmp_path / "predictions.npz")
+    with np.load(tmp_path / "predictions.npz", allow_pickle=False) as arrays:
+        stay = np.prod(1 - arrays["lambdas"][:-1].astype(float), axis=0)
+    assert outcome.reported.metrics["largest_cdf"] == pytest.approx((1 - stay).max(), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "q", "reason"),
+    [
+        ({"largest_cdf": 0.163}, 0.5, "the posterior sums to at most 0.16, below q 0.5: no example can leave early"),
+        ({"largest_cdf": 0.51}, 0.5, ""),
+        ({}, 0.5, ""),
+        ({"largest_cdf": 0.1}, None, ""),
+    ],
+)
+def test_a_posterior_below_q_is_why_no_example_leaves(metrics, q, reason):
+    assert blocked_exit(metrics, {"q": q}) == reason
 
 
 def test_sampled_exit_reports_mean_spread_and_expectation(cache, tmp_path):
