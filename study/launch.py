@@ -364,7 +364,9 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
         notes.append(f"baseline {resolved.asked.baseline}: the other methods are tested against it")
     for line in [_first_line(study), *notes, *forecast.lines]:
         print(on_screen(line, sys.stdout))
-    for line in departures_in_words(resolved):
+    number = sum(map(len, resolved.departures.values()))
+    in_short = [f"differs from the papers and their code in {number} ways: --departures lists them"] * (number > 0)
+    for line in departures_in_words(resolved) if options.departures else in_short:
         print(line)
     if study.earlier is None and not study.unchecked:
         tag = f"plan-{digest(to_plain(resolved))}"

@@ -223,6 +223,7 @@ class LaunchOptions(PlaceOptions, frozen=True, kw_only=True):
     explain: Annotated[str | None, option("with --dry-run: where each value of an arm comes from", "METHOD/TASK")] = (
         None
     )
+    departures: Annotated[bool, option("with --dry-run: each difference from the papers and their code")] = False
     toml: Annotated[bool, option("with --dry-run: the plan alone, as a file for --plan")] = False
     json: Annotated[bool, option("the answer as JSON on standard output")] = False
 
@@ -233,7 +234,7 @@ def check_options(options: LaunchOptions) -> None:
     Raises:
         ValueError: they do not.
     """
-    for name in ("probe", "explain", "toml"):
+    for name in ("probe", "explain", "departures", "toml"):
         if getattr(options, name) and not options.dry_run:
             raise ValueError(f"--{name} says something of a plan and is ignored without --dry-run; add --dry-run")
     for name, least in {"search_repeats": 2, "samples": 1, "seeds": 2}.items() if options.compare else ():

@@ -170,7 +170,10 @@ def test_departures_are_those_of_this_plan(capsys):
 
 def test_a_dry_run_without_a_network_says_what_it_did_not_check(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
-    assert launch.main(["--profile", "paper", "--method", "all", "--task", "all", "--dry-run"]) == 0
+    asked = ["--profile", "paper", "--method", "all", "--task", "all", "--dry-run"]
+    assert launch.main(asked) == 0
+    assert "ways: --departures lists them" in (output := capsys.readouterr().out) and output.count("\n") < 60
+    assert launch.main([*asked, "--departures"]) == 0
     output = capsys.readouterr().out
     departures = output[output.index("where this is not what the papers and their code did:") :]
     assert all(f"  {method}: " in departures for method in ("albert", "pabee", "pondernet", "palbert"))
