@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from trainables.data.metrics import compute_metrics, score
 from trainables.data.tasks import Task
 
 RESAMPLES = 1_000
+CORRELATIONS = {"matthews", "pearson", "spearman"}  # metrics that go down to -1; the others to 0
 _WEIGHTS_AT_ONCE = 4_000_000
 
 Place = tuple[str, str]  # row label, task
@@ -49,8 +50,10 @@ class Sample:
 
     @property
     def mean_interval(self) -> uncertainty.Interval:
-        """What other seeds and other dev examples could have made of the mean score."""
-        return uncertainty.mean_interval(self.resampled, self.scores)
+        """What other seeds and other dev examples could have made of the mean score, within the scale of the score."""
+        interval = uncertainty.mean_interval(self.resampled, self.scores)
+        lowest = float(np.mean([-1.0 if name in CORRELATIONS else 0.0 for name in self.answers[0].task.metrics]))
+        return replace(interval, low=max(interval.low, lowest), high=min(interval.high, 1.0))
 
     @property
     def spread_over_seeds(self) -> float:

@@ -6,7 +6,8 @@ from msgspec.structs import replace
 from scipy import stats
 
 from analysis.statistics import uncertainty as statistics
-from analysis.statistics.samples import resampled_scores
+from analysis.statistics.samples import resample, resampled_scores
+from analysis.studies.stored_predictions import Answers
 from trainables.data.metrics import compute_metrics, score
 from trainables.data.tasks import TASKS
 
@@ -124,6 +125,14 @@ def test_mean_interval_is_wider_than_seeds_or_examples_alone():
     both, seeds = (statistics.mean_interval(own, scores) for own in (resampled, np.zeros_like(resampled)))
     examples = statistics.bootstrap_interval(resampled.mean(axis=1))
     assert both.high - both.low > max(seeds.high - seeds.low, examples.high - examples.low)
+
+
+@pytest.mark.parametrize(("task", "bounds"), [("rte", (0.0, 1.0)), ("cola", (-1.0, 1.0))])
+def test_interval_of_a_mean_ends_where_the_scale_ends(task, bounds):
+    labels = np.array([0, 1] * 20)
+    seeds = [Answers(TASKS[task], np.arange(40), np.full(40, "dev"), labels, own[None]) for own in (labels, 1 - labels)]
+    (sample,) = resample({("palbert", task): seeds}).values()
+    assert (sample.mean_interval.low, sample.mean_interval.high) == bounds
 
 
 def test_interval_at_a_higher_level_is_wider_around_the_same_difference():
