@@ -77,7 +77,7 @@ class Caveat:
 
 def findings(evidence: Evidence) -> list[Finding]:
     """One per row: the baseline first, then by the mean difference to it, and last those without a test."""
-    means = {label: own.test for label, own in over_tasks(_compared(evidence)).items()}
+    means = {label: own.test for label, own in over_tasks(evidence.tested).items()}
     computes = {entry.row: entry.total for entry in row_ledger(evidence.rows)}
     unit = unit_of(computes.values())
     spent = {row: "" if own == Compute(0.0, 0.0) else own.in_words(unit) for row, own in computes.items()}
@@ -87,7 +87,7 @@ def findings(evidence: Evidence) -> list[Finding]:
 
 def _finding(evidence: Evidence, row: Row, mean: PairedTest | None, compute: str) -> Finding:
     is_baseline = row.label == evidence.baseline
-    compared = [one for one in _compared(evidence) if one.family == "baseline" and one.row == row.label]
+    compared = [one for one in evidence.tested if one.family == "baseline" and one.row == row.label]
     compared.sort(key=lambda one: [*TASKS].index(one.task))
     speeds = [speed_facts(cell) for cell in row.cells.values() if cell.records]
     layers = [facts["mean_layers"] for facts in speeds if facts["mean_layers"] is not None]
@@ -103,11 +103,6 @@ def _finding(evidence: Evidence, row: Row, mean: PairedTest | None, compute: str
         compute=compute,
         difference=mean or next((one.test for one in compared), None),
     )
-
-
-def _compared(evidence: Evidence) -> list[Comparison]:
-    """What the answer is about: the methods if their searches were repeated, else the chosen configurations."""
-    return evidence.comparisons_of_methods or evidence.comparisons
 
 
 def _relative_time(evidence: Evidence, row: Row) -> float | None:
@@ -209,6 +204,7 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
         *notes.blocked_exit_notes(evidence.rows),
         *notes.sign_notes(evidence.rows, evidence.comparisons),
         *notes.unlike_search_notes(evidence.rows),
+        *notes.dropped_notes(evidence.rows),
     ]
     lines = [Caveat(_as_sentence(note), "table-dev") for note in limits]
     lines.append(Caveat(completeness(evidence), "missing"))

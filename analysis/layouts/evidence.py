@@ -78,6 +78,11 @@ class Evidence:
         compared = compare(stored, self.baseline, are_alike=self.are_alike, looks=looks)
         return [one for one in compared if one.family == "baseline"]
 
+    @property
+    def tested(self) -> list[Comparison]:
+        """What a study's answer is about: its methods if searches were repeated, else the chosen configurations."""
+        return self.comparisons_of_methods or self.comparisons
+
     @cached_property
     def unlearned(self) -> dict[Place, float]:
         """The score of the best constant answer, of cells that are not shown to be better than it."""

@@ -175,7 +175,7 @@ def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
     return [
         *(f"{name}: {', '.join(settings)}" for name, study in named if (settings := _settings(study))),
         *_search_notes(rows, cells),
-        *(_dropped_note(cell, record) for cell in cells for record in cell.dropped),
+        *dropped_notes(rows),
         *(f"{title} is not the official GLUE: {'; '.join(lines)}" for title, lines in other_data(rows).items()),
         *(line for study in studies for line in _code_notes(study, cells)),
         *_device_notes(studies, cells),
@@ -203,8 +203,14 @@ def _settings(study: Study) -> list[str]:
     ]
 
 
-def _dropped_note(cell: Cell, record: Record) -> str:
-    return f"{cell.name}: {record.phase} trial {record.trial} (seed {record.seed}) was dropped: {record.error}"
+def dropped_notes(rows: Iterable[Row]) -> list[str]:
+    """A line for every trial that a person dropped, with the reason."""
+    return [
+        f"{record.phase} trial {record.trial} of {cell.name} (seed {record.seed}) was dropped: {record.error}"
+        for row in rows
+        for cell in row.cells.values()
+        for record in cell.dropped
+    ]
 
 
 def _search_notes(rows: list[Row], cells: list[Cell]) -> list[str]:
@@ -331,7 +337,7 @@ def marks_in_words(rows: list[Row], comparisons: list[Comparison]) -> str:
         return tested
     return (
         f"{tested} A mark compares the configurations that the searches chose, not the methods: two equal methods "
-        "with a search each still get a mark in 4 to 60 % of comparisons; --search-repeats compares methods."
+        "with a search each still get a mark in 4 to 60 % of comparisons; --compare methods tests the methods."
     )
 
 

@@ -62,10 +62,12 @@ def pictures(evidence: Evidence) -> list[Picture]:
 def differences_picture(evidence: Evidence) -> Picture | None:
     """Every method's difference to the baseline against its relative cost; None without a baseline or a test.
 
-    The cost is measured time, or layers if not all models were timed.
+    If searches were repeated, it is the difference of the methods over all of them, as in table `search_repeats`; the
+    cost is that of the first search's models: measured time, or layers if not all of them were timed.
     """
     baseline = evidence.baseline
-    cells, tests = evidence.by_place, evidence.differences
+    cells = evidence.by_place
+    tests = {(one.row, one.task): one for one in evidence.tested if one.family == "baseline"}
     if baseline is None or not tests:
         return None
     pairs = {(label, task): (cells[label, task], cells[baseline, task]) for label, task in tests}
@@ -94,7 +96,9 @@ def differences_picture(evidence: Evidence) -> Picture | None:
     share_x(panels.values())
     add_legend(figure, {label: styles[label] for label, _ in tests})
     how = f" Time: in batches of {BATCH}." if "time" in unit else " Not all models were timed: layers stand for time."
-    caption = f"Mean score minus {baseline}'s with 95 % interval; filled: marked at the 5 % level, hollow: not.{how}"
+    what = "Mean over all searches" if evidence.comparisons_of_methods else "Mean score"
+    how += " Cost: of the first search's models." * bool(evidence.comparisons_of_methods)
+    caption = f"{what} minus {baseline}'s with 95 % interval; filled: marked at the 5 % level, hollow: not.{how}"
     return lay_out("differences", f"Difference to {baseline}, and its cost", caption, sentences_by_task(seen), figure)
 
 

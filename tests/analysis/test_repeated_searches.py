@@ -16,6 +16,7 @@ from analysis import load
 from analysis.answer import findings
 from analysis.layouts.certainty_tables import search_repeats_table
 from analysis.layouts.evidence import gather
+from analysis.pictures.study_pictures import differences_picture
 from analysis.statistics import uncertainty
 from analysis.statistics.comparisons import Repeats, compare
 from analysis.studies.load import load_study
@@ -112,6 +113,17 @@ def test_the_answer_is_about_methods_if_searches_were_repeated(study, tmp_path):
     (finding,) = [one for one in findings(evidence) if not one.is_baseline]
     assert finding.compared == [of_methods] and finding.difference == of_methods.test
     assert of_methods.test != evidence.comparisons[0].test
+
+
+def test_first_picture_shows_the_test_over_searches(study):
+    evidence = gather([load_study(study)])
+    picture = differences_picture(evidence)
+    (of_methods,) = evidence.comparisons_of_methods
+    marks = [
+        line.get_ydata()[0] for axes in picture.figure.axes for line in axes.get_lines() if line.get_marker() != "None"
+    ]
+    assert marks == [100 * of_methods.test.difference] != [100 * evidence.comparisons[0].test.difference]
+    assert picture.caption.startswith("Mean over all searches minus albert's")
 
 
 def test_trials_of_later_searches_do_not_count_in_the_frame(study):

@@ -83,8 +83,9 @@ def test_arm_that_began_from_the_dropped_model_is_named(tmp_path, capsys):
 def test_table_names_the_trial_and_the_reason(folder):
     drop.main([str(folder), arm_of(folder).confirmed[1].key, "--because", "a bad disk"])
     tables.main([str(folder)])
-    text = (folder / "tables" / "dev.md").read_text()
-    assert "albert/rte: confirm trial 1 (seed 43) was dropped: a bad disk" in text
+    for name in ("dev.md", "answer.md"):
+        text = (folder / "tables" / name).read_text()
+        assert "onfirm trial 1 of albert/rte (seed 43) was dropped: a bad disk" in text
 
 
 def test_undo_brings_back_the_same_record(folder):
