@@ -46,7 +46,7 @@ class Optimiser:
         """Updates the parameters in `groups`, each with `params`, `weight_decay` and, if it differs, `lr`."""
         self._model = model
         self._rule = rule
-        self._optimizer = _OPTIMIZERS[rule.optimizer](groups, rule)
+        self._optimizer = (_adamw if rule.optimizer == "adamw" else _uncorrected)(groups, rule)
         self._schedule = _schedule(self._optimizer, rule)
 
     @classmethod
@@ -120,24 +120,16 @@ def _adamw(groups: list[dict[str, Any]], rule: UpdateRule) -> torch.optim.Optimi
 
 
 def _uncorrected(groups: list[dict[str, Any]], rule: UpdateRule) -> torch.optim.Optimizer:
-    return UncorrectedAdam(groups, rule.learning_rate, betas=rule.adam_betas, eps=rule.adam_epsilon)
-
-
-def _lamb(groups: list[dict[str, Any]], rule: UpdateRule) -> torch.optim.Optimizer:
-    """ALBERT's: what has no weight decay has no trust ratio either."""
-    decayed, rest = (
-        [{**group, "params": [weight for weight in group["params"] if is_decayed(weight) is kind]} for group in groups]
-        for kind in (True, False)
-    )
-    parts = [*({**group, "max_weight_norm": math.inf} for group in decayed), *rest]
-    return _uncorrected([part for part in parts if part["params"]], rule)
-
-
-def _lamb_clamped(groups: list[dict[str, Any]], rule: UpdateRule) -> torch.optim.Optimizer:
-    return _uncorrected([{**group, "max_weight_norm": _CLAMP} for group in groups], rule)
-
-
-_OPTIMIZERS = {"adamw": _adamw, "adamw_uncorrected": _uncorrected, "lamb": _lamb, "lamb_clamped": _lamb_clamped}
+    if rule.optimizer == "lamb":  # ALBERT's: what has no weight decay has no trust ratio either
+        groups = [
+            {**group, "params": own, "max_weight_norm": math.inf if is_trusted else None}
+            for is_trusted in (True, False)
+            for group in groups
+            if (own := [weight for weight in group["params"] if is_decayed(weight) is is_trusted])
+        ]
+    most = _CLAMP if rule.optimizer == "lamb_clamped" else None
+    betas, epsilon = rule.adam_betas, rule.adam_epsilon
+    return UncorrectedAdam(groups, rule.learning_rate, betas=betas, eps=epsilon, max_weight_norm=most)
 
 
 def _schedule(optimizer: torch.optim.Optimizer, rule: UpdateRule) -> LambdaLR:
