@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from safetensors.numpy import save
+
 import search_spaces.objectives
 from study.plans.pretrained_backbone import PretrainingFile, write_pretraining
 from study.plans.resolved_plan import Pretraining
@@ -65,7 +67,7 @@ def pretrained_folder(
     sizes = {"hidden_size": 32, "num_hidden_layers": 6, "max_position_embeddings": positions}
     own = {} if conv_kernel_size is None else {"conv_kernel_size": conv_kernel_size}
     (folder / "config.json").write_text(json.dumps({"model_type": "albert", **sizes, **own}))
-    (folder / "model.safetensors").write_bytes(b"pretrained weights")
+    (folder / "model.safetensors").write_bytes(save({}))
     word_model(texts).save(str(folder / "tokenizer.json"))
     made = Pretraining(
         objective="mlm",

@@ -4,9 +4,11 @@ import json
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers.corpora import pretrained_folder
 from helpers.simulation import NO_PROVENANCE
+from safetensors.numpy import save
 
 from study import launch
 from study.decisions.scheduler import Scheduler
@@ -83,8 +85,7 @@ def test_bad_input_is_answered_in_one_line_with_what_is_allowed(capsys, tmp_path
 def test_sizes_whose_slices_do_not_fit_are_refused(capsys, tmp_path):
     sizes = {"hidden_size": 32, "intermediate_size": 64, "vocab_size": 288}
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "sharebert", **sizes}))
-    for file in ("model.safetensors", "vocab.txt"):
-        (tmp_path / file).write_text("")
+    (tmp_path / "vocab.txt").write_text("")
     told = refused(capsys, tmp_path, "--backbone", str(tmp_path))
     assert told.endswith(
         "ShareBERT with hidden_size 32, intermediate_size 64 and vocab_size 288 cuts 36 columns out of the "
@@ -189,6 +190,6 @@ def test_another_content_of_the_folder_is_refused(capsys, tmp_path):
         scheduler = Scheduler(resolved, journal, NO_PROVENANCE)
         scheduler.begin_launch(command="", host="", pid=0)
         assert scheduler.next_trial() is not None
-    (folder / "model.safetensors").write_bytes(b"other weights")
+    (folder / "model.safetensors").write_bytes(save({"other": np.zeros(1)}))
     assert launch.main([*asked, "--out", str(tmp_path), "--name", "mine"]) == 2
     assert "backbone_fingerprint" in capsys.readouterr().err

@@ -22,6 +22,7 @@ from trainables.encoders.word_vocabulary import word_model
 from trainables.sources import HUB_SECONDS, Unusable, hash_of_file, hub_errors, reach_or_work_offline
 
 if TYPE_CHECKING:
+    from huggingface_hub import ModelInfo
     from tokenizers import Tokenizer
 
 _SMALL: Mapping[str, Any] = {
@@ -32,50 +33,29 @@ _SMALL: Mapping[str, Any] = {
     "intermediate_size": 1024,
 }
 
+
+def _albert(hidden_size: int, num_layers: int, num_heads: int) -> Mapping[str, Any]:
+    """One of arXiv:1909.11942, table 1; google-research/albert, albert_config.json of each."""
+    return {
+        "model_type": "albert",
+        "vocab_size": 30000,
+        "embedding_size": 128,
+        "hidden_size": hidden_size,
+        "num_hidden_layers": num_layers,
+        "num_attention_heads": num_heads,
+        "intermediate_size": 4 * hidden_size,
+        "max_position_embeddings": 512,
+    }
+
+
 # Published backbones, which can be had by name with random weights. Each is a configuration of `transformers`: what it
 # leaves out is its family's default there. Counts of parameters: tests/trainables/encoders/test_published_sizes.py.
 PUBLISHED_SIZES: Mapping[str, Mapping[str, Any]] = {
-    # arXiv:1909.11942, table 1; google-research/albert, albert_config.json of each.
-    "albert-base": {
-        "model_type": "albert",
-        "vocab_size": 30000,
-        "embedding_size": 128,
-        "hidden_size": 768,
-        "num_hidden_layers": 12,
-        "num_attention_heads": 12,
-        "intermediate_size": 3072,
-        "max_position_embeddings": 512,
-    },
-    "albert-large": {
-        "model_type": "albert",
-        "vocab_size": 30000,
-        "embedding_size": 128,
-        "hidden_size": 1024,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 16,
-        "intermediate_size": 4096,
-        "max_position_embeddings": 512,
-    },
-    "albert-xlarge": {
-        "model_type": "albert",
-        "vocab_size": 30000,
-        "embedding_size": 128,
-        "hidden_size": 2048,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 16,
-        "intermediate_size": 8192,
-        "max_position_embeddings": 512,
-    },
-    "albert-xxlarge": {
-        "model_type": "albert",
-        "vocab_size": 30000,
-        "embedding_size": 128,
-        "hidden_size": 4096,
-        "num_hidden_layers": 12,
-        "num_attention_heads": 64,
-        "intermediate_size": 16384,
-        "max_position_embeddings": 512,
-    },
+    # hidden size, layers, heads
+    "albert-base": _albert(768, 12, 12),
+    "albert-large": _albert(1024, 24, 16),
+    "albert-xlarge": _albert(2048, 24, 16),
+    "albert-xxlarge": _albert(4096, 12, 64),
     # arXiv:2003.10555, table 6 (google-research/electra, configure_pretraining.py): the discriminator.
     "electra-small": {"model_type": "electra", "embedding_size": 128, "max_position_embeddings": 512, **_SMALL},
     # shoarora/lmtuners, experiments/disc_lm_small: ALECTRA's discriminator, and BERT of ELECTRA-small's width.
@@ -367,9 +347,37 @@ def _check_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) ->
     """Checks that one file of each wanted thing is there: the names of all. `kind`: backbone or tokenizer."""
     files = _folder_files(kind, name) if is_folder(name) else _hub_files(kind, name, wanted)
     for what, names in wanted.items():
-        if not files.intersection(names):
+        found = next((file for file in names if file in files), None)
+        if found is None:
             raise ValueError(f"{kind} {name!r} has no {what}; looked for {', '.join(names)}")
+        if is_folder(name):
+            _check_content(f"{kind} {name!r}", Path(name) / found)
     return files
+
+
+def _check_content(what: str, file: Path) -> None:
+    """Passes if a file can be what its name says; of weights the header alone is read.
+
+    Raises:
+        Unusable: it is damaged.
+    """
+    from safetensors import safe_open
+    from tokenizers import Tokenizer
+
+    try:
+        if file.name == "tokenizer.json":
+            Tokenizer.from_file(str(file))
+        elif file.name == "vocab.txt":
+            file.read_text(encoding="utf-8")
+        elif file.suffix == ".safetensors":
+            with safe_open(file, framework="numpy"):
+                pass
+        elif file.name == "spiece.model" and file.read_bytes()[:1] != b"\n":  # the tag of its first word
+            raise ValueError("no model of SentencePiece")
+    except OSError:
+        raise
+    except Exception as error:  # as the libraries raise it
+        raise Unusable(f"{what} cannot be loaded: {file.name}: {error}") from error
 
 
 def _folder_files(kind: str, name: str) -> set[str]:
@@ -392,28 +400,26 @@ def _digest_of(folder: Path, files: Iterable[str], *more: str) -> str:
 
 def _hub_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) -> set[str]:
     """Names of files on the hub: of those in the local cache if they are enough, else as the hub lists them."""
-    from huggingface_hub import HfApi
-
-    repository, revision = hub_revision(name)
     with _hub_errors(kind, name):
         cached = _cached_files(name)
         if all(cached.keys() & names for names in wanted.values()):
             return set(cached)
-        reach_or_work_offline()
-        info = HfApi().model_info(repository, revision=revision, timeout=HUB_SECONDS)
-        return {sibling.rfilename for sibling in info.siblings or ()}
+        return {sibling.rfilename for sibling in _hub_info(name).siblings or ()}
 
 
 def _commit(kind: str, name: str) -> str:
     """The commit that a hub name stands for: in the local cache, which loading takes first, else on the hub."""
+    with _hub_errors(kind, name):
+        snapshot = _snapshot(name)
+        return snapshot.name if snapshot else str(_hub_info(name).sha)
+
+
+def _hub_info(name: str) -> ModelInfo:
     from huggingface_hub import HfApi
 
     repository, revision = hub_revision(name)
-    with _hub_errors(kind, name):
-        if snapshot := _snapshot(name):
-            return snapshot.name
-        reach_or_work_offline()
-        return str(HfApi().model_info(repository, revision=revision, timeout=HUB_SECONDS).sha)
+    reach_or_work_offline()
+    return HfApi().model_info(repository, revision=revision, timeout=HUB_SECONDS)
 
 
 def _hub_errors(kind: str, name: str) -> AbstractContextManager[None]:

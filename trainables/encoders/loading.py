@@ -102,16 +102,25 @@ def _tokenizer_of_files(files: Set[str], place: str, revision: str) -> PreTraine
     return uncased
 
 
+_IN_PLAIN_WORDS = {  # part of a message of torch or transformers, about an option that a user cannot give
+    "Weights only load failed": "pytorch_model.bin holds something else than weights",
+    "ignore_mismatched_sizes": "its weights have other shapes than its config.json says",
+}
+
+
 @contextlib.contextmanager
 def _unusable(kind: str, name: str) -> Iterator[None]:
     """Turns errors of what is there into `Unusable`; those of a disk or the hub stay what they are."""
     try:
         yield
     except Exception as error:  # whatever the libraries that read such files raise
+        if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
+            raise
         if isinstance(error, OSError) and (error.errno is not None or is_hub_name(name)):
             raise
         [line, *_] = str(error).splitlines() or [type(error).__name__]
-        raise Unusable(f"{kind} {name!r} cannot be loaded: {line}") from error
+        known = next((plain for theirs, plain in _IN_PLAIN_WORDS.items() if theirs in line), line)
+        raise Unusable(f"{kind} {name!r} cannot be loaded: {known}") from error
 
 
 @lru_cache(maxsize=1)
@@ -144,7 +153,7 @@ def _model_of(backbone: str, config: TrainingConfig) -> PreTrainedModel:
         return AutoModel.from_config(model_config, **options)
     place, revision = hub_revision(backbone)
     options |= {"revision": revision, "dtype": torch.float32, "weights_only": True}
-    with quiet_transformers():
+    with _unusable("backbone", backbone), quiet_transformers():
         return AutoModel.from_pretrained(place, config=model_config, **options)
 
 
@@ -196,7 +205,7 @@ def _load_into(backbone: str, encoder: PreTrainedModel) -> None:
     if is_untrained(backbone):
         return
     place, revision = hub_revision(backbone)
-    with quiet_transformers():
+    with _unusable("backbone", backbone), quiet_transformers():
         model = AutoModel.from_pretrained(place, revision=revision, dtype=torch.float32, weights_only=True)
     weights = model.state_dict()
     encoder.load_state_dict({name: weights[name] for name in encoder.state_dict()})
