@@ -32,7 +32,7 @@ from msgspec.structs import FieldInfo, fields
 
 from study.facts.plain_words import on_screen, wrapped
 from study.own_packages import CONSOLE, PACKAGES, check_own
-from study.plans.plan import NAMES_IN_REPOSITORIES
+from study.plans.plan import NAMES_IN_REPOSITORIES, SAMPLED
 from study.plans.ranges import read_value
 from study.storage.addresses import masked
 from trainables.configuration import TrainingConfig
@@ -49,6 +49,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "cpu": _WITHOUT_GPU,
     "data_dir": ("--data VALUE", "--corpus VALUE"),
     "device": ("CUDA_VISIBLE_DEVICES=NUMBER before the command",),
+    "exit_criteria": (f"{SAMPLED}; their threshold is the default",),
     "fp16": ("--set precision=bfloat16",),
     "generator_type": ("the objective alectra-rtd:bert-generator",),
     "gpus": ("CUDA_VISIBLE_DEVICES=NUMBER,NUMBER before the command",),
@@ -61,6 +62,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "patience": ("--set patience=VALUE of PABEE, --set stop_after=VALUE for PALBERT's early stopping",),
     "per_device_train_batch_size": ("--set batch_size=VALUE",),
     "resume_from_checkpoint": ("--continue runs/NAME", "the same command, which continues"),
+    "seed": ("--seeds 1, which runs seed 42; --seeds 5 runs 42 to 46",),
     "select_at": ("--select-by at:VALUE",),
     "task_name": ("--task VALUE",),
     "tie_encoder": ("the objective alectra-rtd:tied-encoders",),
@@ -312,6 +314,21 @@ def read_setting(text: str, option: str = "--set", form: str = "FIELD=VALUE") ->
     """
     field, value = read_pair(option, text, form)
     return field, read_value(value)
+
+
+def read_settings(texts: Sequence[str]) -> dict[str, Value]:
+    """The fields that --set gives, and their values.
+
+    Raises:
+        ValueError: one has another form, or a field is given twice.
+    """
+    settings = dict[str, Value]()
+    for text in texts:
+        field, value = read_setting(text)
+        if field in settings:
+            raise ValueError(f"--set {field} is given twice; allowed: once")
+        settings[field] = value
+    return settings
 
 
 def read_pair(option: str, text: str, form: str) -> tuple[str, str]:

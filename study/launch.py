@@ -82,6 +82,7 @@ from trainables.data import glue
 from trainables.data.tasks import TASKS, trainable_tasks
 from trainables.encoders.backbones import backbone_fingerprint, is_folder
 from trainables.schema import to_plain
+from trainables.sources import unchecked_in_words
 from trainables.spelling import resolve_name
 
 if TYPE_CHECKING:
@@ -373,9 +374,8 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
         print(
             on_screen(f"to register this plan before its first trial: git tag {tag}, pushed; or --register", sys.stdout)
         )
-    if study.unchecked:
-        words = f"not checked, because the hub cannot be reached: {', '.join(study.unchecked)}"
-        print(on_screen(words, sys.stdout))
+    for line in unchecked_in_words(study.unchecked):
+        print(on_screen(line, sys.stdout))
     print(on_screen("nothing was run; this plan as a file for --plan: --dry-run --toml", sys.stdout))
     return 0
 

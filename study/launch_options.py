@@ -94,7 +94,10 @@ _BACKBONE = "what every trial starts from; a folder of a config.json without wei
 _NYSTROM = ", ".join(f"{field} {value}" for field, value in ATTENTION["nystrom"].items() if field != "attention")
 _ATTENTION = f"fix these fields of all methods; nystrom: {_NYSTROM}; --set over it"
 _SAMPLES = "search trials per arm; 0: no search, what is tuned takes the paper's value"
-_SET = "fix a field of every method that has it, or of a SCOPE: METHOD, METHOD:VARIANT or METHOD/TASK"
+_SET = (
+    "fix a field of every method that has it, or of a SCOPE: METHOD, METHOD:VARIANT or METHOD/TASK; --explain lists "
+    "the fields; num_lambda_layers leaves out the output layer: PALBERT's 1 is 0"
+)
 _SEARCH = "tune a field in this range, or among these choices; scopes as of --set"
 _SEARCH_ONLY = "repeatable, or a,b,c: tune these fields alone; the others take the paper's value"
 _FIRST_FROM = "each arm tries first what won in that study, on its task or else on others; the plan keeps the values"

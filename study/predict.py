@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import trainables
 from study.chosen_models import ModelChoice, chosen_model
-from study.command_line import Command, argument, option, read_setting
+from study.command_line import Command, argument, option, read_settings
 from study.facts.plain_words import counted
 from study.facts.study_folder import predictions_file
 from study.plans.plan_file import FILE as PLAN
@@ -113,7 +113,7 @@ def _trained(options: Options) -> Iterator[tuple[TrainedModel, str | None]]:
         from trainables.runs.trained_model import load_trained
 
         trained = load_trained(folder, "cuda" if torch.cuda.is_available() else "cpu")
-        set_exit(trained, dict(read_setting(text) for text in options.settings))
+        set_exit(trained, read_settings(options.settings))
         yield trained, None if options.risk is None else set_safe_exit(trained, predictions, options.risk)
 
 
@@ -126,8 +126,10 @@ def set_exit(trained: TrainedModel, settings: Configuration) -> None:
     from trainables.models.exit_rules import with_setting
 
     method, config = trained.spec.method, trained.spec.config
-    if strange := next((name for name in settings if name not in config), None):
-        raise ValueError(f"--set {strange}: {method} has no such field{nearest_in_words(strange, config)}")
+    known = [name for name in vars(trained.model.exit_rule) if config.get(name) is not None]
+    if strange := next((name for name in settings if name not in known), None):
+        menu = ", ".join(known) or "none"
+        raise ValueError(f"--set {strange}: this model's exit settings are {menu}{nearest_in_words(strange, known)}")
     trainables.configure(method, {**config, **settings}).check_task(trained.task)
     trained.model.exit_rule = with_setting(trained.model.exit_rule, settings)
 

@@ -10,7 +10,7 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 from search_spaces import objectives as recipes
 from search_spaces._every_method import ATTENTION
 from study.cluster.resources import local_gpus
-from study.command_line import Command, argument, option, read_setting
+from study.command_line import Command, argument, option, read_settings
 from study.facts.events import utc_now
 from study.facts.plain_words import clock, columns, on_screen, wrapped
 from study.mlflow_mirror.tracking import default_uri
@@ -39,6 +39,7 @@ from trainables.encoders.backbones import local_tokenizer
 from trainables.pretraining_configuration import PretrainingConfig, PretrainingSpec
 from trainables.runs.trial import TrainingError
 from trainables.schema import Configuration, Typed, Value
+from trainables.sources import checked, unchecked_in_words
 from trainables.spelling import resolve_name
 
 Attention = Literal["softmax", "nystrom"]
@@ -99,10 +100,11 @@ def run(options: Options) -> int:
     tracking_uri, folder = _tracking_uri(options), Path(options.to)
     earlier = _earlier(folder)
     request = resolve(options)
-    spec, file = prepare(request, earlier)
+    unchecked: list[str] | None = [] if options.dry_run else None
+    spec, file = prepare(request, earlier, unchecked)
     _check_processes(request.config, options.processes)
     if options.dry_run:
-        _describe(request, spec, file, with_probe=options.probe)
+        _describe(request, spec, file, unchecked or (), with_probe=options.probe)
         return 0
     for line in unknown_in_words(request):
         print(on_screen(line, sys.stderr), file=sys.stderr)
@@ -126,7 +128,7 @@ def resolve(options: Options) -> Request:
         ValueError: no such objective; --set names a field that it does not have.
     """
     recipe = recipes.load(resolve_name(options.objective, recipes.available(), what="objective"))
-    given = dict(read_setting(text) for text in options.set)
+    given = read_settings(options.set)
     if absent := [name for name in given if name not in recipe.fixed]:
         raise no_such_field(f"--set {absent[0]}", absent[0], recipe.objective, recipe.fixed)
     kind = "mini" if corpora.is_generated(options.corpus) else "paper"
@@ -155,11 +157,16 @@ def resolve(options: Options) -> Request:
     )
 
 
-def prepare(request: Request, earlier: PretrainingFile | None) -> tuple[PretrainingSpec, PretrainingFile]:
+def prepare(
+    request: Request, earlier: PretrainingFile | None, unchecked: list[str] | None = None
+) -> tuple[PretrainingSpec, PretrainingFile]:
     """The run that is asked for, if all that it needs is there and fits; and what its folder's file says at first.
 
     Hub names are pinned to commits: to those that an earlier command has found for this folder, whatever the hub says
     now.
+
+    Args:
+        unchecked: as of `trainables.sources.checked`.
 
     Raises:
         ValueError: something is missing or does not fit, or the folder holds another pretraining.
@@ -168,9 +175,15 @@ def prepare(request: Request, earlier: PretrainingFile | None) -> tuple[Pretrain
     backbone, tokenizer = request.backbone.value, request.tokenizer.value
     corpora.check_corpus(corpus)
     pins = {} if earlier is None else _pins(earlier)
-    corpus_found = pins.get(corpus) or corpora.corpus_fingerprint(corpus)
-    backbone_found = pins.get(backbone) or backbones.backbone_fingerprint(backbone)
-    tokenizer_found = tokenizer and (pins.get(tokenizer) or backbones.backbone_fingerprint(tokenizer, kind="tokenizer"))
+
+    def fingerprint(name: str, look: Callable[[], str]) -> str:
+        return pins[name] if name in pins else checked(look, name, unchecked)
+
+    corpus_found = fingerprint(corpus, lambda: corpora.corpus_fingerprint(corpus))
+    backbone_found = fingerprint(backbone, lambda: backbones.backbone_fingerprint(backbone))
+    tokenizer_found = tokenizer and fingerprint(
+        tokenizer, lambda: backbones.backbone_fingerprint(tokenizer, kind="tokenizer")
+    )
     values = {name: getattr(config, name) for name in request.fields}  # `0`, for a share, becomes 0.0
     spec = PretrainingSpec(
         objective=recipe.objective,
@@ -180,10 +193,8 @@ def prepare(request: Request, earlier: PretrainingFile | None) -> tuple[Pretrain
         backbone=backbones.pinned(backbone, backbone_found),
         tokenizer=tokenizer and backbones.pinned(tokenizer, tokenizer_found or ""),
     )
-    backbones.check_backbone(spec.backbone, spec.tokenizer)
-    families = objectives.load(recipe.objective).FAMILIES
-    objectives.check_family(recipe.objective, backbones.family_of(spec.backbone), *families)
-    backbones.check_attention(spec.backbone, config)
+    checked(lambda: backbones.check_backbone(spec.backbone, spec.tokenizer), tokenizer or backbone, unchecked)
+    checked(lambda: _check_model(recipe, spec.backbone, config), backbone, unchecked)
     backbones.check_positions(spec.backbone, config.max_length, of=recipe.name)
     corpora.check_pairs(corpus, config.packing)
     began_tiny = is_tiny(backbone)
@@ -209,6 +220,13 @@ def prepare(request: Request, earlier: PretrainingFile | None) -> tuple[Pretrain
         return spec, file
     _check_same(file, earlier)
     return spec, earlier
+
+
+def _check_model(recipe: recipes.Recipe, backbone: str, config: PretrainingConfig) -> None:
+    """Passes if the objective has a model for the backbone, and that the configuration's attention."""
+    families = objectives.load(recipe.objective).FAMILIES
+    objectives.check_family(recipe.objective, backbones.family_of(backbone), *families)
+    backbones.check_attention(backbone, config)
 
 
 def _pins(earlier: PretrainingFile) -> dict[str, str]:
@@ -298,7 +316,9 @@ def unknown_in_words(request: Request) -> list[str]:
     return warn_of_unknown(name, tokenizer, {f"corpus {corpus}": texts})
 
 
-def _describe(request: Request, spec: PretrainingSpec, file: PretrainingFile, *, with_probe: bool) -> None:
+def _describe(
+    request: Request, spec: PretrainingSpec, file: PretrainingFile, unchecked: Sequence[str], *, with_probe: bool
+) -> None:
     """Prints what would run, where each value comes from, and where this is not what the original did."""
     config, output = request.config, sys.stdout
     print(
@@ -318,6 +338,8 @@ def _describe(request: Request, spec: PretrainingSpec, file: PretrainingFile, *,
         print(wrapped(f"  {in_words(file.made.departures)}", columns(output) or WIDTH))
     for line in unknown_in_words(request):
         print(on_screen(line, sys.stderr), file=sys.stderr)
+    for line in unchecked_in_words(unchecked):
+        print(on_screen(line, output))
     if file.made.steps:
         print(f"{file.made.steps:,} of {file.wanted_steps:,} steps are made")
     if with_probe:

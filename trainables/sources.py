@@ -7,15 +7,17 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from filelock import FileLock
 
 from trainables.atomic_files import write_folder
 
+T = TypeVar("T")
 HUB_SECONDS = 5  # to wait for the hub's answer
 _OFFLINE_SECONDS = 60  # until a hub that did not answer is tried again: a trial may run for days
 _DIGESTS = "digests.json"  # of the files of an entry of the cache
@@ -28,6 +30,31 @@ class HubUnreachable(ValueError):
 
 class Unusable(ValueError):
     """A backbone or tokenizer is there and cannot be used: no machine and no retry makes it better."""
+
+
+def checked(look: Callable[[], T], what: str, unchecked: list[str] | None) -> T | str:
+    """The result of a look at data, a corpus or a backbone.
+
+    Where a list is given, a hub that cannot be reached is no error: `what` is added to it and the result is "unknown".
+    Each is looked at once more at most: an unreachable hub is slow.
+
+    Raises:
+        HubUnreachable: no list is given.
+    """
+    if unchecked is not None and what in unchecked:
+        return "unknown"
+    try:
+        return look()
+    except HubUnreachable:
+        if unchecked is None:
+            raise
+        unchecked.append(what)
+        return "unknown"
+
+
+def unchecked_in_words(unchecked: Sequence[str]) -> list[str]:
+    """A line that names what a hub was to be asked for, and could not be; nothing if there is nothing."""
+    return [f"not checked, because the hub cannot be reached: {', '.join(unchecked)}"] if unchecked else []
 
 
 def reach_or_work_offline() -> None:

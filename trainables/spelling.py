@@ -29,7 +29,7 @@ def no_such(what: str, name: str, menu: Iterable[str], *, known: Iterable[str] =
     """The error of an unknown name: the menu and, unless the name is a known one, the nearest one."""
     names = list(menu)
     menu_in_words = ", ".join(names) or "none"
-    if any(is_same_name(other, name) for other in known):
+    if any(is_same_name(other, name) for other in known) and not any(is_same_name(other, name) for other in names):
         return ValueError(f"{name!r} is no {what}; available: {menu_in_words}")
     return ValueError(f"no {what} named {name!r}; available: {menu_in_words}{nearest_in_words(name, names)}")
 

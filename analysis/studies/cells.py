@@ -19,9 +19,9 @@ import numpy as np
 
 from analysis.studies.load import Study, confirm_trials
 from study.facts.record import Record
-from study.plans.plan_file import changes
-from study.plans.ranges import said_of
-from study.plans.resolved_plan import FACTS_OF_ARM, Arm
+from study.plans.plan_file import changes, changes_of_arm
+from study.plans.ranges import in_words, said_of
+from study.plans.resolved_plan import Arm
 from trainables.data.tasks import TASKS
 from trainables.schema import Configuration, to_plain
 
@@ -269,7 +269,8 @@ def _check_same_plan(first: Study, other: Study) -> None:
 
 
 def _check_same_arm(first: Study, other: Study, method: str, task: str) -> None:
-    differing = _differing((*FACTS_OF_ARM, "seeds"), first.arm(method, task), other.arm(method, task))
+    one, another = first.arm(method, task), other.arm(method, task)
+    differing = changes_of_arm(one, another) + _differing(["seeds"], one, another)
     _require_same(f"{method}/{task}", first, other, differing)
 
 
@@ -286,7 +287,7 @@ def _settings_of(cell: Cell) -> dict[str, object]:
     """What was set and searched by hand for the method, whatever its tasks have of their own; not its epochs."""
     settings = cell.studies[0].file.plan.asked.settings
     said = said_of(settings, cell.arm.method)
-    return {field: to_plain(settings[key]) for field, key in said.items() if field != "epochs"}
+    return {field: in_words(settings[key]) for field, key in said.items() if field != "epochs"}
 
 
 def _check_same_numbers(first: Study, record: Record, other: Study, again: Record) -> None:

@@ -189,6 +189,7 @@ def lay_backbone(
     return loaded, its_own if tokenizer is None else Layered(tokenizer, "--tokenizer")
 
 
+SAMPLED = "--method pondernet, or of palbert --set exit=sample --set q=null --set sample_draws=1"  # PALBERT's `sample`
 NAMES_IN_REPOSITORIES = {  # of fields, in the scripts of PALBERT, PABEE, BERxiT and lmtuners
     "accumulate_grad_batches": "gradient_accumulation",
     "attention_probs_dropout_prob": "hidden_dropout",
@@ -217,6 +218,8 @@ NAMES_IN_REPOSITORIES = {  # of fields, in the scripts of PALBERT, PABEE, BERxiT
 def nearest_field(field: str, known: Collection[str]) -> str:
     """`; did you mean learning_rate?`, also of a name in the papers' repositories, or an empty string."""
     theirs = NAMES_IN_REPOSITORIES.get(field)
+    if field == "exit_criteria" and theirs in known:
+        return f"; did you mean exit? Their sample is {SAMPLED}"
     return f"; did you mean {theirs}?" if theirs in known else nearest_in_words(field, known)
 
 
@@ -229,6 +232,6 @@ def no_such_field(
         named: the option with the field.
         departures: of the method; one that names the field says what stands in its place.
     """
-    naming = (f"; {one}" for one in departures if field in re.findall(r"\w+", str(one)))
+    naming = (f"; {one}" for one in departures if "_" in field and field in re.findall(r"\w+", str(one)))
     near = next(naming, nearest_field(field, known))
     return ValueError(f"{named}: {what} has no such field; it has {', '.join(sorted(known))}{near}")

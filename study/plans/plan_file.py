@@ -254,7 +254,7 @@ def plan_changes(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collect
     before, arms_by_change = {arm.name: arm for arm in earlier.arms}, dict[str, list[str]]()
     compared = [arm for arm in later.arms if arm.name in before and (settled is None or arm.name in settled)]
     for arm in compared:
-        for change in _changes_of_arm(before[arm.name], arm):
+        for change in changes_of_arm(before[arm.name], arm):
             is_named = change.startswith("data_fingerprint ") and earlier.asked.data != later.asked.data
             told = other_data(earlier.asked, later.asked) if is_named else change
             arms_by_change.setdefault(told, []).append(arm.name)
@@ -267,12 +267,12 @@ def plan_changes(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collect
     return changed
 
 
-def _changes_of_arm(before: Arm, after: Arm) -> list[str]:
+def changes_of_arm(before: Arm, after: Arm) -> list[str]:
     """The fields of the configuration with their values or ranges, and then what else numbers are made of."""
     fields = dict.fromkeys(name for arm in (before, after) for name in (*arm.fixed, *arm.decided))
     pairs = {name: (before.field(name), after.field(name)) for name in fields}
     changed = [
-        f"{name} {' against '.join(str(value) if isinstance(value, Range) else json.dumps(value) for value in pair)}"
+        f"{name} {' against '.join(own.as_option if isinstance(own, Range) else json.dumps(own) for own in pair)}"
         for name, pair in pairs.items()
         if pair[0] != pair[1]
     ]

@@ -121,6 +121,8 @@ def read_searched(text: str) -> Choices | Interval:
         raise ValueError(f"it is empty; allowed: {FORMS}")
     ends = text.removesuffix(_LOG)
     low, dots, high = ends.partition("..")
+    if high.startswith("."):
+        raise ValueError(f"{text} has three dots; did you mean {low}..{text.removeprefix(low).lstrip('.')}?")
     if dots and ":" in high:
         raise ValueError(f"{text} ends in :{high.partition(':')[2]}; allowed: {_LOG}, or nothing")
     if dots:
@@ -193,6 +195,18 @@ def _in_toml(value: Value | Interval) -> Value:
     return NONE if value is None else value
 
 
+def from_option(kind: Any, value: Value, *, named: str) -> Any:
+    """The value of an option as a field of this type holds it.
+
+    Raises:
+        ValueError: the field cannot hold it; the message begins with the option, `named`.
+    """
+    try:
+        return from_plain(kind, value, where=named)
+    except ValueError as error:
+        raise ValueError(str(error).replace(": the value is", " is")) from None
+
+
 def distribution_of(setting: Choices | Interval, kind: Any, *, named: str) -> BaseDistribution:
     """The Optuna distribution of a field whose type is `kind`; `named` is the option, for messages.
 
@@ -202,10 +216,7 @@ def distribution_of(setting: Choices | Interval, kind: Any, *, named: str) -> Ba
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     values = setting if isinstance(setting, tuple) else (setting.low, setting.high)
-    try:
-        held = [from_plain(kind, value, where=named) for value in values]
-    except ValueError as error:
-        raise ValueError(str(error).replace(": the value is", " is")) from None
+    held = [from_option(kind, value, named=named) for value in values]
     if isinstance(setting, tuple):
         return CategoricalDistribution(held)
     of_numbers = IntDistribution if all(type(end) is int for end in held) else FloatDistribution

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar, get_type_hints
+from itertools import zip_longest
+from typing import get_type_hints
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -29,6 +31,7 @@ import trainables
 from search_spaces import SearchSpace
 from study import profiles
 from study.contract.space_rules import check_files, combinations_of
+from study.facts.plain_words import counted
 from study.plans.departures import departures
 from study.plans.plan import (
     First,
@@ -45,6 +48,7 @@ from study.plans.pretrained_backbone import is_tiny, pretraining_of
 from study.plans.ranges import (
     Interval,
     distribution_of,
+    from_option,
     in_option,
     is_searched,
     said_of,
@@ -80,10 +84,9 @@ from trainables.encoders.backbones import (
     is_untrained,
 )
 from trainables.schema import Value, from_json
-from trainables.sources import HubUnreachable
+from trainables.sources import checked
 from trainables.spelling import no_such
 
-T = TypeVar("T")
 _NOT_SEARCHED = ", not searched"  # ends the origin of a value that stands for a range
 
 
@@ -116,12 +119,12 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
     for task in plan.tasks:
         check_data(TASKS[task], plan.data)
     places = {task: TASKS[task].place or plan.data for task in plan.tasks}
-    data = {task: _content(partial(fingerprint, TASKS[task], at), at, unchecked) for task, at in places.items()}
+    data = {task: checked(partial(fingerprint, TASKS[task], at), at, unchecked) for task, at in places.items()}
     fingerprints = dict(pins or {})
 
     def fingerprint_of(name: str, kind: str) -> str:
         if name not in fingerprints:
-            fingerprints[name] = _content(lambda: backbone_fingerprint(name, kind=kind), name, unchecked)
+            fingerprints[name] = checked(lambda: backbone_fingerprint(name, kind=kind), name, unchecked)
         return fingerprints[name]
 
     first = tuple(
@@ -157,13 +160,13 @@ def _check_backbones(plan: ResolvedPlan, unchecked: list[str] | None) -> None:
     """Passes if all that trials begin with is there, and fits them."""
     for backbone, tokenizer in {(arm.pinned_backbone, arm.pinned_tokenizer): None for arm in plan.arms}:
         asked = backbone if tokenizer is None or is_hub_name(backbone) else tokenizer  # of a hub, if of any
-        _content(partial(check_backbone, backbone, tokenizer), hub_revision(asked)[0], unchecked)
+        checked(partial(check_backbone, backbone, tokenizer), hub_revision(asked)[0], unchecked)
     for arm in plan.arms:
         config, depth = trainables.configure(arm.method, arm.any_configuration), arm.most("num_hidden_layers")
-        _content(partial(check_depth, arm.pinned_backbone, depth, of=arm.method), arm.backbone, unchecked)
-        _content(partial(check_attention, arm.pinned_backbone, config), arm.backbone, unchecked)
+        checked(partial(check_depth, arm.pinned_backbone, depth, of=arm.method), arm.backbone, unchecked)
+        checked(partial(check_attention, arm.pinned_backbone, config), arm.backbone, unchecked)
         check_positions(arm.backbone, arm.most("max_length"), of=arm.name)
-        _content(partial(check_family, arm.method, arm.pinned_backbone), arm.backbone, unchecked)
+        checked(partial(check_family, arm.method, arm.pinned_backbone), arm.backbone, unchecked)
 
 
 def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
@@ -239,13 +242,14 @@ def explain(plan: Plan, method: str, task: str, *, origins: Mapping[str, str]) -
         rows.append(("tokenizer", resolution.tokenizer.value, resolution.tokenizer.origin))
     if (source := plan.start_of(method, task)) is not None:
         rows.append(("starts from", f"the best model of {source}", "--start-from"))
-    won = [
-        f"  first tried: {', '.join(f'{name} {json.dumps(point[name])}' for name in point)} ({one.origin})"
-        for point, one in zip(resolution.first, plan.first_of(f"{method}/{task}"), strict=False)
-    ]
-    what = "grid points" if plan.sampler == "grid" else "PUBLISHED configurations"
-    others = len(resolution.first) - len(won)
-    first = [*won, *[f"  {'then' if won else 'first'} tried: {others} {what}"] * (others > 0)]
+    won, published = plan.first_of(f"{method}/{task}"), search_spaces.load(method).published.get(task, ())
+    first = list[str]()
+    for point, one in zip_longest(resolution.first, won[: len(resolution.first)]):
+        if one or any(point.items() <= known.items() for known in published):
+            values = ", ".join(f"{name} {json.dumps(value)}" for name, value in point.items())
+            first.append(f"  {'then' if first else 'first'} tried: {values} ({one.origin if one else 'PUBLISHED'})")
+    if others := len(resolution.first) - len(first):
+        first.append(f"  {'then' if first else 'first'} tried: {counted(others, 'grid point')}")
     if resolution.tuned:
         samples = len(resolution.first) if plan.samples is None else plan.samples
         first.append(f"  sampler: {describe_sampler(plan.sampler, samples, plan.early_stopping)}")
@@ -256,19 +260,6 @@ def explain(plan: Plan, method: str, task: str, *, origins: Mapping[str, str]) -
     notes = [f"  {one.what}, in the paper or its code: {one.paper}" for one in theirs]
     rows = [(name, value, origins.get(origin, origin)) for name, value, origin in rows]
     return "\n".join([f"{method}/{task}", *in_columns(rows), *first, *notes])
-
-
-def _content(look: Callable[[], T], what: str, unchecked: list[str] | None) -> T | str:
-    """The result of a look at data or a backbone. Each is looked at once more at most: an unreachable hub is slow."""
-    if unchecked is not None and what in unchecked:
-        return "unknown"
-    try:
-        return look()
-    except HubUnreachable:
-        if unchecked is None:
-            raise
-        unchecked.append(what)
-        return "unknown"
 
 
 def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_of: Callable[[str, str], str]) -> Arm:
@@ -301,12 +292,26 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_
     _check_ends(arm, resolution)
     try:
         config.check_task(TASKS[task])
-    except ValueError:
-        raise
+    except ValueError as error:
+        raise ValueError(f"{error}{_narrower_scopes(plan, arm, field=str(error).partition(' ')[0])}") from None
     except Exception as error:  # whatever a person's code may do wrong
         raise ValueError(method_files.describe_error(error, arm.base_method)) from error
     fixed = {name: getattr(config, name) for name in arm.fixed}  # `0`, for a share, is the 0.0 that it is elsewhere
     return replace(arm, fixed=fixed, search_precision=plan.search_precision_of(fixed, is_searched=bool(arm.space)))
+
+
+def _narrower_scopes(plan: Plan, arm: Arm, *, field: str) -> str:
+    """The options that set a field for the tasks that take its value, if it is set for all; or an empty string."""
+    key = said_of(plan.settings, arm.name).get(field, arm.name)
+    if "/" in key:
+        return ""
+    config, names = trainables.configure(arm.method, arm.any_configuration), list[str]()
+    for task in plan.tasks:
+        with suppress(ValueError):
+            config.check_task(TASKS[task])
+            names.append(f"{arm.method}/{task}")
+    options = [f"--set {name}:{field}={json.dumps(plan.settings[key])}" for name in names]
+    return f", or give it where it is used: {' '.join(options)}" if options else ""
 
 
 def _check_ends(arm: Arm, resolution: Resolution) -> None:
@@ -394,7 +399,7 @@ def _by_hand(
         if isinstance(setting, Interval | tuple):
             searched[field] = Layered(distribution_of(setting, kinds[field], named=named), origin)
         else:
-            fixed[field] = Layered(setting, origin)
+            fixed[field] = Layered(from_option(kinds[field], setting, named=named), origin)
     return fixed, searched
 
 

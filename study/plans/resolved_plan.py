@@ -76,6 +76,13 @@ class Range(Typed, frozen=True, kw_only=True):
             return " | ".join(json.dumps(choice) for choice in choices)
         return f"{self.attributes['low']} to {self.attributes['high']}{log}"
 
+    @property
+    def as_option(self) -> str:
+        """The range as --search takes it: `16,32`, `1e-05..0.0001:log`."""
+        if isinstance(self.attributes.get("choices"), list):
+            return str(self).replace('"', "").replace(" | ", ",")
+        return str(self).replace(" to ", "..").replace(" log", ":log")
+
     def holds(self, value: Value) -> bool:
         """Whether the field can have this value."""
         choices, low, high = (self.attributes.get(name) for name in ("choices", "low", "high"))

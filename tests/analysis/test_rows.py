@@ -6,12 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
-from helpers.made_studies import CONFIG, arm, read_table, record, write_study
+from helpers.made_studies import CONFIG, arm, read_table, record, write_plan_of, write_study
 from msgspec.structs import replace
 
 from analysis.studies.cells import rows_of
 from analysis.studies.load import load_studies, load_study
 from analysis.tables import IncompleteTablesError, write_tables
+from study.plans.plan_file import require_plan
+from study.plans.resolved_plan import Range
 
 SCORES = [0.72, 0.725, 0.73, 0.74, 0.69]
 OTHER = CONFIG | {"learning_rate": 3e-5}
@@ -47,6 +49,18 @@ def test_one_trial_with_two_results_is_refused_in_one_line(tmp_path):
     with pytest.raises(ValueError, match=rf"is not the same in {one} and {two}: score 0.69 against 0.5") as refused:
         rows_of(load_studies([one, two]))
     assert "\n" not in str(refused.value)
+
+
+def test_unlike_ranges_are_printed_as_search_takes_them(tmp_path):
+    one = write_study(tmp_path / "one", arm("albert", "rte", SCORES))
+    two = write_study(tmp_path / "two", arm("albert", "rte", SCORES))
+    plan = require_plan(two).plan
+    choices = Range(name="CategoricalDistribution", attributes={"choices": [1e-5, 3e-5]})
+    arms = [replace(own, space={"learning_rate": choices}) for own in plan.arms]
+    write_plan_of(two, replace(plan, arms=tuple(arms)))
+    unlike = r"albert/rte is not the same in .*: learning_rate 1e-05\.\.5e-05:log against 1e-05,3e-05; allowed"
+    with pytest.raises(ValueError, match=unlike):
+        rows_of(load_studies([one, two]))
 
 
 def test_studies_of_unlike_seed_plans_are_refused(tmp_path):

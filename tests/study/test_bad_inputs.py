@@ -128,7 +128,7 @@ def test_one_line_says_the_value_and_what_is_allowed(capsys, here, command, mess
     [
         (b"samples = -1", "samples is -1; allowed: a whole number >= 0"),
         (b"seeds = -1", "seeds is -1; allowed: a whole number >= 1"),
-        (b"[set]\nepochs = 0", "plan.toml: [set] epochs: palbert: epochs is 0; allowed: a whole number >= 1"),
+        (b"[set]\nepochs = 0", "plan.toml: [set] epochs is 0; allowed: a whole number >= 1"),
         (b'samples = "many"', "samples is 'many'; allowed: a whole number or \"none\""),
         (b'early_stopping = "asha"', "early_stopping is 'asha'; allowed: a table or \"none\""),
         ('methods = ["albert"]'.encode("utf-16"), "not UTF-8; allowed: a TOML file, as --dry-run --toml prints it"),

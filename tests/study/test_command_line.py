@@ -12,6 +12,7 @@ from helpers.places import PATIENCE_SECONDS, ROOT
 import study.launch
 from study import console, profiles
 from study.command_line import Parser, argument, option
+from study.plans.plan import SAMPLED
 from trainables.configuration import AtLeastOne
 from trainables.schema import Typed
 
@@ -134,6 +135,13 @@ def test_help_of_many_options_shows_the_common_ones_and_all_on_demand(capsys):
             "--patience 5",
             "--set patience=5 of PABEE, --set stop_after=5 for PALBERT's early stopping",
         ),
+        ("launch", "--seed 42", "--seeds 1, which runs seed 42; --seeds 5 runs 42 to 46"),
+        (
+            "launch",
+            "--exit-criteria sample",
+            "--method pondernet, or of palbert --set exit=sample --set q=null --set sample_draws=1; their threshold is "
+            "the default",
+        ),
         ("launch", "--no_cuda", "--gpus-per-trial 0"),
         ("launch", "--learning_rate 1e-4", "--set learning_rate=1e-4"),
         ("launch", "--lr=1e-4", "--set learning_rate=1e-4"),
@@ -146,6 +154,20 @@ def test_option_of_another_program_is_answered_with_ours(parser, arguments, mean
     module = importlib.import_module(f"study.{parser}")
     with pytest.raises(ValueError, match=f"; here it is {re.escape(meant)}; see --help"):
         module.main.parser().options(arguments.split())
+
+
+def test_the_hint_for_a_sampled_exit_works_as_typed(capsys):
+    options = re.findall(r"(--method \S+)(?=,)|((?: ?--set \S+){3})", SAMPLED)
+    for words in ("--method pondernet", f"--method palbert {options[1][1].strip()}"):
+        assert words.removeprefix("--method palbert ") in SAMPLED
+        assert study.launch.main([*words.split(), "--profile", "mini", "--task", "rte", "--dry-run"]) == 0
+    assert study.launch.main(["--profile", "mini", "--task", "rte", "--set", "exit_criteria=sample"]) == 2
+    assert capsys.readouterr().err.strip().endswith(f"; did you mean exit? Their sample is {SAMPLED}")
+
+
+def test_help_tells_how_lambda_layers_are_counted(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    assert "num_lambda_layers leaves out the output layer: PALBERT's 1 is 0" in study.launch.main.parser().format_help()
 
 
 def test_help_says_what_a_launch_runs_where_nothing_is_named(monkeypatch):

@@ -101,7 +101,7 @@ def test_other_settings_are_named_once_with_the_arms_that_they_change(study):
     space = {name: allowed for name, allowed in one.space.items() if name != "learning_rate"}
     changed = replace(earlier, arms=(replace(one, fixed=fixed, space=space), *others))
     assert plan_changes(earlier, changed) == [
-        f"epochs 4 against 99, learning_rate 0.001 to 0.002 log against 0.001 ({one.name})"
+        f"epochs 4 against 99, learning_rate 0.001..0.002:log against 0.001 ({one.name})"
     ]
     every = replace(earlier, arms=tuple(replace(arm, fixed={**arm.fixed, "epochs": 99}) for arm in earlier.arms))
     assert plan_changes(earlier, every) == ["epochs 4 against 99"]

@@ -225,14 +225,16 @@ def test_another_exit_setting_answers_as_its_sweep_did(studies, tmp_path, arm, s
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("patince=2", "--set patince: pabee has no such field; did you mean patience?"),
-        ("learning_rate=1", "exit patience has no learning_rate; it has patience, regression_threshold"),
+        ("patince=2", "--set patince: this model's exit settings are patience; did you mean patience?"),
+        ("depth=2", "--set depth: this model's exit settings are patience\n"),
+        ("learning_rate=1", "--set learning_rate: this model's exit settings are patience\n"),
+        ("patience=2 --set patience=3", "--set patience is given twice; allowed: once"),
         ("patience=0", "patience is 0; allowed: a whole number >= 1"),
     ],
 )
 def test_what_is_no_exit_setting_is_refused_in_one_line(studies, tmp_path, capsys, setting, message):
     dev = write_rows(tmp_path / "dev.tsv", "sst2", "dev")
-    assert main([str(folder_of(studies["pabee/sst2"])), str(dev), "--set", setting]) == 2
+    assert main([str(folder_of(studies["pabee/sst2"])), str(dev), "--set", *setting.split()]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
 

@@ -55,6 +55,7 @@ def refused(capsys, *arguments: str) -> str:
         (["mlm", "--set", "depth=3"], "--set depth: mlm has no such field; it has "),
         (["alectra-rtd", "--set", "generator_type=bert"], "did you mean generator_family?"),
         (["mlm", "--set", "depth"], "--set depth: allowed: FIELD=VALUE"),
+        (["mlm", "--set", "steps=1", "--set", "steps=2"], "--set steps is given twice; allowed: once"),
         (["mlm", "--set", "steps=0"], "mlm: steps is 0; allowed: a whole number >= 1"),
         (["mlm", "--set", "steps=1.5"], "mlm: steps is 1.5; allowed: a whole number"),
         (["mlm", "--set", "steps=many"], "mlm: steps is 'many'; allowed: a whole number"),
@@ -216,6 +217,27 @@ def test_folder_is_a_backbone_that_tells_how_it_was_made(tmp_path, corpus):
     assert AutoModel.from_pretrained(folder) and AutoTokenizer.from_pretrained(folder)
     other = run(*arguments, "--seed", "7")
     assert other.returncode == 2 and "holds another pretraining" in other.stderr and "seed 42 against 7" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "unchecked"),
+    [
+        (("mlm",), "google-bert/bert-base-uncased"),
+        (("albert-mlm", "--backbone", "someone/albert"), "someone/albert"),
+        (("albert-mlm", "--corpus", "hub:someone/texts"), "hub:someone/texts, albert/albert-base-v2"),
+    ],
+)
+def test_what_the_hub_was_not_asked_for_is_named_in_a_dry_run(
+    options, unchecked, tmp_path, corpus, capsys, monkeypatch
+):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    where = ("--to", str(tmp_path / "to"), "--corpus", corpus)
+    assert pretrain.main([options[0], *where, *options[1:], "--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2:] == [f"not checked, because the hub cannot be reached: {unchecked}", "nothing was run"]
+    assert pretrain.main([options[0], *where, *options[1:]]) == 2
+    assert "the hub cannot be reached" in capsys.readouterr().err
 
 
 FINE_TUNED_BY = {

@@ -10,7 +10,7 @@ from study import launch, profiles
 from study.facts.events import AshaDecided
 from study.plans.departures import departures_in_words
 from study.plans.plan import EarlyStopping, Plan
-from study.plans.resolution import resolve, resolve_configuration
+from study.plans.resolution import explain, resolve, resolve_configuration
 from study.plans.resolved_plan import Protocol, ResolvedPlan
 from trainables.departure import Departure, in_words
 
@@ -81,6 +81,29 @@ def test_a_field_named_as_in_the_papers_repositories_is_answered_with_its_name(c
     line = capsys.readouterr().err
     assert line.startswith(f"study.launch: --set {field}: {method} has no such field; it has adam_epsilon, ")
     assert line.strip().endswith(meant)
+
+
+def test_a_word_of_a_departure_is_no_hint_for_a_field(capsys):
+    assert launch.main(["--method", "palbert", "--task", "rte", "--set", "metric=f1_macro", "--dry-run"]) == 2
+    assert "selected epoch" not in capsys.readouterr().err
+
+
+def test_a_field_of_one_task_alone_is_answered_with_its_scope(capsys):
+    asked = ["--profile", "mini", "--method", "pabee", "--task", "rte,stsb", "--dry-run", "--set"]
+    assert launch.main([*asked, "regression_threshold=0.1"]) == 2
+    *_, option = capsys.readouterr().err.strip().split("; set it to null, or give it where it is used: --set ")
+    assert option == "pabee/stsb:regression_threshold=0.1"
+    assert launch.main([*asked, option]) == 0
+
+
+def test_published_values_that_are_tried_first_are_printed():
+    def lines(*asked):
+        plan = plan_from("--method", "alectra-small", "--task", "rte", *asked)
+        return [line for line in explain(plan, "alectra-small", "rte", origins={}).splitlines() if "tried" in line]
+
+    (first,) = lines("--profile", "electra", "--task", "mnli")
+    assert first == "  first tried: learning_rate 0.0001, batch_size 32 (PUBLISHED)"
+    assert lines("--profile", "paper") == [first, "  then tried: 8 grid points"]
 
 
 @pytest.mark.parametrize("profile", ["mini", "paper", "ablation"])

@@ -59,7 +59,7 @@ def test_options_are_laid_over_the_file(tmp_path):
         ('methods = ["plabert"]', "plan.toml: methods: no method named 'plabert'; available: albert"),
         ('baseline = "alber"', "plan.toml: baseline: no method named 'alber'; available: albert"),
         ("[set]\nlerning_rate = 1", "plan.toml: [set] lerning_rate: palbert has no such field; it has adam"),
-        ("[set]\nq = 2", "plan.toml: [set] q: palbert: q is 2; allowed: a number >= 0 and <= 1"),
+        ("[set]\nq = 2", "plan.toml: [set] q is 2; allowed: a number >= 0 and <= 1"),
     ],
 )
 def test_what_a_file_cannot_say_is_answered_in_one_line(tmp_path, capsys, text, message):
@@ -73,7 +73,7 @@ def test_what_a_file_cannot_say_is_answered_in_one_line(tmp_path, capsys, text, 
 def test_a_setting_that_was_typed_is_told_of_the_command_line(tmp_path, capsys):
     (tmp_path / "plan.toml").write_text("[set]\nq = 0.5\n")
     command = ["--plan", str(tmp_path / "plan.toml"), "--dry-run", "--set"]
-    for setting, message in {"q=2": "palbert: q is 2; ", "lerning_rate=1": "--set lerning_rate: palbert has "}.items():
+    for setting, message in {"q=2": "--set q is 2; ", "lerning_rate=1": "--set lerning_rate: palbert has "}.items():
         assert launch.main([*command, setting]) == 2
         assert capsys.readouterr().err.startswith(f"study.launch: {message}")
 

@@ -127,6 +127,8 @@ TOML = {
     'metrics = ["accuracy", "f1_macro"]\n': {
         'metrics = ["acuracy"]\n': "no metric of 3 labels named 'acuracy'; available: accuracy, f1_macro; did you mean "
         "accuracy?",
+        'metrics = ["f1macro"]\n': "no metric of 3 labels named 'f1macro'; available: accuracy, f1_macro; did you mean "
+        "f1_macro?",
         'metrics = ["f1"]\n': "'f1' is no metric of 3 labels; available: accuracy, f1_macro",
         "metrics = []\n": "no metric of 3 labels named ''; available: accuracy, f1_macro",
     },
