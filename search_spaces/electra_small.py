@@ -38,7 +38,15 @@ FIXED_BY_TASK: dict[str, Configuration] = {"rte": {"epochs": 10}, "stsb": {"epoc
 
 # The README of lmtuners, below: its ELECTRA-small (shoarora/electra-small-owt) is a BERT that is loaded as
 # `BertForSequenceClassification`, and the rest is "taken from the appendix in Clark 2020".
-VARIANTS: dict[str, Configuration] = {"lmtuners": {"head": "pooled", "weight_decay": 0.0, "schedule": "linear"}}
+VARIANTS: dict[str, Configuration] = {
+    "lmtuners": {
+        "head": "pooled",
+        "weight_decay": 0.0,
+        "schedule": "linear",
+        "layer_decay": 0.8,
+        "layer_decay_convention": "paper",
+    }
+}
 
 BACKBONE = {"mini": "mini-electra", "paper": "google/electra-small-discriminator"}
 FAMILIES = ("electra", "bert")  # lmtuners' ELECTRA-small is a BERT

@@ -86,7 +86,11 @@ def configure(method: str, values: Configuration) -> TrainingConfig:
 def departures(method: str) -> tuple[Departure, ...]:
     """All differences between a method here and its original, those that weigh most first.
 
+    A variant whose original is another one has its own: VARIANT_DEPARTURES of the method's file.
+
     Raises:
         ValueError: no method has this name.
     """
-    return tuple(Departure(*line) for line in load(method).DEPARTURES)
+    module = load(method)
+    own = getattr(module, "VARIANT_DEPARTURES", {}).get(method.partition(VARIANT)[2], module.DEPARTURES)
+    return tuple(Departure(*line) for line in own)

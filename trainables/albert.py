@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
 DEPARTURES = (  # what, in the paper or its code, here
     ("schedule", "warms up, then falls to 0", "constant"),
-    ("epochs", "a number of steps per task", "up to 25, until 5 pass without improvement"),
+    ("epochs, stop_after", "a number of steps per task", "up to 25, until 5 pass without improvement"),
     ("select", "every 100 steps (QNLI: 200)", "after every epoch"),
     ("max_length", "512 tokens", "128 tokens"),
     ("learning_rate, batch_size", "one pair per task", "one range for all tasks"),
     ("weight_decay", "0.01", "0"),
     ("gradient_clip", "norm 1", "none"),
-    ("Adam", "no bias correction, epsilon 1e-6", "bias correction, epsilon 1e-8"),
+    ("Adam", "no bias correction", "bias correction"),
+    ("adam_epsilon", "1e-6", "1e-8"),
     ("hidden_dropout", "0.1 on QQP, RTE and WNLI", "0"),
     ("selection on MRPC and QQP", "accuracy", "accuracy with F1"),
     ("selection on STS-B", "Pearson", "Pearson with Spearman"),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DEPARTURES = (  # what, in the paper or its code, here
     ("schedule", "falls to 0", "constant"),
-    ("epochs", "5 in its scripts", "up to 25, until 5 pass without improvement"),
+    ("epochs, stop_after", "5 in its scripts", "up to 25, until 5 pass without improvement"),
     ("select", "checkpoints every so many steps", "after every epoch"),
     ("patience", "chosen on each checkpoint", "of seeds: the search's or a paper's"),
     ("gradient_clip", "norm 1", "none"),

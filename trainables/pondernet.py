@@ -27,7 +27,7 @@ DEPARTURES = (  # what, in the paper or its code, here
     ("λ is read from", "the step's state", "pooled [CLS] with dropout, as PALBERT's code"),
     ("precision", "mixed in PALBERT's code (README, --fp16)", "float32, also λ and the KL term"),
     ("metrics", "each one's best in PALBERT's code", "all of the selected epoch"),
-    ("sample_draws", "1", "1; 5 on tiny backbones, their mean"),
+    ("draws of every exit", "1", "1; 5 on tiny backbones, their mean"),
     ("ranges", "PALBERT's grid", "also β and prior λ"),
     ("random numbers of exits", "the one stream for all in PALBERT's code", "a stream of their own"),
     ("padding", "to 128 tokens in PALBERT's code", "to the longest text of a batch"),

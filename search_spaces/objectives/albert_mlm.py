@@ -38,13 +38,13 @@ BACKBONE = {"mini": "mini-albert", "paper": "albert-base"}
 TOKENIZER = {"paper": "albert/albert-base-v2"}
 DEPARTURES = (  # what, in the paper or its code, here
     ("corpus", "Wikipedia with books", "the one asked for"),
-    ("predicted tokens", "20 at most in its README, 4 % of 512", "15 %, 77 at most"),
+    ("max_predictions", "20 in its README, 4 % of 512", "77, 15 %"),
     ("hidden_dropout", "0 in version 2, with 10 million steps", "0, with version 1's steps"),
     ("second segment of one sentence's chunk", "of another document", "of the same document"),
     ("masks and orders", "drawn once, in 40 copies", "drawn at every step"),
     ("a word", "begins at a piece with a leading space", "what the tokenizer's splitting makes one"),
-    ("n-grams", "may cross segments and overlap", "within a segment, apart"),
-    ("learning rate after the warm-up", "falls from 97.5 % of its peak", "falls from its peak"),
+    ("masking", "n-grams may cross segments and overlap", "within a segment, apart"),
+    ("schedule", "falls from 97.5 % of its peak", "falls from its peak"),
     ("held out", "nothing", "5 % of the documents"),
     ("first weights", "normal, cut at two deviations", "normal"),
     ("precision", "float32", "bfloat16"),

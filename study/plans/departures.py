@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import UNSET
 
+import search_spaces
 import trainables
 from search_spaces.objectives import Recipe
 from study import profiles
@@ -24,9 +25,33 @@ OF_TINY_RECIPE = Departure("steps, packing, optimiser", "", "for a tiny random b
 
 def departures(asked: Plan, arms: Sequence[Arm]) -> dict[str, Departures]:
     """All of them, under "protocol" and under each method's name."""
-    methods = dict.fromkeys(arm.base_method for arm in arms)
-    own: dict[str, Departures] = {method: trainables.departures(method) for method in methods}
+    by_name = dict[str, list[Arm]]()
+    for arm in arms:
+        by_name.setdefault(_name(arm), []).append(arm)
+    own: dict[str, Departures] = {
+        name: tuple(one for one in trainables.departures(name) if any(_is_true(one, arm) for arm in its))
+        for name, its in by_name.items()
+    }
     return {"protocol": _of_protocol(asked, arms)} | _of_pretraining(arms) | own
+
+
+def _name(arm: Arm) -> str:
+    """The method, or its variant if that has departures of its own."""
+    has_own = trainables.departures(arm.method) != trainables.departures(arm.base_method)
+    return arm.method if has_own else arm.base_method
+
+
+def _is_true(departure: Departure, arm: Arm) -> bool:
+    """Whether the arm has the values of the method's own file in the fields that the departure is about."""
+    space = search_spaces.load(arm.base_method)
+    fixed = {**space.fixed, **space.fixed_by_task.get(arm.task, {})}
+    for field in departure.what.split(", "):
+        values = [fixed[field]] if field in fixed else space.paper_grid.get(field, ())
+        if len(values) > 1 and field not in arm.decided:
+            return False
+        if len(values) == 1 and not (values[0] is not None and arm.may_have(field, values[0])):
+            return False
+    return True
 
 
 def departures_in_words(plan: ResolvedPlan) -> list[str]:
@@ -46,8 +71,10 @@ def departures_in_words(plan: ResolvedPlan) -> list[str]:
 
 def pretraining_departures(recipe: Recipe, settings: Configuration, *, is_tiny: bool) -> Departures:
     """The recipe's; tiny random backbones have another."""
-    lines = (OF_TINY_RECIPE,) if is_tiny else recipe.departures
-    by_hand = Departure("set by hand, whatever is said of it here", "", ", ".join(settings))
+    changed = {field for field, value in settings.items() if value != recipe.fixed[field]}
+    true = tuple(one for one in recipe.departures if not changed & {*one.what.split(", ")})
+    lines = (OF_TINY_RECIPE,) if is_tiny else true
+    by_hand = Departure("set by hand", "", ", ".join(settings))
     return (*lines, *([by_hand] if settings else []))
 
 
@@ -64,9 +91,9 @@ def _of_protocol(asked: Plan, arms: Sequence[Arm]) -> Departures:
     kept = ", ".join(key for key in asked.settings if key not in own)
     precision = asked.search_precision
     ours = {  # what, in the papers, here
-        (f"set by profile {asked.profile}, whatever is said of it below", "", kept): bool(kept),
-        ("set by hand, whatever is said of it below", "", ", ".join(fixed)): bool(fixed),
-        ("ranges by hand, whatever is said of them below", "", ", ".join(searched)): bool(searched),
+        (f"set by profile {asked.profile}", "", kept): bool(kept),
+        ("set by hand", "", ", ".join(fixed)): bool(fixed),
+        ("ranges by hand", "", ", ".join(searched)): bool(searched),
         ("data and backbones", "GLUE", "generated and tiny: the numbers say nothing of GLUE"): asked.is_generated,
         ("search trials", "run to their own stop", "stopped by ASHA"): asked.early_stopping is not None,
         ("search", "a grid", f"{asked.sampler} over ranges"): asked.sampler != "grid",
@@ -78,9 +105,9 @@ def _of_protocol(asked: Plan, arms: Sequence[Arm]) -> Departures:
         ("weights of backbones", "pretrained", "random, pretrained by nothing"): bool(untrained_backbones(asked, arms)),
         ("seeds", str(SEEDS_OF_PAPERS), str(asked.seeds)): asked.seeds != SEEDS_OF_PAPERS,
         ("fields that the papers tune", "searched", "one value"): asked.searched_alone is not UNSET,
-        ("precision of search trials", "", f"{precision}, whatever is said of it below"): precision is not UNSET,
+        ("precision of search trials", "", str(precision)): precision is not UNSET,
         ("variants", "", "fix fields of their own, whatever is said of them below"): (
-            any(arm.method != arm.base_method for arm in arms)
+            len({arm.method for arm in arms}) > len({_name(arm) for arm in arms})
         ),
     }
     return tuple(Departure(*line) for line, holds in ours.items() if holds)

@@ -240,6 +240,19 @@ def test_what_the_hub_was_not_asked_for_is_named_in_a_dry_run(
     assert "the hub cannot be reached" in capsys.readouterr().err
 
 
+def test_a_departure_that_set_makes_untrue_is_left_out(tmp_path, corpus, capsys):
+    asked = ("albert-mlm", "--corpus", corpus, "--to", str(tmp_path / "to"), "--backbone", "albert-base", "--tokenizer")
+    (tmp_path / "words").mkdir()
+    word_model(["ships wait ."]).save(str(tmp_path / "words" / "tokenizer.json"))
+    for options in ([], ["--set", "schedule=constant", "--set", "precision=float32"]):
+        assert pretrain.main([*asked, str(tmp_path / "words"), *options, "--dry-run"]) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        found = [
+            words in said for words in ("(paper: falls from 97.5", "precision: bfloat16", "masking: within a segment")
+        ]
+        assert found == [not options, not options, True]
+
+
 FINE_TUNED_BY = {
     "albert-mlm": "palbert",
     "alectra-rtd": "alectra-small",

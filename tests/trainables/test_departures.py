@@ -34,16 +34,24 @@ def test_departures_of_a_variant_are_the_method_s(method: str) -> None:
 Values = dict[str, Any]
 HELD: list[tuple[str, str, Callable[[Values], bool]]] = [
     ("albert", "schedule: constant", lambda v: v["schedule"] == "constant"),
-    ("albert", "epochs: up to 25, until 5 pass without", lambda v: (v["epochs"], v["stop_after"]) == (25, 5)),
+    (
+        "albert",
+        "epochs, stop_after: up to 25, until 5 pass without",
+        lambda v: (v["epochs"], v["stop_after"]) == (25, 5),
+    ),
     ("albert", "select: after every epoch", lambda v: v["select"] == "best"),
     ("albert", "max_length: 128 tokens", lambda v: v["max_length"] == 128),
     ("albert", "weight_decay: 0 ", lambda v: v["weight_decay"] == 0),
     ("albert", "gradient_clip: none", lambda v: v["gradient_clip"] == 0),
-    ("albert", "Adam: bias correction, epsilon 1e-8", lambda v: v["adam_epsilon"] == 1e-8),
+    ("albert", "adam_epsilon: 1e-8", lambda v: v["adam_epsilon"] == 1e-8),
     ("albert", "hidden_dropout: 0 ", lambda v: v["hidden_dropout"] == 0),
     ("albert", "precision: float32", lambda v: v["precision"] == "float32"),
     ("pabee", "schedule: constant", lambda v: v["schedule"] == "constant"),
-    ("pabee", "epochs: up to 25, until 5 pass without", lambda v: (v["epochs"], v["stop_after"]) == (25, 5)),
+    (
+        "pabee",
+        "epochs, stop_after: up to 25, until 5 pass without",
+        lambda v: (v["epochs"], v["stop_after"]) == (25, 5),
+    ),
     ("pabee", "gradient_clip: none", lambda v: v["gradient_clip"] == 0),
     ("pabee", "regression_threshold: 0.2", lambda v: values_of("pabee", "stsb")["regression_threshold"] == 0.2),
     ("pabee", "precision: float32", lambda v: v["precision"] == "float32"),
@@ -54,23 +62,23 @@ HELD: list[tuple[str, str, Callable[[Values], bool]]] = [
     ("palbert", "posterior_tail: ε / N behind the cut", lambda v: v["posterior_tail"] == "constant"),
     (
         "palbert",
-        "Λ's layers: three tanh layers",
+        "num_lambda_layers: three tanh layers",
         lambda v: (v["lambda_layer_arch"], v["num_lambda_layers"]) == ("linear_cat", 3),
     ),
     (
         "palbert",
-        "num_lambda_layers: does not: 0 ",
+        "count of num_lambda_layers: without: 0 ",
         lambda v: search_spaces.load("palbert:a").variant["num_lambda_layers"] == 0,
     ),
     ("palbert", "epochs: at most 25", lambda v: v["epochs"] == 25),
     ("pondernet", "kl_direction: KL(prior || posterior)", lambda v: v["kl_direction"] == "prior_posterior"),
     ("pondernet", "posterior_tail: ε / N behind the cut", lambda v: v["posterior_tail"] == "constant"),
     ("pondernet", "beta: 0.5", lambda v: v["beta"] == 0.5),
-    ("pondernet", "sample_draws: 1;", lambda v: v["sample_draws"] == 1),
+    ("pondernet", "draws of every exit: 1;", lambda v: v["sample_draws"] == 1),
     ("pondernet", "precision: float32", lambda v: v["precision"] == "float32"),
     ("electra-small", "gradient_clip: norm 1", lambda v: v["gradient_clip"] == 1),
     ("electra-small", "weight_decay: 0.01", lambda v: v["weight_decay"] == 0.01),
-    ("electra-small", "layer_decay of the top layer: two factors", lambda v: v["layer_decay_convention"] == "released"),
+    ("electra-small", "layer_decay_convention: the code's", lambda v: v["layer_decay_convention"] == "released"),
     ("alectra-small", "layer_decay: 1", lambda v: v["layer_decay"] == 1),
     ("alectra-small", "select: last", lambda v: v["select"] == "last"),
     ("sharebert", "schedule: falls to 0", lambda v: (v["schedule"], v["decay_power"]) == ("polynomial", 1)),
@@ -84,10 +92,20 @@ def test_a_line_about_a_value_is_true(method: str, words: str, holds: Callable[[
     assert holds(values_of(method))
 
 
+def test_departures_of_lmtuners_electra_are_its_own() -> None:
+    """shoarora/lmtuners at 86f31ba, experiments/disc_lm_small/README.md."""
+    theirs, google = (in_words(trainables.departures(name)) for name in ("electra-small:lmtuners", "electra-small"))
+    for word in ("MNLI", "weight_decay", "layer_decay", "Adam", "text"):
+        assert word in google and word not in theirs
+    assert "score of STS-B: Pearson with Spearman (paper: Spearman)" in theirs
+    values = values_of("electra-small:lmtuners")
+    assert (values["weight_decay"], values["layer_decay"], values["layer_decay_convention"]) == (0.0, 0.8, "paper")
+
+
 def test_draws_on_tiny_backbones_are_those_of_pondernet_s_line() -> None:
     space = importlib.import_module("search_spaces.pondernet")
     assert space.MINI_FIXED["sample_draws"] == 5
-    assert "sample_draws: 1; 5 on tiny backbones" in in_words(trainables.departures("pondernet"))
+    assert "draws of every exit: 1; 5 on tiny backbones" in in_words(trainables.departures("pondernet"))
 
 
 def cut_by_the_original(first: int, second: int, limit: int) -> tuple[int, int]:

@@ -219,20 +219,66 @@ def test_one_seed_is_said_as_one():
     assert Departure("seeds", "5", "1") in plan.departures["protocol"]
 
 
-def test_what_is_set_by_hand_is_said_to_overrule_the_departures():
+PABEE_ON_PAPER = ("--profile", "paper", "--method", "pabee", "--task", "rte")
+
+
+def departures_of(name, *asked):
+    return {one.what for one in resolve(plan_from(*asked), unchecked=[]).departures[name]}
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (("--set", "schedule=linear"), "schedule"),
+        (("--epochs", "5"), "epochs, stop_after"),
+        (("--set", "pabee/rte:gradient_clip=1.0"), "gradient_clip"),
+        (("--set", "select=last", "--set", "stop_after=0"), "select"),
+        (("--search", "precision=bfloat16,tensorfloat32"), "precision"),
+        (("--data", "mini", "--backbone", "mini-albert"), "gradient_clip"),
+    ],
+)
+def test_a_departure_that_a_value_makes_untrue_is_left_out(options, what):
+    assert what in departures_of("pabee", *PABEE_ON_PAPER)
+    assert what not in departures_of("pabee", *PABEE_ON_PAPER, *options)
+    assert "speed-up" in departures_of("pabee", *PABEE_ON_PAPER, *options)
+
+
+def test_departures_stay_that_are_true_of_one_of_the_arms():
+    asked = ("--profile", "paper", "--method", "pabee", "--task", "rte,stsb", "--set", "pabee/rte:schedule=linear")
+    assert {"schedule", "regression_threshold"} <= departures_of("pabee", *asked)
+    assert "regression_threshold" not in departures_of("pabee", *asked, "--set", "pabee/stsb:regression_threshold=0.1")
+    assert "regression_threshold" not in departures_of("pabee", *PABEE_ON_PAPER)
+
+
+def test_a_value_of_the_paper_s_grid_makes_no_departure_untrue():
+    asked = ("--profile", "paper", "--method", "pondernet,albert", "--task", "rte", "--set")
+    assert "beta" in departures_of("pondernet", *asked, "pondernet:beta=0.5")
+    assert "beta" not in departures_of("pondernet", *asked, "pondernet:beta=0.01")
+    assert "learning_rate, batch_size" in departures_of("albert", *asked, "pondernet:learning_rate=1e-5")
+    assert "learning_rate, batch_size" not in departures_of("albert", *asked, "learning_rate=1e-5")
+
+
+def test_a_variant_with_another_original_has_its_own_departures():
+    both = ("--profile", "electra", "--method", "electra-small,electra-small:lmtuners")
+    assert "layer_decay_convention" in departures_of("electra-small", *both)
+    assert "fine-tuning script" in departures_of("electra-small:lmtuners", *both)
+    assert "variants" not in departures_of("protocol", *both)
+
+
+def test_what_is_set_by_hand_is_named_among_the_departures():
     asked = ["--set", "weight_decay=0.01", "--epochs", "5", "--search", "palbert:beta=1..2", "--search-only", "beta"]
     lines = in_words(resolved_from(*asked).departures["protocol"])
-    assert "set by hand, whatever is said of it below: epochs, weight_decay; " in lines
-    assert "ranges by hand, whatever is said of them below: palbert:beta; " in lines
+    assert "set by hand: epochs, weight_decay; " in lines
+    assert "ranges by hand: palbert:beta; " in lines
     assert "fields that the papers tune: one value (paper: searched)" in lines
-    assert "variants: " in in_words(resolved_from("--method", "palbert:a").departures["protocol"])
+    assert "variants: " in in_words(resolved_from("--method", "palbert,palbert:a").departures["protocol"])
 
 
 def test_the_settings_of_a_profile_are_named_as_the_profile_s():
     asked = ["--profile", "small", "--data", "mini", "--backbone", "mini-albert", "--samples", "6"]
     profile, by_hand = map(str, resolved_from(*asked, "--set", "epochs=3").departures["protocol"][:2])
-    assert profile.startswith("set by profile small, whatever is said of it below: batch_size, schedule")
-    assert "beta" in profile and by_hand == "set by hand, whatever is said of it below: epochs"
+    assert profile.startswith("set by profile small: batch_size, schedule")
+    assert "beta" in profile and by_hand == "set by hand: epochs"
     assert "by hand" not in in_words(resolved_from(*asked).departures["protocol"])
 
 

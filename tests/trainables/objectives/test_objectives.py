@@ -219,7 +219,7 @@ def test_a_recipe_fills_the_configuration_exactly(name: str, mini: bool) -> None
     [
         (
             "albert-mlm",
-            "predicted tokens: 15 %, 77 at most",
+            "max_predictions: 77, 15 %",
             {"mask_probability": 0.15, "max_predictions": 77},
         ),
         ("albert-mlm", "hidden_dropout: 0, with version 1's steps", {"hidden_dropout": 0.0}),
