@@ -14,7 +14,7 @@ from analysis.layouts.notes import pretraining_facts, seed_notes, seeds_in_words
 from analysis.layouts.table import POINTS, POINTS_RANGE, Column, Entry, Line, Subject, Table, fill, headings
 from analysis.statistics.alike import are_alike, looks_at_repeats, looks_at_seeds
 from analysis.statistics.comparisons import Comparison, Repeats, baseline_row, compare, repeats_of_rows
-from analysis.statistics.exits import Exits, read_exits
+from analysis.statistics.exits import Exits, Sweep, read_exits, read_rules
 from analysis.statistics.samples import (
     Place,
     Sample,
@@ -108,6 +108,12 @@ class Evidence:
         """How the models of every cell with records leave."""
         read = {(label, cell.task): read_exits(cell) for label, cell in self.cells}
         return {place: exits for place, exits in read.items() if exits is not None}
+
+    @cached_property
+    def rules(self) -> dict[Place, tuple[Sweep, ...]]:
+        """Every exit rule on the models of every cell that has a classifier on each layer, its own rule first."""
+        read = {place: read_rules(self.by_place[place], exits) for place, exits in self.exits.items()}
+        return {place: sweeps for place, sweeps in read.items() if sweeps}
 
     @property
     def cells(self) -> list[tuple[str, Cell]]:
