@@ -133,6 +133,8 @@ def exits_table(evidence: Evidence) -> Table | None:
         f" Time: milliseconds per example relative to {baseline}'s, in batches of {' and '.join(map(str, ENDS))} on "
         f"{devices}, for as many layers as dev runs, timed after training while other trials may have run."
     )
+    fixed = " Fixed layer: the score if everyone leaves after the layer in the middle, by its classifier."
+    has_fixed = any(arm.fixed_at_half is not None for arm in arms.values())
     return make_table(
         evidence,
         "exits",
@@ -143,8 +145,8 @@ def exits_table(evidence: Evidence) -> Table | None:
         caption=(
             "Layers run per dev example, with their range over seeds."
             f"{timed if devices and baseline else ''} At half its layers: the score along the front of a model's exit "
-            "settings, chosen on dev. Fixed layer: the score if everyone leaves after the layer in the middle, by its "
-            f"classifier. Difference: mean score minus {baseline or 'the baseline'}'s, with 95 % interval."
+            f"settings, chosen on dev.{fixed * has_fixed} Difference: mean score minus {baseline or 'the baseline'}'s, "
+            "with 95 % interval."
         ),
         facts=lambda cell: {**costs.speed_facts(cell), "latencies": to_plain(costs.latencies_of(cell))},
         further={"exits": [{"row": row, "task": task} | arm.to_json() for (row, task), arm in arms.items()]},
