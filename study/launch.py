@@ -82,7 +82,7 @@ from trainables.data import glue
 from trainables.data.tasks import TASKS, trainable_tasks
 from trainables.encoders.backbones import backbone_fingerprint, is_folder
 from trainables.schema import to_plain
-from trainables.sources import unchecked_in_words
+from trainables.sources import NOT_CHECKED
 from trainables.spelling import resolve_name
 
 if TYPE_CHECKING:
@@ -374,8 +374,8 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
         print(
             on_screen(f"to register this plan before its first trial: git tag {tag}, pushed; or --register", sys.stdout)
         )
-    for line in unchecked_in_words(study.unchecked):
-        print(on_screen(line, sys.stdout))
+    if study.unchecked:
+        print(on_screen(f"{NOT_CHECKED}{', '.join(study.unchecked)}", sys.stdout))
     print(on_screen("nothing was run; this plan as a file for --plan: --dry-run --toml", sys.stdout))
     return 0
 

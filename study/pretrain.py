@@ -10,8 +10,9 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal
@@ -39,7 +40,7 @@ from trainables.encoders.backbones import local_tokenizer
 from trainables.pretraining_configuration import PretrainingConfig, PretrainingSpec
 from trainables.runs.trial import TrainingError
 from trainables.schema import Configuration, Typed, Value
-from trainables.sources import checked, unchecked_in_words
+from trainables.sources import NOT_CHECKED, checked
 from trainables.spelling import resolve_name
 
 Attention = Literal["softmax", "nystrom"]
@@ -175,14 +176,11 @@ def prepare(
     backbone, tokenizer = request.backbone.value, request.tokenizer.value
     corpora.check_corpus(corpus)
     pins = {} if earlier is None else _pins(earlier)
-
-    def fingerprint(name: str, look: Callable[[], str]) -> str:
-        return pins[name] if name in pins else checked(look, name, unchecked)
-
-    corpus_found = fingerprint(corpus, lambda: corpora.corpus_fingerprint(corpus))
-    backbone_found = fingerprint(backbone, lambda: backbones.backbone_fingerprint(backbone))
-    tokenizer_found = tokenizer and fingerprint(
-        tokenizer, lambda: backbones.backbone_fingerprint(tokenizer, kind="tokenizer")
+    look = backbones.backbone_fingerprint
+    corpus_found = pins.get(corpus, "") or checked(partial(corpora.corpus_fingerprint, corpus), corpus, unchecked)
+    backbone_found = pins.get(backbone, "") or checked(partial(look, backbone), backbone, unchecked)
+    tokenizer_found = tokenizer and (
+        pins.get(tokenizer) or checked(partial(look, tokenizer, kind="tokenizer"), tokenizer, unchecked)
     )
     values = {name: getattr(config, name) for name in request.fields}  # `0`, for a share, becomes 0.0
     spec = PretrainingSpec(
@@ -338,8 +336,8 @@ def _describe(
         print(wrapped(f"  {in_words(file.made.departures)}", columns(output) or WIDTH))
     for line in unknown_in_words(request):
         print(on_screen(line, sys.stderr), file=sys.stderr)
-    for line in unchecked_in_words(unchecked):
-        print(on_screen(line, output))
+    if unchecked:
+        print(on_screen(f"{NOT_CHECKED}{', '.join(unchecked)}", output))
     if file.made.steps:
         print(f"{file.made.steps:,} of {file.wanted_steps:,} steps are made")
     if with_probe:

@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -18,6 +18,7 @@ from filelock import FileLock
 from trainables.atomic_files import write_folder
 
 T = TypeVar("T")
+NOT_CHECKED = "not checked, because the hub cannot be reached: "  # before what a dry run did not ask it
 HUB_SECONDS = 5  # to wait for the hub's answer
 _OFFLINE_SECONDS = 60  # until a hub that did not answer is tried again: a trial may run for days
 _DIGESTS = "digests.json"  # of the files of an entry of the cache
@@ -50,11 +51,6 @@ def checked(look: Callable[[], T], what: str, unchecked: list[str] | None) -> T 
             raise
         unchecked.append(what)
         return "unknown"
-
-
-def unchecked_in_words(unchecked: Sequence[str]) -> list[str]:
-    """A line that names what a hub was to be asked for, and could not be; nothing if there is nothing."""
-    return [f"not checked, because the hub cannot be reached: {', '.join(unchecked)}"] if unchecked else []
 
 
 def reach_or_work_offline() -> None:

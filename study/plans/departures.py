@@ -45,13 +45,9 @@ def _is_true(departure: Departure, arm: Arm) -> bool:
     """Whether the arm has the values of the method's own file in the fields that the departure is about."""
     space = search_spaces.load(arm.base_method)
     fixed = {**space.fixed, **space.fixed_by_task.get(arm.task, {})}
-    for field in departure.what.split(", "):
-        values = [fixed[field]] if field in fixed else space.paper_grid.get(field, ())
-        if len(values) > 1 and field not in arm.decided:
-            return False
-        if len(values) == 1 and not (values[0] is not None and arm.may_have(field, values[0])):
-            return False
-    return True
+    menus = {**space.paper_grid, **{field: [value] for field, value in fixed.items()}}
+    about, searched = menus.keys() & {*departure.what.split(", ")}, {*arm.decided} & {*space.space}
+    return all(field in searched or menus[field] == [arm.fixed.get(field)] != [None] for field in about)
 
 
 def departures_in_words(plan: ResolvedPlan) -> list[str]:

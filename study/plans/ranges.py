@@ -196,11 +196,7 @@ def _in_toml(value: Value | Interval) -> Value:
 
 
 def from_option(kind: Any, value: Value, *, named: str) -> Any:
-    """The value of an option as a field of this type holds it.
-
-    Raises:
-        ValueError: the field cannot hold it; the message begins with the option, `named`.
-    """
+    """The value of the option `named` as a field of this type holds it, or a ValueError that begins with its name."""
     try:
         return from_plain(kind, value, where=named)
     except ValueError as error:

@@ -188,11 +188,6 @@ class Arm(Typed, frozen=True, kw_only=True):
         """The range of a tuned field or the value of a fixed one; `absent` if the arm has no such field."""
         return self.space.get(name) or self.exit_settings.get(name) or self.fixed.get(name, "absent")
 
-    def may_have(self, name: str, value: Value) -> bool:
-        """Whether a configuration can have this value of a field."""
-        own = self.field(name)
-        return own.holds(value) if isinstance(own, Range) else value in (own if isinstance(own, tuple) else (own,))
-
     def fixes(self, name: str, value: Value) -> bool:
         """Whether the field has this value in every configuration of the arm that says nothing else."""
         return name in self.fixed and self.fixed[name] == value and type(self.fixed[name]) is type(value)

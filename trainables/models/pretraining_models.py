@@ -159,19 +159,10 @@ class MaskedLanguageModel(PretrainingModel):
         return predictions.values()
 
 
-class SentenceOrderModel(PretrainingModel):
+class SentenceOrderModel(MaskedLanguageModel):
     """ALBERT's: masked tokens, and whether two consecutive segments were swapped, with equal weight."""
 
-    score_name = "mlm_accuracy"
-
-    def __init__(self, model: AlbertForPreTraining) -> None:
-        """Takes ALBERT with both heads."""
-        super().__init__()
-        self.model = model
-
-    @property
-    def kept(self) -> PreTrainedModel:
-        return self.model
+    model: AlbertForPreTraining  # with both heads
 
     def loss(self, batch: Batch, totals: Totals) -> Tensor:
         output = self.model.albert(**encoder_inputs(self.model, batch))
