@@ -18,11 +18,10 @@ from study.facts.study_folder import predictions_file
 from trainables.data.metrics import compute_metrics, predictions_from_logits, score
 from trainables.data.tasks import TASKS, Task
 from trainables.models.answer_rules import read_rule
-from trainables.models.exit_rules import LayerOutputs, apply_exit, exit_probabilities
+from trainables.models.exit_rules import LayerOutputs, apply_exit, exit_probabilities, stored_outputs
 
 _PER_EXAMPLE = {"ids": 0, "split": 0, "labels": 0, "logits": 1, "exit_layers": 1}  # axis of n
 _LAYERS = ("layer_logits", "layer_answers")  # one of the two, the second in older files
-_EXIT_HEADS = ("lambdas", "uncertainties")  # (layers, n) each, of models with such a head
 _OLDER_FIELDS = {"threshold": "q"}  # rule -> field that is swept, where it has another name
 _SWEEP = ("sweep_rule", "sweep_setting", "sweep_score", "sweep_mean_layers")
 
@@ -124,8 +123,7 @@ def _of_layers(task: Task, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
         fields = [_OLDER_FIELDS.get(rule, rule) for rule in arrays["sweep_rule"].tolist()]
         older = {"sweep_field": np.array(fields, dtype=np.str_), "sweep_rule_fields": None, "outputs": None}
         return {**older, **{name: arrays.get(name) for name in ("layer_answers", "exit_probabilities")}}
-    heads = {name: arrays[name] for name in _EXIT_HEADS if name in arrays}
-    outputs = LayerOutputs(arrays["layer_logits"].astype(np.float32), **heads)
+    outputs = stored_outputs(arrays)
     return {
         "outputs": outputs,
         "layer_answers": np.stack([predictions_from_logits(task, logits) for logits in outputs.logits]),
@@ -199,7 +197,7 @@ def _wrong_shapes(num_labels: int, arrays: dict[str, np.ndarray]) -> str | None:
     wanted = (len(layers), n, num_labels) if "layer_logits" in arrays else (len(layers), n)
     if layers.shape != wanted or len(layers) == 0:
         return f"the outputs of layers have shape {layers.shape}; allowed: {wanted}, at least one layer"
-    for name in (*_EXIT_HEADS, "exit_probabilities"):
+    for name in ("lambdas", "uncertainties", "exit_probabilities"):
         if name in arrays and arrays[name].shape != layers.shape[:2]:
             return f"{name} have shape {arrays[name].shape}; allowed: {layers.shape[:2]}"
     return None

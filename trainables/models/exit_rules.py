@@ -42,6 +42,12 @@ class LayerOutputs:
         return self.lambdas if self.uncertainties is None else self.uncertainties
 
 
+def stored_outputs(arrays: Mapping[str, Array]) -> LayerOutputs:
+    """The outputs in the arrays of a predictions file, float32; it has `layer_logits`, and what its exit head says."""
+    names = {"logits": "layer_logits", "lambdas": "lambdas", "uncertainties": "uncertainties"}
+    return LayerOutputs(**{ours: arrays[name].astype("float32") for ours, name in names.items() if name in arrays})
+
+
 @dataclass(frozen=True)
 class ExitResult:
     """What an exit rule makes of it."""

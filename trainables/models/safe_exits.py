@@ -25,7 +25,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from trainables.models.answer_rules import read_rule
-from trainables.models.exit_rules import ExitRule, LayerOutputs, apply_exit
+from trainables.models.exit_rules import ExitRule, LayerOutputs, apply_exit, stored_outputs
 
 CONFIDENCE = 0.95
 
@@ -82,8 +82,7 @@ def read_walk(predictions: Path, name: str) -> tuple[Walk, np.ndarray]:
     rules = stored_rules(arrays["sweep_rule"], arrays["sweep_rule_fields"], name=name)
     if not rules:
         raise ValueError(f"{predictions} has no settings of exit {name}")
-    outputs = LayerOutputs(arrays["layer_logits"].astype(np.float32), arrays.get("lambdas"))
-    return walk(rules, outputs), arrays["labels"]
+    return walk(rules, stored_outputs(arrays)), arrays["labels"]
 
 
 def confident(lost: np.ndarray, risk: float, confidence: float = CONFIDENCE) -> int | None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from trainables.models.exit_rules import LayerOutputs, every_patience, every_threshold
-from trainables.models.safe_exits import confident, expected, most_lost, walk
+from trainables.models.exit_rules import LayerOutputs, every_patience, every_threshold, every_uncertainty, rule_as_json
+from trainables.models.safe_exits import confident, expected, most_lost, read_walk, walk
 
 SHARES = np.array([0.0, 0.004, 0.009, 0.013, 0.011, 0.03, 0.08])  # lost by each setting of a population; not rising
 RISK, N, DRAWS = 0.01, 1_000, 2_000
@@ -76,6 +76,22 @@ def test_settings_are_walked_from_the_last_layer_on():
     settings = walk(every_threshold(), outputs()[0])
     assert [rule.q for rule in settings.rules] == sorted((rule.q for rule in settings.rules), reverse=True)
     assert settings.mean_layers[0] == 6 and not settings.lost(None)[0].any()
+
+
+def test_learned_exits_are_walked_by_the_stored_uncertainties(tmp_path):
+    of_layers, labels = outputs()
+    arrays = {
+        "layer_logits": of_layers.logits,
+        "uncertainties": np.tile(np.linspace(0.99, 0.01, 6)[:, None], (1, len(labels))),
+        "labels": labels,
+        "sweep_rule": np.array(["learned"] * len(every_uncertainty())),
+        "sweep_rule_fields": np.array([rule_as_json(rule) for rule in every_uncertainty()]),
+    }
+    np.savez(tmp_path / "predictions.npz", **arrays)
+    settings, _ = read_walk(tmp_path / "predictions.npz", "learned")
+    thresholds = [rule.threshold for rule in settings.rules]
+    assert thresholds == sorted(thresholds)
+    assert settings.mean_layers[thresholds.index(0.5)] == 4 and settings.mean_layers[[0, -1]].tolist() == [6, 1]
 
 
 def draws() -> list[np.ndarray]:
