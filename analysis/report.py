@@ -45,6 +45,7 @@ ALWAYS_OPEN = ("dev", "verdicts")
 ALWAYS_FOLDED = (
     "winners",
     "comparisons_of_others",
+    "exit_rules",
     "exit_settings",
     "guarantees",
     "compute",
@@ -59,7 +60,8 @@ ALWAYS_FOLDED = (
 SECTIONS = {  # title -> what stands there, in this order
     "Scores": "table-dev table-verdicts picture-seeds table-sources table-ablation table-pabee table-electra",
     "Comparisons": "table-comparisons table-comparisons_of_others",
-    "Speed": "table-exits table-exit_settings table-guarantees picture-score-against-layers picture-exit-layers",
+    "Speed": "table-exits picture-score-against-layers picture-exit-rules table-exit_rules table-exit_settings "
+    "table-guarantees picture-exit-layers",
     "Search": "table-winners table-search_repeats picture-search-progress table-equal_compute",
     "Compute": "table-compute table-compute_of_arms",
     "Checklist": "table-checklist table-data",

@@ -30,6 +30,7 @@ LAYOUTS = (
     certainty_tables.comparisons_table,
     certainty_tables.comparisons_of_others_table,
     cost_tables.exits_table,
+    cost_tables.exit_rules_table,
     cost_tables.exit_settings_table,
     guarantees.guarantees_table,
     certainty_tables.sources_table,

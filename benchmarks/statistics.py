@@ -18,6 +18,7 @@ three standard errors; exit status 1 if any is. Writes `benchmarks/results/stati
     searched      the same number searched and published afresh: how often it is called not reproduced
     looks         two methods alike, tested with 5, 10, ... seeds: how often the last table marks them, or any did
     epochs        two methods alike, of which dev chose the best epochs of many or of few: refused, and why
+    constant      models that are right as often as one answer for all examples: how often ° is left out
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from analysis.statistics.comparisons import (
     detectable_difference,
     macro_test,
 )
+from analysis.statistics.samples import Sample
 from analysis.statistics.searches import search_variance
 from analysis.statistics.verdicts import MARGIN, Verdict, verdict
 from benchmarks.results_file import write_results
@@ -415,6 +417,23 @@ def chosen_epochs(divisor: int) -> Iterator[Rate]:
             yield Rate(name, rejected / repeats, repeats, "for comparison", None)
 
 
+def as_good_as_a_constant(divisor: int) -> Iterator[Rate]:
+    """Two classes, one of them of 53 % of the labels, as in RTE; models that read something, and are right as often."""
+    rng, repeats = np.random.default_rng(15), 4_000 // divisor
+    share, shown, alone = 0.53, 0, 0
+    for _ in range(repeats):
+        models = sample(rng, eases(rng, 0.3, share))
+        labels = (rng.random(EXAMPLES) < share).astype(float)
+        constant = WEIGHTS @ max(labels, 1 - labels, key=np.mean)
+        made = Sample([], models.scores.tolist(), models.resampled, constant)
+        shown += made.is_above_constant
+        interval = uncertainty.bootstrap_interval(models.resampled.mean(axis=1))
+        alone += interval.low > max(labels.mean(), 1 - labels.mean())
+    level = (1 - uncertainty.LEVEL) / 2
+    yield Rate("as good as a constant answer: shown to be better", shown / repeats, repeats, "at most", level)
+    yield Rate("the same, by the interval of the score alone", alone / repeats, repeats, "for comparison", None)
+
+
 SIMULATIONS: dict[str, Callable[[int], Iterator[Rate]]] = {
     "null": null_tables,
     "freedom": degrees_of_freedom,
@@ -426,6 +445,7 @@ SIMULATIONS: dict[str, Callable[[int], Iterator[Rate]]] = {
     "searched": searched_and_published,
     "looks": looks_at_seeds,
     "epochs": chosen_epochs,
+    "constant": as_good_as_a_constant,
 }
 
 

@@ -43,6 +43,7 @@ class SearchSpace:
     mini_space: Mapping[str, BaseDistribution]  # on a tiny random backbone, laid over `space`
     mini_grid: Mapping[str, Sequence[Value]]  # the same, laid over `paper_grid`
     mini_fixed: Configuration  # the same, laid over `fixed`; these are not tuned
+    start: str | None = None  # method whose model on the same task is the start of each trial
     seeds: int | None = None  # confirm trials, where the method has a number of its own
 
     @property
@@ -150,7 +151,7 @@ _MAPPINGS = {  # name -> what the values of its mapping are
     "BACKBONE": _TEXT,
     "TOKENIZER": "text or None",
 }
-_OPTIONAL = ("POST_HOC", "FIXED_BY_TASK", "TOKENIZER", "FAMILIES", "SEEDS")
+_OPTIONAL = ("POST_HOC", "START", "FIXED_BY_TASK", "TOKENIZER", "FAMILIES", "SEEDS")
 
 
 def _check_shape(file: MethodFile, module: ModuleType) -> None:

@@ -25,6 +25,7 @@ FIXED: dict[str, Value] = paper.FIXED | {
     "gradient_clip": 1.0,
 }
 BACKBONE = paper.BACKBONE
+FAMILIES = ("albert", "bert", "electra", "roberta")  # with a pooler that can be copied; ShareBERT's is cut from words
 PUBLISHED: dict[str, list[Configuration]] = {}
 
 MINI_SPACE = random_start.SPACE

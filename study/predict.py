@@ -13,6 +13,7 @@ at 95 % confidence, and warns of input rows that are dev rows: the promise is ab
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -34,14 +35,14 @@ from trainables.configuration import Inside
 from trainables.data.glue import Split, load_split, read_texts
 from trainables.data.metrics import predictions_from_logits
 from trainables.data.tasks import TASKS, Task
-from trainables.schema import Configuration
-from trainables.spelling import nearest_in_words
+from trainables.schema import Configuration, Value, from_plain
+from trainables.spelling import nearest_in_words, resolve_name
 
 if TYPE_CHECKING:
     import torch
 
     from trainables.data.examples import Examples
-    from trainables.models.exit_rules import ExitResult
+    from trainables.models.exit_rules import ExitResult, ExitRule
     from trainables.runs.trained_model import TrainedModel
 
 INFERENCE_BATCH = 128  # examples
@@ -55,7 +56,9 @@ class Options(ModelChoice, frozen=True, kw_only=True):
     model: Annotated[str, argument("MODEL", "an exported model, or a study's folder, runs/NAME")]
     input: Annotated[str, argument("input.tsv", "UTF-8, a header line and a line for each row; or .csv, .jsonl")]
     to: Annotated[str | None, option("answers; a new file; default: standard output", "FILE")] = None
-    settings: Annotated[list[str], option("another exit setting: patience=4, q=0.3", "FIELD=VALUE", flag="--set")] = []
+    settings: Annotated[
+        list[str], option("another exit: patience=4, or rule=entropy and entropy=0.3", "FIELD=VALUE", flag="--set")
+    ] = []
     risk: Annotated[Inside | None, option("most that the exit may lose against all layers: 0.01", "SHARE")] = None
     include: Annotated[str | None, option(INCLUDE_NOW, "FOLDER")] = None
 
@@ -118,13 +121,16 @@ def _trained(options: Options) -> Iterator[tuple[TrainedModel, str | None]]:
 
 
 def set_exit(trained: TrainedModel, settings: Configuration) -> None:
-    """Gives the model's exit rule other numbers, on which its weights do not depend.
+    """Gives the model's exit rule other numbers, or the model another rule (`rule`); its weights depend on neither.
 
     Raises:
         ValueError: the rule has no such field, or the method does not allow the value.
     """
     from trainables.models.exit_rules import with_setting
 
+    if "rule" in settings:
+        trained.model.exit_rule = _other_rule(trained, **settings)
+        return
     method, config = trained.spec.method, trained.spec.config
     known = [name for name in vars(trained.model.exit_rule) if config.get(name) is not None]
     if strange := next((name for name in settings if name not in known), None):
@@ -132,6 +138,25 @@ def set_exit(trained: TrainedModel, settings: Configuration) -> None:
         raise ValueError(f"--set {strange}: this model's exit settings are {menu}{nearest_in_words(strange, known)}")
     trainables.configure(method, {**config, **settings}).check_task(trained.task)
     trained.model.exit_rule = with_setting(trained.model.exit_rule, settings)
+
+
+def _other_rule(trained: TrainedModel, rule: Value, **settings: Value) -> ExitRule:
+    """The rule of this name among those that the model's answers allow, with these settings."""
+    from trainables.models.answer_rules import KEPT, rules_for
+    from trainables.models.exit_rules import rule_as_json, with_setting
+
+    model, task = trained.model, trained.task
+    swept = model.sweep_rules()  # empty if only the last layer has a classifier
+    known = [*(rules_for(model.encoder.num_layers, task.num_labels) if swept else []), *swept, model.exit_rule]
+    menu = {one.name: one for one in known}
+    what = f"exit rule of {trained.spec.method} on {task.title}{', which has scores,' * task.is_regression}"
+    chosen = menu[resolve_name(str(rule), menu, what=what)]
+    if chosen is not model.exit_rule and chosen.field not in settings:
+        raise ValueError(f"--set rule={rule}: its setting is missing; allowed: --set {chosen.field}=NUMBER beside it")
+    changed = with_setting(chosen, settings)
+    if type(changed) in KEPT:
+        from_plain(type(changed), json.loads(rule_as_json(changed)), where=f"--set rule={rule}")
+    return changed
 
 
 def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float) -> str:

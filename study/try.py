@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import UNSET
 from msgspec.structs import replace
 
+import search_spaces
 from study.command_line import Command, argument, option
 from study.decisions.specs import spec_of_arm
 from study.facts.plain_words import clock, counted
@@ -87,6 +88,9 @@ def spec_of(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Value]]]:
     asked, _ = plan_from(LaunchOptions(**said))
     if len(asked.methods) + len(asked.tasks) > 2:
         raise ValueError(f"METHOD is {options.method}, --task {options.task}; allowed: one of each")
+    if (start := search_spaces.load(asked.methods[0]).start) is not None:
+        names = f"--method {start},{asked.methods[0]} --task {asked.tasks[0]}"
+        raise ValueError(f"{asked.methods[0]} begins with a trained model of {start}: study.launch {names}")
     plan = replace(asked, sampler="random", samples=0, start_from={}, search_precision=UNSET)
     resolved = resolve(plan)
     arm = resolved.arms[0]

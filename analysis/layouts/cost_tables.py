@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from analysis.layouts.table import (
     INTERVAL,
     POINTS,
     POINTS_RANGE,
+    TENTHS,
     WHOLE,
     Column,
     Entry,
@@ -23,18 +24,22 @@ from analysis.layouts.table import (
     text_table,
 )
 from analysis.statistics import costs
-from analysis.statistics.curves import Curves
+from analysis.statistics.exits import Spread, Sweep, trade_off
 from analysis.statistics.samples import Place
 from analysis.statistics.searches import UNITS, Unit, at_equal_budget, completed_scores
-from analysis.statistics.uncertainty import Interval, PairedTest, mean_interval
+from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.cells import Cell
 from study.facts.ledger import in_words
+from study.facts.plain_words import joined
 from trainables.data.tasks import TASKS
+from trainables.models.answer_rules import FixedLayer
 from trainables.runs.trial import TIMED_BATCHES
 from trainables.schema import to_plain
 
 ENDS = (min(TIMED_BATCHES), max(TIMED_BATCHES))  # batch sizes; more columns are wider than a page
 FEWEST_COMPLETED = 10  # search trials of an arm: with fewer the expected best is noise
+SHARES = (0.25, 0.5, 0.75)  # of the layers, as in F-PABEE's table 1 (arXiv:2305.11916)
+NEARBY = 1 / 8  # of the layers: a setting farther from a share is not its
 LAYERS_RANGE = Style("{} ({} to {})", ("", *INTERVAL), decimals=2)
 
 
@@ -46,9 +51,8 @@ class Arm:
     relative_time: dict[int, float | None]  # to the baseline's, by size of the batch
     flops: float | None  # per example
     test: PairedTest | None  # of the difference to the baseline
-    scores_at_half: list[float] | None  # of its layers, one per seed
-    curve: PairedTest | None  # of the mean difference of its curve to the first one's
-    elue: tuple[float, Interval] | None
+    score_at_half: Spread | None  # of its layers
+    fixed_at_half: np.ndarray | None  # (seeds,), scores of the layer in the middle; None: unknown, or no classifier
     depth: int | None
     is_early: bool
 
@@ -57,9 +61,8 @@ class Arm:
         return {
             "relative_time": self.relative_time,
             "flops": self.flops,
-            "scores_at_half": self.scores_at_half,
-            "curve_difference": self.curve and vars(self.curve),
-            "elue_score": self.elue and {"mean": self.elue[0], **vars(self.elue[1])},
+            "score_at_half": self.score_at_half and vars(self.score_at_half),
+            "fixed_at_half": None if self.fixed_at_half is None else self.fixed_at_half.tolist(),
             "difference": self.test and vars(self.test),
         }
 
@@ -83,14 +86,15 @@ def _megaflops(arm: Arm) -> Entry | None:
 
 
 def _score_at_half(arm: Arm) -> Entry | None:
-    scores = arm.scores_at_half
-    if scores is None:
+    spread = arm.score_at_half
+    if spread is None:
         return Entry() if arm.is_early else None
-    return POINTS_RANGE.entry_in_range(float(np.median(scores)), min(scores), max(scores))
+    return POINTS_RANGE.entry_in_range(spread.median, spread.lowest, spread.highest)
 
 
-def _difference(test: PairedTest | None) -> Entry | None:
-    return ESTIMATE.entry(test.difference, test.low, test.high) if test else None
+def _fixed_at_half(arm: Arm) -> Entry | None:
+    scores = arm.fixed_at_half
+    return None if scores is None else POINTS_RANGE.entry_in_range(float(np.median(scores)), scores.min(), scores.max())
 
 
 EXITS: list[Column[Arm]] = [
@@ -99,9 +103,12 @@ EXITS: list[Column[Arm]] = [
     *(Column(f"time_ratio_{size}", f"time, {size}", _relative_time(size)) for size in ENDS),
     Column("megaflops", "MFLOPs", _megaflops),
     Column("score_at_half", "at half its layers", _score_at_half),
-    Column("elue_score", "ELUE score", lambda arm: _elue_entry(arm)),
-    Column("curve_difference", "curve", lambda arm: _difference(arm.curve)),
-    Column("difference", "difference", lambda arm: _difference(arm.test)),
+    Column("fixed_at_half", "fixed layer", _fixed_at_half),
+    Column(
+        "difference",
+        "difference",
+        lambda arm: ESTIMATE.entry(arm.test.difference, arm.test.low, arm.test.high) if arm.test else None,
+    ),
 ]
 
 
@@ -126,6 +133,8 @@ def exits_table(evidence: Evidence) -> Table | None:
         f" Time: milliseconds per example relative to {baseline}'s, in batches of {' and '.join(map(str, ENDS))} on "
         f"{devices}, for as many layers as dev runs, timed after training while other trials may have run."
     )
+    fixed = " Fixed layer: the score if everyone leaves after the layer in the middle, by its classifier."
+    has_fixed = any(arm.fixed_at_half is not None for arm in arms.values())
     return make_table(
         evidence,
         "exits",
@@ -135,8 +144,9 @@ def exits_table(evidence: Evidence) -> Table | None:
         subjects=[("/".join(place), arm) for place, arm in arms.items()],
         caption=(
             "Layers run per dev example, with their range over seeds."
-            f"{timed if devices and baseline else ''}{_curves_in_words(evidence)} Difference: mean score minus "
-            f"{baseline or 'the baseline'}'s, with 95 % interval."
+            f"{timed if devices and baseline else ''} At half its layers: the score along the front of a model's exit "
+            f"settings, chosen on dev.{fixed * has_fixed} Difference: mean score minus {baseline or 'the baseline'}'s, "
+            "with 95 % interval."
         ),
         facts=lambda cell: {**costs.speed_facts(cell), "latencies": to_plain(costs.latencies_of(cell))},
         further={"exits": [{"row": row, "task": task} | arm.to_json() for (row, task), arm in arms.items()]},
@@ -162,55 +172,90 @@ def exit_settings_table(evidence: Evidence) -> Table | None:
         subjects=[(f"{row}/{task}, {field} {value:g}", found) for (row, task, field, value), found in settings.items()],
         caption=(
             "Each line evaluates the same models under another setting, on dev; the best of them is chosen with "
-            "hindsight. Speed-up: all layers / mean layers; PABEE, GPFEE, PCEE-BERT and F-PABEE print 1 - mean / all."
+            "hindsight. Speed-up: all layers / mean layers; PABEE's code prints 1 - mean layers / all layers."
         ),
     )
-
-
-def _elue(curves: Curves) -> tuple[float, Interval] | None:
-    """The mean of the models' scores with its interval; None for a single model."""
-    if len(curves.whole) < 2:
-        return None
-    found = curves.elue()
-    return float(np.mean(found.scores)), mean_interval(found.resampled, found.scores)
-
-
-def _elue_entry(arm: Arm) -> Entry | None:
-    return ESTIMATE.entry(arm.elue[0], arm.elue[1].low, arm.elue[1].high) if arm.elue else None
-
-
-def _curves_in_words(evidence: Evidence) -> str:
-    """What the columns of curves are; empty if no method leaves early."""
-    if not evidence.curves:
-        is_early = any(exits.is_early for exits in evidence.exits.values())
-        return " At half its layers: not known, since no outputs of layers are stored." * is_early
-    words = (
-        " At half its layers: the score along the front of a model's exit settings, chosen on one half of dev and "
-        "measured on the other, both ways. ELUE score: mean height of the exit settings above the line through the "
-        "same model cut at each layer."
-    )
-    first, ranges = evidence.curve_reference, evidence.curve_ranges
-    if not ranges:
-        return words
-    where = ", ".join(f"{TASKS[task].title} {low:.1f} to {high:.1f}" for task, (low, high) in ranges.items())
-    return f"{words} Curve: mean score along that front minus {first}'s, over the layers that all rows have ({where})."
 
 
 def _arm(evidence: Evidence, label: str, cell: Cell, baseline: Cell | None) -> Arm:
     compared = evidence.differences.get((label, cell.task))
     exits = evidence.exits.get((label, cell.task))
     is_early = exits is not None and exits.is_early
-    curves, curve = evidence.curves.get((label, cell.task)), evidence.curve_differences.get((label, cell.task))
     return Arm(
         cell=cell,
         relative_time={size: costs.relative_time([(cell, baseline)], size) if baseline else None for size in ENDS},
         flops=costs.flops(cell),
         test=compared.test if compared else None,
-        scores_at_half=curves.score_at(exits.num_layers / 2) if curves and exits else None,
-        curve=curve.test if curve else None,
-        elue=_elue(curves) if curves else None,
+        score_at_half=trade_off(exits).score_at(exits.num_layers / 2) if exits and is_early else None,
+        fixed_at_half=_scores_of_middle(evidence.rules.get((label, cell.task), ())),
         depth=exits.num_layers if exits else None,
         is_early=is_early,
+    )
+
+
+def _scores_of_middle(rules: Sequence[Sweep]) -> np.ndarray | None:
+    """Scores (seeds,) of the fixed layer in the middle, of an odd number the lower; None if that rule was not read."""
+    fixed = next((sweep for sweep in rules if sweep.rule == FixedLayer.name), None)
+    return None if fixed is None else fixed.scores[:, len(fixed.settings) // 2 - 1]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a line of the table of exit rules is about."""
+
+    sweep: Sweep
+    depth: int  # layers
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole sweep, one row of scores and layers per seed."""
+        return {name: getattr(value, "tolist", lambda value=value: value)() for name, value in vars(self.sweep).items()}
+
+
+def _near(share: float) -> Callable[[Rule], Entry]:
+    """The entry of the setting that is nearest to a share of the layers: score at layers, (setting)."""
+
+    def entry(rule: Rule) -> Entry:
+        sweep = rule.sweep
+        place = sweep.nearest(share * rule.depth, within=rule.depth * NEARBY)
+        if place is None:
+            return Entry()
+        score = POINTS.text(float(np.median(sweep.scores[:, place])))
+        layers = TENTHS.text(float(np.median(sweep.mean_layers[:, place])))
+        setting = f"{sweep.settings[place]:g}"
+        numbers = {"": score, "_layers": layers, "_setting": setting}
+        return Entry(f"{score} at {layers} ({setting})", numbers)
+
+    return entry
+
+
+RULES: list[Column[Rule]] = [Column(f"at_{share:.0%}"[:-1], f"near {share:.0%}", _near(share)) for share in SHARES]
+
+
+def exit_rules_table(evidence: Evidence) -> Table | None:
+    """Every exit rule on the same trained models, at three shares of the layers; None if there are no such models."""
+    depths = {place: exits.num_layers for place, exits in evidence.exits.items()}
+    rules = {
+        (*place, sweep.rule): Rule(sweep, depths[place])
+        for place, sweeps in evidence.rules.items()
+        for sweep in sweeps
+        if len(sweeps) > 1
+    }
+    if not rules:
+        return None
+    scores = list(dict.fromkeys(TASKS[task].title for _, task, _ in rules if TASKS[task].is_regression))
+    return make_table(
+        evidence,
+        "exit_rules",
+        title="Exit rules on the same trained models{data}, median over {seeds}",
+        first_column="rule",
+        columns=RULES,
+        subjects=[(f"{row}/{task}, {name.replace('_', ' ')}", rule) for (row, task, name), rule in rules.items()],
+        caption=(
+            "Score at mean layers (setting) of the setting nearest to 25, 50 and 75 % of the layers, on dev. Models "
+            "were trained and selected under the first rule of their arm; the others cost no trial. The JSON has all."
+        ),
+        notes=[f"{joined(scores)} has scores, not classes: rules on probabilities do not apply"] if scores else [],
+        further={"rules": [{"row": row, "task": task} | rule.to_json() for (row, task, _), rule in rules.items()]},
     )
 
 

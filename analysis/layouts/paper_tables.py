@@ -281,6 +281,7 @@ def _reason(cell: Cell, other: PublishedRow, number: PublishedNumber, metric: st
         if not (value is not None if wanted == "*" else value == wanted):
             return f"with {field} {wanted if wanted != '*' else 'set'}; here {value}"
     start = cell.arm.start_from.rpartition("/")[2] if cell.arm.start_from else ""
+    start = "" if start == cell.task else start  # the first of a method's own two stages
     if start != number.start:
         return f"started from {number.start or 'the backbone'}; here from {start or 'the backbone'}"
     return None

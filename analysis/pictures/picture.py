@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -20,6 +20,8 @@ from matplotlib.lines import Line2D
 from analysis.studies.cells import Row
 from trainables.data.metrics import metric_words
 from trainables.data.tasks import TASKS
+
+Key = TypeVar("Key")  # what a panel is about
 
 # Okabe and Ito, "Color universal design", 2008; without the yellow, which vanishes on paper.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -132,22 +134,35 @@ def choose_styles(rows: Sequence[Row]) -> dict[str, Style]:
     return styles
 
 
+def rule_style(number: int) -> Style:
+    """The look of the exit rule that is named so many others after the first."""
+    return Style(COLOURS[number % len(COLOURS)], "", LINES[number // len(COLOURS) % len(LINES)])
+
+
 def task_panels(tasks: Iterable[str], *, xlabel: str, ylabel: str = "score, points") -> tuple[Figure, dict[str, Axes]]:
     """A panel per task, each titled with its metric, at most three side by side."""
-    ordered = [task for task in TASKS if task in set(tasks)]
-    lines = -(-len(ordered) // PANELS_PER_LINE)
-    columns = -(-len(ordered) // lines)
+    wanted = set(tasks)
+    titles = {task: f"{TASKS[task].title}: {metric_words(TASKS[task])}" for task in TASKS if task in wanted}
+    return make_panels(titles, xlabel=xlabel, ylabel=ylabel)
+
+
+def make_panels(
+    titles: Mapping[Key, str], *, xlabel: str, ylabel: str = "score, points"
+) -> tuple[Figure, dict[Key, Axes]]:
+    """A panel per title, at most three side by side."""
+    lines = -(-len(titles) // PANELS_PER_LINE)
+    columns = -(-len(titles) // lines)
     figure = Figure(
         figsize=(figure_width(columns), PANEL_HEIGHT * lines + 0.4), layout=ConstrainedLayoutEngine(w_pad=0.08)
     )
     panels = list(figure.subplots(lines, columns, squeeze=False).ravel())
-    for axes in panels[len(ordered) :]:
+    for axes in panels[len(titles) :]:
         axes.set_axis_off()
-    for axes, task in zip(panels, ordered, strict=False):
-        axes.set_title(f"{TASKS[task].title}: {metric_words(TASKS[task])}", loc="left")
+    for axes, title in zip(panels, titles.values(), strict=False):
+        axes.set_title(title, loc="left")
     figure.supxlabel(xlabel, fontsize=8)
     figure.supylabel(ylabel, fontsize=8)
-    return figure, dict(zip(ordered, panels, strict=False))
+    return figure, dict(zip(titles, panels, strict=False))
 
 
 def share_x(panels: Iterable[Axes]) -> None:
@@ -169,7 +184,7 @@ def share_height(panels: Iterable[Axes]) -> None:
 
 
 def add_legend(figure: Figure, styles: Mapping[str, Style]) -> None:
-    """Names the rows above the panels."""
+    """Names the rows, or the exit rules, above the panels."""
     handles = [
         Line2D([], [], color=style.colour, ls=style.line, marker=style.marker, ms=4.5, lw=1.1, label=label)
         for label, style in styles.items()

@@ -1,8 +1,8 @@
-"""The five pictures of a study, one per question, each with the tasks as small multiples.
+"""The six pictures of a study, one per question, each with the tasks as small multiples.
 
 Which methods differ and at what cost (`differences_picture`), how far the seeds lie apart (`seeds_picture`), what an
-exit costs and scores (`layers_picture`), where examples leave (`exits_picture`) and what a search has found after how
-much compute (`search_picture`).
+exit costs and scores (`layers_picture`), what other exit rules make of the same models (`rules_picture`), where
+examples leave (`exits_picture`) and what a search has found after how much compute (`search_picture`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from analysis.pictures.picture import (
     choose_styles,
     figure_width,
     lay_out,
+    make_panels,
+    rule_style,
     sentences_by_task,
     share_height,
     share_x,
@@ -51,7 +53,7 @@ def pictures(evidence: Evidence) -> list[Picture]:
     Raises:
         ValueError: a predictions file is broken.
     """
-    draws = (differences_picture, seeds_picture, layers_picture, exits_picture, search_picture)
+    draws = (differences_picture, seeds_picture, layers_picture, rules_picture, exits_picture, search_picture)
     return [picture for draw in draws if (picture := draw(evidence)) is not None]
 
 
@@ -166,8 +168,7 @@ def layers_picture(evidence: Evidence) -> Picture | None:
     for (label, task), cell_curves in curves.items():
         axes, style = panels[task], styles[label]
         for curve in cell_curves:
-            axes.fill_between(curve.layers, curve.lowest, curve.highest, color=style.colour, alpha=0.15, lw=0)
-            axes.plot(curve.layers, curve.median, lw=1.3, **style.stroke)
+            _draw_curve(axes, style, curve)
         axes.plot(*own_exits[label, task], ms=7, zorder=4, **style.mark)
     share_x(panels.values())
     for task, axes in panels.items():
@@ -192,6 +193,49 @@ def layers_picture(evidence: Evidence) -> Picture | None:
             for curve in curves[label, task]
         ]
     return lay_out("score-against-layers", "Score against layers run", caption, sentences_by_task(seen), figure)
+
+
+def _draw_curve(axes: Axes, style: Style, curve: Curve) -> None:
+    """The median over the seeds, in a band of their range."""
+    axes.fill_between(curve.layers, curve.lowest, curve.highest, color=style.colour, alpha=0.15, lw=0)
+    axes.plot(curve.layers, curve.median, lw=1.3, **style.stroke)
+
+
+@matplotlib.rc_context(STYLE)
+def rules_picture(evidence: Evidence) -> Picture | None:
+    """A panel for the models of each method on each task, in it a curve per exit rule; None without such models."""
+    rules = {place: sweeps for place, sweeps in evidence.rules.items() if len(sweeps) > 1}
+    places = [(label, task) for task in TASKS for label, other in rules if other == task]
+    if not places:
+        return None
+    titles = {(label, task): f"{label}, {TASKS[task].title}" for label, task in places}
+    figure, panels = make_panels(titles, xlabel="mean layers run per example")
+    names = list(dict.fromkeys(sweep.rule for place in places for sweep in rules[place]))
+    styles = {name: rule_style(number) for number, name in enumerate(names)}
+    seen: dict[str, list[str]] = {task: [] for _, task in places}
+    for (label, task), axes in panels.items():
+        curves = {sweep.rule: compute_curve(sweep) for sweep in rules[label, task]}
+        for name, curve in curves.items():
+            _draw_curve(axes, styles[name], curve)
+        at_half = {name: _score_at_half(curve, evidence.exits[label, task]) for name, curve in curves.items()}
+        best = sorted(((score, name) for name, score in at_half.items() if score is not None), reverse=True)
+        scores = [f"{name.replace('_', ' ')} {score:.1f}" for score, name in best]
+        seen[task].append(f"at half the layers of {label}: {', '.join(scores)}")
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
+    share_x(panels.values())
+    add_legend(figure, {name.replace("_", " "): style for name, style in styles.items()})
+    caption = (
+        "The same trained models under every exit rule that their layers' answers allow: median over the seeds at each "
+        "setting, with their range. Each panel has its own vertical scale."
+    )
+    return lay_out("exit-rules", "Exit rules on the same models", caption, sentences_by_task(seen), figure)
+
+
+def _score_at_half(curve: Curve, exits: Exits) -> float | None:
+    """The median score at half the layers, between two settings; None if no setting runs so few, or so many."""
+    half = exits.num_layers / 2
+    is_reached = curve.layers[0] <= half <= curve.layers[-1]
+    return float(np.interp(half, curve.layers, curve.median)) if is_reached else None
 
 
 def _without_predictions(evidence: Evidence) -> list[str]:

@@ -1,18 +1,24 @@
 """Early exits of a cell's models, from their stored predictions.
 
-Where examples leave, and what other settings would cost. `curves.py` has what a method scores for the layers that it
-may run.
+Three questions: where examples leave and what other settings would cost (`read_exits`), what other exit rules make of
+the same models (`read_rules`), and what a method scores for the layers that it may run (`trade_off`). A front is chosen
+on the same dev examples that it is measured on, so it flatters a method with many settings a little.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
 from analysis.studies.cells import Cell
 from analysis.studies.stored_predictions import Predictions, predictions_of
 from study.facts.record import Record
+from trainables.models.answer_rules import rules_for
+from trainables.models.exit_rules import ExitRule, LayerOutputs, apply_exit, setting_of
+from trainables.models.fronts import Front, pareto_front
 
 
 @dataclass(frozen=True)
@@ -25,6 +31,11 @@ class Sweep:
     mean_layers: np.ndarray  # (seeds, settings), run per dev example
     scores: np.ndarray  # (seeds, settings), in [-1, 1]
     own: int | None  # place of the setting that the models were recorded with; None if they have another rule
+
+    def nearest(self, mean_layers: float, *, within: float) -> int | None:
+        """The place of the setting whose median layers over the seeds are nearest; None unless they are so near."""
+        away = np.abs(np.median(self.mean_layers, axis=0) - mean_layers)
+        return int(away.argmin()) if away.min() <= within else None
 
 
 @dataclass(frozen=True)
@@ -90,6 +101,38 @@ def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) ->
     )
 
 
+def read_rules(cell: Cell, exits: Exits) -> tuple[Sweep, ...]:
+    """Every exit rule that the answers of the layers allow, on the cell's models: first those they were swept with.
+
+    No others if the models have no classifier on each layer (nothing was swept), or their predictions are older files.
+
+    Raises:
+        ValueError: a predictions file is broken.
+    """
+    swept = {sweep.rule for sweep in exits.sweeps}
+    stored = [(own, own.outputs) for own in predictions_of(cell) if own.outputs is not None] if swept else []
+    if not stored or len(stored) < len(cell.records):
+        return exits.sweeps
+    layers, _, labels = stored[0][1].logits.shape
+    others = [rule for rule in rules_for(layers, labels) if rule.name not in swept]
+    by_kind = [list(settings) for _, settings in groupby(others, key=lambda rule: rule.name)]
+    return (*exits.sweeps, *(_applied(settings, stored) for settings in by_kind))
+
+
+def _applied(settings: list[ExitRule], stored: list[tuple[Predictions, LayerOutputs]]) -> Sweep:
+    """The settings of one rule on the outputs of all seeds."""
+    results = [[apply_exit(rule, outputs) for rule in settings] for _, outputs in stored]
+    pairs = zip(stored, results, strict=True)
+    return Sweep(
+        rule=settings[0].name,
+        field=settings[0].field or "",
+        settings=np.array([setting_of(rule) for rule in settings], dtype=float),
+        mean_layers=np.array([[result.exit_layer.mean() for result in of_seed] for of_seed in results]),
+        scores=np.array([[own.scored(result.logits) for result in of_seed] for (own, _), of_seed in pairs]),
+        own=None,
+    )
+
+
 def _points(rule: str, predictions: Predictions) -> dict[float, tuple[float, float]]:
     """Mean layers and score by setting."""
     of_rule = predictions.sweep_rule == rule
@@ -108,3 +151,37 @@ def _posterior(predictions: Predictions) -> np.ndarray | None:
     """Mean probability of leaving after each layer, (layers,); None without a Λ head."""
     stored = predictions.exit_probabilities
     return None if stored is None else stored.astype(float).mean(axis=1)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A number over the seeds."""
+
+    median: float
+    lowest: float
+    highest: float
+
+
+@dataclass(frozen=True)
+class TradeOff:
+    """The fronts of a cell's models, one per seed."""
+
+    fronts: tuple[Front, ...]
+
+    def score_at(self, mean_layers: float) -> Spread | None:
+        """The score at so many mean layers; None unless every seed's front reaches there."""
+        return _spread([front.score_at(mean_layers) for front in self.fronts])
+
+
+def trade_off(exits: Exits) -> TradeOff:
+    """The trade-off of a cell, over every setting of every rule that was swept and the method's own exit."""
+    layers = np.concatenate([exits.mean_layers[:, None], *(sweep.mean_layers for sweep in exits.sweeps)], axis=1)
+    scores = np.concatenate([exits.scores[:, None], *(sweep.scores for sweep in exits.sweeps)], axis=1)
+    return TradeOff(tuple(pareto_front(*points) for points in zip(layers, scores, strict=True)))
+
+
+def _spread(values: Sequence[float | None]) -> Spread | None:
+    numbers = [value for value in values if value is not None]
+    if not numbers or len(numbers) < len(values):
+        return None
+    return Spread(float(np.median(numbers)), min(numbers), max(numbers))

@@ -42,6 +42,7 @@ class Sample:
     answers: list[Answers]
     scores: list[float]
     resampled: np.ndarray  # (resamples, seeds)
+    constant: np.ndarray | None = None  # (resamples,), of the best constant answer; None for a regression
 
     @property
     def examples(self) -> str:
@@ -66,9 +67,14 @@ class Sample:
         return float(np.var(self.resampled, axis=0, ddof=1).mean() ** 0.5)
 
     @property
-    def interval(self) -> uncertainty.Interval:
-        """What other dev examples could have made of the mean score of these models."""
-        return uncertainty.bootstrap_interval(self.resampled.mean(axis=1))
+    def is_above_constant(self) -> bool:
+        """Whether the mean score of these models is above that of the best constant answer on other dev examples too.
+
+        The difference of both on the same resamples has a 95 % interval above 0.
+        """
+        assert self.constant is not None
+        difference = self.resampled.mean(axis=1) - self.constant
+        return uncertainty.bootstrap_interval(difference).low > TOLERANCE
 
 
 def mean_facts(samples: Mapping[Place, Sample]) -> list[dict[str, object]]:
@@ -138,23 +144,35 @@ def resample(answered: Mapping[Place, Sequence[Answers]]) -> dict[Place, Sample]
 def _resample_together(answered: Mapping[Place, Sequence[Answers]]) -> dict[Place, Sample]:
     """The samples of several rows that answered the same examples, all models on the same resamples."""
     models = [answers for seeds in answered.values() for answers in seeds]
-    data = (models[0].task, np.concatenate([one.answers for one in models]), models[0].labels, models[0].split)
-    resampled = mean_over_draws(resampled_scores(*data, resamples=RESAMPLES, seed=0), [one.draws for one in models])
+    best = _best_constant(models[0])
+    answers = np.concatenate([*(one.answers for one in models), *([best[None]] if best is not None else [])])
+    data = (models[0].task, answers, models[0].labels, models[0].split)
+    scores = resampled_scores(*data, resamples=RESAMPLES, seed=0)
+    draws = [one.draws for one in models]
+    resampled, constant = mean_over_draws(scores[:, : sum(draws)], draws), None if best is None else scores[:, -1]
     ends = np.cumsum([len(seeds) for seeds in answered.values()])
     return {
-        place: Sample([*seeds], [one.score for one in seeds], resampled[:, end - len(seeds) : end])
+        place: Sample([*seeds], [one.score for one in seeds], resampled[:, end - len(seeds) : end], constant)
         for (place, seeds), end in zip(answered.items(), ends, strict=True)
     }
 
 
 def constant_score(answers: Answers) -> float | None:
     """The best score of one class as the answer to all of these examples; None for a regression."""
-    task = answers.task
-    if task.is_regression:
+    best = _best_constant(answers)
+    return None if best is None else _score(answers, best)
+
+
+def _best_constant(answers: Answers) -> np.ndarray | None:
+    if answers.task.is_regression:
         return None
-    labels, splits = answers.labels, answers.split
-    constants = (np.full_like(labels, label) for label in np.unique(labels))
-    return max(score(task, compute_metrics(task, constant, labels, splits)) for constant in constants)
+    constants = (np.full_like(answers.labels, label) for label in np.unique(answers.labels))
+    return max(constants, key=lambda constant: _score(answers, constant))
+
+
+def _score(answers: Answers, others: np.ndarray) -> float:
+    """The task's score of other answers to the same examples."""
+    return score(answers.task, compute_metrics(answers.task, others, answers.labels, answers.split))
 
 
 def constant_scores(cells: Mapping[Place, Cell], samples: Mapping[Place, Sample]) -> dict[Place, float]:
@@ -169,10 +187,9 @@ def constant_scores(cells: Mapping[Place, Cell], samples: Mapping[Place, Sample]
 def is_above_constant(cell: Cell, sample: Sample | None, constant: float) -> bool:
     """Whether the cell is shown to be better than the best constant answer.
 
-    If not, its mean score on other dev examples could have been no higher (95 % interval). A cell without a sample, of
-    one seed, is held against it by its score alone.
+    A cell without a sample, of one seed, is held against it by its score alone.
     """
-    return (sample.interval.low if sample else cell.median) > constant + TOLERANCE
+    return sample.is_above_constant if sample else cell.median > constant + TOLERANCE
 
 
 def has_found_nothing(cell: Cell, constant: float) -> bool:

@@ -131,9 +131,9 @@ class Plan(Typed, frozen=True, kw_only=True):
         names = [name for name, mark in marks_of(Plan).items() if mark in (None, "protocol")]
         return {name: value for name in names if (value := getattr(self, name)) is not UNSET}
 
-    def start_of(self, method: str, task: str) -> str | None:
-        """The name of the arm whose model is the start of this one."""
-        source = self.start_from.get(f"{method}/{task}", self.start_from.get(task))
+    def start_of(self, method: str, task: str, its_own: str | None = None) -> str | None:
+        """The name of the arm whose model is the start of this one; `its_own`: the method that its file names."""
+        source = self.start_from.get(f"{method}/{task}", f"{its_own}/{task}" if its_own else self.start_from.get(task))
         return source if source is None or "/" in source else f"{method}/{source}"
 
     def first_of(self, arm: str) -> tuple[First, ...]:
@@ -190,10 +190,11 @@ def lay_backbone(
 
 
 SAMPLED = "--method pondernet, or of palbert --set exit=sample --set q=null --set sample_draws=1"  # PALBERT's `sample`
-NAMES_IN_REPOSITORIES = {  # of fields, in the scripts of PALBERT, PABEE, BERxiT and lmtuners
+NAMES_IN_REPOSITORIES = {  # of fields, in the scripts of PALBERT, PABEE, DeeBERT, BERxiT and lmtuners
     "accumulate_grad_batches": "gradient_accumulation",
     "attention_probs_dropout_prob": "hidden_dropout",
     "d_loss_weight": "discriminator_weight",
+    "early_exit_entropy": "entropy",
     "exit_criteria": "exit",
     "generator_type": "generator_family",
     "hidden_dropout_prob": "hidden_dropout",

@@ -240,9 +240,11 @@ def explain(plan: Plan, method: str, task: str, *, origins: Mapping[str, str]) -
     rows.append(("backbone", resolution.backbone.value, resolution.backbone.origin))
     if resolution.tokenizer.value is not None:
         rows.append(("tokenizer", resolution.tokenizer.value, resolution.tokenizer.origin))
-    if (source := plan.start_of(method, task)) is not None:
-        rows.append(("starts from", f"the best model of {source}", "--start-from"))
-    won, published = plan.first_of(f"{method}/{task}"), search_spaces.load(method).published.get(task, ())
+    space = search_spaces.load(method)
+    if (source := plan.start_of(method, task, space.start)) is not None:
+        origin = f"{space.file} START" if source == f"{space.start}/{task}" else "--start-from"
+        rows.append(("starts from", f"the best model of {source}", origin))
+    won, published = plan.first_of(f"{method}/{task}"), space.published.get(task, ())
     first = list[str]()
     for point, one in zip_longest(resolution.first, won[: len(resolution.first)]):
         if one or any(point.items() <= known.items() for known in published):
@@ -284,7 +286,7 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_
         tokenizer=tokenizer,
         tokenizer_fingerprint=tokenizer and fingerprint_of(tokenizer, "tokenizer"),
         data_fingerprint=data_fingerprint,
-        start_from=plan.start_of(method, task),
+        start_from=plan.start_of(method, task, search_spaces.load(method).start),
         pretraining=pretraining_of(resolution.backbone.value) or UNSET,
         random_weights=(is_folder(resolution.backbone.value) and is_untrained(resolution.backbone.value)) or UNSET,
     )

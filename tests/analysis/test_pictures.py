@@ -20,6 +20,7 @@ from analysis.pictures.study_pictures import (
     exits_picture,
     layers_picture,
     pictures,
+    rules_picture,
     search_picture,
     seeds_picture,
 )
@@ -201,7 +202,7 @@ def test_titles_of_outer_axes_lie_within_their_picture(drawn):
 
 
 def test_every_question_has_its_picture(drawn):
-    names = ["differences", "seeds", "score-against-layers", "exit-layers", "search-progress"]
+    names = ["differences", "seeds", "score-against-layers", "exit-rules", "exit-layers", "search-progress"]
     assert [picture.name for picture in drawn] == names
 
 
@@ -232,6 +233,18 @@ def test_axes_say_their_units(drawn):
     assert labels["score-against-layers"] == ("mean layers run per example", "score, points")
     assert labels["search-progress"] == ("GPU seconds of search trials", "best search score so far, points")
     assert labels["exit-layers"] == ("layer after which an example leaves", "dev examples, %")
+
+
+def test_rules_of_one_training_are_curves_of_one_panel_with_bands(evidence):
+    picture = rules_picture(evidence)
+    axes = panel(picture, "palbert, RTE")
+    sweeps = evidence.rules["palbert", "rte"]
+    assert len(axes.get_lines()) == len(axes.collections) == len(sweeps) == 8
+    fixed = axes.get_lines()[1].get_xydata()
+    assert fixed[:, 0].tolist() == list(range(1, 13))
+    assert fixed[5, 1] == pytest.approx(100 * np.median(sweeps[1].scores[:, 5]))
+    assert len({(line.get_color(), line.get_linestyle()) for line in axes.get_lines()}) == 8
+    assert f"fixed {fixed[5, 1]:.1f}" in picture.alt
 
 
 def test_alt_text_says_what_is_seen_with_the_numbers_of_the_data(evidence):

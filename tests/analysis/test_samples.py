@@ -67,6 +67,14 @@ def test_a_cell_of_one_seed_is_held_against_the_constant_by_its_score(tmp_path):
     assert set(gather([load_study(study)]).unlearned) == {("palbert", "rte")}
 
 
+def test_other_examples_move_the_constant_answer_too():
+    """5 points above it on dev, and below it on a third of the resamples."""
+    rng = np.random.default_rng(0)
+    resampled = 0.6 + rng.normal(0, 0.01, (1_000, 2))
+    assert not Sample([], [0.6, 0.6], resampled, 0.55 + rng.normal(0, 0.1, 1_000)).is_above_constant
+    assert Sample([], [0.6, 0.6], resampled, resampled[:, 0] - 0.05).is_above_constant
+
+
 def test_a_table_without_such_cells_says_nothing_of_them(tmp_path):
     study = predicted_study(tmp_path, {"albert": 0.8, "palbert": 0.85}, ["rte"])
     write_tables([study], tmp_path / "tables")

@@ -121,7 +121,9 @@ def _outputs(method: str, task: str, labels: np.ndarray, rng: np.random.Generato
         logits = (labels + np.where(right, 0.2, 1.5) * rng.normal(size=len(labels)))[:, :, None]
     else:
         num_labels = TASKS[task].num_labels
-        logits = 2 * np.eye(num_labels)[np.where(right, labels, (labels + 1) % num_labels)]
+        logits = np.eye(num_labels)[np.where(right, labels, (labels + 1) % num_labels)]
+        sureness = np.random.default_rng(len(labels)).uniform(0.5, 6, right.shape) * np.where(right, share, 0.6 * share)
+        logits = logits * sureness[:, :, None]
     lambdas = np.clip((0.02 + 0.2 * share) * rng.uniform(0.3, 1.7, len(labels)), 0, 1)
     has_lambdas = method in ("palbert", "pondernet")
     return LayerOutputs(torch.tensor(logits).float(), torch.tensor(lambdas) if has_lambdas else None)

@@ -42,6 +42,8 @@ WANTED: list[tuple[str, dict[str, Any]]] = [
     ("albert", PALBERT | {"learning_rate": 1e-5, "batch_size": 128}),
     ("pabee", PABEE | {"gradient_clip": 1.0, "weight_decay": 0.0, "stop_after": 0}),
     ("pabee", PABEE | {"gradient_clip": 1.0, "weight_decay": 0.0, "stop_after": 0}),
+    ("deebert", {"learning_rate": 2e-5, "batch_size": 8, "epochs": 3, "max_length": 128, "schedule": "linear",
+                 "warmup_steps": 0, "gradient_clip": 1.0, "weight_decay": 0.0, "select": "last"}),
     ("berxit", {"learning_rate": 2e-5, "batch_size": 8, "epochs": 3, "max_length": 128, "schedule": "linear",
                 "warmup_steps": 0, "gradient_clip": 1.0, "weight_decay": 0.0}),
     ("electra-small:lmtuners", {"head": "pooled", "weight_decay": 0.0, "max_length": 128, "epochs": 10}),

@@ -65,7 +65,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
     [
         (
             ["--method", "bert"],
-            "no method named 'bert'; available: albert, alectra-small, berxit, electra-small, pabee, palbert",
+            "no method named 'bert'; available: albert, alectra-small, berxit, deebert, electra-small",
         ),
         (["--task", "snli"], "no task named 'snli'; available: sst2, rte, qnli, cola, mrpc, mnli, qqp, stsb, wnli"),
         (["--task", ","], "no task given; available: sst2"),

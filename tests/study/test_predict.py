@@ -17,7 +17,8 @@ from study.predict import flops_in_words, label_text, main
 from trainables.data.glue import load_split
 from trainables.data.metrics import predictions_from_logits
 from trainables.data.tasks import TASKS
-from trainables.models.exit_rules import describe_rule
+from trainables.models.answer_rules import Beem, Entropy, FixedLayer, FPabee, Pcee
+from trainables.models.exit_rules import LayerOutputs, apply_exit, describe_rule
 from trainables.models.safe_exits import confident, read_walk
 
 pytestmark = pytest.mark.slow
@@ -220,6 +221,52 @@ def test_another_exit_setting_answers_as_its_sweep_did(studies, tmp_path, arm, s
     stored = np.load(predictions_file(folder_of(row), row.key))
     place = (stored["sweep_rule"] == of_sweep[0]) & np.isclose(stored["sweep_setting"], of_sweep[1])
     assert layers.mean() == pytest.approx(stored["sweep_mean_layers"][place].item(), abs=1e-6)
+
+
+@pytest.mark.parametrize("arm", ["pabee/sst2", "palbert/cola", "pabee/stsb"])
+def test_another_exit_rule_answers_as_it_does_on_all_layers(studies, tmp_path, arm):
+    row, task = studies[arm], arm.partition("/")[2]
+    dev = write_rows(tmp_path / "dev.tsv", task, "dev")
+    stored = np.load(predictions_file(folder_of(row), row.key))["layer_logits"].astype(np.float32)
+    rules = [FixedLayer(2), Entropy(0.9), Pcee(0.9, 1, ensemble=False), FPabee(0.01), Beem(1.0)]
+    for rule in rules[: 1 if task == "stsb" else None]:
+        to = tmp_path / f"{rule.name}.tsv"
+        fields = {"rule": rule.name, **vars(rule)}
+        options = [word for name, value in fields.items() for word in ("--set", f"{name}={str(value).lower()}")]
+        assert main([str(folder_of(row)), str(dev), "--to", str(to), *options]) == 0
+        expected = apply_exit(rule, LayerOutputs(stored, None)).exit_layer.mean()
+        assert np.mean([int(layer) for _, _, layer in answered(to)]) == pytest.approx(expected, abs=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("arm", "settings", "message"),
+    [
+        (
+            "pabee/sst2",
+            ["rule=entrpy"],
+            "available: fixed, patience, entropy, max_probability, pcee, f-pabee, beem; did",
+        ),
+        (
+            "pabee/sst2",
+            ["rule=entropy"],
+            "--set rule=entropy: its setting is missing; allowed: --set entropy=NUMBER be",
+        ),
+        ("pabee/sst2", ["rule=fixed", "layer=0"], "--set rule=fixed: layer is 0; allowed: a whole number >= 1"),
+        ("pabee/sst2", ["rule=beem", "evidence=much"], "--set rule=beem: evidence is 'much'; allowed: a number"),
+        ("pabee/sst2", ["rule=beem", "evidence=1", "q=1"], "exit beem has no q; it has evidence, weight"),
+        (
+            "pabee/stsb",
+            ["rule=entropy"],
+            "no exit rule of pabee on STS-B, which has scores, named 'entropy'; available: f",
+        ),
+    ],
+)
+def test_what_is_no_exit_rule_is_refused_in_one_line(studies, tmp_path, capsys, arm, settings, message):
+    dev = write_rows(tmp_path / "dev.tsv", arm.partition("/")[2], "dev")
+    options = [word for setting in settings for word in ("--set", setting)]
+    assert main([str(folder_of(studies[arm])), str(dev), *options]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
 
 
 @pytest.mark.parametrize(

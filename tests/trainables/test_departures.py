@@ -57,6 +57,8 @@ HELD: list[tuple[str, str, Callable[[Values], bool]]] = [
     ("pabee", "precision: float32", lambda v: v["precision"] == "float32"),
     ("berxit", "hidden_dropout: 0", lambda v: v["hidden_dropout"] == 0),
     ("berxit", "threshold: one chosen on dev, or 0.2", lambda v: v["threshold"] == 0.2),
+    ("deebert", "hidden_dropout: 0", lambda v: v["hidden_dropout"] == 0),
+    ("deebert", "entropy: one chosen on dev, or 0.14", lambda v: v["entropy"] == 0.14),
     ("palbert", "precision: float32", lambda v: v["precision"] == "float32"),
     ("palbert", "kl_direction: KL(prior || posterior)", lambda v: v["kl_direction"] == "prior_posterior"),
     ("palbert", "posterior_tail: ε / N behind the cut", lambda v: v["posterior_tail"] == "constant"),

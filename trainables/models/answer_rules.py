@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING, Any
 
+from trainables.configuration import AtLeastOne, NotNegative, Positive
 from trainables.models.exit_rules import (
     Array,
     ExitRule,
@@ -42,7 +43,7 @@ TINY = 1e-300  # of which there is a logarithm
 # ends, where models that are unsure, or sure, have all their entropies.
 SWEPT_ENTROPIES = (0.001, 0.01, 0.05, *(round(0.1 * step, 1) for step in range(1, 10)), 0.95, 0.98, 0.99, 0.999)
 SWEPT_PROBABILITIES = (*(round(0.05 * step, 2) for step in range(7, 20)), 0.98, 0.99, 0.995, 0.999)
-SWEPT_DIVERGENCES = (1e-6, 1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3)  # nats; none is above ln 2
+SWEPT_DIVERGENCES = (1e-6, 1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3)  # nats, to ln 2
 SWEPT_SHARE = 0.8  # of the evidence of layers that agree and are certain
 
 
@@ -53,7 +54,7 @@ class FixedLayer:
     F-PABEE (arXiv:2305.11916, table 1) has it as BERT-6L, ahead of four adaptive rules at half the layers.
     """
 
-    layer: int
+    layer: AtLeastOne
     name = "fixed"
     field = "layer"
     draws = 1
@@ -79,7 +80,7 @@ class Entropy:
     FastBERT (arXiv:2004.02178; autoliuweijie/FastBERT@859632f, run_fastbert.py:31-34) the share of ln C.
     """
 
-    entropy: float  # of ln C
+    entropy: NotNegative  # of ln C
     name = "entropy"
     field = "entropy"
     draws = 1
@@ -105,7 +106,7 @@ class MaxProbability:
     answers with the surest layer for those that do not leave early; here the last layer answers.
     """
 
-    probability: float
+    probability: NotNegative
     name = "max_probability"
     field = "probability"
     draws = 1
@@ -132,8 +133,8 @@ class Pcee:
     script has patience 2 and --do_ensemble 0, the answer of the layer itself, which is `ensemble` False here.
     """
 
-    entropy: float  # of ln C
-    patience: int = 2
+    entropy: NotNegative  # of ln C
+    patience: AtLeastOne = 2
     ensemble: bool = True
     name = "pcee"
     field = "entropy"
@@ -169,8 +170,8 @@ class FPabee:
     629-692). The paper fixes no patience; with 2 a curve begins at a quarter of twelve layers.
     """
 
-    divergence: float  # nats, from 0 to ln 2
-    patience: int = 2
+    divergence: NotNegative  # nats, from 0 to ln 2
+    patience: AtLeastOne = 2
     name = "f-pabee"
     field = "divergence"
     draws = 1
@@ -203,8 +204,8 @@ class Beem:
     but leaves by the number of layers that agree (line 882), which is PABEE.
     """
 
-    evidence: float
-    weight: float = 0.4
+    evidence: NotNegative
+    weight: Positive = 0.4
     name = "beem"
     field = "evidence"
     draws = 1

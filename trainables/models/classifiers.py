@@ -105,6 +105,33 @@ class PoolerPerLayer(ClassifierPerLayer):
         return torch.stack([self.encoder.pool(layer, pooler) for layer, pooler in zip(first, own, strict=True)])
 
 
+class FrozenEncoderModel(PoolerPerLayer):
+    """DeeBERT's second stage: the exits below the last layer are trained, on a model that stays as it began."""
+
+    def __init__(
+        self,
+        encoder: LayerwiseEncoder,
+        rule: ExitRule,
+        num_labels: int,
+        config: TrainingConfig,
+        *,
+        swept: Sequence[ExitRule],
+    ) -> None:
+        """New exits; the encoder and the last layer's classifier are not trained."""
+        super().__init__(encoder, rule, num_labels, config, swept=swept)
+        for part in self.started_parts().values():
+            part.requires_grad_(False)
+
+    def started_parts(self) -> dict[str, nn.Module]:
+        """The encoder, and the last layer's classifier from the only one of the first stage."""
+        return {"encoder": self.encoder, "classifier": self.classifiers[-1]}
+
+    def loss(self, batch: Batch) -> dict[str, Tensor]:
+        """Σ_{j<L} L_j (castorini/DeeBERT at 563eac1, modeling_highway_bert.py:438-440)."""
+        losses = self.task_losses(self.heads(batch)[0], batch["labels"]).mean(dim=1)
+        return {"loss": losses[:-1].sum()}
+
+
 class LearnedExitModel(PoolerPerLayer):
     """BERxiT: one more head, shared by all layers, learns u, the probability that a layer's answer is wrong."""
 

@@ -68,6 +68,10 @@ class EarlyExitModel(nn.Module, ABC):
         """The exit rules that are evaluated beside the model's own, none for a model that always runs all layers."""
         return []
 
+    def started_parts(self) -> dict[str, nn.Module]:
+        """What a trial takes over from the model that it starts from, by its name there."""
+        return {"encoder": self.encoder}
+
     @torch.no_grad()
     def all_exits(self, batch: Batch) -> LayerOutputs:
         """Every layer's logits (layers, batch, labels) and λ or u (layers, batch), float32."""

@@ -316,7 +316,8 @@ class _Renumbered(nn.Module):
 
     def __init__(self, embedding: nn.Embedding, words: Tensor) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(len(words), embedding.embedding_dim, device=words.device))
+        weight = torch.empty(len(words), embedding.embedding_dim, device=words.device)
+        self.weight = nn.Parameter(weight, requires_grad=embedding.weight.requires_grad)
         self._numbers = torch.zeros(embedding.num_embeddings, dtype=torch.int64, device=words.device)
         self._numbers[words] = torch.arange(len(words), device=words.device)
         padding = embedding.padding_idx

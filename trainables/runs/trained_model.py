@@ -102,24 +102,23 @@ def load_trained(folder: str | Path, device: str = "cpu") -> TrainedModel:
     return TrainedModel(spec, config, task, model.to(device).eval(), tokenizer)
 
 
-def start_encoder(model: EarlyExitModel, folder: Path) -> None:
-    """Give the model the encoder of a trained one.
+def start_from(model: EarlyExitModel, folder: Path) -> None:
+    """Give the model the parts of a trained one that it starts from: the encoder, of DeeBERT the classifier too.
 
     Raises:
         Unavailable: the folder has no trained model.
-        ValueError: its encoder does not fit.
+        ValueError: a part does not fit, or is not there.
     """
     with available():
         weights, description = read_model(folder)
-    prefix = "encoder."
-    encoder = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
-    try:
-        model.encoder.load_state_dict(encoder)
-    except RuntimeError as error:
-        source = description["spec"]
-        raise ValueError(
-            f"start {folder}: its encoder ({source['backbone']}, task {source['task']}) does not fit: {error}"
-        ) from error
+    for part, module in model.started_parts().items():
+        of_part = {name.removeprefix(f"{part}."): held for name, held in weights.items() if name.startswith(f"{part}.")}
+        try:
+            module.load_state_dict(of_part)
+        except RuntimeError as error:
+            of = description["spec"]
+            source = f"{of['method']}, {of['backbone']}, task {of['task']}"
+            raise ValueError(f"start {folder}: its {part} ({source}) does not fit: {error}") from error
 
 
 # Exports.

@@ -48,7 +48,7 @@ from trainables.runs.latency import measure_latency, timed_rules
 from trainables.runs.optimiser import FiniteLosses, Optimiser, diverged, naming_memory_errors, training_words
 from trainables.runs.random_numbers import own_generator, own_random_numbers
 from trainables.runs.select_exit import select_exit
-from trainables.runs.trained_model import start_encoder
+from trainables.runs.trained_model import start_from
 from trainables.runs.trial import TIMED_BATCHES, Content, EpochRow, Latency, Outcome, TrialSpec, available
 from trainables.runs.trial_files import (
     WEIGHTS,
@@ -422,7 +422,7 @@ class TrainingRun:
                 encoder = load_encoder(self.spec.backbone, self._config, vocab_size=len(self._data.tokenizer))
             model = trainables.load(self.spec.method).build(self._config, encoder, self._task)
         if self.spec.start is not None:
-            start_encoder(model, Path(self.spec.start))
+            start_from(model, Path(self.spec.start))
         return model
 
     def _description(self) -> dict[str, Any]:

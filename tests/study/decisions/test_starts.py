@@ -49,6 +49,18 @@ def test_an_arm_may_start_from_another_method():
     assert len(pabee) == 1 and pabee < albert
 
 
+def test_a_method_of_two_stages_starts_from_its_first_one_on_the_same_task():
+    study = resolved(methods=("albert", "deebert"))
+    assert {arm.name: arm.start_from for arm in study.arms} == {
+        "albert/rte": "albert/mnli",
+        "albert/mnli": None,
+        "deebert/rte": "albert/rte",
+        "deebert/mnli": "albert/mnli",
+    }
+    other = resolved(methods=("pabee", "albert", "deebert"), start_from={"deebert/rte": "pabee/rte"})
+    assert other.arm("deebert/rte").start_from == "pabee/rte"
+
+
 def test_a_trial_is_told_where_its_start_lies():
     simulation = launched(resolved())
     facts = simulation.journal.facts
@@ -93,6 +105,10 @@ def test_an_arm_whose_start_failed_is_not_waited_for():
     ("changes", "message"),
     [
         ({"tasks": ("rte",)}, "albert/rte starts from albert/mnli, which is not studied; add --task mnli"),
+        (
+            {"methods": ("deebert",), "tasks": ("rte",), "start_from": {}},
+            "deebert/rte starts from albert/rte, which is not studied; add --method albert --task rte",
+        ),
         (
             {"tasks": ("rte",), "start_from": {"albert/rte": "pabee/mnli"}},
             "albert/rte starts from pabee/mnli, which is not studied; add --method pabee --task mnli",

@@ -7,11 +7,13 @@ from helpers.simulation import Simulation
 from msgspec import UNSET
 from msgspec.structs import replace
 
+import search_spaces
 from study import profiles
 from study.plans.plan import Plan
 from study.plans.ranges import Interval
 from study.plans.resolution import resolve, resolve_configuration
 from study.plans.resolved_plan import Arm
+from trainables.models.answer_rules import KEPT
 
 
 def plan_of(profile: str = "mini", *, method: str = "pabee", **changes) -> Plan:
@@ -81,3 +83,9 @@ def test_menu_of_settings_is_part_of_a_search_trials_key_alone():
         return {plan.trial_key(plan.arms[0], phase=phase, config=config, seed=42, start=None) for plan in (one, other)}
 
     assert (len(keys("search")), len(keys("confirm"))) == (2, 1)
+
+
+@pytest.mark.parametrize("method", search_spaces.available())
+def test_no_search_proposes_a_field_of_an_exit_rule(method):
+    space, exits = search_spaces.load(method), {name for kind in KEPT for name in kind.__dataclass_fields__}
+    assert exits & {*space.space} <= {*space.post_hoc}

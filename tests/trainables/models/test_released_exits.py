@@ -22,6 +22,7 @@ from transformers import BertConfig, BertModel
 import trainables
 from trainables.data.tasks import TASKS
 from trainables.encoders.layerwise import layerwise
+from trainables.models.answer_rules import Entropy
 from trainables.models.early_exit import Batch, EarlyExitModel
 from trainables.models.exit_rules import LearnedExit, apply_exit
 
@@ -86,4 +87,12 @@ def test_berxit_leaves_where_the_released_code_does(name: str) -> None:
     uncertainties = model.all_exits(batch_of(case)).uncertainties
     torch.testing.assert_close(uncertainties, torch.tensor(case["expected"]["uncertainties"]), **TOLERANCE)
     rules = {setting: LearnedExit(float(setting)) for setting in case["expected"]["exits"]}
+    check_exits(model, batch_of(case), rules, case["expected"]["exits"])
+
+
+def test_deebert_has_the_released_loss_and_gradients_and_leaves_where_that_does() -> None:
+    case = CASES["deebert_classes"]
+    model, nats = model_of(case), math.log(case["num_labels"])
+    check_loss_and_gradients(model, batch_of(case), case["expected"]["highways"])
+    rules = {setting: Entropy(float(setting) / nats) for setting in case["expected"]["exits"]}
     check_exits(model, batch_of(case), rules, case["expected"]["exits"])

@@ -351,10 +351,33 @@ def test_start_takes_the_encoder_and_new_heads(cache, tmp_path):
     assert started["classifier.weight"].shape != trained["classifier.weight"].shape
 
 
+def test_second_stage_keeps_the_encoder_and_the_last_classifier_of_the_first(cache, tmp_path):
+    source = run_to_the_end(spec_of(task="rte", config={"epochs": 1}), cache)
+    source.save(tmp_path)
+    spec = spec_of("deebert", task="rte", start=source.outcome().model, config={"epochs": 1})
+    before = TrainingRun(spec, cache=cache)._model.state_dict()
+    begun = {name: value.clone() for name, value in before.items()}
+    ended = weights_of(run_to_the_end(spec, cache), tmp_path / "ended")
+    first = load_trained(Path(source.outcome().model)).model.state_dict()
+    last = f"classifiers.{source.history[0].num_layers - 1}."
+    kept = {name: name.replace(last, "classifier.") for name in begun if name.startswith(("encoder.", last))}
+    assert set(kept.values()) == first.keys()
+    assert all(torch.equal(ended[ours], first[theirs]) for ours, theirs in kept.items())
+    trained = begun.keys() - kept.keys()
+    assert trained and not any(torch.equal(ended[name], begun[name]) for name in trained)
+
+
+def test_second_stage_needs_a_classifier_to_keep(cache, tmp_path):
+    source = run_to_the_end(spec_of("pabee", task="rte", config={"epochs": 1}), cache)
+    source.save(tmp_path)
+    with pytest.raises(ValueError, match=r"start .*: its classifier \(pabee, mini-albert, task rte\) does not fit"):
+        TrainingRun(spec_of("deebert", task="rte", start=source.outcome().model), cache=cache)
+
+
 def test_start_refuses_an_encoder_that_does_not_fit(cache, tmp_path):
     source = run_to_the_end(spec_of(backbone="mini-bert", config={"epochs": 1}), cache)
     source.save(tmp_path)
-    with pytest.raises(ValueError, match=r"start .*: its encoder \(mini-bert, task sst2\) does not fit"):
+    with pytest.raises(ValueError, match=r"start .*: its encoder \(albert, mini-bert, task sst2\) does not fit"):
         TrainingRun(spec_of(start=source.outcome().model), cache=cache)
 
 

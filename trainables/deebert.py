@@ -1,0 +1,60 @@
+"""DeeBERT: leave where the entropy of the layer's answer is low. arXiv:2004.12993, castorini/DeeBERT at 563eac1.
+
+The second of two stages: every layer below the last gets a pooler and a classifier, and nothing else is trained. The
+first stage is an arm of its own, `albert` on the same task, whose best model each trial begins from: its encoder and
+its classifier stay as they are (scripts/train_highway.sh, examples/run_highway_glue.py,
+transformers/modeling_highway_bert.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainables.configuration import NotNegative, TrainingConfig
+
+if TYPE_CHECKING:
+    from trainables.data.tasks import Task
+    from trainables.encoders.layerwise import LayerwiseEncoder
+    from trainables.models.early_exit import EarlyExitModel
+
+DEPARTURES = (  # what, in the paper or its code, here
+    ("first stage", "3 epochs at 2e-5", "the arm albert, trained as that is"),
+    ("seeds", "of both stages", "of the second; all begin from albert's best model on dev"),
+    ("backbone", "BERT-base or RoBERTa-base", "ALBERT-base"),
+    ("hidden_dropout", "0.1, as BERT-base", "0, as ALBERT-base's own configuration"),
+    ("unit of entropy", "nats", "share of ln C: 0.69 nats of two classes are 1"),
+    ("entropy", "the curve over all", "one chosen on dev, or 0.14"),
+    ("last layer's answer", "of an untrained exit at low entropy", "always of its classifier"),
+    ("gradient_clip", "norm with the frozen encoder's gradient", "norm of the exits' own"),
+    ("score of MRPC and QQP", "F1", "accuracy with F1"),
+    ("score of MNLI", "each dev set's", "both dev sets"),
+    ("a number", "seed 42 in its scripts", "median over seeds"),
+    ("padding", "to 128 tokens", "to the longest text of a batch"),
+)
+
+
+class Config(TrainingConfig, frozen=True, kw_only=True):
+    """What DeeBERT is told beyond `TrainingConfig`."""
+
+    entropy: NotNegative  # of ln C: leave where the answer's is below it
+
+    def check_task(self, task: Task) -> None:
+        """Passes if the task has classes: scores have no entropy."""
+        if task.is_regression:
+            raise ValueError(f"deebert leaves by the entropy of classes, and {task.title} has scores")
+
+
+def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:
+    """The model of one trial.
+
+    Raises:
+        ValueError: the task has scores, or there is no layer below the last.
+    """
+    from trainables.models.answer_rules import SWEPT_ENTROPIES, Entropy
+    from trainables.models.classifiers import FrozenEncoderModel
+
+    config.check_task(task)
+    if encoder.num_layers < 2:
+        raise ValueError("num_hidden_layers is 1; allowed: at least 2, for the exits lie below the last layer")
+    swept = [Entropy(entropy) for entropy in SWEPT_ENTROPIES]
+    return FrozenEncoderModel(encoder, Entropy(config.entropy), task.num_labels, config, swept=swept)
