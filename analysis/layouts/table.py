@@ -152,4 +152,6 @@ def text_table(
     texts = list(lines)
     columns = {heading: heading for _, line in texts for heading in line}
     made = [Line(label, {heading: Entry.of_text(text) for heading, text in line.items()}) for label, line in texts]
-    return Table(name=name, title=title, columns=columns, lines=made, caption=caption, first_column=first_column)
+    return Table(
+        name=name, title=title, columns=columns, lines=made, caption=caption, first_column=first_column, unit=""
+    )

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from analysis.layouts.rendering import html_figure, render
-from analysis.layouts.table import DEVIATION, INTERVAL, TENTHS, Block, Entry, Line, Style, Table
+from analysis.layouts.table import DEVIATION, INTERVAL, TENTHS, Block, Entry, Line, Style, Table, text_table
 
 SCORE = Entry("71.5", {"": "71.5"}, n=4, off_protocol=True, mark="↑", href="https://example.org/runs?a=1&b=2")
 
@@ -129,3 +129,8 @@ def test_html_folds_many_notes(num_notes, num_folds):
     tags = Tags(html_figure(made([], notes=["<note>"] * num_notes), "dev.csv"))
     assert len(tags.of("details")) == num_folds
     assert tags.text.count("<note>") == len(tags.of("li")) == num_notes
+
+
+def test_table_of_words_has_no_unit():
+    table = text_table("compute", title="Compute", first_column="arm", lines=[("albert/rte", {"GPU": "3 h"})])
+    assert render(table, "csv").splitlines() == ["arm,source,block,unit,GPU", "albert/rte,ours,,,3 h"]
