@@ -43,7 +43,7 @@ from trainables.data.tasks import TASKS
 from trainables.runs.trial import TIMED_BATCHES
 
 BATCH = min(TIMED_BATCHES)  # examples; the time of the first picture
-REACH = 10  # points below the lowest own exit of a task: what scores less is cut off
+REACH = 10  # points below the lowest own exit of a task or panel: what scores less is cut off
 STRIP_HEIGHT = 0.8  # of a method's exit layers on a task
 
 
@@ -195,9 +195,9 @@ def layers_picture(evidence: Evidence) -> Picture | None:
     return lay_out("score-against-layers", "Score against layers run", caption, sentences_by_task(seen), figure)
 
 
-def _draw_curve(axes: Axes, style: Style, curve: Curve) -> None:
+def _draw_curve(axes: Axes, style: Style, curve: Curve, *, opacity: float = 0.15) -> None:
     """The median over the seeds, in a band of their range."""
-    axes.fill_between(curve.layers, curve.lowest, curve.highest, color=style.colour, alpha=0.15, lw=0)
+    axes.fill_between(curve.layers, curve.lowest, curve.highest, color=style.colour, alpha=opacity, lw=0)
     axes.plot(curve.layers, curve.median, lw=1.3, **style.stroke)
 
 
@@ -216,17 +216,19 @@ def rules_picture(evidence: Evidence) -> Picture | None:
     for (label, task), axes in panels.items():
         curves = {sweep.rule: compute_curve(sweep) for sweep in rules[label, task]}
         for name, curve in curves.items():
-            _draw_curve(axes, styles[name], curve)
+            _draw_curve(axes, styles[name], curve, opacity=0.06)  # of seven bands, most lie upon each other
         at_half = {name: _score_at_half(curve, evidence.exits[label, task]) for name, curve in curves.items()}
         best = sorted(((score, name) for name, score in at_half.items() if score is not None), reverse=True)
         scores = [f"{name.replace('_', ' ')} {score:.1f}" for score, name in best]
         seen[task].append(f"at half the layers of {label}: {', '.join(scores)}")
+        own = 100 * float(np.median(evidence.exits[label, task].scores))
+        axes.set_ylim(bottom=max(axes.get_ylim()[0], own - REACH))
         axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
     share_x(panels.values())
     add_legend(figure, {name.replace("_", " "): style for name, style in styles.items()})
     caption = (
         "The same trained models under every exit rule that their layers' answers allow: median over the seeds at each "
-        "setting, with their range. Each panel has its own vertical scale."
+        f"setting, with their range. Each panel has its own scale and ends {REACH} points below its models' own exit."
     )
     return lay_out("exit-rules", "Exit rules on the same models", caption, sentences_by_task(seen), figure)
 

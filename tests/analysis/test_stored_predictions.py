@@ -12,6 +12,7 @@ from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import disagreements, read_predictions, recomputed_sweep
 from trainables.data.metrics import compute_metrics, predictions_from_logits, score
 from trainables.data.tasks import TASKS
+from trainables.models.answer_rules import rules_for
 from trainables.models.exit_rules import (
     LayerOutputs,
     apply_exit,
@@ -69,6 +70,26 @@ def test_uncertainties_are_recomputed_and_taken_for_no_posterior(tmp_path):
     assert recomputed_sweep(found) == pytest.approx(told, abs=1e-9)
     assert told[0, 1] == LAYERS and told[-1, 1] == 1
     assert found.exit_probabilities is None
+
+
+@pytest.mark.parametrize("task", ["rte", "mnli", "stsb"])
+def test_rules_on_answers_are_recomputed_as_they_were_swept(tmp_path, task):
+    arrays = predictions("pabee", task, 0.7, seed=1, num_examples=EXAMPLES, salt=0)
+    generator = torch.Generator().manual_seed(1)
+    outputs = torch.randn(LAYERS, EXAMPLES, TASKS[task].num_labels, generator=generator)
+    kept = torch.from_numpy(as_stored(outputs.numpy()).astype(np.float32))
+    rules = rules_for(LAYERS, TASKS[task].num_labels)
+    results = [apply_exit(rule, LayerOutputs(kept, None)) for rule in rules]
+    said = [predictions_from_logits(TASKS[task], result.logits.numpy()) for result in results]
+    scores = [score(TASKS[task], compute_metrics(TASKS[task], own, arrays["labels"], arrays["split"])) for own in said]
+    layers = [result.exit_layer.double().mean().item() for result in results]
+    names = {"sweep_rule": "name", "sweep_field": "field"}
+    swept = {array: np.array([getattr(rule, name) for rule in rules]) for array, name in names.items()}
+    swept |= {"sweep_rule_fields": np.array([rule_as_json(rule) for rule in rules]), "sweep_score": np.array(scores)}
+    swept |= {"sweep_setting": np.array([setting_of(rule) for rule in rules]), "sweep_mean_layers": np.array(layers)}
+    row, found = stored(tmp_path, task, **swept, layer_logits=as_stored(outputs.numpy()))
+    assert recomputed_sweep(found) == pytest.approx(np.stack([scores, layers], axis=1), abs=1e-9)
+    assert disagreements(row, found) == []
 
 
 @pytest.mark.parametrize("name", ["sweep_score", "sweep_mean_layers"])

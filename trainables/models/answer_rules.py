@@ -41,7 +41,7 @@ TINY = 1e-300  # of which there is a logarithm
 
 # DeeBERT sweeps 0 to 0.7 nats for two classes (scripts/eval_entropy.sh), PCEE-BERT 0.06 to 1 of ln C; closer at the
 # ends, where models that are unsure, or sure, have all their entropies.
-SWEPT_ENTROPIES = (0.001, 0.01, 0.05, *(round(0.1 * step, 1) for step in range(1, 10)), 0.95, 0.98, 0.99, 0.999)
+SWEPT_ENTROPIES = (0.001, 0.01, *(round(0.05 * step, 2) for step in range(1, 20)), 0.98, 0.99, 0.999)
 SWEPT_PROBABILITIES = (*(round(0.05 * step, 2) for step in range(7, 20)), 0.98, 0.99, 0.995, 0.999)
 SWEPT_DIVERGENCES = (1e-6, 1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3)  # nats, to ln 2
 SWEPT_SHARE = 0.8  # of the evidence of layers that agree and are certain
