@@ -58,7 +58,10 @@ ALWAYS_FOLDED = (
     "checklist",
 )
 SECTIONS = {  # title -> what stands there, in this order
-    "Scores": "table-dev table-verdicts picture-seeds table-sources table-ablation table-pabee table-electra",
+    "Scores": (
+        "table-dev table-verdicts picture-seeds table-sources table-scores_on_test table-ablation table-pabee "
+        "table-electra"
+    ),
     "Comparisons": "table-comparisons table-comparisons_of_others",
     "Speed": "table-exits picture-score-against-layers picture-exit-rules table-exit_rules table-exit_settings "
     "table-guarantees picture-exit-layers",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from analysis.answer import answer
-from analysis.layouts import certainty_tables, checklist, cost_tables, guarantees, paper_tables
+from analysis.layouts import certainty_tables, checklist, cost_tables, guarantees, paper_tables, scores_on_test
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.rendering import FORMATS, Format, render
 from analysis.layouts.selection import select
@@ -41,6 +41,7 @@ LAYOUTS = (
     cost_tables.compute_table,
     cost_tables.compute_of_arms_table,
     checklist.data_table,
+    scores_on_test.scores_on_test_table,
     paper_tables.ablation_table,
     paper_tables.pabee_table,
     paper_tables.electra_table,

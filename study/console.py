@@ -35,6 +35,7 @@ COMMANDS = {
     "export": ("study.export", "a trained model as a folder of transformers"),
     "predict": ("study.predict", "answer a TSV file with a trained model, with early exits"),
     "submit": ("study.submit", "a submission to the GLUE server"),
+    "score-test": ("study.score_test", "a finished study on test labels, after which no trial of it runs"),
     "rebuild": ("study.rebuild", "every export of a study again: records, tables, report, MLflow"),
     "winners": ("study.winners", "the best configuration of each arm, as text, TOML or JSON"),
     "drop": ("study.drop", "leave a trial out of all numbers, for a reason that the table gives"),

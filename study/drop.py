@@ -43,6 +43,7 @@ def run(options: Options) -> int:
     plan = require_plan(folder).plan
     journal = Journal(folder)
     try:
+        journal.facts.check_unscored()
         record = _ended_trial(journal.facts.records, options.key)
         if options.undo != (record.status == "dropped"):
             raise ValueError(f"trial {record.key} is {record.status}; allowed: {_ALLOWED[options.undo]}")

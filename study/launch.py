@@ -421,6 +421,8 @@ def run_study(study: Study, options: LaunchOptions) -> int:
         is_reported = last is not None and last.ended is not None and last.ended.status == "complete"  # else killed
         reopened = to_reopen(scheduler.progress, code, asked=options.retry_failed)
         is_over = scheduler.progress.is_finished and is_reported and not reopened
+        if reopened or not scheduler.progress.is_finished:
+            journal.facts.check_unscored()
         storage = storage_for(None if is_over else options.storage, folder, journal.facts)
         if not is_over:
             make_writable(join(storage, "trials"))

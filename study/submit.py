@@ -178,14 +178,15 @@ def _file_text(file: SubmissionFile, record: Record | None, data: str) -> str:
     if record is None:
         ids, predictions = _constant_answers(file, data)
     else:
-        ids, predictions = _model_answers(file, Path(record.model or ""), data)
+        ids, predictions, _ = model_answers(TASKS[file.task], file.split, Path(record.model or ""), data)
         print(f"{file.name}: {record.method}, seed {record.seed}, dev score {100 * (record.score or 0):.1f}")
     rows = sorted(zip(ids, predictions, strict=True), key=itemgetter(0))
     lines = (f"{index}\t{label_text(TASKS[file.task], value)}" for index, value in rows)
     return "\n".join(["index\tprediction", *lines]) + "\n"
 
 
-def _model_answers(file: SubmissionFile, model: Path, data: str) -> tuple[Sequence[int], np.ndarray]:
+def model_answers(task: Task, split: str, model: Path, data: str) -> tuple[Sequence[int], np.ndarray, float]:
+    """Ids of the rows, what a model answers to them, and the layers that it runs on average."""
     import torch
 
     from trainables.data.examples import load_examples
@@ -194,14 +195,14 @@ def _model_answers(file: SubmissionFile, model: Path, data: str) -> tuple[Sequen
     from trainables.runs.trained_model import load_trained
 
     trained = load_trained(model, "cuda" if torch.cuda.is_available() else "cpu")
-    task = TASKS[file.task]
     with tempfile.TemporaryDirectory() as cache:  # a test set is tokenised for this once
         examples = load_examples(
-            task, (file.split,), data, trained.tokenizer, max_length=trained.config.max_length, cache=Path(cache)
+            task, (split,), data, trained.tokenizer, max_length=trained.config.max_length, cache=Path(cache)
         )
         generator = own_generator(trained.spec.seed, "submission", 0)
         result = infer(trained.model, examples, INFERENCE_BATCH, generator)
-    return examples.ids.tolist(), predictions_from_logits(task, result.logits.numpy())
+    predictions = predictions_from_logits(task, result.logits.numpy())
+    return examples.ids.tolist(), predictions, result.exit_layer.double().mean().item()
 
 
 def _constant_answers(file: SubmissionFile, data: str) -> tuple[Sequence[int], np.ndarray]:

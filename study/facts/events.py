@@ -234,6 +234,24 @@ class ConfirmClosed(BaseEvent, frozen=True, kw_only=True):
     max_gpu_hours: NotNegative  # the limit that was kept
 
 
+class ModelOnTest(Typed, frozen=True, kw_only=True):
+    """The scores of a confirm model on a test set, under its own exit."""
+
+    key: str
+    score: Score
+    metrics: Mapping[str, Score]
+    mean_layers: NotNegative  # per example
+
+
+class ScoredOnTest(BaseEvent, frozen=True, kw_only=True):
+    """The winners' confirm models answered a test set whose labels were given. No trial runs after it."""
+
+    task: str
+    rows: AtLeastOne
+    labels_digest: str  # SHA-256 of the file of labels
+    models: list[ModelOnTest]
+
+
 Event = (
     LaunchBegan
     | LaunchEnded
@@ -253,6 +271,7 @@ Event = (
     | StudyPaused
     | SearchClosed
     | ConfirmClosed
+    | ScoredOnTest
 )
 
 

@@ -28,6 +28,7 @@ from study.facts.events import (
     NodeTakenBack,
     PlanRegistered,
     Process,
+    ScoredOnTest,
     SearchClosed,
     SmokeStepFailed,
     StartChosen,
@@ -228,6 +229,7 @@ class StudyFacts:
         self.left_out: dict[str, NodeLeftOut] = {}  # nodes that get no trials now
         self.failed: list[FailedAttempt] = []  # of all trials, those that have run again since too
         self.smoke_failed: dict[str, SmokeStepFailed] = {}  # by arm, in the last launch
+        self.scored_on_test: list[ScoredOnTest] = []
         self.notices: list[Notice] = []  # what the launch under way has to tell
         self.launch_number = 0  # of the launch under way, or of the last one; 0 before any
         self.time = ""  # of the latest event
@@ -289,9 +291,21 @@ class StudyFacts:
             case ConfirmClosed():
                 for name in event.arms:
                     self.arm(name).confirm_closed.append(event)
+            case ScoredOnTest():
+                self.scored_on_test.append(event)
             case SmokeStepFailed():
                 self.smoke_failed[event.arm] = event
                 self._note(event, event.failure, "launch refused")
+
+    def check_unscored(self) -> None:
+        """Passes unless test labels were seen.
+
+        Raises:
+            ValueError: they were, and what is asked for could be chosen by them.
+        """
+        if self.scored_on_test:
+            seen = f"{self.scored_on_test[0].task} was scored on test labels at {self.scored_on_test[0].time}"
+            raise ValueError(f"{seen}, so its trials stay as they are; allowed: another study, by --name")
 
     def _begin(self, event: LaunchBegan) -> None:
         self.launches[event.launch] = LaunchFacts(event)

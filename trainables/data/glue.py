@@ -122,6 +122,21 @@ def read_texts(task: Task, file: Path) -> Split:
     return _split_of(task, rows)
 
 
+def read_labelled(task: Task, file: Path) -> Split:
+    """The texts and labels of a file with a header line; the label's column is the task's, or `label`.
+
+    Raises:
+        ValueError: the file is malformed; the message has file, line and value.
+    """
+    lines, numbers = _read_lines(file)
+    header = _cells_of(lines[0]) if lines else []
+    column = "label" if "label" in header else task.label_column
+    rows = _Table(task, file, header, lines[1:], numbers[1:], label=_place_of(column, header, file)).rows()
+    if not rows:
+        raise ValueError(f"{file} has no rows; allowed: a header line and a line for each row")
+    return _split_of(task, rows)
+
+
 def check_data(task: Task, data: str) -> None:
     """Checks that the files that training on the task needs exist. Quick: reads no file and no network.
 

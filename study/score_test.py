@@ -1,0 +1,143 @@
+"""Scores a finished study on test labels: `python -m study.score_test runs/NAME --labels FOLDER`.
+
+Every confirm model of the winners answers the test set of each task that FOLDER has labels of, in
+FOLDER/MRPC/test_full.tsv or FOLDER/STS-B/test_full.tsv: the rows of GLUE's test set in its order, with a column `label`
+(or `Quality`, `score`, as GLUE names it). Rows are compared by their letters and digits, as copies quote unlike.
+
+The scores go into the journal for good, and from then on no launch runs another trial of this study: nothing can be
+chosen by them. They stand in a table of their own, `scores_on_test`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+from study.chosen_models import confirmed_models, with_model_as_it_lies
+from study.command_line import Command, argument, option
+from study.decisions.progress import last_progress
+from study.facts.events import ModelOnTest, ScoredOnTest
+from study.facts.journal import Journal
+from study.facts.record import Record
+from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
+from study.plans.resolved_plan import ResolvedPlan
+from study.screen.words import python
+from study.storage.trial_places import local_model
+from study.submit import model_answers
+from trainables.data.glue import Split, load_split, read_labelled
+from trainables.data.metrics import compute_metrics, score
+from trainables.data.tasks import TASKS, Task
+from trainables.schema import Typed
+
+FILE = "test_full.tsv"
+MOST_UNLIKE = 0.01  # of the rows, whose texts a copy of the test set may spell otherwise
+
+
+class Options(Typed, frozen=True, kw_only=True):
+    """The options of this command."""
+
+    study: Annotated[str, argument("runs/NAME", "the study's folder; all of its trials have ended")]
+    labels: Annotated[str, option("with TASK/test_full.tsv", "FOLDER")]
+    data: Annotated[str | None, option("where the test sets are; default: the study's data", "mini|hub|FOLDER")] = None
+    include: Annotated[str | None, option(INCLUDE_NOW, "FOLDER")] = None
+
+
+def run(options: Options) -> int:
+    """0 if the models are scored, 2 if they cannot be, and nothing has changed."""
+    folder = Path(options.study)
+    plan = require_plan(folder).plan
+    journal = Journal(folder)
+    try:
+        if not last_progress(plan, journal.facts).is_finished:
+            raise ValueError(f"{folder} is not finished; allowed: test labels after the last trial, see study.status")
+        files = _label_files(Path(options.labels), plan)
+        times = {event.task: event.time for event in journal.facts.scored_on_test}
+        if not (files.keys() - times):
+            raise ValueError(f"{folder}: {', '.join(files)} has its test scores since {times[next(iter(files))]}")
+        data = options.data or plan.asked.data
+        rows = {task: labelled_test(TASKS[task], files[task], data) for task in files if task not in times}
+        models = {task: _models(plan, journal.facts.records, task, folder) for task in rows}
+        for method in {record.method for own in models.values() for record in own}:
+            include_for(method, plan.asked, options.include)
+        answers = {task: [_scored(record, rows[task], data) for record in models[task]] for task in rows}
+        journal.append(*(_event(journal.now(), files[task], rows[task], task, answers[task]) for task in rows))
+    finally:
+        journal.close()
+    for task, own in answers.items():
+        print(*_lines(TASKS[task], models[task], own), sep="\n")
+    print(f"the table scores_on_test: {python()} -m study.rebuild {folder}")
+    return 0
+
+
+def _event(time: str, file: Path, rows: Split, task: str, models: list[ModelOnTest]) -> ScoredOnTest:
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    return ScoredOnTest(time=time, task=task, rows=len(rows.ids), labels_digest=digest, models=models)
+
+
+def labelled_test(task: Task, file: Path, data: str) -> Split:
+    """The test set with labels, in its own order and with its own texts.
+
+    Raises:
+        ValueError: the file cannot be read, or has not the rows of the test set.
+    """
+    test, labelled = load_split(task, task.test_splits[0], data), read_labelled(task, file)
+    if len(labelled.ids) != len(test.ids):
+        raise ValueError(f"{file} has {len(labelled.ids):,} rows; allowed: the {len(test.ids):,} of the test set")
+    pairs = zip(labelled.texts, test.texts, strict=True)
+    unlike = [row for row, (copy, own) in enumerate(pairs) if _letters(copy) != _letters(own)]
+    if len(unlike) > MOST_UNLIKE * len(test.ids):
+        raise ValueError(
+            f"{file}: {len(unlike):,} rows have other texts than the test set of {task.title}, first row {unlike[0]}; "
+            "allowed: its rows in its order"
+        )
+    return Split(test.ids, test.texts, labelled.labels)
+
+
+def _letters(texts: Sequence[str]) -> list[str]:
+    return ["".join(filter(str.isalnum, text.casefold())) for text in texts]
+
+
+def _label_files(labels: Path, plan: ResolvedPlan) -> dict[str, Path]:
+    """The files of labels by studied task.
+
+    Raises:
+        ValueError: there is none.
+    """
+    tasks = [TASKS[name] for name in plan.asked.tasks]
+    wanted = {task.name: labels / task.folder / FILE for task in tasks if len(task.test_splits) == 1}
+    found = {task: file for task, file in wanted.items() if file.is_file()}
+    if not found:
+        menu = ", ".join(map(str, wanted.values())) or "a study of tasks with one test set"
+        raise ValueError(f"--labels {labels} has no labels of the study's tasks; allowed: {menu}")
+    return found
+
+
+def _models(plan: ResolvedPlan, records: list[Record], task: str, folder: Path) -> list[Record]:
+    """The winners' confirm trials on the task, with models that are there."""
+    arms = [arm for arm in plan.first_arms if arm.task == task]
+    return [with_model_as_it_lies(record, folder) for arm in arms for record in confirmed_models(arm, records)]
+
+
+def _scored(record: Record, rows: Split, data: str) -> ModelOnTest:
+    """The model's scores under its own exit; a sampled exit is drawn once."""
+    task = TASKS[record.task]
+    with local_model(record.model or "") as model:
+        _, predictions, mean_layers = model_answers(task, task.test_splits[0], model, data)
+    assert rows.labels is not None
+    metrics = compute_metrics(task, predictions, rows.labels)
+    return ModelOnTest(key=record.key, score=score(task, metrics), metrics=metrics, mean_layers=mean_layers)
+
+
+def _lines(task: Task, records: list[Record], answers: list[ModelOnTest]) -> Iterator[str]:
+    for record, own in zip(records, answers, strict=True):
+        scores = f"test {100 * own.score:.1f}, dev {100 * (record.score or 0):.1f}"
+        yield f"{task.title}: {record.method}, seed {record.seed}: {scores}, {own.mean_layers:.2f} layers"
+
+
+main = Command("study.score_test", Options, __doc__ or "", run)
+
+if __name__ == "__main__":
+    sys.exit(main())
