@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -72,7 +72,7 @@ from study.plans.resolution import explain, papers_values, resolve
 from study.plans.resolved_plan import ResolvedPlan, digest, in_file_names
 from study.rebuild import write_files
 from study.screen.live_view import LiveView
-from study.screen.terminal import can_redraw, console_on, waiting_for
+from study.screen.terminal import can_redraw, console_on, lasting_outputs, lost_outputs, waiting_for
 from study.screen.words import describe_failure, describe_retries, failures_command, missing_cells, python
 from study.storage.addresses import join, make_writable, masked, storage_address
 from study.storage.trial_places import storage_for
@@ -109,7 +109,10 @@ def run(options: LaunchOptions) -> int:
     """0 if the study is complete, 1 if cells are missing or the launch was interrupted, 2 for bad usage."""
     check_options(options)
     study = open_study(options)
-    return dry_run(study, options) if options.dry_run else run_study(study, options)
+    if options.dry_run:
+        return dry_run(study, options)
+    with lasting_outputs():
+        return run_study(study, options)
 
 
 def open_study(options: LaunchOptions) -> Study:
@@ -503,25 +506,34 @@ def command_line() -> str:
 def _launch(
     scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions, *, until: float
 ) -> str:
-    """Runs until all is done, Ctrl-C comes, or the monotonic clock reads `until`; returns the answer."""
+    """Runs until all is done, Ctrl-C comes, or the monotonic clock reads `until`; returns the answer.
+
+    The journal has the launch's end whatever ends it, but for a kill or a journal that takes no more.
+    """
     elsewhere = None if storage == str(folder.resolve()) else storage
     scheduler.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid(), storage=elsewhere)
-    reopen_failed(journal, scheduler.progress, scheduler.provenance, asked=options.retry_failed)
-    if not scheduler.facts.trials:
-        _register(scheduler, journal, folder, options)
     uri = options.tracking_uri or ""  # the study's own store
-    if silence := silence_of(uri):
-        _warn([f"{_unanswered(uri, silence)}; the study goes on, and its runs come there once it does"])
-    mirror = start_mirror(folder, options.tracking_uri)
-    status = _run_trials(scheduler, journal, folder, storage, options, until=until)
-    said = write_files(folder, scheduler.progress)
-    scheduler.end_launch(status)
+    try:
+        reopen_failed(journal, scheduler.progress, scheduler.provenance, asked=options.retry_failed)
+        if not scheduler.facts.trials:
+            _register(journal, folder, options)
+        if silence := silence_of(uri):
+            _warn([f"{_unanswered(uri, silence)}; the study goes on, and its runs come there once it does"])
+        mirror = start_mirror(folder, options.tracking_uri)
+        status, note = _run_trials(scheduler, journal, folder, storage, options, until=until)
+        said = write_files(folder, scheduler.progress)
+    except BaseException as error:
+        note = None if isinstance(error, KeyboardInterrupt) else (str(error) or type(error).__name__).splitlines()[0]
+        with suppress(OSError, ValueError):  # of the journal
+            scheduler.end_launch("interrupted", note)
+        raise
+    scheduler.end_launch(status, note or lost_outputs())
     if mirror and not silence_of(uri):
         wait_for_mirror(mirror)
     return said
 
 
-def _register(scheduler: Scheduler, journal: Journal, folder: Path, options: LaunchOptions) -> None:
+def _register(journal: Journal, folder: Path, options: LaunchOptions) -> None:
     """Notes in the journal who has the digest of the first launch's plan before any trial.
 
     Raises:
@@ -535,7 +547,6 @@ def _register(scheduler: Scheduler, journal: Journal, folder: Path, options: Lau
             [sys.executable, "-m", "study.mirror", *where], capture_output=True, text=True, check=False
         )
         if done.returncode:
-            scheduler.end_launch("interrupted")
             raise ValueError(f"--register: {done.stderr.strip()}; no trial was started")
         places.append(f"MLflow {masked(options.tracking_uri)}")
     journal.append(*(PlanRegistered(time=journal.now(), digest=digest_of_plan, place=place) for place in places))
@@ -543,28 +554,27 @@ def _register(scheduler: Scheduler, journal: Journal, folder: Path, options: Lau
 
 def _run_trials(
     scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions, *, until: float
-) -> LaunchStatus:
-    """Runs the trials; returns how the launch ended. The next one resumes open trials from their last saved epoch."""
+) -> tuple[LaunchStatus, str | None]:
+    """Runs the trials; returns how the launch ended, and why if it stalled.
+
+    The next one resumes open trials from their last saved epoch.
+    """
     try:
         if not scheduler.progress.is_done:  # else a launch before was killed before its tables and its report
             _drive(scheduler, folder, storage, options, until=until)
     except KeyboardInterrupt:
-        return "interrupted"
+        return "interrupted", None
     except Stalled as stalled:
         print(f"study.launch: {stalled}; the launch ends, the same command continues", file=sys.stderr)
-        return "interrupted"
+        return "interrupted", str(stalled)
     except SmokeStepsFailed as failed:
         for arm, failure in failed.failures.items():
             config = failed.specs[arm].config
             journal.append(SmokeStepFailed(time=journal.now(), arm=arm, config=config, failure=failure))
-        scheduler.end_launch("interrupted")
         raise ValueError(f"{failed}; the traceback: {failures_command(folder)}") from None
-    except ValueError:  # a worker does not find what the plan says, or no trial fits on this machine
-        scheduler.end_launch("interrupted")
-        raise
     if scheduler.progress.is_done:
-        return "complete" if scheduler.progress.is_finished else "partial"
-    return "paused" if scheduler.has_given_up else "drained"
+        return "complete" if scheduler.progress.is_finished else "partial", None
+    return "paused" if scheduler.has_given_up else "drained", None
 
 
 def _drive(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOptions, *, until: float) -> None:

@@ -25,6 +25,7 @@ def end_in_one_line() -> None:
     command = _command()
     if command is None:
         return
+    _open_closed_streams()
     if sys.getfilesystemencoding() != "utf-8" and not sys.flags.ignore_environment:
         os.environ["PYTHONUTF8"] = "1"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
@@ -36,6 +37,15 @@ def end_in_one_line() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:  # in the background of a script
             signal.signal(number, interrupted)
+
+
+def _open_closed_streams() -> None:
+    """Has standard streams that were closed lead nowhere: the next file that is opened would take their numbers."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(opened, True)
+            setattr(sys, name, os.fdopen(opened, "w" if number else "r"))
 
 
 def check_own(*names: str, path: Sequence[str] | None = None) -> None:

@@ -25,7 +25,7 @@ from study.facts.journal import lock_holder
 from study.facts.ledger import Spent, ledger
 from study.facts.other_code import code_by_launch
 from study.facts.plain_words import clock, counted, on_screen
-from study.facts.study_facts import FailedAttempt, TrialFacts, read_facts
+from study.facts.study_facts import FailedAttempt, StudyFacts, TrialFacts, read_facts
 from study.forecast import remaining_seconds
 from study.plans.plan_file import plan_on_disk, require_plan
 from study.plans.select_by import describe_select_by
@@ -197,7 +197,7 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
     total = f"{counts} of {counted(status.total, 'trial')}"
     words = f"study {status.study} ({status.protocol_hash}): {total}"
     console.print(on_screen(words, sys.stdout), markup=False, soft_wrap=True)
-    console.print(f"run by {status.launch}" if status.launch else "not being run", markup=False, soft_wrap=True)
+    console.print(on_screen(_run_by(progress.facts, status.launch), sys.stdout), markup=False, soft_wrap=True)
     console.print(arms_table(progress, width=console.width, under_way=_title(status)))
     if precision := progress.plan.protocol.search_precision:
         words = f"best is of search trials in {precision}, median of confirm trials in the configured precision"
@@ -218,6 +218,13 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
         console.print(f"tracebacks: {failures_command(folder)}", markup=False, soft_wrap=True)
     if not progress.is_finished and status.remaining_seconds is not None:
         console.print(f"left: about {clock(status.remaining_seconds)} of one slot")
+
+
+def _run_by(facts: StudyFacts, holder: str | None) -> str:
+    """The launch that runs the study, or what its last one noted at its end."""
+    ended = facts.last_launch.ended if facts.last_launch else None
+    noted = f"; the last launch, {ended.status}: {ended.note}" if ended and ended.note else ""
+    return f"run by {holder}" if holder else f"not being run{noted}"
 
 
 def _title(status: Status) -> str:

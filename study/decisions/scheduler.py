@@ -96,8 +96,9 @@ class Scheduler:
             )
         )
 
-    def end_launch(self, status: LaunchStatus) -> None:
-        self._journal.append(LaunchEnded(time=self._journal.now(), launch=self.facts.launch_number, status=status))
+    def end_launch(self, status: LaunchStatus, note: str | None = None) -> None:
+        now, number = self._journal.now(), self.facts.launch_number
+        self._journal.append(LaunchEnded(time=now, launch=number, status=status, note=note))
 
     def next_trial(self) -> TrialFacts | None:
         """The trial to run now, its start on disk; None when there is nothing to hand out at present."""

@@ -69,6 +69,7 @@ class LaunchEnded(BaseEvent, frozen=True, kw_only=True):
 
     launch: AtLeastOne
     status: LaunchStatus
+    note: str | None = None  # in a line: what interrupted it, beside Ctrl-C, or which output it went on without
 
 
 class PlanRegistered(BaseEvent, frozen=True, kw_only=True):
