@@ -96,6 +96,11 @@ def test_a_field_of_one_task_alone_is_answered_with_its_scope(capsys):
     assert launch.main([*asked, option]) == 0
 
 
+def test_an_explained_arm_tells_how_lambda_layers_are_counted():
+    said = explain(plan_from("--profile", "paper", "--set", "num_lambda_layers=1"), "palbert", "rte", origins={})
+    assert "count of num_lambda_layers, in the paper or its code: with Λ's output layer: 1 is 0 here" in said
+
+
 def test_published_values_that_are_tried_first_are_printed():
     def lines(*asked):
         plan = plan_from("--method", "alectra-small", "--task", "rte", *asked)
