@@ -24,10 +24,11 @@ from analysis.layouts.table import (
     text_table,
 )
 from analysis.statistics import costs
-from analysis.statistics.exits import Spread, Sweep, trade_off
+from analysis.statistics.curves import Curves
+from analysis.statistics.exits import Sweep
 from analysis.statistics.samples import Place
 from analysis.statistics.searches import UNITS, Unit, at_equal_budget, completed_scores
-from analysis.statistics.uncertainty import PairedTest
+from analysis.statistics.uncertainty import Interval, PairedTest, mean_interval
 from analysis.studies.cells import Cell
 from study.facts.ledger import in_words
 from study.facts.plain_words import joined
@@ -51,8 +52,10 @@ class Arm:
     relative_time: dict[int, float | None]  # to the baseline's, by size of the batch
     flops: float | None  # per example
     test: PairedTest | None  # of the difference to the baseline
-    score_at_half: Spread | None  # of its layers
+    scores_at_half: list[float] | None  # of its layers, one per seed
     fixed_at_half: np.ndarray | None  # (seeds,), scores of the layer in the middle; None: unknown, or no classifier
+    curve: PairedTest | None  # of the mean difference of its curve to the first one's
+    elue: tuple[float, Interval] | None
     depth: int | None
     is_early: bool
 
@@ -61,8 +64,10 @@ class Arm:
         return {
             "relative_time": self.relative_time,
             "flops": self.flops,
-            "score_at_half": self.score_at_half and vars(self.score_at_half),
+            "scores_at_half": self.scores_at_half,
             "fixed_at_half": None if self.fixed_at_half is None else self.fixed_at_half.tolist(),
+            "curve_difference": self.curve and vars(self.curve),
+            "elue_score": self.elue and {"mean": self.elue[0], **vars(self.elue[1])},
             "difference": self.test and vars(self.test),
         }
 
@@ -86,10 +91,14 @@ def _megaflops(arm: Arm) -> Entry | None:
 
 
 def _score_at_half(arm: Arm) -> Entry | None:
-    spread = arm.score_at_half
-    if spread is None:
+    scores = arm.scores_at_half
+    if scores is None:
         return Entry() if arm.is_early else None
-    return POINTS_RANGE.entry_in_range(spread.median, spread.lowest, spread.highest)
+    return POINTS_RANGE.entry_in_range(float(np.median(scores)), min(scores), max(scores))
+
+
+def _difference(test: PairedTest | None) -> Entry | None:
+    return ESTIMATE.entry(test.difference, test.low, test.high) if test else None
 
 
 def _fixed_at_half(arm: Arm) -> Entry | None:
@@ -104,11 +113,9 @@ EXITS: list[Column[Arm]] = [
     Column("megaflops", "MFLOPs", _megaflops),
     Column("score_at_half", "at half its layers", _score_at_half),
     Column("fixed_at_half", "fixed layer", _fixed_at_half),
-    Column(
-        "difference",
-        "difference",
-        lambda arm: ESTIMATE.entry(arm.test.difference, arm.test.low, arm.test.high) if arm.test else None,
-    ),
+    Column("elue_score", "ELUE score", lambda arm: _elue_entry(arm)),
+    Column("curve_difference", "curve", lambda arm: _difference(arm.curve)),
+    Column("difference", "difference", lambda arm: _difference(arm.test)),
 ]
 
 
@@ -144,9 +151,8 @@ def exits_table(evidence: Evidence) -> Table | None:
         subjects=[("/".join(place), arm) for place, arm in arms.items()],
         caption=(
             "Layers run per dev example, with their range over seeds."
-            f"{timed if devices and baseline else ''} At half its layers: the score along the front of a model's exit "
-            f"settings, chosen on dev.{fixed * has_fixed} Difference: mean score minus {baseline or 'the baseline'}'s, "
-            "with 95 % interval."
+            f"{timed if devices and baseline else ''}{_curves_in_words(evidence)}{fixed * has_fixed} Difference: mean "
+            f"score minus {baseline or 'the baseline'}'s, with 95 % interval."
         ),
         facts=lambda cell: {**costs.speed_facts(cell), "latencies": to_plain(costs.latencies_of(cell))},
         further={"exits": [{"row": row, "task": task} | arm.to_json() for (row, task), arm in arms.items()]},
@@ -172,22 +178,54 @@ def exit_settings_table(evidence: Evidence) -> Table | None:
         subjects=[(f"{row}/{task}, {field} {value:g}", found) for (row, task, field, value), found in settings.items()],
         caption=(
             "Each line evaluates the same models under another setting, on dev; the best of them is chosen with "
-            "hindsight. Speed-up: all layers / mean layers; PABEE's code prints 1 - mean layers / all layers."
+            "hindsight. Speed-up: all layers / mean layers; PABEE, GPFEE, PCEE-BERT and F-PABEE print 1 - mean / all."
         ),
     )
+
+
+def _elue(curves: Curves) -> tuple[float, Interval] | None:
+    """The mean of the models' scores with its interval; None for a single model."""
+    if len(curves.whole) < 2:
+        return None
+    found = curves.elue()
+    return float(np.mean(found.scores)), mean_interval(found.resampled, found.scores)
+
+
+def _elue_entry(arm: Arm) -> Entry | None:
+    return ESTIMATE.entry(arm.elue[0], arm.elue[1].low, arm.elue[1].high) if arm.elue else None
+
+
+def _curves_in_words(evidence: Evidence) -> str:
+    """What the columns of curves are; empty if no method leaves early."""
+    if not evidence.curves:
+        is_early = any(exits.is_early for exits in evidence.exits.values())
+        return " At half its layers: not known without the outputs of layers and a rule of this package." * is_early
+    words = (
+        " At half its layers: the score along the front of a model's exit settings, chosen on one half of dev and "
+        "measured on the other, both ways. ELUE score: mean height of the exit settings above the line through the "
+        "same model cut at each layer."
+    )
+    first, ranges = evidence.curve_reference, evidence.curve_ranges
+    if not ranges:
+        return words
+    where = ", ".join(f"{TASKS[task].title} {low:.1f} to {high:.1f}" for task, (low, high) in ranges.items())
+    return f"{words} Curve: mean score along that front minus {first}'s, over the layers that all rows have ({where})."
 
 
 def _arm(evidence: Evidence, label: str, cell: Cell, baseline: Cell | None) -> Arm:
     compared = evidence.differences.get((label, cell.task))
     exits = evidence.exits.get((label, cell.task))
     is_early = exits is not None and exits.is_early
+    curves, curve = evidence.curves.get((label, cell.task)), evidence.curve_differences.get((label, cell.task))
     return Arm(
         cell=cell,
         relative_time={size: costs.relative_time([(cell, baseline)], size) if baseline else None for size in ENDS},
         flops=costs.flops(cell),
         test=compared.test if compared else None,
-        score_at_half=trade_off(exits).score_at(exits.num_layers / 2) if exits and is_early else None,
+        scores_at_half=curves.score_at(exits.num_layers / 2) if curves and exits else None,
         fixed_at_half=_scores_of_middle(evidence.rules.get((label, cell.task), ())),
+        curve=curve.test if curve else None,
+        elue=_elue(curves) if curves else None,
         depth=exits.num_layers if exits else None,
         is_early=is_early,
     )

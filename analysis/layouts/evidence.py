@@ -14,6 +14,7 @@ from analysis.layouts.notes import pretraining_facts, seed_notes, seeds_in_words
 from analysis.layouts.table import POINTS, POINTS_RANGE, Column, Entry, Line, Subject, Table, fill, headings
 from analysis.statistics.alike import are_alike, looks_at_repeats, looks_at_seeds
 from analysis.statistics.comparisons import Comparison, Repeats, baseline_row, compare, repeats_of_rows
+from analysis.statistics.curves import Curves, common_range, read_curves
 from analysis.statistics.exits import Exits, Sweep, read_exits, read_rules
 from analysis.statistics.samples import (
     Place,
@@ -114,6 +115,39 @@ class Evidence:
         """Every exit rule on the models of every cell that has a classifier on each layer, its own rule first."""
         read = {place: read_rules(self.by_place[place], exits) for place, exits in self.exits.items()}
         return {place: sweeps for place, sweeps in read.items() if sweeps}
+
+    @cached_property
+    def curves(self) -> dict[Place, Curves]:
+        """What the models of every cell with exit settings score over layers."""
+        read = {(label, cell.task): read_curves(cell) for label, cell in self.cells}
+        return {place: curves for place, curves in read.items() if curves is not None}
+
+    @property
+    def curve_reference(self) -> str:
+        """The label of the row whose curve the others are compared with: the baseline's, or else the first."""
+        labels = [label for label, _ in self.curves]
+        return self.baseline if self.baseline in labels else labels[0]
+
+    @cached_property
+    def curve_ranges(self) -> dict[str, tuple[float, float]]:
+        """The mean layers that the curves of all rows of a task have in common, by task; of several rows and seeds."""
+        by_task: dict[str, list[Curves]] = {}
+        for (_, task), curves in self.curves.items():
+            by_task.setdefault(task, []).append(curves)
+        ranges = {task: common_range(own) for task, own in by_task.items() if len(own) > 1}
+        several = {task for task, own in by_task.items() if min(len(curves.whole) for curves in own) > 1}
+        return {task: (low, high) for task, (low, high) in ranges.items() if low < high and task in several}
+
+    @cached_property
+    def curve_differences(self) -> dict[Place, Comparison]:
+        """Each row's mean score over these layers, compared with the reference's."""
+        ranges = self.curve_ranges
+        scored = {place: own.over(*ranges[place[1]]) for place, own in self.curves.items() if place[1] in ranges}
+        if not scored:
+            return {}
+        looks = len(looks_at_seeds(self.rows))
+        compared = compare(scored, self.curve_reference, are_alike=self.are_alike, looks=looks)
+        return {(one.row, one.task): one for one in compared if one.family == "baseline"}
 
     @property
     def cells(self) -> list[tuple[str, Cell]]:

@@ -1,13 +1,11 @@
 """Early exits of a cell's models, from their stored predictions.
 
-Three questions: where examples leave and what other settings would cost (`read_exits`), what other exit rules make of
-the same models (`read_rules`), and what a method scores for the layers that it may run (`trade_off`). A front is chosen
-on the same dev examples that it is measured on, so it flatters a method with many settings a little.
+Two questions: where examples leave and what other settings would cost (`read_exits`), and what other exit rules make of
+the same models (`read_rules`). `curves.py` has what a method scores for the layers that it may run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -18,7 +16,6 @@ from analysis.studies.stored_predictions import Predictions, predictions_of
 from study.facts.record import Record
 from trainables.models.answer_rules import rules_for
 from trainables.models.exit_rules import ExitRule, LayerOutputs, apply_exit, setting_of
-from trainables.models.fronts import Front, pareto_front
 
 
 @dataclass(frozen=True)
@@ -151,37 +148,3 @@ def _posterior(predictions: Predictions) -> np.ndarray | None:
     """Mean probability of leaving after each layer, (layers,); None without a Λ head."""
     stored = predictions.exit_probabilities
     return None if stored is None else stored.astype(float).mean(axis=1)
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A number over the seeds."""
-
-    median: float
-    lowest: float
-    highest: float
-
-
-@dataclass(frozen=True)
-class TradeOff:
-    """The fronts of a cell's models, one per seed."""
-
-    fronts: tuple[Front, ...]
-
-    def score_at(self, mean_layers: float) -> Spread | None:
-        """The score at so many mean layers; None unless every seed's front reaches there."""
-        return _spread([front.score_at(mean_layers) for front in self.fronts])
-
-
-def trade_off(exits: Exits) -> TradeOff:
-    """The trade-off of a cell, over every setting of every rule that was swept and the method's own exit."""
-    layers = np.concatenate([exits.mean_layers[:, None], *(sweep.mean_layers for sweep in exits.sweeps)], axis=1)
-    scores = np.concatenate([exits.scores[:, None], *(sweep.scores for sweep in exits.sweeps)], axis=1)
-    return TradeOff(tuple(pareto_front(*points) for points in zip(layers, scores, strict=True)))
-
-
-def _spread(values: Sequence[float | None]) -> Spread | None:
-    numbers = [value for value in values if value is not None]
-    if not numbers or len(numbers) < len(values):
-        return None
-    return Spread(float(np.median(numbers)), min(numbers), max(numbers))

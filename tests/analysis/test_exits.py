@@ -7,64 +7,36 @@ from helpers.swept_studies import swept_study
 
 from analysis.layouts.cost_tables import exit_rules_table, exit_settings_table, exits_table
 from analysis.layouts.evidence import gather
-from analysis.statistics.exits import (
-    Exits,
-    Spread,
-    Sweep,
-    TradeOff,
-    pareto_front,
-    read_exits,
-    read_rules,
-    trade_off,
-)
+from analysis.statistics.exits import Sweep, read_exits, read_rules
 from analysis.studies.cells import cell_of
 from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import read_predictions
 from trainables.models.answer_rules import Entropy
 from trainables.models.exit_rules import apply_exit
+from trainables.models.fronts import pareto_places, shares_in_mean
 
 
 def front(*points):
-    return pareto_front(*np.array(points, dtype=float).T)
+    layers, scores = np.array(points, dtype=float).T
+    places = pareto_places(layers, scores)
+    return layers[places].tolist(), scores[places].tolist()
 
 
 def test_front_leaves_out_what_costs_more_and_scores_less():
-    found = front((6, 0.7), (4, 0.6), (5, 0.5), (8, 0.7), (9, 0.8), (12, 0.75))
-    assert found.mean_layers.tolist() == [4, 6, 9]
-    assert found.scores.tolist() == [0.6, 0.7, 0.8]
+    assert front((6, 0.7), (4, 0.6), (5, 0.5), (8, 0.7), (9, 0.8), (12, 0.75)) == ([4, 6, 9], [0.6, 0.7, 0.8])
 
 
 def test_front_takes_the_best_of_settings_with_equal_layers():
-    found = front((4, 0.5), (4, 0.6))
-    assert (found.mean_layers.tolist(), found.scores.tolist()) == ([4], [0.6])
+    assert front((4, 0.5), (4, 0.6)) == ([4], [0.6])
 
 
-def test_score_between_two_settings_lies_on_the_straight_line():
-    assert front((4, 0.6), (8, 0.8)).score_at(5) == pytest.approx(0.65)
+@pytest.mark.parametrize(("layers", "score"), [(5, 0.65), (8, 0.8), (11, 0.8)])
+def test_score_between_two_settings_lies_on_the_straight_line(layers, score):
+    assert shares_in_mean(np.array([4.0, 8.0]), layers, layers) @ [0.6, 0.8] == pytest.approx(score)
 
 
-def test_layers_that_buy_nothing_leave_the_score_where_it_is():
-    assert front((4, 0.6), (8, 0.8), (12, 0.7)).score_at(11) == pytest.approx(0.8)
-
-
-@pytest.mark.parametrize("layers", [3.9, 12.1])
-def test_no_score_is_extrapolated_beyond_the_layers_that_were_run(layers):
-    assert front((4, 0.6), (8, 0.8), (12, 0.7)).score_at(layers) is None
-
-
-def test_method_of_one_setting_has_a_score_there_and_nowhere_else():
-    only = front((12, 0.8))
-    assert (only.score_at(12), only.score_at(11.9)) == (0.8, None)
-
-
-def test_spread_is_the_median_and_range_over_seeds():
-    found = TradeOff(tuple(front((4, score - 0.2), (8, score)) for score in (0.7, 0.9, 0.8)))
-    assert found.score_at(8) == Spread(median=0.8, lowest=0.7, highest=0.9)
-
-
-def test_spread_needs_every_seed():
-    found = TradeOff((front((4, 0.6), (8, 0.8)), front((5, 0.5), (8, 0.7))))
-    assert found.score_at(4.5) is None and found.score_at(8) == Spread(median=0.75, lowest=0.7, highest=0.8)
+def test_mean_over_a_range_is_the_area_over_its_width():
+    assert shares_in_mean(np.array([4.0, 8.0]), 6, 12) @ [0.6, 0.8] == pytest.approx((2 * 0.75 + 4 * 0.8) / 6)
 
 
 @pytest.fixture(scope="module")
@@ -73,10 +45,9 @@ def cells(tmp_path_factory):
     return {row.method: row.cells["rte"] for row in rows_in(folder)}
 
 
-def test_method_that_always_runs_all_layers_has_no_sweep_and_a_front_of_one_point(cells):
+def test_method_that_always_runs_all_layers_has_no_sweep(cells):
     exits = read_exits(cells["albert"])
     assert exits.sweeps == () and not exits.is_early
-    assert trade_off(exits).score_at(12).median == pytest.approx(cells["albert"].median)
 
 
 @pytest.mark.parametrize(("method", "rule", "setting"), [("palbert", "threshold", 0.5), ("pabee", "patience", 6)])
@@ -88,11 +59,8 @@ def test_own_setting_of_a_sweep_is_what_the_records_say(cells, method, rule, set
     assert sweep.mean_layers[:, sweep.own].tolist() == pytest.approx(layers)
 
 
-def test_sampled_exit_is_no_setting_of_the_sweep_but_a_point_of_the_front(cells):
-    exits = read_exits(cells["pondernet"])
-    assert [sweep.own for sweep in exits.sweeps] == [None]
-    apart = Exits(exits.num_layers, np.full(5, 1.0), np.full(5, 0.99), exits.sweeps, exits.shares, None)
-    assert trade_off(apart).score_at(1.0).median == 0.99
+def test_sampled_exit_is_no_setting_of_the_sweep(cells):
+    assert [sweep.own for sweep in read_exits(cells["pondernet"]).sweeps] == [None]
 
 
 def test_shares_are_of_all_examples(cells):
@@ -219,7 +187,7 @@ def test_rule_of_an_included_method_joins_sweeps_fronts_and_tables(tmp_path):
     made = gather([study])
     assert [sweep.rule for sweep in made.exits["pabee", "rte"].sweeps] == ["margin"]
     assert [sweep.rule for sweep in made.rules["pabee", "rte"]][:3] == ["margin", "fixed", "patience"]
-    assert len(trade_off(made.exits["pabee", "rte"]).fronts[0].scores) > 3
+    assert ("pabee", "rte") not in made.curves  # whose answers only that method knows
     assert "pabee/rte, margin" in [line.label for line in exit_rules_table(made).lines]
     assert "pabee/rte, patience 3" in [line.label for line in exit_settings_table(made).lines]
 

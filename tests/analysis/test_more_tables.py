@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 
+import numpy as np
 import pytest
 from helpers.launched_studies import launched_study, mini_plan
 from helpers.made_studies import (
@@ -142,7 +143,8 @@ def test_numbers_of_exits_sources_and_means_stand_in_full_beside_their_tables(sw
         assert list(facts) == [entry.label for entry in swept[name].lines]
     palbert = next(one for one in swept["exits"].sidecar["exits"] if (one["row"], one["task"]) == ("palbert", "rte"))
     printed = line(swept["exits"], "palbert/rte")
-    assert f"{100 * palbert['score_at_half']['median']:.1f}" == printed["score_at_half"].numbers[""]
+    assert f"{100 * np.median(palbert['scores_at_half']):.1f}" == printed["score_at_half"].numbers[""]
+    assert f"{100 * palbert['elue_score']['low']:+.1f}" == printed["elue_score"].numbers["_low"]
     assert f"{100 * palbert['difference']['low']:+.1f}" == printed["difference"].numbers["_low"]
     seed = next(one["seed"] for one in swept["sources"].sidecar["sources"] if one["row"] == "palbert")
     assert f"{100 * seed:.2f}" == line(swept["sources"], "palbert/rte")["seed"].numbers[""]

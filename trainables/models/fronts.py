@@ -1,44 +1,35 @@
-"""Fronts of exit settings: what one trained model scores for the mean layers that it may run. NumPy alone."""
+"""Fronts of exit settings: what one trained model scores for the mean layers that it may run. NumPy alone.
+
+The front has the settings that no other setting beats in score with as few layers. Between two of them lies a straight
+line: whoever takes the one for some examples and the other for the rest, at random, runs a mixture of their layers and
+expects the same mixture of their accuracies (of other metrics about). Above the last one more layers buy nothing.
+"""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 
 ROUNDING = 1e-9  # of a mean over examples
 
 
-@dataclass(frozen=True)
-class Front:
-    """The settings of one trained model that no other setting beats in score with as few layers.
-
-    Between two of them lies a straight line: whoever takes the one for some examples and the other for the rest, at
-    random, runs a mixture of their layers and expects the same mixture of their accuracies (of other metrics about).
-    """
-
-    mean_layers: np.ndarray  # (points,), rising
-    scores: np.ndarray  # (points,), rising, in [-1, 1]
-    most_layers: float  # of any setting; between the last point and here more layers buy nothing
-
-    def score_at(self, mean_layers: float) -> float | None:
-        """The score for at most so many mean layers; None beyond the layers of the settings (no extrapolation)."""
-        if not self.mean_layers[0] - ROUNDING <= mean_layers <= self.most_layers + ROUNDING:
-            return None
-        return float(np.interp(mean_layers, self.mean_layers, self.scores))
-
-    def mean_score(self, fewest: float, most: float) -> float:
-        """The mean score over a range of mean layers within the layers of the settings: the area under the front."""
-        inside = self.mean_layers[(self.mean_layers > fewest) & (self.mean_layers < most)]
-        layers = np.concatenate([[fewest], inside, [most]])
-        scores = np.interp(layers, self.mean_layers, self.scores)
-        return float(np.sum(np.diff(layers) * (scores[1:] + scores[:-1]) / 2) / (most - fewest))
-
-
-def pareto_front(mean_layers: np.ndarray, scores: np.ndarray) -> Front:
-    """The front of a model's settings, from the mean layers and the score of each: (settings,) both."""
-    order = np.lexsort((-scores, mean_layers))  # by layers; of equal layers the best score first
-    layers, ordered = mean_layers[order], scores[order]
+def pareto_places(mean_layers: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """The places of the front's settings, (points,), by layers, from those of all settings, (settings,) both."""
+    order = np.lexsort((-scores, mean_layers))  # of equal layers the best score first
+    ordered = scores[order]
     before = np.concatenate([[-np.inf], np.maximum.accumulate(ordered)[:-1]])
-    rises = ordered > before
-    return Front(layers[rises], ordered[rises], most_layers=float(layers[-1]))
+    return np.asarray(order[ordered > before])
+
+
+def shares_in_mean(mean_layers: np.ndarray, fewest: float, most: float) -> np.ndarray:
+    """The share of each point of a front in its mean score over a range of layers: its area, over the range's width.
+
+    Args:
+        mean_layers: of the points, (points,), rising.
+        fewest: end of the range; it may be the other end too, which gives the score there.
+    """
+    inside = mean_layers[(mean_layers > fewest) & (mean_layers < most)]
+    grid = np.concatenate([[fewest], inside, [most]])
+    shares = np.stack([np.interp(grid, mean_layers, unit) for unit in np.eye(len(mean_layers))])  # (points, grid)
+    if most - fewest < ROUNDING:
+        return np.asarray(shares[:, 0])
+    return np.asarray((shares[:, 1:] + shares[:, :-1]) @ np.diff(grid) / 2 / (most - fewest))

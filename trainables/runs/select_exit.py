@@ -26,7 +26,7 @@ from trainables.data.examples import Examples
 from trainables.data.tasks import Task
 from trainables.models.early_exit import EarlyExitModel
 from trainables.models.exit_rules import with_setting
-from trainables.models.fronts import ROUNDING, pareto_front
+from trainables.models.fronts import ROUNDING, pareto_places, shares_in_mean
 from trainables.runs.evaluation import Evaluation, best_evaluation, layer_score, swept
 from trainables.runs.trial import AREA, AT_LAYERS
 
@@ -64,4 +64,5 @@ def _area(evaluations: Sequence[Evaluation], model: EarlyExitModel, task: Task, 
     points += [(own.mean_layers, own.score) for own in swept(model, task, examples, outputs)]
     points += [(layer, layer_score(outputs, layer, task, examples)) for layer in range(1, depth + 1)]
     layers, scores = np.array([point for point in points if math.isfinite(point[1])]).T
-    return pareto_front(layers, scores).mean_score(1, depth)
+    front = pareto_places(layers, scores)
+    return float(shares_in_mean(layers[front], 1, depth) @ scores[front])

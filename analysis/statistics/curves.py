@@ -1,0 +1,213 @@
+"""What the models of a cell score over the layers that they may run, as one curve of exit settings per model.
+
+Whoever chooses settings and measures them on the same examples flatters a method with many settings: 20 useless ones
+beside a useful one lift its front by chance. So one half of dev chooses a model's settings, the other half measures
+their layers and scores, and the same the other way round; a number is the mean of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from analysis.statistics.samples import RESAMPLES, resampled_scores
+from analysis.studies.cells import Cell
+from analysis.studies.stored_predictions import Answers, Predictions, predictions_of
+from trainables.data.metrics import predictions_from_logits
+from trainables.models.answer_rules import read_rule
+from trainables.models.exit_rules import apply_exit
+from trainables.models.fronts import ROUNDING, pareto_places, shares_in_mean
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The answers of one model under each setting of its exit."""
+
+    examples: Answers  # whose labels and splits they are of
+    answers: np.ndarray  # (settings, n) classes or scores
+    exit_layers: np.ndarray  # (settings, n), from 1
+
+    def of(self, rows: np.ndarray) -> Settings:
+        """The same of some of the examples, by number."""
+        own = self.examples
+        parts = {name: getattr(own, name)[rows] for name in ("ids", "split", "labels")}
+        taken = Answers(own.task, **parts, answers=own.answers[:, rows])
+        return Settings(taken, self.answers[:, rows], self.exit_layers[:, rows])
+
+    @cached_property
+    def mean_layers(self) -> np.ndarray:
+        """Layers run per example, (settings,)."""
+        return np.asarray(self.exit_layers.mean(axis=1))
+
+    @cached_property
+    def scores(self) -> np.ndarray:
+        """The task's score, (settings,)."""
+        own = self.examples
+        return np.array([replace(own, answers=one[None]).score for one in self.answers])
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The settings that some examples chose, as other examples measure them; layers rise."""
+
+    settings: Settings
+    most_layers: float  # of any setting; between the last point and here more layers buy nothing
+
+    @property
+    def fewest_layers(self) -> float:
+        """Those of the cheapest setting."""
+        return float(self.settings.mean_layers[0])
+
+    def shares(self, fewest: float, most: float) -> np.ndarray:
+        """The share of each setting, (settings,), in the mean score over a range of layers."""
+        return shares_in_mean(self.settings.mean_layers, fewest, most)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Numbers of a cell's models, one per seed, and the same on resamples of the examples."""
+
+    scores: list[float]
+    resampled: np.ndarray  # (resamples, seeds)
+    examples: str  # tells which
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The curves of a cell's models, each chosen on one half of the examples and measured on the other, both ways."""
+
+    halves: tuple[tuple[Measured, ...], ...]  # (2, seeds)
+    whole: tuple[tuple[Settings, Settings], ...]  # (seeds,): all settings, and all fixed layers, on all examples
+
+    @property
+    def fewest_layers(self) -> float:
+        """The fewest mean layers that every model can be held to."""
+        return max(own.fewest_layers for half in self.halves for own in half)
+
+    @property
+    def most_layers(self) -> float:
+        """The most that every model can use."""
+        return min(own.most_layers for half in self.halves for own in half)
+
+    def score_at(self, mean_layers: float) -> list[float] | None:
+        """Each model's score at so many mean layers; None beyond the layers of its settings (no extrapolation)."""
+        if not self.fewest_layers - ROUNDING <= mean_layers <= self.most_layers + ROUNDING:
+            return None
+        return self._means(mean_layers, mean_layers)
+
+    def over(self, fewest: float, most: float) -> Scored:
+        """The mean score of each model over a range of mean layers."""
+        resampled = []
+        for seed, half in enumerate(self.halves):
+            scores = _resampled([own.settings for own in half], seed)
+            means = [own @ one.shares(fewest, most) for own, one in zip(scores, half, strict=True)]
+            resampled.append(np.stack(means, axis=1))
+        examples = self.whole[0][0].examples.examples
+        return Scored(self._means(fewest, most), np.mean(resampled, axis=0), examples)
+
+    def elue(self) -> Scored:
+        """The ELUE score of each model: how far its exit settings lie above the line through its fixed layers.
+
+        (1/n) Σ p_i - p_anchor(f_i) over the n settings with score p_i at f_i layers (ElasticBERT, arXiv:2110.07038,
+        equation 1), the anchor interpolated in straight lines. Ours is the same model, cut at a layer; ELUE's is
+        ElasticBERT. No setting is chosen, so nothing is flattered.
+        """
+        scores, resampled = [], []
+        drawn = _resampled([one for pair in self.whole for one in pair], 0)
+        for number, (settings, fixed) in enumerate(self.whole):
+            line = np.stack([np.interp(settings.mean_layers, fixed.mean_layers, u) for u in np.eye(len(fixed.answers))])
+            anchor = line.mean(axis=1)  # (layers,): the share of each layer in the mean of the anchor
+            scores.append(float(settings.scores.mean() - fixed.scores @ anchor))
+            resampled.append(drawn[2 * number].mean(axis=1) - drawn[2 * number + 1] @ anchor)
+        return Scored(scores, np.stack(resampled, axis=1), self.whole[0][0].examples.examples)
+
+    def _means(self, fewest: float, most: float) -> list[float]:
+        found = [[float(own.shares(fewest, most) @ own.settings.scores) for own in half] for half in self.halves]
+        return [float(mean) for mean in np.mean(found, axis=0)]
+
+
+def _resampled(models: Sequence[Settings], seed: int) -> list[np.ndarray]:
+    """The scores of each model's settings on resamples that all share, (resamples, settings) each."""
+    own, ends = models[0].examples, np.cumsum([len(model.answers) for model in models])
+    answers = np.concatenate([model.answers for model in models])
+    scores = resampled_scores(own.task, answers, own.labels, own.split, resamples=RESAMPLES, seed=seed)
+    return np.split(scores, ends[:-1], axis=1)
+
+
+def read_curves(cell: Cell) -> Curves | None:
+    """The curves of a cell's models; None unless the outputs of every seed's layers are stored, and it leaves early.
+
+    Raises:
+        ValueError: a predictions file is broken.
+    """
+    stored = predictions_of(cell)
+    if len({own.examples for own in stored}) != 1 or any(own.sweep_rule_fields is None for own in stored):
+        return None
+    models = [swept_settings(own) for own in stored]
+    if any(own is None for own in models):
+        return None
+    known = [own for own in models if own is not None]
+    return curves_of(known, [_fixed_layers(own) for own in stored])
+
+
+def curves_of(models: Sequence[Settings], fixed: Sequence[Settings]) -> Curves:
+    """The curves of some models, one per seed, from their settings and their fixed layers on the same examples."""
+    one, two = halves(models[0].examples.split)
+    chosen_and_measured = ((one, two), (two, one))
+    measured = tuple(
+        tuple(_measure(own.of(choosing), own.of(measuring)) for own in models)
+        for choosing, measuring in chosen_and_measured
+    )
+    return Curves(measured, tuple(zip(models, fixed, strict=True)))
+
+
+def halves(split: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of the examples of two halves, at random; half of each split. The same for the same splits."""
+    rng = np.random.default_rng(0)
+    in_first = np.zeros(len(split), dtype=bool)
+    for name in np.unique(split):
+        rows = rng.permutation(np.flatnonzero(split == name))
+        in_first[rows[: (len(rows) + 1) // 2]] = True
+    return np.flatnonzero(in_first), np.flatnonzero(~in_first)
+
+
+def common_range(curves: Collection[Curves]) -> tuple[float, float]:
+    """The fewest and the most mean layers that all curves have."""
+    return max(own.fewest_layers for own in curves), min(own.most_layers for own in curves)
+
+
+def swept_settings(predictions: Predictions) -> Settings | None:
+    """A model's answers under its own exit, each draw of it, and under each setting of its sweep.
+
+    None if there is no sweep, or a rule of an included method in it.
+    """
+    assert predictions.sweep_rule_fields is not None
+    names = zip(predictions.sweep_rule.tolist(), predictions.sweep_rule_fields.tolist(), strict=True)
+    rules = [read_rule(name, fields) for name, fields in names]
+    if not rules or None in rules:
+        return None
+    outputs = predictions.outputs
+    results = [apply_exit(rule, outputs) for rule in rules if rule is not None and outputs is not None]
+    answers = [predictions_from_logits(predictions.task, result.logits) for result in results]
+    return Settings(
+        predictions,
+        np.stack([*predictions.answers, *answers]),
+        np.stack([*predictions.exit_layers, *(result.exit_layer for result in results)]),
+    )
+
+
+def _fixed_layers(predictions: Predictions) -> Settings:
+    answers = predictions.layer_answers
+    layers = np.arange(1, len(answers) + 1)[:, None]
+    return Settings(predictions, answers, np.broadcast_to(layers, answers.shape))
+
+
+def _measure(choosing: Settings, measuring: Settings) -> Measured:
+    """The settings of the front of some examples, measured on others."""
+    places = pareto_places(choosing.mean_layers, choosing.scores)
+    places = places[np.argsort(measuring.mean_layers[places], kind="stable")]
+    chosen = Settings(measuring.examples, measuring.answers[places], measuring.exit_layers[places])
+    return Measured(chosen, most_layers=float(measuring.mean_layers.max()))

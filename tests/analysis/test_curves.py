@@ -1,0 +1,114 @@
+"""What models score over layers, chosen on one half and measured on the other: pytest tests/analysis/test_curves.py"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.made_studies import rows_in
+from helpers.swept_studies import swept_study
+
+from analysis.layouts.cost_tables import exits_table
+from analysis.layouts.evidence import gather
+from analysis.statistics.curves import Settings, curves_of, halves, read_curves
+from analysis.studies.load import load_study
+from analysis.studies.stored_predictions import Answers
+from trainables.data.tasks import TASKS
+from trainables.models.fronts import pareto_places
+
+N, LAYERS = 200, 12
+
+
+def settings_of(chances, layers, *, rng, n=N) -> Settings:
+    """Settings that answer an example right with these chances, each at one layer."""
+    labels = rng.integers(2, size=n)
+    right = rng.random((len(chances), n)) < np.array(chances)[:, None]
+    examples = Answers(TASKS["rte"], np.arange(n), np.array(["dev"] * n), labels, labels[None])
+    exit_layers = np.broadcast_to(np.array(layers)[:, None], right.shape)
+    return Settings(examples, np.where(right, labels, 1 - labels), exit_layers)
+
+
+def test_useless_settings_gain_nothing():
+    """One setting that is right in 70 % of examples, and 20 that are no better, at about its cost."""
+    chances, layers = [0.7] * 21, [6, *(6 - 0.001 * step for step in range(1, 21))]
+    flattered, measured = [], []
+    for seed in range(60):
+        model = settings_of(chances, layers, rng=np.random.default_rng(seed))
+        flattered.append(max(model.scores))
+        measured.append(curves_of([model], [model]).score_at(6)[0])
+    assert np.mean(flattered) > 0.75
+    assert np.mean(measured) == pytest.approx(0.7, abs=0.015)
+
+
+def test_halves_share_no_example_and_divide_each_split():
+    split = np.array(["a"] * 101 + ["b"] * 50)
+    one, two = halves(split)
+    assert sorted([*one, *two]) == list(range(151))
+    assert (sum(split[one] == "a"), sum(split[two] == "a"), sum(split[one] == "b")) == (51, 50, 25)
+
+
+def test_one_setting_scores_the_mean_of_both_halves():
+    model = settings_of([0.8], [6], rng=np.random.default_rng(0))
+    curves = curves_of([model], [model])
+    assert curves.score_at(6) == pytest.approx([model.scores[0]])
+    assert curves.score_at(5.9) is curves.score_at(6.1) is None
+
+
+def test_range_mean_is_the_area_under_the_measured_settings():
+    model = settings_of([0.5, 0.7, 0.9], [2, 6, 8], rng=np.random.default_rng(1), n=4_000)
+    curves = curves_of([model], [model])
+    grid = np.linspace(3, 8, 5_001)
+    expected = np.mean([curves.score_at(layers)[0] for layers in grid])
+    found = curves.over(3, 8)
+    assert found.scores == pytest.approx([expected], abs=1e-4)
+    assert found.resampled.mean(axis=0) == pytest.approx(found.scores, abs=2e-3)
+
+
+def test_elue_score_of_fixed_layers_is_zero_and_of_better_settings_their_height():
+    rng = np.random.default_rng(2)
+    fixed = settings_of(np.linspace(0.5, 0.9, LAYERS), range(1, LAYERS + 1), rng=rng)
+    assert curves_of([fixed], [fixed]).elue().scores == pytest.approx([0])
+    better = Settings(fixed.examples, fixed.answers[-1:], np.full((1, N), 6.5))
+    height = fixed.scores[-1] - (fixed.scores[5] + fixed.scores[6]) / 2
+    found = curves_of([better], [fixed]).elue()
+    assert found.scores == pytest.approx([height])
+    assert found.resampled.mean() == pytest.approx(height, abs=5e-3)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    return swept_study(tmp_path_factory.mktemp("runs") / "s", ["albert", "palbert", "pabee", "pondernet"], ["rte"])
+
+
+def test_stored_outputs_give_the_scores_of_the_sweep(study):
+    cells = {row.method: row.cells["rte"] for row in rows_in(study)}
+    assert read_curves(cells["albert"]) is None
+    curves = read_curves(cells["pabee"])
+    settings, fixed = curves.whole[0]
+    assert settings.scores[0] == pytest.approx(cells["pabee"].scores[0])
+    assert settings.mean_layers[0] == pytest.approx(cells["pabee"].records[0].mean_layers)
+    assert fixed.mean_layers.tolist() == list(range(1, LAYERS + 1))
+    assert len(read_curves(cells["pondernet"]).whole[0][0].answers) == 5 + 20  # draws, thresholds
+
+
+def test_exits_table_has_curves_and_the_range_they_share(study):
+    evidence = gather([load_study(study)])
+    table = exits_table(evidence)
+    assert "curve_difference" in table.columns and "elue_score" in table.columns
+    fewest, most = evidence.curve_ranges["rte"]
+    assert 1 < fewest < most <= LAYERS
+    assert f"RTE {fewest:.1f} to {most:.1f}" in table.caption
+    rows = {line.label: line.entries for line in table.lines}
+    assert "curve_difference" not in rows[f"{evidence.curve_reference}/rte"]
+    difference = evidence.curve_differences["pabee", "rte"].test
+    own, other = (np.mean(evidence.curves[place, "rte"].over(fewest, most).scores) for place in ("pabee", "palbert"))
+    assert difference.difference == pytest.approx(own - other)
+    assert difference.low < difference.difference < difference.high
+
+
+def test_front_chosen_on_one_half_has_the_places_of_that_half():
+    model = settings_of([0.6, 0.6, 0.6], [2, 4, 6], rng=np.random.default_rng(5))
+    one, two = halves(model.examples.split)
+    chosen = model.of(one)
+    measured = curves_of([model], [model]).halves[0][0].settings
+    places = pareto_places(chosen.mean_layers, chosen.scores)
+    assert measured.scores.tolist() == pytest.approx(model.of(two).scores[places].tolist())
