@@ -1,4 +1,4 @@
-"""Checklists of reproducibility, filled in: `checklist.toml` has the items, this the answers that a study gives.
+"""Checklists of reproducibility, filled in: `checklist.toml` has items and words, this the answers that a study gives.
 
 Also the table of the data that the answers are about. An answer is Yes, No, or n/a; No stands where the study cannot
 show what is asked for, also where an author may know it.
@@ -56,8 +56,12 @@ def checklist_table(evidence: Evidence, tables: Collection[str]) -> Table:
 
 
 @cache
-def _checklists() -> dict[str, dict[str, Any]]:
+def _file() -> dict[str, dict[str, Any]]:
     return tomllib.loads(FILE.read_text())
+
+
+def _checklists() -> dict[str, dict[str, Any]]:
+    return {name: own for name, own in _file().items() if "items" in own}
 
 
 def _line(name: str, item: list[str], answered: Mapping[str, Answer]) -> Line:
@@ -73,106 +77,80 @@ def _line(name: str, item: list[str], answered: Mapping[str, Answer]) -> Line:
 
 
 def answers(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
-    """The answers by their names in `checklist.toml`."""
-    studies, rows, cells = evidence.studies, evidence.rows, [cell for _, cell in evidence.cells]
+    """The answers by their names in `checklist.toml`, which has their words."""
+    studies, cells = evidence.studies, [cell for _, cell in evidence.cells]
     records = [record for cell in cells for record in cell.arm_records]
-    made, rules = provenance(records), studies[0].protocol
-    data = _licence_gaps(evidence)
-    return _search_answers(evidence, tables) | {
-        "splits": _shown(
-            all(map(_sizes, cells)), "tables/data.md, columns train and dev", "a task without a completed trial"
-        ),
-        "parameters": _shown(bool(records), _parameters(evidence), "no trial has ended"),
-        "compute": _shown(
-            bool(records), f"{_total(evidence)}: tables/compute.md, column together", "no trial has ended"
-        ),
-        "runtime": _shown(bool(records), _average(evidence), "no trial has ended"),
-        "project": Answer(False, "time of all studies in a folder, failed trials too: python -m study.status FOLDER"),
-        "devices": _devices(records),
-        "memory": Answer(False, "the memory of the machines is not recorded"),
-        "settings": Answer(True, "plan.json has every field of every arm"),
-        "spread": _shown(
-            bool(evidence.samples),
-            "tables/dev.md, lines mean: 95 % interval over seeds and dev examples",
-            "one seed, or no stored predictions: no interval",
-        ),
-        "statistic": Answer(
-            True, f"tables/dev.md: median over {counted(len(studies[0].seeds), 'seed')}, never the best"
-        ),
-        "packages": _shown(bool(made), f"constraints.txt; {made.get('versions')}", "no trial has ended"),
-        "reproduction": Answer(True, "plan.json, field command; python -m analysis.verify makes every number again"),
-        "data": _shown(*_data_source(studies)),
-        "code": Answer(False, f"no address of the code is recorded; commit {made.get('commit', 'unknown')}"),
-        "licences": _shown(not data, "tables/data.md, columns of licences", f"unknown: {', '.join(data)}"),
-        "validation": Answer(None, "no test score is reported: all scores are of dev"),
-        "held_out": _shown(
-            rules.selection == "holdout",
-            "a slice of train selects; dev is read once",
-            "dev selects epoch and configuration, and is reported; --selection holdout",
-        ),
-        "seeds": Answer(True, ", ".join(map(str, studies[0].seeds))),
-        "all_seeds": _shown(
-            all(cell.state == "complete" for cell in cells), "tables/dev.md", "; ".join(seed_notes(rows))
-        ),
-        "tuning_code": Answer(True, "packages study and search_spaces"),
+    made, unlicensed = provenance(records), _licence_gaps(evidence)
+    has_public_data, source, gap = _data_source(studies)
+    kinds = sorted({record.device for record in records if record.device})
+    holds = {
+        "splits": all(map(_sizes, cells)),
+        **dict.fromkeys(("parameters", "compute", "runtime"), bool(records)),
+        "devices": bool(kinds) and not any(kind == "cpu" or kind.startswith("cuda:") for kind in kinds),
+        "spread": bool(evidence.samples),
+        "packages": bool(made),
+        "data": has_public_data,
+        "licences": not unlicensed,
+        "held_out": studies[0].protocol.selection == "holdout",
+        "all_seeds": all(cell.state == "complete" for cell in cells),
     }
+    words = {
+        "parameters": _parameters(evidence),
+        "compute": _total(evidence),
+        "runtime": _average(evidence),
+        "devices": ", ".join(kinds) or "no trial",
+        "statistic": counted(len(studies[0].seeds), "seed"),
+        "packages": str(made.get("versions")),
+        "code": str(made.get("commit", "unknown")),
+        "data": source if has_public_data else gap,
+        "licences": ", ".join(unlicensed),
+        "seeds": ", ".join(map(str, studies[0].seeds)),
+        "all_seeds": "; ".join(seed_notes(evidence.rows)),
+    }
+    return _answered("answers", holds, words) | _search_answers(evidence, tables)
 
 
 def _search_answers(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
     """The answers about the search; without one, nothing applies."""
-    rules, cells = evidence.studies[0].protocol, evidence.cells
-    trials = {label: 0 for label, _ in cells}
-    for label, cell in cells:
+    rules, cells = evidence.studies[0].protocol, [cell for _, cell in evidence.cells]
+    if not any(cell.arm.decided for cell in cells):
+        return dict.fromkeys(_file()["search_answers"], Answer(None, "nothing was searched"))
+    trials = dict.fromkeys((label for label, _ in evidence.cells), 0)
+    for label, cell in evidence.cells:
         trials[label] += sum(record.phase == "search" for record in cell.arm_records)
-    keys = ("ranges", "winners", "trials", "sampler", "expected", "metric", "same_ranges", "same_budget")
-    if not any(cell.arm.decided for _, cell in cells):
-        return dict.fromkeys(
-            (*keys, "same_hardware", "all_tuned", "search_seeds"), Answer(None, "nothing was searched")
-        )
-    numbers = ", ".join(f"{label} {number}" for label, number in trials.items())
-    most = max(cell.arm.samples for _, cell in cells)
-    untuned = [f"{label}/{cell.task}" for label, cell in cells if not cell.arm.decided]
-    unlike = _unlike_ranges([cell for _, cell in cells])
+    untuned = [f"{label}/{cell.task}" for label, cell in evidence.cells if not cell.arm.decided]
+    unlike, numbers = _unlike_ranges(cells), ", ".join(f"{label} {number}" for label, number in trials.items())
     launches = [launch for study in evidence.studies for launch in study.facts.launches.values()]
     has_limit = any(launch.began.max_gpu_hours is not None for launch in launches)
-    devices = sorted({record.device or "unknown" for _, cell in cells for record in cell.arm_records})
-    return {
-        "ranges": Answer(True, "tables/winners.md, lines searched in"),
-        "winners": _shown("winners" in tables, "tables/winners.md; best.toml", "no search is over"),
-        "trials": Answer(
-            True, f"search trials: {numbers}; with failed and stopped ones tables/compute.md, column trials"
-        ),
-        "sampler": Answer(
-            True,
-            f"{describe_sampler(rules.sampler, most, rules.early_stopping)}, by Optuna; chosen by the selection score "
-            f"on {rules.selection}{f' ({describe_select_by(rules.select_by)})' if rules.select_by else ''}",
-        ),
-        "expected": _shown(
-            "equal_compute" in tables, "tables/equal_compute.md", "fewer than 10 completed search trials, or one method"
-        ),
-        "metric": Answer(True, "the task's GLUE metric: tables/data.md, column metric"),
-        "same_ranges": _shown(
-            not unlike, "tables/winners.md, lines searched in", f"other ranges by method: {', '.join(unlike)}"
-        ),
-        "same_budget": _shown(len(set(trials.values())) == 1, numbers, f"search trials: {numbers}"),
-        "same_hardware": _shown(len(devices) == 1, ", ".join(devices), f"devices differ: {', '.join(devices)}")
-        if has_limit
-        else Answer(None, "the budget is a number of trials"),
-        "all_tuned": _shown(not untuned, "tables/winners.md", f"nothing was searched: {', '.join(untuned)}"),
-        "search_seeds": Answer(True, "one of its own for each search trial, none of them a test seed: records.jsonl"),
+    devices = sorted({record.device or "unknown" for cell in cells for record in cell.arm_records})
+    sampler = describe_sampler(rules.sampler, max(cell.arm.samples for cell in cells), rules.early_stopping)
+    goal = f" ({describe_select_by(rules.select_by)})" if rules.select_by else ""
+    holds = {
+        "winners": "winners" in tables,
+        "expected": "equal_compute" in tables,
+        "same_ranges": not unlike,
+        "same_budget": len(set(trials.values())) == 1,
+        "same_hardware": len(devices) == 1 if has_limit else None,
+        "all_tuned": not untuned,
     }
+    words = {
+        "sampler": f"{sampler}, by Optuna; chosen by the selection score on {rules.selection}{goal}",
+        "trials": numbers,
+        "same_ranges": ", ".join(unlike),
+        "same_budget": numbers,
+        "same_hardware": ", ".join(devices),
+        "all_tuned": ", ".join(untuned),
+    }
+    return _answered("search_answers", holds, words)
 
 
-def _shown(holds: bool, shown: str, missing: str) -> Answer:
-    return Answer(holds, shown if holds else missing)
-
-
-def _devices(records: list[Record]) -> Answer:
-    names = sorted({record.device for record in records if record.device})
-    is_named = bool(names) and not any(name == "cpu" or name.startswith("cuda:") for name in names)
-    return _shown(
-        is_named, ", ".join(names), f"the kind of processor is not recorded: {', '.join(names) or 'no trial'}"
-    )
+def _answered(part: str, holds: Mapping[str, bool | None], words: Mapping[str, str]) -> dict[str, Answer]:
+    """The answers of a part of the file: with what holds, where it is not always the same, and the facts in {}."""
+    answered = {}
+    for name, texts in _file()[part].items():
+        key = {True: "yes", False: "no", None: "na"}[holds[name]] if name in holds else next(iter(texts))
+        answered[name] = Answer({"yes": True, "no": False, "na": None}[key], texts[key].format(words.get(name)))
+    return answered
 
 
 def _parameters(evidence: Evidence) -> str:
