@@ -8,7 +8,8 @@ where the answers have standard output, is the layers run and the milliseconds a
 with all layers.
 
 --risk 0.01 sets the earliest exit that the trial's stored dev predictions show to lose at most 1 % against all layers,
-at 95 % confidence, and warns of input rows that are dev rows: the promise is about others.
+at 95 % confidence, and warns of input rows that are dev rows: the promise is about others. --set rule=entropy beside it
+takes another exit rule than the model's own.
 """
 
 from __future__ import annotations
@@ -106,8 +107,9 @@ def answers_text(task: Task, ids: Sequence[int], result: ExitResult) -> str:
 @contextmanager
 def _trained(options: Options) -> Iterator[tuple[TrainedModel, str | None]]:
     """The model, while the command runs, and what is promised of its exit if --risk is given."""
-    if options.risk is not None and options.settings:
-        raise ValueError(f"--risk chooses the exit, and --set {options.settings[0]} sets it; allowed: one of the two")
+    settings = read_settings(options.settings)
+    if options.risk is not None and (fixed := next((text for text in settings if text != "rule"), None)):
+        raise ValueError(f"--risk chooses the exit, and --set {fixed} sets it; allowed: --risk with --set rule=NAME")
     with _model_folder(options) as (folder, predictions):
         if not Path(options.input).is_file():
             raise ValueError(f"no file {options.input}; allowed: a TSV file with a header line")
@@ -116,8 +118,11 @@ def _trained(options: Options) -> Iterator[tuple[TrainedModel, str | None]]:
         from trainables.runs.trained_model import load_trained
 
         trained = load_trained(folder, "cuda" if torch.cuda.is_available() else "cpu")
-        set_exit(trained, read_settings(options.settings))
-        yield trained, None if options.risk is None else set_safe_exit(trained, predictions, options.risk)
+        if options.risk is not None:
+            yield trained, set_safe_exit(trained, predictions, options.risk, rule=settings.get("rule"))
+        else:
+            set_exit(trained, settings)
+            yield trained, None
 
 
 def set_exit(trained: TrainedModel, settings: Configuration) -> None:
@@ -142,16 +147,11 @@ def set_exit(trained: TrainedModel, settings: Configuration) -> None:
 
 def _other_rule(trained: TrainedModel, rule: Value, **settings: Value) -> ExitRule:
     """The rule of this name among those that the model's answers allow, with these settings."""
-    from trainables.models.answer_rules import KEPT, rules_for
+    from trainables.models.answer_rules import KEPT
     from trainables.models.exit_rules import rule_as_json, with_setting
 
-    model, task = trained.model, trained.task
-    swept = model.sweep_rules()  # empty if only the last layer has a classifier
-    known = [*(rules_for(model.encoder.num_layers, task.num_labels) if swept else []), *swept, model.exit_rule]
-    menu = {one.name: one for one in known}
-    what = f"exit rule of {trained.spec.method} on {task.title}{', which has scores,' * task.is_regression}"
-    chosen = menu[resolve_name(str(rule), menu, what=what)]
-    if chosen is not model.exit_rule and chosen.field not in settings:
+    chosen = _rules(trained)[_rule_name(trained, rule)]
+    if chosen is not trained.model.exit_rule and chosen.field not in settings:
         raise ValueError(f"--set rule={rule}: its setting is missing; allowed: --set {chosen.field}=NUMBER beside it")
     changed = with_setting(chosen, settings)
     if type(changed) in KEPT:
@@ -159,12 +159,29 @@ def _other_rule(trained: TrainedModel, rule: Value, **settings: Value) -> ExitRu
     return changed
 
 
-def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float) -> str:
+def _rules(trained: TrainedModel) -> dict[str, ExitRule]:
+    """A rule of each kind that the model's answers allow, by name."""
+    from trainables.models.answer_rules import rules_for
+
+    model = trained.model
+    swept = model.sweep_rules()  # empty if only the last layer has a classifier
+    known = rules_for(model.encoder.num_layers, trained.task.num_labels) if swept else []
+    return {one.name: one for one in [*known, *swept, model.exit_rule]}
+
+
+def _rule_name(trained: TrainedModel, rule: Value) -> str:
+    has_scores = ", which has scores," * trained.task.is_regression
+    what = f"exit rule of {trained.spec.method} on {trained.task.title}{has_scores}"
+    return resolve_name(str(rule), _rules(trained), what=what)
+
+
+def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float, *, rule: Value = None) -> str:
     """Gives the model the earliest exit that dev shows to be safe, or none; what was shown, in a line.
 
     Args:
         predictions: the trial's dev predictions; None of an exported model.
         risk: the share of examples that may be lost, see `trainables.models.safe_exits`.
+        rule: name of the exit rule; None: the model's own.
 
     Raises:
         ValueError: the exit has no settings, or their outcomes on dev are not stored.
@@ -173,6 +190,8 @@ def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float) 
     from trainables.models.safe_exits import CONFIDENCE, confident, read_walk
 
     task, own = trained.task, trained.model.exit_rule
+    if rule is not None:
+        own = _rules(trained)[_rule_name(trained, rule)]
     if task.is_regression or own.field is None:
         why = f"{task.title} has scores, not classes" if task.is_regression else f"exit {own.name} has no settings"
         raise ValueError(f"--risk {risk:g}: {why}; leave it out")

@@ -304,6 +304,18 @@ def test_risk_answers_under_the_earliest_exit_that_dev_shows_to_be_safe(studies,
     assert f"warning: {rows} of the rows are dev rows, of which the promise says nothing" in printed
 
 
+def test_risk_takes_another_rule_than_the_model_s_own(studies, tmp_path, capsys):
+    row = studies["pabee/sst2"]
+    file = write_rows(tmp_path / "dev.tsv", "sst2", "dev")
+    arguments = [str(folder_of(row)), str(file), "--to", str(tmp_path / "answers.tsv"), "--risk", "0.3"]
+    assert main([*arguments, "--set", "rule=entropy"]) == 0
+    settings, labels = read_walk(predictions_file(folder_of(row), row.key), "entropy")
+    place = confident(settings.lost(labels), 0.3)
+    layers = np.array([int(layer) for _, _, layer in answered(tmp_path / "answers.tsv")])
+    assert layers.mean() == pytest.approx(settings.mean_layers[place], abs=0.02)  # the stored answers are float16
+    assert f"exit {describe_rule(settings.rules[place])} is shown to lose at most 30 %" in capsys.readouterr().out
+
+
 def test_all_layers_run_if_no_exit_is_shown_to_be_safe(studies, tmp_path, capsys):
     file = tmp_path / "input.tsv"
     file.write_text("sentence\na sentence that no generator writes\n")
@@ -324,5 +336,6 @@ def test_a_risk_that_nothing_can_promise_is_refused_in_one_line(studies, tmp_pat
     )
     assert "--risk" in refused(capsys, sst2, file, "--risk", 1.5)
     assert refused(capsys, sst2, file, "--risk", 0.1, "--set", "patience=2") == (
-        "--risk chooses the exit, and --set patience=2 sets it; allowed: one of the two"
+        "--risk chooses the exit, and --set patience sets it; allowed: --risk with --set rule=NAME"
     )
+    assert "did you mean entropy?" in refused(capsys, sst2, file, "--risk", 0.1, "--set", "rule=entropi")

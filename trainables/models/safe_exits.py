@@ -24,7 +24,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from trainables.models.answer_rules import read_rule
+from trainables.models.answer_rules import read_rule, rules_for
 from trainables.models.exit_rules import ExitRule, LayerOutputs, apply_exit, stored_outputs
 
 CONFIDENCE = 0.95
@@ -67,7 +67,9 @@ def stored_rules(names: np.ndarray, fields: np.ndarray, *, name: str) -> list[Ex
 
 
 def read_walk(predictions: Path, name: str) -> tuple[Walk, np.ndarray]:
-    """The settings of the rule of this name in a predictions file, and the labels (n,) of its examples.
+    """The settings of the rule of this name on a predictions file, and the labels (n,) of its examples.
+
+    They are those that were swept, or those of `rules_for` if the model was swept with other rules.
 
     Raises:
         ValueError: the file is broken, or lacks these settings or the outputs of layers.
@@ -79,10 +81,14 @@ def read_walk(predictions: Path, name: str) -> tuple[Walk, np.ndarray]:
         raise ValueError(f"{predictions}: not a predictions file: {error}") from None
     if not {"layer_logits", "sweep_rule_fields"} <= arrays.keys():
         raise ValueError(f"{predictions} is of an older version, without the outputs of layers")
+    outputs = stored_outputs(arrays)
     rules = stored_rules(arrays["sweep_rule"], arrays["sweep_rule_fields"], name=name)
+    if not rules and len(arrays["sweep_rule"]):
+        layers, _, labels = outputs.logits.shape
+        rules = [rule for rule in rules_for(layers, labels) if rule.name == name]
     if not rules:
         raise ValueError(f"{predictions} has no settings of exit {name}")
-    return walk(rules, stored_outputs(arrays)), arrays["labels"]
+    return walk(rules, outputs), arrays["labels"]
 
 
 def confident(lost: np.ndarray, risk: float, confidence: float = CONFIDENCE) -> int | None:
