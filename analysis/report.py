@@ -28,6 +28,7 @@ from analysis.statistics.samples import Place
 from analysis.studies.cells import Cell
 from analysis.studies.load import Study, load_study
 from analysis.tables import tables_of, write_files
+from analysis.written_by import sealed_page, version
 from study.command_line import Command, argument
 from study.facts.plain_words import counted
 from study.facts.record import Record
@@ -105,7 +106,7 @@ def _files(study: Study, evidence: Evidence, tables: list[Table]) -> dict[str, b
     images = {picture.name: image_of(picture.figure, "svg") for picture in made}
     files = {f"pictures/{name}.svg": image for name, image in images.items()}
     files |= {f"pictures/{picture.name}.pdf": image_of(picture.figure, "pdf") for picture in made}
-    return files | {PAGE: report_page(study, evidence, tables, made, images).encode()}
+    return files | {PAGE: sealed_page(report_page(study, evidence, tables, made, images), PAGE, files)}
 
 
 def report_page(
@@ -119,6 +120,7 @@ def report_page(
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
     return environment.get_template("report.html.j2").render(
         study=study,
+        version=version(),
         about=_about(study),
         headline=headline(evidence, found),
         findings=[(finding.row, sentence(finding, evidence.baseline)) for finding in found],

@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
+import msgspec
+
 from analysis.answer import answer
 from analysis.layouts import certainty_tables, checklist, cost_tables, guarantees, paper_tables, scores_on_test
 from analysis.layouts.evidence import Evidence, gather
@@ -19,11 +21,13 @@ from analysis.layouts.rendering import FORMATS, Format, render
 from analysis.layouts.selection import select
 from analysis.layouts.table import Table
 from analysis.studies.load import Study, load_studies
+from analysis.written_by import FILE as SEAL
+from analysis.written_by import Seal
 from study.command_line import Command, argument, option, read_pair
 from study.facts.plain_words import for_screen
 from study.storage.addresses import make_writable
 from study.storage.output_places import check_folder
-from trainables.atomic_files import write_text
+from trainables.atomic_files import write_bytes
 from trainables.schema import Typed
 
 LAYOUTS = (
@@ -93,14 +97,20 @@ def _require_complete(dev: Table) -> None:
 def write_files(tables: list[Table], out: Path) -> None:
     """Writes these tables, and removes those of another time from `out`."""
     make_writable(str(out))
-    texts = {out / name: text for table in tables for name, text in table_files(table).items()}
+    texts = {out / name: text for name, text in files_of(tables).items()}
     for path, text in texts.items():
-        write_text(path, text)
+        write_bytes(path, text)
     for path in sorted(
         out / f"{name}.{ending}" for name in (*TABLES, *FORMER.split()) for ending in (*FORMATS, "json")
     ):
         if path not in texts:
             path.unlink(missing_ok=True)  # of a table that these records do not give any more
+
+
+def files_of(tables: list[Table]) -> dict[str, bytes]:
+    """Every file of a folder of tables, with their seal: name -> content."""
+    files = {name: text.encode() for table in tables for name, text in table_files(table).items()}
+    return files | {SEAL: msgspec.json.encode(Seal.of(files)) + b"\n"}
 
 
 def table_files(table: Table) -> dict[str, str]:

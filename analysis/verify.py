@@ -26,7 +26,9 @@ import numpy as np
 from analysis.report import PAGE, report_files
 from analysis.studies.load import Study, load_studies, load_study
 from analysis.studies.stored_predictions import disagreements, read_predictions
-from analysis.tables import make_tables, table_files
+from analysis.tables import files_of, make_tables
+from analysis.written_by import FILE as SEAL
+from analysis.written_by import Seal, cells_of, other_numbers, seal_of_folder, seal_of_page
 from study.command_line import Command, argument, option
 from study.facts.events import FILE as JOURNAL
 from study.facts.plain_words import counted
@@ -234,11 +236,14 @@ def tables_drift(studies: list[Study], folder: Path, *, separate: bool = False) 
     """Which files of a folder of tables are not what the studies give, are missing, or belong to no table."""
     again = " ".join(["python -m analysis.tables", *(str(study.folder) for study in studies)])
 
-    def make() -> dict[str, bytes]:
-        tables = make_tables(studies, separate=separate)
-        return {name: text.encode() for table in tables for name, text in table_files(table).items()}
-
-    files, failure = _made_anew("the tables", make)
+    files, failure = _made_anew("the tables", lambda: files_of(make_tables(studies, separate=separate)))
+    there = _content(folder)
+    seal = seal_of_folder(there)
+    if seal is None:
+        files.pop(SEAL, None)  # then every byte is compared
+    elif not failure and seal.is_of_another_version:
+        del there[SEAL]
+        return _other_version_drift(folder, seal, there, files, made_by=again)
     return failure or _files_drift(folder, files, made_by=again) + _surplus(folder, files)
 
 
@@ -247,9 +252,40 @@ def report_drift(study: Study) -> list[str]:
     if not _has_report(study.folder):
         return []
     files, failure = _made_anew("the report", lambda: report_files(study))
+    again = f"python -m analysis.report {study.folder}"
+    seal, there = _sealed_report(study.folder)
+    if seal and not failure and seal.is_of_another_version:
+        return _other_version_drift(study.folder / PAGE, seal, there, files, made_by=again)
     pictures = {Path(name).name for name in files if name != PAGE}
-    lines = failure or _files_drift(study.folder, files, made_by=f"python -m analysis.report {study.folder}")
+    lines = failure or _files_drift(study.folder, files, made_by=again)
     return lines + ([] if failure else _surplus(study.folder / PICTURES, pictures))
+
+
+def _sealed_report(folder: Path) -> tuple[Seal | None, dict[str, bytes]]:
+    """The seal of the page, and what it is of: the page without it and the pictures."""
+    page = (folder / PAGE).read_bytes() if (folder / PAGE).exists() else b""
+    seal, unsealed = seal_of_page(page) or (None, page)
+    return seal, {f"{PICTURES}/{name}": content for name, content in _content(folder / PICTURES).items()} | {
+        PAGE: unsealed
+    }
+
+
+def _content(folder: Path) -> dict[str, bytes]:
+    """The files of a folder, name -> content, but for what the next write removes."""
+    paths = folder.iterdir() if folder.is_dir() else []
+    return {path.name: path.read_bytes() for path in paths if path.is_file() and not is_unfinished(path)}
+
+
+def _other_version_drift(
+    where: Path, seal: Seal, found: Mapping[str, bytes], expected: Mapping[str, bytes], *, made_by: str
+) -> list[str]:
+    """Edits of what another version wrote, and the numbers in which its cells differ from ours."""
+    if not seal.holds(found):
+        return [f"{where} was edited since version {seal.version} wrote it; {made_by} writes it again"]
+    cells, wanted = (
+        cells_of(content for name, content in files.items() if name.endswith(".html")) for files in (found, expected)
+    )
+    return [f"{where}, written by version {seal.version}: {line}" for line in other_numbers(cells, wanted)]
 
 
 def _made_anew(what: str, make: Callable[[], dict[str, bytes]]) -> tuple[dict[str, bytes], list[str]]:
@@ -369,7 +405,15 @@ def _agreement(folder: Path) -> str:
     absent = [name for name, is_there in has.items() if not is_there]
     unchecked = f"; not checked, because the study has none: {', '.join(absent)}" if absent else ""
     present = ["plan", "journal", *(name for name, is_there in has.items() if is_there)]
-    return f"{', '.join(present)} and tables agree{unchecked}; journal {journal_digest(folder).describe()}"
+    agreement = f"{', '.join(present)} and tables agree{unchecked}; journal {journal_digest(folder).describe()}"
+    seals = {"tables": seal_of_folder(_content(folder / "tables")), "report": _sealed_report(folder)[0]}
+    for name, seal in seals.items():
+        if seal and seal.is_of_another_version:
+            agreement += (
+                f"\n{name}: written by version {seal.version}; compared: the numbers of its cells, and its seal"
+            )
+            agreement += f"; python -m study.rebuild {folder} makes it again"
+    return agreement
 
 
 main = Command("analysis.verify", Options, "Compute anew what studies claim.", run, epilog=NOT_HELD)

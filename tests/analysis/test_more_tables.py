@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from analysis.layouts.table import Line, Table
 from analysis.studies.load import load_study
-from analysis.tables import make_tables, table_files, write_tables
+from analysis.tables import files_of, make_tables, write_tables
 
 
 def tables_of(folder) -> dict[str, Table]:
@@ -191,7 +191,7 @@ def test_the_files_of_a_table_that_is_not_made_any_more_are_gone(tmp_path):
     (tmp_path / "out" / "intervals.md").write_text("of a former version")
     (tmp_path / "out" / "notes.md").write_text("mine")
     shutil.rmtree(folder / "predictions")
-    written = {name for table in write_tables([folder], tmp_path / "out") for name in table_files(table)}
+    written = files_of(write_tables([folder], tmp_path / "out")).keys()
     assert {path.name for path in (tmp_path / "out").iterdir()} == written | {"notes.md"}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +13,11 @@ import pytest
 from helpers.edited_studies import edit_events, has
 from helpers.launched_studies import launch, launched_study, mini_plan
 
+from analysis.pictures.picture import image_of
 from analysis.report import write_report
 from analysis.tables import write_tables
 from analysis.verify import main, verify
+from analysis.written_by import UNSEALED, Seal, seal_of_page
 from study.facts.events import FILE, EpochReported, LaunchBegan, read_events
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
@@ -297,6 +300,70 @@ def test_command_prints_every_drift_and_exits_1(study: Path, capsys: pytest.Capt
     assert said.out == f"1 drift in {study}\n"
     assert said.err.startswith(f"drift: {study}/tables/dev.md is not what the study gives: line ")
     assert "| PALBERT" in said.err
+
+
+# ---- tables and a report of another version
+
+
+OTHER = "0.0.9, sources 00000000, matplotlib 3.9.0"
+
+
+@pytest.fixture
+def of_another_version(study: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The study with tables and report in other words and another style."""
+    with monkeypatch.context() as other:
+        for module in ("analysis.written_by", "analysis.report"):
+            other.setattr(f"{module}.version", lambda: OTHER)
+        other.setattr("analysis.report.headline", lambda *_: "Other words.")
+        other.setattr("analysis.layouts.rendering._STYLE", "")
+        other.setattr("analysis.report.image_of", lambda figure, ending: image_of(figure, ending) + b"\n")
+        write_report(study)
+    return study
+
+
+def test_words_and_style_of_another_version_are_no_drift(
+    of_another_version: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verify(of_another_version) == []
+    assert main([str(of_another_version)]) == 0
+    _, *lines = capsys.readouterr().out.splitlines()
+    held = f"written by version {OTHER}; compared: the numbers of its cells, and its seal"
+    assert lines == [
+        f"{name}: {held}; python -m study.rebuild {of_another_version} makes it again" for name in ("tables", "report")
+    ]
+
+
+@pytest.mark.parametrize("name", ["tables/dev.md", "tables/dev.csv", "report.html", "pictures/seeds.svg"])
+def test_edit_of_another_versions_file_is_found(of_another_version: Path, name: str) -> None:
+    replace_in(of_another_version / name, "7", "6")
+    (line,) = verify(of_another_version)
+    assert f"was edited since version {OTHER} wrote it; python -m analysis." in line
+
+
+def test_file_beside_those_of_another_version_is_found(of_another_version: Path) -> None:
+    (of_another_version / "pictures" / "more.svg").touch()
+    (line,) = verify(of_another_version)
+    assert line.startswith(f"{of_another_version / 'report.html'} was edited since version {OTHER}")
+
+
+def test_edited_number_under_the_name_of_another_version_is_found(of_another_version: Path) -> None:
+    """With a seal of its own."""
+    page = of_another_version / "report.html"
+    row = page.read_text().partition('id="table-dev"')[2].partition(">palbert<")[2]
+    number = re.findall(r">(\d+\.\d)<", row)[0]
+    unsealed, before = seal_of_page(page.read_bytes())[1].decode(), f">palbert<{row}"
+    edited = unsealed.replace(before, before.replace(f">{number}<", ">99.9<", 1))
+    pictures = {f"pictures/{path.name}": path.read_bytes() for path in (of_another_version / "pictures").iterdir()}
+    seal = Seal.of({**pictures, "report.html": edited.encode()}, OTHER)
+    page.write_text(edited.replace(UNSEALED, UNSEALED.replace('""', f'"{seal.digest}"'), 1))
+    (line,) = verify(of_another_version)
+    assert line.startswith(f"{page}, written by version {OTHER}: table-dev palbert ")
+    assert "is '99.9" in line and f"should be '{number}" in line
+
+
+def test_folder_of_tables_without_a_seal_is_compared_byte_by_byte(of_another_version: Path) -> None:
+    (of_another_version / "tables" / "written_by.json").unlink()
+    assert has(verify(of_another_version), "tables/dev.html is not what the study gives")
 
 
 # ---- several studies

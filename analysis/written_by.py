@@ -1,0 +1,137 @@
+"""The version that wrote tables or a report, sealed with what it wrote, and the numbers of its cells.
+
+Another version has other words and another style. `verify` then holds a page to its seal, which an edit breaks, and the
+cells that both versions print to their numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+
+import msgspec
+
+from trainables.schema import Typed
+
+ROOT = Path(__file__).parents[1]
+SOURCES = (".py", ".css", ".j2", ".toml", ".csv")
+FILE = "written_by.json"  # in a folder of tables
+UNSEALED = '<meta name="seal" content="">'  # in a page
+_SEALED = re.compile(r'<meta name="generator" content="glue-exit-study (.*)">\n<meta name="seal" content="(\w*)">')
+_NUMBER = re.compile(r"[-−+]?\d+(?:\.\d+)?")
+
+Cells = dict[tuple[str, str, str], list[str]]  # table, row, column -> texts: rows of two blocks may have one name
+
+
+class Seal(Typed, frozen=True, kw_only=True):
+    """Who wrote files, and the SHA-256 of that and of them."""
+
+    version: str
+    digest: str
+
+    @classmethod
+    def of(cls, files: Mapping[str, bytes], by: str | None = None) -> Seal:
+        """That of files by name, written by this version or another."""
+        digest = hashlib.sha256((by or version()).encode())
+        for name in sorted(files):
+            digest.update(f"\n{name} {hashlib.sha256(files[name]).hexdigest()}".encode())
+        return cls(version=by or version(), digest=digest.hexdigest())
+
+    def holds(self, files: Mapping[str, bytes]) -> bool:
+        """Whether the files are as they were written."""
+        return self == Seal.of(files, self.version)
+
+    @property
+    def is_of_another_version(self) -> bool:
+        return self.version != version()
+
+
+@cache
+def version() -> str:
+    """What decides the bytes of tables and reports beside the study: `0.1.0, sources 1a2b3c4d, matplotlib 3.10.9`."""
+    digest = hashlib.sha256()
+    for path in sorted(path for name in ("analysis", "study") for path in (ROOT / name).rglob("*")):
+        if path.suffix in SOURCES:
+            digest.update(
+                f"{path.relative_to(ROOT).as_posix()} {hashlib.sha256(path.read_bytes()).hexdigest()}".encode()
+            )
+    ours, matplotlib = (importlib.metadata.version(name) for name in ("glue-exit-study", "matplotlib"))
+    return f"{ours}, sources {digest.hexdigest()[:8]}, matplotlib {matplotlib}"
+
+
+def sealed_page(page: str, name: str, others: Mapping[str, bytes]) -> bytes:
+    """The page with the seal of itself and of the files beside it."""
+    seal = Seal.of({**others, name: page.encode()})
+    return page.replace(UNSEALED, UNSEALED.replace('""', f'"{seal.digest}"'), 1).encode()
+
+
+def seal_of_page(page: bytes) -> tuple[Seal, bytes] | None:
+    """The seal of a page, and the page without; None if it has none."""
+    text = page.decode(errors="replace")
+    if (found := _SEALED.search(text)) is None:
+        return None
+    unsealed = text.replace(f'<meta name="seal" content="{found[2]}">', UNSEALED, 1)
+    return Seal(version=found[1], digest=found[2]), unsealed.encode()
+
+
+def seal_of_folder(files: Mapping[str, bytes]) -> Seal | None:
+    """The seal among the files of a folder of tables; None if there is none."""
+    try:
+        return msgspec.json.decode(files.get(FILE, b""), type=Seal)
+    except msgspec.DecodeError:
+        return None
+
+
+class _CellReader(HTMLParser):
+    """Reads the cells of all tables of numbers in a page of ours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells: Cells = {}
+        self._table, self._headings, self._row = "", list[str](), list[str]()
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        if tag == "figure":
+            named = dict(attributes)
+            self._table = str(named.get("id")) if named.get("class") == "table" else ""
+        elif tag == "tr":
+            self._row = []
+        elif tag in ("td", "th"):
+            self._row.append("")
+
+    def handle_data(self, text: str) -> None:
+        if self._row:
+            self._row[-1] += text
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "thead":
+            self._headings = self._row
+        elif tag == "tr" and self._table:
+            for heading, text in zip(self._headings[1:], self._row[1:], strict=False):
+                self.cells.setdefault((self._table, self._row[0], heading), []).append(text)
+        elif tag == "figure":
+            self._table, self._headings, self._row = "", [], []
+
+
+def cells_of(pages: Iterable[bytes]) -> Cells:
+    """The cells of all tables of numbers in these pages."""
+    reader = _CellReader()
+    for page in pages:
+        reader.feed(page.decode(errors="replace"))
+    return reader.cells
+
+
+def other_numbers(found: Cells, expected: Cells) -> list[str]:
+    """A line for each cell of both whose numbers differ, as far as both print some."""
+    lines = []
+    for place in sorted(found.keys() & expected.keys()):
+        for text, wanted in zip(found[place], expected[place], strict=False):
+            pairs = zip(_NUMBER.findall(text), _NUMBER.findall(wanted), strict=False)
+            if any(number != other for number, other in pairs):
+                lines.append(f"{' '.join(place)} is {text.strip()!r}; should be {wanted.strip()!r}")
+    return lines
