@@ -11,9 +11,10 @@ unpickled: `state.pt` is read with `weights_only`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -31,11 +32,13 @@ from trainables.runs.trial import UnreadableState
 STATE = "state.pt"
 WEIGHTS = "model.safetensors"
 DESCRIPTION = "model.json"
+_DIGEST = "content_digest"  # in a state: of everything else in it
 
 
 def write_state(folder: Path, state: dict[str, Any]) -> None:
     """Replace the state in `folder`, whole or not at all. `state` holds tensors, numbers, strings, lists and dicts."""
-    write_atomically(folder / STATE, lambda file: torch.save(state, file))
+    sealed = {**state, _DIGEST: _digest_of(state)}
+    write_atomically(folder / STATE, lambda file: torch.save(sealed, file))
 
 
 def read_state(folder: Path) -> dict[str, Any]:
@@ -47,11 +50,36 @@ def read_state(folder: Path) -> dict[str, Any]:
     if not has_state(folder):
         raise UnreadableState(f"{folder}: no saved trial, {STATE} is missing")
     try:
-        return torch.load(folder / STATE, map_location="cpu", weights_only=True)
+        state: dict[str, Any] = torch.load(folder / STATE, map_location="cpu", weights_only=True)
+        digest = state.pop(_DIGEST, None)  # a state of an earlier version has none
     except OSError:
         raise
     except Exception as error:  # whatever torch makes of foreign bytes
         raise UnreadableState(f"{folder}: {STATE} is damaged: {_first_line(error)}") from error
+    if digest not in (None, _digest_of(state)):
+        raise UnreadableState(f"{folder}: {STATE} is damaged: its numbers are not those that were saved")
+    return state
+
+
+def _digest_of(state: object) -> str:
+    """SHA-256 of all that a state holds: torch notices flipped bytes of its file, but not a file written anew."""
+    digest = hashlib.sha256()
+
+    def add(value: object) -> None:
+        if isinstance(value, Tensor):
+            digest.update(f"{value.dtype} {tuple(value.shape)}".encode())
+            digest.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
+        elif isinstance(value, Mapping):
+            add([*value.items()])
+        elif isinstance(value, (list, tuple)):
+            digest.update(f"{len(value)} of".encode())
+            for each in value:
+                add(each)
+        else:
+            digest.update(f"{value!r} ".encode())
+
+    add(state)
+    return digest.hexdigest()
 
 
 def state_as_bytes(state: dict[str, Any]) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import threading
@@ -174,6 +175,11 @@ def damage(folder: Path, what: str) -> None:
         (folder / "state.pt").write_bytes((folder / "state.pt").read_bytes()[:1000])
     elif what == "bytes":
         (folder / "state.pt").write_bytes(b"\0" * 1000)
+    elif what in ("scaled", "not numbers"):  # in a file that is whole
+        state = torch.load(folder / "state.pt", weights_only=True)
+        for tensor in state["model"].values():
+            tensor.mul_(1.01 if what == "scaled" else math.nan)
+        torch.save(state, folder / "state.pt")
     elif what == "gone":
         (folder / "state.pt").unlink()
     elif what == "model":
@@ -189,6 +195,8 @@ def damage(folder: Path, what: str) -> None:
     [
         ("cut", "state.pt is damaged"),
         ("bytes", "state.pt is damaged"),
+        ("scaled", "state.pt is damaged: its numbers are not those that were saved"),
+        ("not numbers", "state.pt is damaged: its numbers are not those that were saved"),
         ("gone", "state.pt is missing"),
         ("model", "model.safetensors is missing"),
         ("weights", "model.safetensors is damaged"),
