@@ -69,7 +69,9 @@ def _start() -> None:
         with loopback_only():
             ray.init(address="local", num_cpus=cores, include_dashboard=False, **_QUIET)
     except Exception as error:  # noqa: BLE001  # Ray raises just that where its processes do not start
-        raise OSError(f"Ray does not start on this machine ({str(error).splitlines()[0]})") from None
+        reason = str(error).splitlines()[0]
+        advice = "; RAY_TMPDIR=/tmp gives its sockets a shorter folder" * ("107 bytes" in reason)
+        raise OSError(f"Ray does not start on this machine ({reason}){advice}") from None
 
 
 def _join(address: str) -> None:

@@ -302,6 +302,11 @@ def test_command_prints_every_drift_and_exits_1(study: Path, capsys: pytest.Capt
     assert "| PALBERT" in said.err
 
 
+def test_file_that_a_killed_write_left_is_no_drift(study: Path) -> None:
+    (study / "tables" / ".dev.md.9726").touch()
+    assert verify(study) == []
+
+
 # ---- tables and a report of another version
 
 

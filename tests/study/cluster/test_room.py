@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from functools import partial
 
 import pytest
@@ -113,3 +115,13 @@ def test_a_ray_of_our_own_listens_on_loopback_only():
         ]
     assert len(listening) > 3
     assert [found for found in listening if found[1].removeprefix("::ffff:") != "127.0.0.1"] == []
+
+
+@pytest.mark.slow
+def test_temporary_folder_too_long_for_sockets_names_the_variable(tmp_path):
+    long = tmp_path / ("a" * 100)
+    long.mkdir()
+    code = "from study.cluster.ray_cluster import ray_cluster\nwith ray_cluster(None): pass"
+    own = {"cwd": ROOT, "env": os.environ | {"RAY_TMPDIR": str(long)}}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, **own)
+    assert done.stderr.strip().endswith("; RAY_TMPDIR=/tmp gives its sockets a shorter folder")
