@@ -138,3 +138,13 @@ def test_a_longer_search_of_a_recorded_surface_comes_nearer_to_its_best(tmp_path
     surface = search_strategies.Surface(study, arm)
     short, long = (search_strategies.regret(surface, arm, sampler=sampler, trials=n) for n in (1, 12))
     assert short > long >= 0
+
+
+def test_evaluating_every_patience_finds_more_than_drawing_one():
+    """Four configurations of three settings; only the last setting is good, and it runs twice the layers."""
+    points = np.tile([50.0, 60.0, 70.0], (4, 1))
+    trained = search_strategies.Trained(chosen_by=points, layers=np.tile([2.0, 3.0, 6.0], (4, 1)), scores=points)
+    drawn, every = (search_strategies.found_by(trained, trials=2, most=6, every=own) for own in (False, True))
+    assert drawn == pytest.approx(50 / 9 + 60 * 3 / 9 + 70 * 5 / 9, abs=0.5)
+    assert every == 70
+    assert search_strategies.found_by(trained, trials=2, most=3, every=True) == 60
