@@ -19,6 +19,7 @@ three standard errors; exit status 1 if any is. Writes `benchmarks/results/stati
     looks         two methods alike, tested with 5, 10, ... seeds: how often the last table marks them, or any did
     epochs        two methods alike, of which dev chose the best epochs of many or of few: refused, and why
     constant      models that are right as often as one answer for all examples: how often ° is left out
+    curves        two methods alike over layers, one with 2 exit settings, one with 30: how often their curves differ
 """
 
 from __future__ import annotations
@@ -41,11 +42,14 @@ from analysis.statistics.comparisons import (
     detectable_difference,
     macro_test,
 )
+from analysis.statistics.curves import Settings, common_range, curves_of
 from analysis.statistics.samples import Sample
 from analysis.statistics.searches import search_variance
 from analysis.statistics.verdicts import MARGIN, Verdict, verdict
+from analysis.studies.stored_predictions import Answers
 from benchmarks.results_file import write_results
 from study.launch_options import COMPARING_METHODS
+from trainables.data.tasks import TASKS as GLUE
 
 SEEDS = 5
 METHODS, TASKS, EXAMPLES = 5, 8, 277
@@ -434,6 +438,41 @@ def as_good_as_a_constant(divisor: int) -> Iterator[Rate]:
     yield Rate("the same, by the interval of the score alone", alone / repeats, repeats, "for comparison", None)
 
 
+def curves_of_exits(divisor: int) -> Iterator[Rate]:
+    """Models that gain alike with every layer. All settings lie on one line, so the ELUE score is 0."""
+    rng, repeats = np.random.default_rng(16), 400 // divisor
+    few, many, fixed = np.array([2.0, 10.0]), np.linspace(2, 10, 30), np.arange(1.0, 13.0)
+    rejected = covered = 0
+    for _ in range(repeats):
+        labels, ease = rng.integers(2, size=EXAMPLES), rng.uniform(0.5, 0.85, EXAMPLES)
+        curves = []
+        for layers in (few, many):
+            models = [exit_settings(rng, labels, ease, (layers, fixed)) for _ in range(SEEDS)]
+            curves.append(curves_of([model for model, _ in models], [at_layers for _, at_layers in models]))
+        one, other = (own.over(*common_range(curves)) for own in curves)
+        test = uncertainty.welch_test(one.resampled, other.resampled, one.scores, other.scores)
+        rejected += test.p_value < uncertainty.ALPHA
+        elue = curves[1].elue()
+        interval = uncertainty.mean_interval(elue.resampled, elue.scores)
+        covered += interval.low <= 0 <= interval.high
+    yield Rate("curves that are alike: called different", rejected / repeats, repeats, "at most", uncertainty.ALPHA)
+    yield Rate("ELUE score covered", covered / repeats, repeats, "at least", uncertainty.LEVEL)
+
+
+def exit_settings(
+    rng: np.random.Generator, labels: np.ndarray, ease: np.ndarray, all_layers: tuple[np.ndarray, ...]
+) -> list[Settings]:
+    """A model under several groups of settings, each setting at one number of layers; 1 point more for each layer."""
+    examples = Answers(GLUE["rte"], np.arange(EXAMPLES), np.full(EXAMPLES, "dev"), labels, labels[None])
+    luck, shift = rng.random(EXAMPLES), rng.normal(0, SEED_DEVIATION)
+    groups = []
+    for layers in all_layers:
+        is_right = luck < ease + shift + 0.01 * (layers[:, None] - 6)
+        exit_layers = np.broadcast_to(layers[:, None], is_right.shape)
+        groups.append(Settings(examples, np.where(is_right, labels, 1 - labels), exit_layers))
+    return groups
+
+
 SIMULATIONS: dict[str, Callable[[int], Iterator[Rate]]] = {
     "null": null_tables,
     "freedom": degrees_of_freedom,
@@ -446,6 +485,7 @@ SIMULATIONS: dict[str, Callable[[int], Iterator[Rate]]] = {
     "looks": looks_at_seeds,
     "epochs": chosen_epochs,
     "constant": as_good_as_a_constant,
+    "curves": curves_of_exits,
 }
 
 
