@@ -43,7 +43,8 @@ from study.cluster.resources import local_gpus
 from study.command_line import Parser, guarded
 from study.facts.plain_words import clock
 from study.plans.resolved_plan import digest
-from trainables.atomic_files import write_json
+from trainables.atomic_files import write_json, write_text
+from trainables.data.tasks import TASKS
 from trainables.schema import Typed
 
 DONE = "real_results.json"  # in the out folder: stage -> how it ended
@@ -148,12 +149,32 @@ def command_of(stage: Stage, places: Places) -> list[str]:
         glue = ("--glue", str(places.glue)) if stage.reads_glue else ()
         return [sys.executable, "-m", f"benchmarks.{stage.module}", *stage.options, *glue]
     return [
-        *(sys.executable, "-m", "study.launch", "--profile", "paper"),
-        *("--data", str(places.glue), "--backbone", str(places.backbone)),
-        *stage.options(),
+        *(sys.executable, "-m", "study.launch", *stage.options()),
+        *("--data", str(data_of(stage, places)), "--backbone", str(places.backbone)),
         *("--out", str(places.out), "--name", stage.name),
         *(("--driver", places.driver) if places.driver else ()),
     ]
+
+
+def data_of(stage: Launch, places: Places) -> Path:
+    """The folder that a study reads: GLUE's own, or one beside the studies where it takes fewer rows of train."""
+    return places.glue if stage.rows is None else places.out / f"glue-{stage.rows}"
+
+
+def shorten(stage: Launch, places: Places) -> None:
+    """Writes the folder of fewer rows: every so many of train, and dev as it is. What is there stays."""
+    for task in stage.plan.tasks if stage.rows else ():
+        name = TASKS[task].folder
+        for split in ("train", "dev"):
+            source, target = places.glue / name / f"{split}.tsv", data_of(stage, places) / name / f"{split}.tsv"
+            if target.exists():
+                continue
+            header, *lines = source.read_text(encoding="utf-8").splitlines(keepends=True)
+            if split == "train":
+                rows = min(stage.rows or 0, len(lines))
+                lines = [lines[number * len(lines) // rows] for number in range(rows)]
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_text(target, "".join([header, *lines]))
 
 
 def run(stages: list[Stage], places: Places, limit: float) -> int:
@@ -171,6 +192,7 @@ def run(stages: list[Stage], places: Places, limit: float) -> int:
         has_run = True
         print(f"{stage.name}: {shlex.join(command_of(stage, places)[1:])}", flush=True)
         if isinstance(stage, Launch):
+            shorten(stage, places)
             status = launch(stage, places, left)
             if status == 2:
                 return 2
@@ -266,6 +288,10 @@ def minutes_of(stage: Launch, places: Places, scale: Scale) -> tuple[float, str]
     Raises:
         ValueError: the launch refuses its options.
     """
+    rate, slots = STATED_RATE[scale], slots_of(stage, local_gpus() or 1)
+    stated = f"stated, not measured: {rate} examples a second in each of {slots} slots{' of a GPU' * (scale == 'gpu')}"
+    if not data_of(stage, places).is_dir():
+        return stage.examples / rate / slots / 60, f"not begun; {stated}"
     asked = subprocess.run([*command_of(stage, places), "--dry-run", "--json"], capture_output=True, text=True)
     if asked.returncode:
         raise ValueError(asked.stderr.strip().removeprefix("study.launch: "))
@@ -273,9 +299,7 @@ def minutes_of(stage: Launch, places: Places, scale: Scale) -> tuple[float, str]
     found = facts["done"]
     study = f"study {facts['folder']}, protocol {digest(facts['plan']['protocol'])}, {progress(stage, found)}"
     if found is None or found["remaining_seconds"] is None:
-        rate, slots = STATED_RATE[scale], slots_of(stage, local_gpus() or 1)
-        stated = f"{rate} examples a second in each of {slots} slots{' of a GPU' if scale == 'gpu' else ''}"
-        return stage.examples / rate / slots / 60, f"{study}; stated, not measured: {stated}"
+        return stage.examples / rate / slots / 60, f"{study}; {stated}"
     return found["remaining_seconds"] / slots_of(stage, local_gpus()) / 60, f"{study}; measured"
 
 

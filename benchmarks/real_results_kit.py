@@ -148,7 +148,7 @@ def pack_glue(glue: Path, path: Path) -> None:
     Raises:
         ValueError: a file is not there.
     """
-    tasks = dict.fromkeys(task for stage in launches_of("gpu") for task in stage.tasks)
+    tasks = dict.fromkeys(task for stage in launches_of("gpu") for task in stage.plan.tasks)
     with tarfile.open(path, "w:gz") as archive:
         for task in tasks:
             for split in ("train", *TASKS[task].dev_splits):

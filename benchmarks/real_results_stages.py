@@ -8,61 +8,58 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Literal, get_args
 
 from study.cluster.resources import local_gpus
+from study.plans.plan import Plan
+from study.plans.plan_file import read_toml
 from trainables.data.tasks import TASKS
 
 Scale = Literal["cpu", "gpu"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 
-METHODS = ("albert", "pabee", "pondernet", "palbert")
-METHODS_ON_GPUS = ("albert", "albert:3-layers", "pabee", "pondernet", "palbert")  # MiniLM has six layers
+PLANS = Path(__file__).parent / "plans"
 GPU_SHARE = 0.1  # of a trial: a small model does not fill a large GPU
 # Examples that a trial trains on in a second, others beside it, on a CPU core or a share of a GPU: what a dry run says
-# of a study without records. 30 is what MiniLM made on slow cores, 500 is a guess.
-STATED_RATE: dict[Scale, int] = {"cpu": 30, "gpu": 500}
+# of a study without records. 100 is what MiniLM made on CoLA's short texts with an idle core, 500 is a guess.
+STATED_RATE: dict[Scale, int] = {"cpu": 100, "gpu": 500}
 BATCHES = (1, 8, 32)  # of early exit
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A stage that is a study: `study.launch` with these options, beside those that say where and with what."""
+    """A stage that is a study: its plan is the file plans/NAME.toml, which stood there before its first trial."""
 
-    name: str  # of the stage, and of the study's folder
-    methods: tuple[str, ...]
-    tasks: tuple[str, ...]
-    samples: int
-    seeds: int
-    epochs: int
-    selection: Literal["dev", "holdout"]
-    batch_size: int
-    gpu_share: float
+    name: str  # of the stage, of its plan and of the study's folder
+    rows: int | None = None  # of train, spread over it; None: all
+    gpu_share: float = 0
+
+    @property
+    def plan_file(self) -> Path:
+        return PLANS / f"{self.name}.toml"
+
+    @property
+    def plan(self) -> Plan:
+        return read_toml(self.plan_file)
 
     def options(self) -> list[str]:
-        """Those that make the study what it is."""
-        return [
-            *("--method", ",".join(self.methods)),
-            *("--task", ",".join(self.tasks)),
-            *("--samples", str(self.samples)),
-            *("--seeds", str(self.seeds)),
-            *("--epochs", str(self.epochs)),
-            *("--sampler", "tpe"),
-            *(("--selection", self.selection) if self.selection != "dev" else ()),
-            *("--set", f"batch_size={self.batch_size}"),
-            *("--cpus-per-trial", "1"),
-            *("--gpus-per-trial", f"{self.gpu_share if local_gpus() else 0:g}"),
-        ]
+        """Those that say what is studied, and on what."""
+        share = self.gpu_share if local_gpus() else 0
+        return ["--plan", str(self.plan_file), "--cpus-per-trial", "1", "--gpus-per-trial", f"{share:g}"]
 
     @property
     def trials(self) -> int:
-        return len(self.methods) * len(self.tasks) * (self.samples + self.seeds)
+        plan = self.plan
+        assert plan.samples is not None
+        return len(plan.methods) * len(plan.tasks) * (plan.samples + plan.seeds)
 
     @property
     def examples(self) -> int:
         """That all trials train on at most."""
-        rows = sum(TASKS[task].sizes["train"] for task in self.tasks)
-        return rows * self.epochs * self.trials // len(self.tasks)
+        plan = self.plan
+        rows = sum(self.rows or TASKS[task].sizes["train"] for task in plan.tasks)
+        return rows * int(str(plan.settings["epochs"])) * self.trials // len(plan.tasks)
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,9 @@ Stage = Launch | Measurement
 
 def stages_of(scale: Scale) -> list[Stage]:
     """All of a scale, in their order."""
-    return [_on_cpus()] if scale == "cpu" else [*_on_gpus(), *_rates()]
+    if scale == "cpu":
+        return [Launch("cpu-cola"), Launch("cpu-sst2", rows=16_000)]
+    return [Launch("gpu", gpu_share=GPU_SHARE), *_rates()]
 
 
 def launches_of(scale: Scale) -> list[Launch]:
@@ -90,22 +89,6 @@ def launches_of(scale: Scale) -> list[Launch]:
 
 def measurements_of(scale: Scale) -> list[Measurement]:
     return [stage for stage in stages_of(scale) if isinstance(stage, Measurement)]
-
-
-def _on_cpus() -> Launch:
-    """Two to three hours of two slow cores."""
-    return Launch("cpu", METHODS, ("rte", "mrpc"), 2, 3, 2, "dev", 16, gpu_share=0)
-
-
-def _on_gpus() -> Iterator[Launch]:
-    """Small tasks first; the same under both ways of selection, side by side. No two studies share a task.
-
-    SST-2 has eight times the rows of CoLA: the whole of it, and one epoch.
-    """
-    for tasks, epochs in ((("rte", "mrpc"), 5), (("cola",), 5), (("sst2",), 1)):
-        for selection in ("dev", "holdout"):
-            name = f"gpu-{selection}-{'-'.join(tasks)}"
-            yield Launch(name, METHODS_ON_GPUS, tasks, 4, 5, epochs, selection, 16, GPU_SHARE)
 
 
 def _rates() -> Iterator[Measurement]:
