@@ -5,7 +5,8 @@
 
 Runs the stages of a scale (`benchmarks.real_results_stages`) in their order, as much as fits into `--minutes`. The
 same command again goes on where it ended: a study from the last saved epoch of its trials, a measurement from its
-beginning; a stage that is done does not run again. When the minutes are over, a launch still trains the epochs under
+beginning; a stage that is done does not run again. On another machine a study goes on from the trials that the
+repository keeps of it. When the minutes are over, a launch still trains the epochs under
 way to their end and saves them. A measurement begins only where all of its own minutes are left, or nothing ran before
 it. FOLDER holds GLUE's TSV files, RTE/train.tsv ... Exit status: 0 all is done, 1 something is left, 2 bad usage.
 
@@ -49,6 +50,7 @@ from trainables.schema import Typed
 
 DONE = "real_results.json"  # in the out folder: stage -> how it ended
 RATES = "rates"
+KEPT = Path(__file__).parent / "results" / "real"  # folders of scales, with what `real_results_page` keeps
 LEAST_MINUTES = 0.5  # that a launch is started for
 GRACE_SECONDS = 60  # that a measurement has to end, once it is told to
 
@@ -177,6 +179,14 @@ def shorten(stage: Launch, places: Places) -> None:
             write_text(target, "".join([header, *lines]))
 
 
+def take_up(stage: Launch, places: Places) -> None:
+    """Goes on from what the repository keeps of a study, if no launch on this machine has begun it."""
+    for kept in KEPT.glob(f"*/{stage.name}"):
+        if not (places.out / stage.name).exists():
+            shutil.copytree(kept, places.out / stage.name)
+            print(f"{stage.name}: goes on from {kept}", flush=True)
+
+
 def run(stages: list[Stage], places: Places, limit: float) -> int:
     """All stages, one after another, until the minutes are over; the exit status."""
     places.out.mkdir(parents=True, exist_ok=True)
@@ -193,6 +203,7 @@ def run(stages: list[Stage], places: Places, limit: float) -> int:
         print(f"{stage.name}: {shlex.join(command_of(stage, places)[1:])}", flush=True)
         if isinstance(stage, Launch):
             shorten(stage, places)
+            take_up(stage, places)
             status = launch(stage, places, left)
             if status == 2:
                 return 2
