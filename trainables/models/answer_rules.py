@@ -100,7 +100,7 @@ class Entropy:
 
 @dataclass(frozen=True)
 class MaxProbability:
-    """Leave at the first layer with max p_j > `probability`: Shallow-Deep Networks (arXiv:1810.07052, section 4).
+    """Leave at the first layer with max p_j > `probability`: Shallow-Deep Networks (arXiv:1810.07052).
 
     The released code (yigitcankaya/Shallow-Deep-Networks@a556446, architectures/SDNs/VGG_SDN.py:204-221) has >=, and
     answers with the surest layer for those that do not leave early; here the last layer answers.
@@ -167,7 +167,7 @@ class FPabee:
     This is the paper's text (arXiv:2305.11916, equations 4 and 8). The released code runs two layers in each step and
     counts one, takes the classifier of the first for both, and compares the entropy of their mean, which asks for sure
     layers instead of similar ones (JerryYin777/F-PABEE@b8d348b, F-PABEE/single_label/paccbee/modeling_albert.py:
-    629-692). The paper fixes no patience; with 2 a curve begins at a quarter of twelve layers.
+    629-692). No fixed patience was found in the paper; with 2 a curve begins at a quarter of twelve layers.
     """
 
     divergence: NotNegative  # nats, from 0 to ln 2
