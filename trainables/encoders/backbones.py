@@ -96,6 +96,7 @@ _WEIGHTS = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
+_LIKE_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".ckpt", ".index", ".index.json")
 PRETRAINING_FILE = "pretraining.json"  # how a folder was pretrained, with times: no part of its content
 _TOKENIZERS = ("tokenizer.json", "vocab.txt", "spiece.model", "vocab.json")
 _UNKNOWN = ("[UNK]", "<unk>")
@@ -285,8 +286,8 @@ def is_untrained(backbone: str) -> bool:
     if backbone in UNTRAINED or not is_folder(backbone):
         return backbone in UNTRAINED
     folder = Path(backbone)
-    others = {path.suffix for path in folder.glob("*")} & {".safetensors", ".bin", ".h5", ".msgpack", ".index", ".ckpt"}
-    return (folder / "config.json").is_file() and not others and not (folder / PRETRAINING_FILE).is_file()
+    has_weights = any(path.name.endswith(_LIKE_WEIGHTS) for path in folder.glob("*"))
+    return (folder / "config.json").is_file() and not has_weights and not (folder / PRETRAINING_FILE).is_file()
 
 
 def is_hub_name(backbone: str) -> bool:
@@ -372,12 +373,29 @@ def _check_content(what: str, file: Path) -> None:
         elif file.suffix == ".safetensors":
             with safe_open(file, framework="numpy"):
                 pass
+        elif file.name.endswith(".index.json"):
+            _check_shards(file)
         elif file.name == "spiece.model" and file.read_bytes()[:1] != b"\n":  # the tag of its first word
             raise ValueError("no model of SentencePiece")
     except OSError:
         raise
     except Exception as error:  # as the libraries raise it
         raise Unusable(f"{what} cannot be loaded: {file.name}: {error}") from error
+
+
+def _check_shards(index: Path) -> None:
+    """Passes if every file of weights that an index names is beside it.
+
+    Raises:
+        ValueError: it names none, or one is missing.
+    """
+    content = json.loads(index.read_text(encoding="utf-8"))
+    shards = sorted({*content["weight_map"].values()}) if "weight_map" in content else []
+    missing = [name for name in shards if not (index.parent / name).is_file()]
+    if missing:
+        raise ValueError(f"{len(missing)} of its {len(shards)} files are missing, the first is {missing[0]}")
+    if not shards:
+        raise ValueError("it names no files")
 
 
 def _folder_files(kind: str, name: str) -> set[str]:

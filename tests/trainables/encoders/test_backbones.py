@@ -234,13 +234,46 @@ def test_backbone_without_tokenizer_is_refused(tmp_path):
         check_backbone(saved(tmp_path, tokenizer=None))
 
 
-@pytest.mark.parametrize("beside", ["tf_model.h5", "model.ckpt-10.index", "pretraining.json"])
+@pytest.mark.parametrize(
+    "beside", ["tf_model.h5", "model.ckpt-10.index", "model.pt", "model.pth", "flax.index.json", "pretraining.json"]
+)
 def test_backbone_whose_weights_cannot_be_read_here_is_refused(beside, tmp_path):
     folder = saved(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     (tmp_path / beside).touch()
     with pytest.raises(ValueError, match=r"has no weights; looked for model.safetensors"):
         check_backbone(folder)
+
+
+@pytest.mark.parametrize("whole", ["model.safetensors", "pytorch_model.bin"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            '{"weight_map": {"a": "part-1", "b": "part-2", "c": "part-3"}}',
+            "2 of its 3 files are missing, the first is part-2",
+        ),
+        ('{"weight_map": {}}', "it names no files"),
+        ('{"weight_map": {"a": "par', "Unterminated string"),
+    ],
+)
+def test_interrupted_download_is_refused_as_a_backbone(whole, content, message, tmp_path):
+    folder = saved(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    (tmp_path / "part-1").touch()
+    (tmp_path / f"{whole}.index.json").write_text(content)
+    assert not is_untrained(folder)
+    with pytest.raises(Unusable, match=rf"^backbone '.*' cannot be loaded: {whole}.index.json: {message}") as caught:
+        check_backbone(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_weights_in_several_files_pass_the_check(tmp_path):
+    folder = saved(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    AutoModel.from_config(AutoConfig.from_pretrained(folder)).save_pretrained(folder, max_shard_size="10KB")
+    assert not is_untrained(folder)
+    check_backbone(folder)
 
 
 def test_folder_of_a_configuration_alone_is_an_untrained_backbone(tmp_path):
