@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from analysis.layouts.evidence import Evidence, make_table
-from analysis.layouts.notes import own_task_notes, provenance, seed_notes
+from analysis.layouts.notes import own_task_notes, provenance, seed_notes, unlike_counts
 from analysis.layouts.table import Column, Entry, Line, Table
 from analysis.statistics.costs import SECONDS, UNITS, Compute, row_ledger, speed_facts
 from analysis.studies.cells import Cell
@@ -117,7 +117,8 @@ def _search_answers(evidence: Evidence, tables: Collection[str]) -> dict[str, An
         return dict.fromkeys(_file()["search_answers"], Answer(None, "nothing was searched"))
     trials = dict.fromkeys((label for label, _ in evidence.cells), 0)
     for label, cell in evidence.cells:
-        trials[label] += sum(record.phase == "search" for record in cell.arm_records)
+        trials[label] += _search_trials(cell)
+    unlike_budgets = unlike_counts(evidence.rows, _search_trials)
     untuned = [f"{label}/{cell.task}" for label, cell in evidence.cells if not cell.arm.decided]
     unlike, numbers = _unlike_ranges(cells), ", ".join(f"{label} {number}" for label, number in trials.items())
     launches = [launch for study in evidence.studies for launch in study.facts.launches.values()]
@@ -129,7 +130,7 @@ def _search_answers(evidence: Evidence, tables: Collection[str]) -> dict[str, An
         "winners": "winners" in tables,
         "expected": "equal_compute" in tables,
         "same_ranges": not unlike,
-        "same_budget": len(set(trials.values())) == 1,
+        "same_budget": not unlike_budgets,
         "same_hardware": len(devices) == 1 if has_limit else None,
         "all_tuned": not untuned,
     }
@@ -137,11 +138,15 @@ def _search_answers(evidence: Evidence, tables: Collection[str]) -> dict[str, An
         "sampler": f"{sampler}, by Optuna; chosen by the selection score on {rules.selection}{goal}",
         "trials": numbers,
         "same_ranges": ", ".join(unlike),
-        "same_budget": numbers,
+        "same_budget": unlike_budgets or numbers,
         "same_hardware": ", ".join(devices),
         "all_tuned": ", ".join(untuned),
     }
     return _answered("search_answers", holds, words)
+
+
+def _search_trials(cell: Cell) -> int:
+    return sum(record.phase == "search" for record in cell.arm_records)
 
 
 def _answered(part: str, holds: Mapping[str, bool | None], words: Mapping[str, str]) -> dict[str, Answer]:

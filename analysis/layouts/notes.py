@@ -217,14 +217,14 @@ def _search_notes(rows: list[Row], cells: list[Cell]) -> list[str]:
     """Which search tables show if searches were repeated, and how unlike the searches behind the rows were."""
     counts = " or ".join(map(str, sorted({len(repeats_of(cell)) for cell in cells} - {1})))
     first = f"each number is of the first of {counts} searches, as in a study of one; table search_repeats has all"
-    fields = _unlike_counts(rows, lambda cell: len(cell.arm.decided))
+    fields = unlike_counts(rows, lambda cell: len(cell.arm.decided) if cell.records else None)
     unlike = f"rows searched unlike numbers of fields: {fields}"
     return [first] * bool(counts) + unlike_search_notes(rows) + [unlike] * bool(fields)
 
 
 def unlike_search_notes(rows: Sequence[Row]) -> list[str]:
     """How unlike the searches were by the trials that ended, and winners that were changed with their scores known."""
-    tried = _unlike_counts(rows, lambda cell: cell.tried)
+    tried = unlike_counts(rows, lambda cell: cell.tried if cell.records else None)
     former = [
         f"{row.label} on {TASKS[task].title} ({counted(len(scores), 'score')}, median "
         f"{POINTS.text(float(np.median(scores)))})"
@@ -237,13 +237,16 @@ def unlike_search_notes(rows: Sequence[Row]) -> list[str]:
     return notes + [replaced] * bool(former)
 
 
-def _unlike_counts(rows: Sequence[Row], count: Callable[[Cell], int]) -> str:
-    """The numbers by row, of cells that have a number; empty where all are alike."""
-    counts = {row.label: sorted({count(cell) for cell in row.cells.values() if cell.records}) for row in rows}
-    counts = {label: own for label, own in counts.items() if own}
-    if len({tuple(own) for own in counts.values()}) < 2:
-        return ""
-    return ", ".join(f"{label} {' or '.join(map(str, own))}" for label, own in counts.items())
+def unlike_counts(rows: Sequence[Row], count: Callable[[Cell], int | None]) -> str:
+    """The numbers of the tasks whose rows have unlike ones, without cells that have None; empty if all are alike."""
+    tasks: dict[str, list[str]] = {}
+    for task in dict.fromkeys(task for row in rows for task in row.cells):
+        counts = {row.label: count(row.cells[task]) for row in rows if task in row.cells}
+        known = {label: number for label, number in counts.items() if number is not None}
+        if len(set(known.values())) > 1:
+            words = ", ".join(f"{label} {number}" for label, number in known.items())
+            tasks.setdefault(words, []).append(TASKS[task].title)
+    return "; ".join(f"{words} on {joined(titles)}" for words, titles in tasks.items())
 
 
 def family_notes(rows: Sequence[Row]) -> list[str]:

@@ -90,7 +90,7 @@ def test_unlike_searches_are_no(tmp_path: Path) -> None:
         row for row in arm("albert", "rte", [0.7] * 5) if row.phase == "confirm"
     ]
     found = answers(evidence_of(write_study(tmp_path, records)), ["winners"])
-    assert found["same_budget"] == (False, "search trials: palbert 1, albert 0")
+    assert found["same_budget"] == (False, "search trials: palbert 1, albert 0 on RTE")
     assert found["same_ranges"].holds
 
 

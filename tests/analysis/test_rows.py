@@ -148,3 +148,21 @@ def test_rows_chosen_from_unlike_numbers_of_configurations_say_so(tmp_path):
     write_tables([one, two], tmp_path / "out")
     note = "rows were chosen from unlike numbers of configurations per task: palbert 3, albert 1"
     assert note in (tmp_path / "out" / "dev.md").read_text()
+
+
+def test_searches_of_one_total_that_are_unlike_on_each_task_say_so(tmp_path):
+    numbers = {("palbert", "sst2"): 6, ("albert", "sst2"): 2, ("palbert", "cola"): 2, ("albert", "cola"): 6}
+    records = [row for place, number in numbers.items() for row in _searched(*place, number)]
+    study = write_study(tmp_path / "s", records, samples=6)
+    tables = {table.name: table for table in write_tables([study], tmp_path / "out")}
+    unlike = "palbert 6, albert 2 on SST-2; palbert 2, albert 6 on CoLA"
+    note = f"rows were chosen from unlike numbers of configurations per task: {unlike}"
+    assert note in tables["dev"].notes
+    seventh = next(line for line in tables["checklist"].lines if line.label == "AutoRL 7").entries
+    assert (seventh["answer"].text, seventh["evidence"].text) == ("No", f"search trials: {unlike}")
+
+
+def _searched(method, task, number):
+    """Records of an arm with so many search trials."""
+    others = [record(method, task, 0.1, phase="search", seed=i, trial=i, config=OTHER) for i in range(2, number + 1)]
+    return arm(method, task, SCORES) + others
