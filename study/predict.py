@@ -139,8 +139,8 @@ def set_exit(trained: TrainedModel, settings: Configuration) -> None:
     method, config = trained.spec.method, trained.spec.config
     known = [name for name in vars(trained.model.exit_rule) if config.get(name) is not None]
     if strange := next((name for name in settings if name not in known), None):
-        menu = ", ".join(known) or "none"
-        raise ValueError(f"--set {strange}: this model's exit settings are {menu}{nearest_in_words(strange, known)}")
+        menu = f"this model's exit settings are {', '.join(known)}" if known else "this model has no exit settings"
+        raise ValueError(f"--set {strange}: {menu}{nearest_in_words(strange, known)}")
     trainables.configure(method, {**config, **settings}).check_task(trained.task)
     trained.model.exit_rule = with_setting(trained.model.exit_rule, settings)
 

@@ -88,7 +88,10 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         (["--backbone", "/nowhere"], "backbone '/nowhere' is not a folder"),
         (["--backbone", "nobody/nothing"], "HF_HUB_OFFLINE=1"),
         (["--backbone", "albert-bsae", "--dry-run"], "no backbone is named 'albert-bsae'; near it are albert-base, "),
-        (["--backbone", "albert-base"], "backbone 'albert-base' has no tokenizer; name one: a folder, a hub name"),
+        (
+            ["--backbone", "albert-base"],
+            "backbone 'albert-base' has no tokenizer; name one by --tokenizer: a folder, a hub name",
+        ),
         (["--set", "depth=3"], "--set depth: palbert has no such field; it has adam_epsilon"),
         (["--set", "depth"], "--set depth: allowed: [SCOPE:]FIELD=VALUE"),
         (["--start-from", "rte"], "study.launch: --start-from rte: allowed: ARM=ARM"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from study.export import export
 from study.facts.record import Record
 from study.facts.study_facts import read_records
 from study.facts.study_folder import predictions_file
-from study.predict import flops_in_words, label_text, main
+from study.predict import flops_in_words, label_text, main, set_exit
 from trainables.data.glue import load_split
 from trainables.data.metrics import predictions_from_logits
 from trainables.data.tasks import TASKS
@@ -284,6 +285,13 @@ def test_what_is_no_exit_setting_is_refused_in_one_line(studies, tmp_path, capsy
     assert main([str(folder_of(studies["pabee/sst2"])), str(dev), "--set", *setting.split()]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+def test_setting_of_a_model_without_exit_settings_is_refused():
+    rule, spec = FixedLayer(layer=1), SimpleNamespace(method="albert", config={})
+    trained = SimpleNamespace(model=SimpleNamespace(exit_rule=rule), spec=spec)
+    with pytest.raises(ValueError, match=r"^--set patience: this model has no exit settings$"):
+        set_exit(trained, {"patience": 2})
 
 
 @pytest.mark.parametrize(("arm", "rule", "risk"), [("pabee/sst2", "patience", 0.2), ("palbert/cola", "threshold", 0.3)])

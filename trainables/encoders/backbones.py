@@ -121,7 +121,7 @@ def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
     if tokenizer is not None:
         check_tokenizer(tokenizer)
     elif backbone in PUBLISHED_SIZES:
-        raise ValueError(f"backbone {backbone!r} has no tokenizer; name one: {_MENUS['tokenizer']}")
+        raise ValueError(f"backbone {backbone!r} has no tokenizer; name one by --tokenizer: {_MENUS['tokenizer']}")
     elif backbone not in MINI_BACKBONES:
         _check_files("backbone", backbone, {"tokenizer": _TOKENIZERS})
 
@@ -310,6 +310,8 @@ def family_of(backbone: str) -> str:
     if backbone in MINI_BACKBONES:
         return backbone.removeprefix("mini-")
     family = _configuration(backbone).get("model_type")
+    if family is None:
+        raise Unusable(f"backbone {backbone!r}: config.json has no model_type; available: {', '.join(FAMILIES)}")
     if family not in FAMILIES:
         raise Unusable(f"backbone {backbone!r} is a {family!r} model; available: {', '.join(FAMILIES)}")
     return family

@@ -293,6 +293,14 @@ def test_backbone_of_another_family_is_refused(tmp_path):
         check_backbone(saved(tmp_path, model_type="gpt2"))
 
 
+@pytest.mark.parametrize("content", ["{}", "[]"])
+def test_configuration_without_a_model_type_is_refused(content, tmp_path):
+    folder = saved(tmp_path)
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(Unusable, match=r"^backbone '.*': config.json has no model_type; available: albert, bert"):
+        check_backbone(folder)
+
+
 def test_missing_folder_is_refused():
     with pytest.raises(ValueError, match=r"'./nowhere' is not a folder.*mini-albert"):
         check_backbone("./nowhere")
