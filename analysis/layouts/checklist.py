@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from analysis.layouts.evidence import Evidence, make_table
-from analysis.layouts.notes import own_task_notes, provenance, seed_notes, unlike_counts
+from analysis.layouts.notes import first_from_notes, own_task_notes, provenance, seed_notes, unlike_counts
 from analysis.layouts.table import Column, Entry, Line, Table
 from analysis.statistics.costs import SECONDS, UNITS, Compute, row_ledger, speed_facts
 from analysis.studies.cells import Cell
@@ -118,7 +118,7 @@ def _search_answers(evidence: Evidence, tables: Collection[str]) -> dict[str, An
     trials = dict.fromkeys((label for label, _ in evidence.cells), 0)
     for label, cell in evidence.cells:
         trials[label] += _search_trials(cell)
-    unlike_budgets = unlike_counts(evidence.rows, _search_trials)
+    unlike_budgets, began = unlike_counts(evidence.rows, _search_trials), first_from_notes(evidence.rows)
     untuned = [f"{label}/{cell.task}" for label, cell in evidence.cells if not cell.arm.decided]
     unlike, numbers = _unlike_ranges(cells), ", ".join(f"{label} {number}" for label, number in trials.items())
     launches = [launch for study in evidence.studies for launch in study.facts.launches.values()]
@@ -130,7 +130,7 @@ def _search_answers(evidence: Evidence, tables: Collection[str]) -> dict[str, An
         "winners": "winners" in tables,
         "expected": "equal_compute" in tables,
         "same_ranges": not unlike,
-        "same_budget": not unlike_budgets,
+        "same_budget": not unlike_budgets and not began,
         "same_hardware": len(devices) == 1 if has_limit else None,
         "all_tuned": not untuned,
     }
@@ -138,7 +138,7 @@ def _search_answers(evidence: Evidence, tables: Collection[str]) -> dict[str, An
         "sampler": f"{sampler}, by Optuna; chosen by the selection score on {rules.selection}{goal}",
         "trials": numbers,
         "same_ranges": ", ".join(unlike),
-        "same_budget": unlike_budgets or numbers,
+        "same_budget": "; ".join([unlike_budgets or numbers, *began]),
         "same_hardware": ", ".join(devices),
         "all_tuned": ", ".join(untuned),
     }

@@ -223,7 +223,7 @@ def _search_notes(rows: list[Row], cells: list[Cell]) -> list[str]:
 
 
 def unlike_search_notes(rows: Sequence[Row]) -> list[str]:
-    """How unlike the searches were by the trials that ended, and winners that were changed with their scores known."""
+    """How unlike the searches were by trials that ended, what they began with, and winners changed afterwards."""
     tried = unlike_counts(rows, lambda cell: cell.tried if cell.records else None)
     former = [
         f"{row.label} on {TASKS[task].title} ({counted(len(scores), 'score')}, median "
@@ -234,7 +234,22 @@ def unlike_search_notes(rows: Sequence[Row]) -> list[str]:
     ]
     notes = [f"rows were chosen from unlike numbers of configurations per task: {tried}"] * bool(tried)
     replaced = f"winner replaced after confirm scores of the former one were known: {', '.join(former)}"
-    return notes + [replaced] * bool(former)
+    return [*notes, *first_from_notes(rows), *[replaced] * bool(former)]
+
+
+def first_from_notes(rows: Sequence[Row]) -> list[str]:
+    """The searches that tried winners of another study first, whose trials are in no budget here."""
+    began: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        for task, cell in row.cells.items():
+            firsts = [first for study in cell.studies for first in study.file.plan.asked.first_of(cell.name)]
+            others = dict.fromkeys(first.origin.rpartition(", ")[0] for first in firsts if cell.arm.decided)
+            if others:
+                began.setdefault((row.label, " and ".join(others)), []).append(TASKS[task].title)
+    return [
+        f"{label}'s search on {joined(titles)} began with winners of another study: {others}"
+        for (label, others), titles in began.items()
+    ]
 
 
 def unlike_counts(rows: Sequence[Row], count: Callable[[Cell], int | None]) -> str:

@@ -9,6 +9,8 @@ from analysis.studies.cells import Cell, Row
 from analysis.studies.load import Study
 from study.facts.plain_words import counted
 
+LAST_EPOCH = "the last epoch"
+
 
 def choice_of_epoch(cell: Cell) -> str:
     """How the epoch of each of the cell's numbers was chosen.
@@ -18,7 +20,7 @@ def choice_of_epoch(cell: Cell) -> str:
     config = cell.config or cell.arm.any_configuration
     epochs, stop_after = (int(config.get(name) or 0) for name in ("epochs", "stop_after"))
     if config.get("select") == "last":
-        return "the last epoch"
+        return LAST_EPOCH
     patience = f", the last {stop_after} of them without improvement" if 0 < stop_after < epochs else ""
     return f"the best of {epochs} epochs{' at most' * bool(patience)}{patience}"
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from analysis.studies.cells import rows_of
 from analysis.studies.load import load_studies, load_study
 from analysis.tables import IncompleteTablesError, write_tables
+from study.plans.plan import First
 from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import Range
 
@@ -160,6 +161,18 @@ def test_searches_of_one_total_that_are_unlike_on_each_task_say_so(tmp_path):
     assert note in tables["dev"].notes
     seventh = next(line for line in tables["checklist"].lines if line.label == "AutoRL 7").entries
     assert (seventh["answer"].text, seventh["evidence"].text) == ("No", f"search trials: {unlike}")
+
+
+def test_a_search_that_began_with_winners_of_another_study_says_so(tmp_path):
+    study = write_study(tmp_path / "s", arm("palbert", "rte", SCORES) + arm("albert", "rte", SCORES))
+    plan = require_plan(study).plan
+    first = {"palbert/rte": (First(origin="runs/other, palbert/rte", values={"learning_rate": 3e-5}),)}
+    write_plan_of(study, replace(plan, asked=replace(plan.asked, first=first)))
+    tables = {table.name: table for table in write_tables([study], tmp_path / "out")}
+    note = "palbert's search on RTE began with winners of another study: runs/other"
+    assert note in tables["dev"].notes
+    seventh = next(line for line in tables["checklist"].lines if line.label == "AutoRL 7").entries
+    assert (seventh["answer"].text, seventh["evidence"].text) == ("No", f"search trials: palbert 1, albert 1; {note}")
 
 
 def _searched(method, task, number):
