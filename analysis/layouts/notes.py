@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import UNSET
 
 from analysis.layouts.table import DIFFERENCE, POINTS
-from analysis.statistics.alike import FACTS_OF_FAMILY, choice_of_epoch, unlike_groups
+from analysis.statistics.alike import FACTS_OF_FAMILY, LAST_EPOCH, choice_of_epoch, unlike_groups
 from analysis.statistics.comparisons import (
     DETECTABLE_RANGE,
     Comparison,
@@ -38,6 +38,7 @@ SELECTION = {
     "dev": "chosen on the dev set that is reported",
     "holdout": "chosen on a slice of train, dev read once for the reported number",
 }
+NOT_CHOSEN = f"nothing, each number is of {LAST_EPOCH}"
 MOST_VALUES_OF_ARMS = 5  # in a caption; a plan of winners has some for each arm
 
 
@@ -58,8 +59,10 @@ def _selection_in_words(rows: Sequence[Row]) -> str:
     chosen: dict[str, dict[str, None]] = {}
     for row in rows:
         for cell in row.cells.values():
-            parts = ["the configuration"] * bool(cell.arm.decided) + [choice_of_epoch(cell)]
-            chosen.setdefault(" and ".join(parts), {})[row.label] = None
+            epoch = choice_of_epoch(cell)
+            parts = ["the configuration"] * bool(cell.arm.decided) + [epoch] * (epoch != LAST_EPOCH)
+            what = f"{' and '.join(parts)}{f', at {LAST_EPOCH}' * (epoch == LAST_EPOCH)}" if parts else NOT_CHOSEN
+            chosen.setdefault(what, {})[row.label] = None
     if len(chosen) == 1:
         return next(iter(chosen))
     return "; ".join(f"{', '.join(labels)}: {what}" for what, labels in chosen.items())
@@ -70,20 +73,25 @@ def protocol_in_words(studies: Sequence[Study], rows: Sequence[Row]) -> str:
     rules, plans = studies[0].protocol, [study.file.plan for study in studies]
     asha = rules.early_stopping
     samples = max((arm.samples for study in studies for arm in study.file.plan.arms), default=0)
-    sentences = [
-        f"Protocol {studies[0].protocol_hash}: selection {rules.selection} ({SELECTION[rules.selection]}: "
-        f"{_selection_in_words(rows)})",
-        f"sampler {describe_sampler(rules.sampler, samples, asha)}",
-        f"early stopping of search trials {f'by ASHA (grace {asha.grace}, factor {asha.factor})' if asha else 'none'}",
+    chosen = _selection_in_words(rows)
+    by_scores = chosen if chosen == NOT_CHOSEN else f"{SELECTION[rules.selection]}: {chosen}"
+    sentences = [f"Protocol {studies[0].protocol_hash}: selection {rules.selection} ({by_scores})"]
+    if rules.select_by is not UNSET and chosen != NOT_CHOSEN:
+        sentences.append(describe_select_by(rules.select_by))
+    if any(cell.arm.space for row in rows for cell in row.cells.values()):
+        stopping = f"by ASHA (grace {asha.grace}, factor {asha.factor})" if asha else "none"
+        sentences.append(f"sampler {describe_sampler(rules.sampler, samples, asha)}")
+        sentences.append(f"early stopping of search trials {stopping}")
+        if rules.search_precision is not UNSET:
+            repeated = "the best configuration repeated in the precision that its method fixes"
+            sentences.append(f"search trials in {rules.search_precision}, {repeated}")
+    else:
+        sentences.append("no search")
+    sentences += [
         f"profile {', '.join(dict.fromkeys(plan.asked.profile for plan in plans))}",
         f"data {', '.join(dict.fromkeys(plan.data for plan in plans))}",
         f"journal {', '.join(study.journal.short for study in studies)}",
     ]
-    if rules.search_precision is not UNSET:
-        repeated = "the best configuration repeated in the precision that its method fixes"
-        sentences.insert(3, f"search trials in {rules.search_precision}, {repeated}")
-    if rules.select_by is not UNSET:
-        sentences.insert(1, describe_select_by(rules.select_by))
     return "; ".join(sentences) + "."
 
 

@@ -72,8 +72,17 @@ def test_caption_says_of_each_row_what_dev_chose(tmp_path, monkeypatch):
     dev, _ = texts_of(predicted_study(tmp_path / "s", METHODS, ["rte"]))
     assert (
         "selection dev (chosen on the dev set that is reported: albert: the configuration and the best of 25 epochs; "
-        "palbert: the configuration and the last epoch)"
+        "palbert: the configuration, at the last epoch)"
     ) in dev
+
+
+def test_caption_says_nothing_of_dev_where_nothing_was_chosen(tmp_path, monkeypatch):
+    for method in METHODS:
+        monkeypatch.setitem(made_studies.SETTINGS, method, {"select": "last"})
+    monkeypatch.setattr(made_studies, "SPACE", {})
+    dev, _ = texts_of(predicted_study(tmp_path / "s", METHODS, ["rte"]))
+    assert "selection dev (nothing, each number is of the last epoch); no search; profile paper;" in dev
+    assert "dev set that is reported" not in dev
 
 
 def test_unlike_backbones_are_named_on_their_rows_and_not_tested(tmp_path):
