@@ -120,6 +120,7 @@ def with_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table
             f"t-test with a bootstrapped example variance). Holm is over the {counted(len(compared), 'comparison')} "
             f"with {baseline}{', and apart over the means, whose intervals hold all together' if means else ''}."
         ),
+        unit="",
         sidecar={
             "comparisons": [one.to_json() for one in compared],
             "over_tasks": [one.to_json() for one in means.values()],
@@ -139,6 +140,7 @@ def without_baseline(compared: Sequence[Comparison], baseline: str | None) -> Ta
         columns=headings(COMPARISONS),
         lines=fill(COMPARISONS, [(_pair_in_words(one), one) for one in others]),
         caption=f"They mark nothing; Holm is over these {counted(len(others), 'comparison')}.",
+        unit="",
         sidecar={"comparisons": [one.to_json() for one in others]},
     )
 

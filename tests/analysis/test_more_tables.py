@@ -129,6 +129,12 @@ def test_exits_have_scores_at_half_the_layers_and_the_tested_difference(swept):
     assert "score_at_half" in entries and "score_at_half" not in line(swept["exits"], "albert/rte")
 
 
+@pytest.mark.parametrize("name", ["exits", "exit_settings", "exit_rules", "comparisons"])
+def test_columns_of_several_units_are_not_called_points(swept, name):
+    assert swept[name].unit == ""
+    assert swept["dev"].unit == "points"
+
+
 def test_sources_tell_seed_examples_search_and_epoch_apart(tmp_path):
     study = predicted_study(tmp_path, {"palbert": 0.7}, ["rte"])
     entries = line(tables_of(study)["sources"], "palbert/rte")
