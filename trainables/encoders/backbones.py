@@ -156,6 +156,7 @@ def check_weights(backbone: str) -> None:
         _check_files("backbone", backbone, {"configuration": ("config.json",), **weights})
         if family_of(backbone) == "sharebert":
             slices_of(_configuration(backbone))
+        _check_heads(backbone)
 
 
 def check_depth(backbone: str, num_layers: int, *, of: str) -> None:
@@ -315,6 +316,15 @@ def family_of(backbone: str) -> str:
     if family not in FAMILIES:
         raise Unusable(f"backbone {backbone!r} is a {family!r} model; available: {', '.join(FAMILIES)}")
     return family
+
+
+def _check_heads(backbone: str) -> None:
+    sizes = _configuration(backbone)
+    width, heads = sizes.get("hidden_size"), sizes.get("num_attention_heads")
+    if isinstance(width, int) and isinstance(heads, int) and (heads < 1 or width % heads):
+        raise Unusable(
+            f"backbone {backbone!r}: num_attention_heads is {heads}; allowed: a divisor of hidden_size, {width}"
+        )
 
 
 def _depth(backbone: str) -> int | None:

@@ -301,6 +301,16 @@ def test_configuration_without_a_model_type_is_refused(content, tmp_path):
         check_backbone(folder)
 
 
+@pytest.mark.parametrize("heads", [0, 5])
+@pytest.mark.parametrize("family", ["albert", "electra", "roberta"])
+def test_heads_that_do_not_divide_the_hidden_size_are_refused(family, heads, tmp_path):
+    folder = saved(tmp_path, family)
+    content = json.loads((tmp_path / "config.json").read_text()) | {"num_attention_heads": heads}
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    with pytest.raises(Unusable, match=rf"num_attention_heads is {heads}; allowed: a divisor of hidden_size, 32$"):
+        check_backbone(folder)
+
+
 def test_missing_folder_is_refused():
     with pytest.raises(ValueError, match=r"'./nowhere' is not a folder.*mini-albert"):
         check_backbone("./nowhere")
