@@ -200,6 +200,7 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
     limits = [
         *notes.family_notes(evidence.rows),
         *notes.look_notes(looks_at_seeds(evidence.rows)),
+        *notes.equal_seed_notes(evidence.samples),
         *notes.constant_notes(evidence.unlearned, evidence.nothing_found),
         *notes.blocked_exit_notes(evidence.rows),
         *notes.sign_notes(evidence.rows, evidence.comparisons),

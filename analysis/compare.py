@@ -11,14 +11,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
-
 from analysis.layouts.certainty_tables import with_baseline, without_baseline
 from analysis.layouts.evidence import mean_entry
+from analysis.layouts.notes import equal_seed_notes
 from analysis.layouts.rendering import render
 from analysis.layouts.table import Entry, Line, Table
 from analysis.statistics.comparisons import compare
@@ -26,7 +24,7 @@ from analysis.statistics.samples import Place, Sample, mean_facts, resample
 from analysis.studies.given_predictions import COLUMNS, ENDINGS, meant_metric, read_answers
 from analysis.tables import table_files
 from study.command_line import Command, argument, option
-from study.facts.plain_words import counted, for_screen
+from study.facts.plain_words import for_screen
 from study.storage.addresses import make_writable
 from study.storage.output_places import check_folder
 from trainables.atomic_files import write_text
@@ -66,20 +64,9 @@ def _scores(samples: Mapping[Place, Sample]) -> Table:
         columns={name: task.title for name, task in tasks.items()},
         lines=[Line(method, line) for method, line in entries.items()],
         caption=f"Points, with 95 % intervals over seeds and examples; {scored}.",
-        notes=[
-            f"{method} on {task}: {equal} of {counted(number, 'pair')} of seeds answer alike to every example; a seed "
-            "that changes nothing is no repetition"
-            for (method, task), sample in samples.items()
-            if (equal := equal_pairs(sample))
-            for number in [len(sample.scores) * (len(sample.scores) - 1) // 2]
-        ],
+        notes=equal_seed_notes(samples),
         sidecar={"means": mean_facts(samples)},
     )
-
-
-def equal_pairs(sample: Sample) -> int:
-    """The number of pairs of seeds with the same answers."""
-    return sum(np.array_equal(one.answers, other.answers) for one, other in combinations(sample.answers, 2))
 
 
 class Options(Typed, frozen=True, kw_only=True):

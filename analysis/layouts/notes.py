@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from analysis.statistics.comparisons import (
     baseline_rows,
 )
 from analysis.statistics.costs import pretraining_cost
-from analysis.statistics.samples import Place
+from analysis.statistics.samples import Place, Sample
 from analysis.studies.cells import Cell, Row, names_of, repeats_of, table_seeds
 from analysis.studies.load import Study
 from study.facts.other_code import FirstCode, code_in_words
@@ -412,6 +413,17 @@ def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[s
                 f"{DIFFERENCE.text(one.test.difference)} points to {one.other}"
             )
     return [f"median and mean have opposite signs, the test is of the mean: {'; '.join(turned)}"] if turned else []
+
+
+def equal_seed_notes(samples: Mapping[Place, Sample]) -> list[str]:
+    """The samples in which seeds have the same answers, each with its pairs of such seeds."""
+    alike = [
+        f"{row} on {sample.answers[0].task.title} ({sample.equal_pairs} of {counted(math.comb(number, 2), 'pair')})"
+        for (row, _), sample in samples.items()
+        if (number := len(sample.scores)) and sample.equal_pairs
+    ]
+    words = "seeds give the same answers to all examples, and a seed that changes nothing is no repetition"
+    return [f"{words}: {', '.join(alike)}"] if alike else []
 
 
 def constant_notes(unlearned: Mapping[Place, float], nothing_found: Mapping[Place, float]) -> list[str]:

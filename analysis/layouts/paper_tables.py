@@ -374,6 +374,7 @@ def dev_table(evidence: Evidence) -> Table:
             *notes.own_task_notes(evidence.studies),
             *notes.family_notes(rows),
             *notes.look_notes(looks_at_seeds(rows)),
+            *notes.equal_seed_notes(evidence.samples),
             *notes.constant_notes(evidence.unlearned, evidence.nothing_found),
             *notes.sign_notes(rows, compared),
             *notes.comparison_notes(compared),
