@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from analysis.layouts.evidence import Evidence, make_table
 from analysis.layouts.notes import first_from_notes, own_task_notes, provenance, seed_notes, unlike_counts
 from analysis.layouts.table import Column, Entry, Line, Table
+from analysis.statistics.alike import looks_at_seeds
 from analysis.statistics.costs import SECONDS, UNITS, Compute, row_ledger, speed_facts
 from analysis.studies.cells import Cell
 from analysis.studies.load import Study
@@ -80,7 +81,7 @@ def answers(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
     """The answers by their names in `checklist.toml`, which has their words."""
     studies, cells = evidence.studies, [cell for _, cell in evidence.cells]
     records = [record for cell in cells for record in cell.arm_records]
-    made, unlicensed = provenance(records), _licence_gaps(evidence)
+    made, unlicensed, looks = provenance(records), _licence_gaps(evidence), looks_at_seeds(evidence.rows)
     has_public_data, source, gap = _data_source(studies)
     kinds = sorted({record.device for record in records if record.device})
     holds = {
@@ -104,6 +105,7 @@ def answers(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
         "code": str(made.get("commit", "unknown")),
         "data": source if has_public_data else gap,
         "licences": ", ".join(unlicensed),
+        "held_out": f"{len(looks)} times: with {', then '.join(looks)}" if len(looks) > 1 else "once",
         "seeds": ", ".join(map(str, studies[0].seeds)),
         "all_seeds": "; ".join(seed_notes(evidence.rows)),
     }
@@ -125,7 +127,8 @@ def _search_answers(evidence: Evidence, tables: Collection[str]) -> dict[str, An
     has_limit = any(launch.began.max_gpu_hours is not None for launch in launches)
     devices = sorted({record.device or "unknown" for cell in cells for record in cell.arm_records})
     sampler = describe_sampler(rules.sampler, max(cell.arm.samples for cell in cells), rules.early_stopping)
-    goal = f" ({describe_select_by(rules.select_by)})" if rules.select_by else ""
+    goal = describe_select_by(rules.select_by) if rules.select_by else ""
+    chosen = f"chosen by the selection score on {rules.selection}{f' ({goal})' if goal else ''}"
     holds = {
         "winners": "winners" in tables,
         "expected": "equal_compute" in tables,
@@ -135,7 +138,8 @@ def _search_answers(evidence: Evidence, tables: Collection[str]) -> dict[str, An
         "all_tuned": not untuned,
     }
     words = {
-        "sampler": f"{sampler}, by Optuna; chosen by the selection score on {rules.selection}{goal}",
+        "sampler": f"{sampler}, by Optuna; {chosen}",
+        "metric": goal or "the task's GLUE metric",
         "trials": numbers,
         "same_ranges": ", ".join(unlike),
         "same_budget": "; ".join([unlike_budgets or numbers, *began]),

@@ -94,6 +94,24 @@ def test_unlike_searches_are_no(tmp_path: Path) -> None:
     assert found["same_ranges"].holds
 
 
+def test_what_the_search_maximised_is_the_protocols(tmp_path: Path, study: Path) -> None:
+    records = arm("palbert", "rte", [0.7] * 5)
+    by_area = write_study(tmp_path, records, protocol={"select_by": "area"})
+    texts = [answers(evidence_of(folder), ["winners"])["metric"].evidence for folder in (study, by_area)]
+    assert texts[0] == "the task's GLUE metric: tables/data.md, column metric"
+    assert texts[1].startswith("selected by the mean score over the front of exit settings")
+    assert "GLUE metric" not in texts[1]
+
+
+def test_looks_at_a_dev_set_that_selects_nothing_are_counted(tmp_path: Path) -> None:
+    held_out = {"protocol": {"selection": "holdout"}, "num_examples": 60, "seeds": 3}
+    once = predicted_study(tmp_path / "once", {"albert": 0.6}, ["rte"], **held_out)
+    twice = predicted_study(tmp_path / "twice", {"albert": 0.6}, ["rte"], **held_out, seen_with=2)
+    texts = [answers(evidence_of(folder), ["winners"])["held_out"].evidence for folder in (once, twice)]
+    ends = ["dev is read once", "dev is read 2 times: with 2 seeds, then 3 seeds"]
+    assert texts == [f"a slice of train selects; {end}" for end in ends]
+
+
 def test_data_have_their_rows_here_beside_the_official_ones(written: dict[str, Table], study: Path) -> None:
     (rte, qnli) = data_table(evidence_of(study)).lines
     assert {name: rte.entries[name].text for name in ("train", "dev", "official_train", "official_test")} == {
