@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
@@ -115,7 +115,8 @@ def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
 
     Raises:
         ValueError: it is not made here, no folder, and not on the hub; it has no weights or no tokenizer; its
-            architecture is of another family.
+            architecture is of another family; one of its files is damaged; a folder's tokenizer has more tokens than it
+            has embeddings.
     """
     check_weights(backbone)
     if tokenizer is not None:
@@ -124,6 +125,8 @@ def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
         raise ValueError(f"backbone {backbone!r} has no tokenizer; name one by --tokenizer: {_MENUS['tokenizer']}")
     elif backbone not in MINI_BACKBONES:
         _check_files("backbone", backbone, {"tokenizer": _TOKENIZERS})
+    if backbone not in MINI_BACKBONES and not is_hub_name(backbone) and is_folder(tokenizer or backbone):
+        _check_embeddings(backbone, Path(tokenizer or backbone))
 
 
 def check_spelling(name: str, *, kind: str = "backbone") -> None:
@@ -368,6 +371,44 @@ def _check_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) ->
     return files
 
 
+def _check_embeddings(backbone: str, tokenizer: Path) -> None:
+    """Passes if the backbone has an embedding for every token in the first file of a tokenizer's folder.
+
+    Raises:
+        Unusable: it has fewer.
+    """
+    tokens = _count_tokens(next(tokenizer / name for name in _TOKENIZERS if (tokenizer / name).is_file()))
+    embeddings = _configuration(backbone).get("vocab_size")
+    if isinstance(embeddings, int) and tokens > embeddings:
+        raise Unusable(f"the tokenizer has {tokens} tokens, backbone {backbone} {embeddings} embeddings")
+
+
+def _count_tokens(file: Path) -> int:
+    """Number of tokens in a file of a tokenizer; what else is beside it may add some.
+
+    Raises:
+        Exception: the file is damaged; as its library raises it.
+    """
+    if file.name == "tokenizer.json":
+        from tokenizers import Tokenizer
+
+        return Tokenizer.from_file(str(file)).get_vocab_size()
+    if file.name == "spiece.model":
+        from sentencepiece import SentencePieceProcessor
+
+        with suppress(RuntimeError):
+            if content := file.read_bytes():
+                return SentencePieceProcessor(model_proto=content).get_piece_size()
+        raise ValueError("no whole model of SentencePiece")
+    text = file.read_text(encoding="utf-8")
+    if file.name == "vocab.json":
+        return len(json.loads(text))
+    words = {*text.split("\n")} - {""}
+    if "[UNK]" not in words and not (file.parent / "tokenizer_config.json").is_file():  # BERT's, which needs it
+        raise ValueError("it has no [UNK]")
+    return len(words)
+
+
 def _check_content(what: str, file: Path) -> None:
     """Passes if a file can be what its name says; of weights the header alone is read.
 
@@ -375,20 +416,15 @@ def _check_content(what: str, file: Path) -> None:
         Unusable: it is damaged.
     """
     from safetensors import safe_open
-    from tokenizers import Tokenizer
 
     try:
-        if file.name == "tokenizer.json":
-            Tokenizer.from_file(str(file))
-        elif file.name == "vocab.txt":
-            file.read_text(encoding="utf-8")
+        if file.name in _TOKENIZERS:
+            _count_tokens(file)
         elif file.suffix == ".safetensors":
             with safe_open(file, framework="numpy"):
                 pass
         elif file.name.endswith(".index.json"):
             _check_shards(file)
-        elif file.name == "spiece.model" and file.read_bytes()[:1] != b"\n":  # the tag of its first word
-            raise ValueError("no model of SentencePiece")
     except OSError:
         raise
     except Exception as error:  # as the libraries raise it

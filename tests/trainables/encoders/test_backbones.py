@@ -9,6 +9,8 @@ import pytest
 import torch
 from helpers import configurations
 from helpers.places import SHARED
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
 from trainables.encoders.backbones import (
@@ -527,7 +529,11 @@ def test_a_lone_vocabulary_in_the_cache_of_the_hub_loads(tmp_path, monkeypatch):
     [
         ("tokenizer.json", b'{"version": "1.0", ', "EOF while parsing a value at line 1 column 19"),
         ("tokenizer.json", b'{"version": "1.0"}', "Model missing. at line 1 column 18"),
-        ("spiece.model", b"garbage", "no model of SentencePiece"),
+        ("spiece.model", b"", "no whole model of SentencePiece"),
+        ("spiece.model", b"garbage", "no whole model of SentencePiece"),
+        ("spiece.model", b"\n\x0e\n\x05<unk>\x15\x00", "no whole model of SentencePiece"),
+        ("vocab.txt", b"hello\nworld\n", "it has no [UNK]"),
+        ("vocab.json", b'{"a": 0, ', "Expecting property name enclosed in double quotes: line 1 column 10 (char 9)"),
         ("vocab.txt", b"\xff\xfe", "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
         ("model.safetensors", b"garbage" * 9, "Error while deserializing header: header too large"),
     ],
@@ -576,3 +582,29 @@ def test_a_tokenizer_that_cannot_be_loaded_is_refused_in_one_line(files, message
     with pytest.raises(Unusable, match=f"^tokenizer '.*' {message}") as raised:
         load_tokenizer(str(tmp_path), texts=list)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("file", ["vocab.txt", "vocab.json", "tokenizer.json"])
+def test_vocabulary_larger_than_the_embeddings_is_refused_before_anything_is_loaded(file, tmp_path):
+    backbone, tokenizer = saved(tmp_path / "backbone"), tmp_path / "tokenizer"
+    tokenizer.mkdir()
+    words = ["[UNK]", *(f"w{number}" for number in range(50))]
+    vocabulary = {word: number for number, word in enumerate(words)}
+    if file == "tokenizer.json":
+        Tokenizer(WordLevel(vocabulary, unk_token="[UNK]")).save(str(tokenizer / file))
+    else:
+        (tokenizer / file).write_text(json.dumps(vocabulary) if file == "vocab.json" else "\n".join(words) + "\n")
+    with pytest.raises(Unusable, match=rf"^the tokenizer has 51 tokens, backbone {backbone} 50 embeddings$"):
+        check_backbone(backbone, str(tokenizer))
+
+
+@pytest.mark.skipif(not (SHARED / "tokenizers").is_dir(), reason="no real tokenizer files in ../shared/tokenizers")
+def test_real_model_of_sentencepiece_is_counted_and_refused_if_cut(tmp_path):
+    content = (SHARED / "tokenizers" / "albert-base-v2" / "spiece.model").read_bytes()
+    (tmp_path / "spiece.model").write_bytes(content)
+    check_backbone("albert-base", str(tmp_path))
+    with pytest.raises(Unusable, match=r"the tokenizer has 30000 tokens, backbone .* 50 embeddings"):
+        check_backbone(saved(tmp_path / "backbone"), str(tmp_path))
+    (tmp_path / "spiece.model").write_bytes(content[:300_000])
+    with pytest.raises(Unusable, match=r"cannot be loaded: spiece.model: no whole model of SentencePiece$"):
+        check_backbone("albert-base", str(tmp_path))
