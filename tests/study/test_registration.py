@@ -49,8 +49,9 @@ def test_tag_that_the_dry_run_names_registers_the_plan(tmp_path: Path) -> None:
     (event,) = read_facts(folder).registered
     assert event.place == command
     assert event.digest == first_plan_digest(folder) == command.rpartition("-")[2]
-    assert registration(load_study(folder)) == f"Plan {event.digest}: registered before the first trial, {command}."
-    assert f"registered before the first trial, {command}." in (folder / "report.html").read_text()
+    said = f"by the journal, registered before the first trial: {command}."
+    assert registration(load_study(folder)) == f"Plan {event.digest}: {said}"
+    assert said in (folder / "report.html").read_text()
 
 
 def test_register_option_puts_the_plan_into_mlflow_first(tmp_path: Path) -> None:
