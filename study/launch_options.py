@@ -96,7 +96,7 @@ _ATTENTION = f"fix these fields of all methods; nystrom: {_NYSTROM}; --set over 
 _SAMPLES = "search trials per arm; 0: no search, what is tuned takes the paper's value"
 _SET = (
     "fix a field of every method that has it, or of a SCOPE: METHOD, METHOD:VARIANT or METHOD/TASK; --explain lists "
-    "the fields; num_lambda_layers leaves out the output layer: PALBERT's 1 is 0"
+    "the fields; PALBERT's num_lambda_layers 1, a bare output, is 0; 2 and 3 are the same"
 )
 _SEARCH = "tune a field in this range, or among these choices; scopes as of --set"
 _SEARCH_ONLY = "repeatable, or a,b,c: tune these fields alone; the others take the paper's value"

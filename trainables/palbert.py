@@ -27,7 +27,7 @@ DEPARTURES = (  # what, in the paper or its code, here
     ("metrics", "each one's best", "all of the selected epoch"),
     ("Λ sees", "h_i in the paper", "pooled [CLS] with dropout, zeros for h_0, as the code"),
     ("num_lambda_layers", "a 3-layer MLP in the paper", "three tanh layers and an output, as the code"),
-    ("count of num_lambda_layers", "with Λ's output layer: 1 is 0 here", "without it"),
+    ("num_lambda_layers of a bare Λ", "1", "0; from 2 on the same"),
     ("epochs", "no limit in the paper", "at most 25, as the code"),
     ("ranges", "a grid", "also β, prior λ and Λ's architecture"),
     ("mean layers of MNLI", "mismatched dev set", "both dev sets"),

@@ -69,7 +69,7 @@ HELD: list[tuple[str, str, Callable[[Values], bool]]] = [
     ),
     (
         "palbert",
-        "count of num_lambda_layers: without it (paper: with Λ's output layer: 1 is 0 here)",
+        "num_lambda_layers of a bare Λ: 0; from 2 on the same (paper: 1)",
         lambda v: search_spaces.load("palbert:a").variant["num_lambda_layers"] == 0,
     ),
     ("palbert", "epochs: at most 25", lambda v: v["epochs"] == 25),
