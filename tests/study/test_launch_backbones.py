@@ -174,7 +174,7 @@ def test_a_damaged_description_is_refused(capsys, tmp_path):
 
 def test_a_dry_run_names_the_pretraining_of_the_backbone(capsys, tmp_path):
     folder = pretrained_folder(tmp_path / "ours")
-    asked = ["--task", "rte", "--backbone", str(folder), "--out", str(tmp_path / "runs"), "--dry-run"]
+    asked = ["--task", "rte", "--backbone", str(folder), "--out", str(tmp_path / "runs"), "--dry-run", "--departures"]
     assert launch.main(asked) == 0
     told = capsys.readouterr().out
     assert f"  on {folder}, pretrained here with mlm\n" in told and "  mlm: of no publication" in told
