@@ -44,8 +44,11 @@ class Style:
     signed: bool = False
 
     def text(self, value: float) -> str:
-        """The number rounded; what rounds to zero has no minus."""
-        return f"{self.scale * value:{'+' if self.signed else ''}z.{self.decimals}f}"
+        """The number rounded; what rounds to zero has no minus, but where signs count a digit that shows it."""
+        number = self.scale * value
+        if self.signed and round(number, self.decimals) == 0 and round(number, 4) < 0:  # less is noise of floats
+            return f"{number:.1g}"
+        return f"{number:{'+' if self.signed else ''}z.{self.decimals}f}"
 
     def entry(self, *values: float | None, mark: str = "") -> Entry:
         """The numbers as an entry; a gap if the first is missing, and a gap within the text for any other."""

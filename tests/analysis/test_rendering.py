@@ -48,7 +48,8 @@ class Tags(HTMLParser):
 
 
 @pytest.mark.parametrize(
-    ("value", "signed", "text"), [(-0.04, False, "0.0"), (-0.04, True, "+0.0"), (-0.06, False, "-0.1")]
+    ("value", "signed", "text"),
+    [(-0.04, False, "0.0"), (-0.04, True, "-0.04"), (-1e-15, True, "+0.0"), (-0.06, False, "-0.1")],
 )
 def test_what_rounds_to_zero_has_no_minus(value, signed, text):
     assert Style(signed=signed).text(value) == text
