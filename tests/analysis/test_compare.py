@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers.made_studies import predicted_study
-from helpers.places import ROOT
 from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
@@ -20,7 +19,6 @@ from analysis.statistics.samples import resample
 from analysis.studies.given_predictions import read_answers
 from analysis.studies.load import load_study
 
-REAL = ROOT / "benchmarks" / "results" / "real" / "cpu" / "cpu"  # a study of real GLUE
 WRITERS: dict[str, Callable[[pd.DataFrame, Path], object]] = {
     "csv": lambda rows, path: rows.to_csv(path, index=False),
     "tsv": lambda rows, path: rows.to_csv(path, index=False, sep="\t"),
@@ -62,10 +60,12 @@ def by_pair(rows: list[dict]) -> list[dict]:
 
 
 @pytest.mark.parametrize("ending", WRITERS)
-def test_exported_predictions_of_a_real_study_give_its_own_comparisons(ending, tmp_path, capsys):
-    evidence = gather([load_study(REAL)])
+def test_exported_predictions_of_a_study_give_its_own_comparisons(ending, tmp_path, capsys):
+    methods = {"albert": 0.6, "pabee": 0.7, "palbert": 0.8}
+    study = predicted_study(tmp_path / "study", methods, ["rte", "cola"], num_examples=80)
+    evidence = gather([load_study(study)])
     own = [one.to_json() for one in evidence.comparisons]
-    file = write(exported(REAL), tmp_path / f"predictions.{ending}")
+    file = write(exported(study), tmp_path / f"predictions.{ending}")
     out = ["--baseline", str(evidence.baseline), "--out", str(tmp_path / "out")]
     assert compare.main([str(file), *out]) == 0
     assert len(own) >= 6 and by_pair(comparisons_in(tmp_path / "out")) == by_pair(own)

@@ -331,7 +331,7 @@ def test_a_kit_is_refused_over_its_size_and_over_a_folder_of_something_else(
 def test_a_kit_that_cannot_be_made_leaves_the_one_that_is_there(tmp_path, glue, backbone, no_wheels):
     real_results_kit.make_kit(tmp_path / "kit", glue=glue, backbone=backbone, python="3.12")
     before = {path: path.stat().st_size for path in (tmp_path / "kit").rglob("*")}
-    with pytest.raises(ValueError, match=r"without RTE/train.tsv"):
+    with pytest.raises(ValueError, match=r"without CoLA/train.tsv"):
         real_results_kit.make_kit(tmp_path / "kit", glue=tmp_path, backbone=backbone, python="3.12")
     assert {path: path.stat().st_size for path in (tmp_path / "kit").rglob("*")} == before
     assert [path.name for path in tmp_path.iterdir()] == ["kit"]
@@ -353,7 +353,7 @@ def test_a_kit_says_what_it_lacks_before_it_unpacks_anything(tmp_path, glue, bac
 
 def test_a_kit_without_a_task_is_refused(tmp_path, backbone, no_wheels):
     glue = write_glue(tmp_path / "glue", task="rte", rows=4)
-    with pytest.raises(ValueError, match=r"without MRPC/train.tsv; allowed: a folder with rte, mrpc, cola, sst2"):
+    with pytest.raises(ValueError, match=r"without CoLA/train.tsv; allowed: a folder with cola, sst2, mrpc, rte"):
         real_results_kit.make_kit(tmp_path / "kit", glue=glue, backbone=backbone, python="3.12")
 
 

@@ -47,7 +47,7 @@ def refused(capsys, here: Path, *arguments: str) -> str:
         ("status ", "runs/NAME is ''; allowed: some text"),
         ("launch --samples 99999999999999999999 --dry-run", "--samples is 99999999999999999999; allowed: a whole numb"),
         ("launch --max-failures 9999999999 --dry-run", "; allowed: a whole number >= 0 and <= 1000000000"),
-        ("launch --set q=2 --dry-run", ": q is 2; allowed: a number >= 0 and <= 1"),
+        ("launch --set q=2 --dry-run", "--set q is 2; allowed: a number >= 0 and <= 1"),
         ("launch --set learning_rte=1 --dry-run", "; did you mean learning_rate?"),
         ("pretrain mlm --corpus mini --to there --set stepz=3", "; did you mean steps?"),
         ("launch --data Mini --dry-run", "in the original GLUE layout; did you mean mini?"),

@@ -138,7 +138,7 @@ def test_where_a_gpu_may_be_tensorfloat32_is_not_refused(monkeypatch, capsys, tm
 
 def test_a_dry_run_says_it_of_each_arm_and_among_the_departures(capsys, tmp_path):
     asked = ["--profile", "mini", "--task", "rte", *OPTION, "--out", str(tmp_path), "--dry-run"]
-    assert launch.main(asked) == 0
+    assert launch.main([*asked, "--departures"]) == 0
     said = capsys.readouterr().out
     assert "search in bfloat16 (" in said
     assert "precision of search trials: bfloat16" in " ".join(said.split())

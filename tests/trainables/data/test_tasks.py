@@ -58,8 +58,8 @@ def test_unknown_task_is_answered_with_the_menu() -> None:
 
 
 def test_unknown_method_is_answered_with_the_menu() -> None:
-    with pytest.raises(ValueError, match="no method named 'deebert'; available: albert, "):
-        trainables.load("deebert")
+    with pytest.raises(ValueError, match="no method named 'fastbert'; available: albert, "):
+        trainables.load("fastbert")
 
 
 def test_methods_are_the_files_with_a_search_space() -> None:
@@ -75,7 +75,7 @@ def test_a_variant_has_its_method_s_module_and_configuration():
         trainables.configure("palbert:a", values_of("palbert") | {"epochs": 0})
 
 
-@pytest.mark.parametrize("name", ["deebert:a", "palbert:", ":a"])
+@pytest.mark.parametrize("name", ["fastbert:a", "palbert:", ":a"])
 def test_a_variant_of_nothing_and_an_empty_one_are_refused(name):
     with pytest.raises(ValueError, match=f"^no method named '{name}'; available: albert, alectra-small") as error:
         trainables.departures(name)
