@@ -30,45 +30,64 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, NoReturn, TypeVar
 from msgspec import NODEFAULT
 from msgspec.structs import FieldInfo, fields
 
+import trainables
 from study.facts.plain_words import on_screen, wrapped
 from study.own_packages import CONSOLE, PACKAGES, check_own
 from study.plans.plan import NAMES_IN_REPOSITORIES, SAMPLED
 from study.plans.ranges import read_value
 from study.storage.addresses import masked
-from trainables.configuration import TrainingConfig
+from trainables import objectives
 from trainables.schema import Typed, Value, from_plain
 from trainables.spelling import nearest_in_words
 
 T = TypeVar("T", bound=Typed)
 SEVERAL = ("--method", "--task")  # options that take a,b,c
+_EVERY_EPOCH = ("not needed: every epoch is evaluated, and the best one kept",)
 _WITHOUT_GPU = ("--gpus-per-trial 0", "CUDA_VISIBLE_DEVICES= before the command")
 # Options of the scripts of PALBERT and of transformers, which say here, of several what the command has; VALUE is what
-# was given. Names of fields (--learning_rate, --lr) need no line: they are fixed by --set.
+# was given. Names of fields (--learning_rate, --lr, --beta) need no line: they are fixed by --set.
 ELSEWHERE: dict[str, tuple[str, ...]] = {
     "bf16": ("--set precision=bfloat16",),
     "cpu": _WITHOUT_GPU,
     "data_dir": ("--data VALUE", "--corpus VALUE"),
     "device": ("CUDA_VISIBLE_DEVICES=NUMBER before the command",),
+    "early_exit_entropy": ("--set entropy=SHARE, of ln(classes) and not nats: their 0.1 for two classes is 0.14",),
+    "evaluate_during_training": _EVERY_EPOCH,
     "exit_criteria": (f"{SAMPLED}; their threshold is the default",),
     "fp16": ("--set precision=bfloat16",),
     "generator_type": ("the objective alectra-rtd:bert-generator",),
     "gpus": ("CUDA_VISIBLE_DEVICES=NUMBER,NUMBER before the command",),
+    "gradient_accumulation_steps": (
+        "--set batch_size=N, of a whole step; study.pretrain also has --set gradient_accumulation=VALUE",
+    ),
+    "logging_steps": _EVERY_EPOCH,
+    "model": ("--backbone VALUE, albert-base for their base",),
     "model_name_or_path": ("--backbone VALUE",),
     "n_trials": ("--samples VALUE",),
     "no_cuda": _WITHOUT_GPU,
+    "no_save": ("not there: delete the folder afterwards",),
     "num_lambda_layers": ("--set num_lambda_layers=N, where their 1 is 0, and 2 and 3 are the same",),
     "num_samples": ("--samples VALUE",),
     "output_dir": ("--out VALUE", "--to VALUE"),
+    "pabee": ("--method pabee",),
     "patience": ("--set patience=VALUE of PABEE, --set stop_after=VALUE for PALBERT's early stopping",),
     "per_device_train_batch_size": ("--set batch_size=VALUE",),
+    "pondering": ("--method palbert, or --method pondernet",),
+    "prior_type": ("not there: the prior is geometric, as in the paper",),
     "resume_from_checkpoint": ("--continue runs/NAME", "the same command, which continues"),
+    "run_test": ("study.submit runs/NAME --method METHOD, after the study",),
+    "save_model": ("not needed: models of confirm trials stay, and study.export writes one for transformers",),
+    "save_steps": _EVERY_EPOCH,
     "seed": ("--seeds 1, which runs seed 42; --seeds 5 runs 42 to 46",),
     "select_at": ("--select-by at:VALUE",),
+    "small": ("--corpus FOLDER with less text, or --set steps=1000", "--profile mini"),
     "task_name": ("--task VALUE",),
     "tie_encoder": ("the objective alectra-rtd:tied-encoders",),
+    "tqdm_off": ("not needed: only a terminal shows a bar",),
+    "train_routine": ("--method berxit, for their alternate-lte",),
+    "type": ("--backbone VALUE, with its owner on the hub: albert/albert-base-v2",),
     "use_cpu": _WITHOUT_GPU,
 }
-_FIELDS = {*TrainingConfig.__struct_fields__, *NAMES_IN_REPOSITORIES.values()}
 
 
 class _Help(argparse.HelpFormatter):
@@ -178,8 +197,7 @@ class Parser(argparse.ArgumentParser, Generic[T]):
         known, unknown = self.parse_known_args(arguments)
         if unknown:
             flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
-            near = _meaning(unknown, flags) if unknown[0].startswith("-") else ""
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{_meanings(unknown, flags)}")
         values = vars(known)
         for action in self._actions:
             if "" in (given if isinstance(given := values.get(action.dest), list) else [given]):
@@ -244,13 +262,26 @@ def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
     parser.add_argument(flag, dest=field.name, required=required, default=None if required else default, **settings)
 
 
+def _meanings(unknown: Sequence[str], flags: Sequence[str]) -> str:
+    """The meaning of each unknown option, with its name if there are several."""
+    places = [place for place, text in enumerate(unknown) if re.match("--?[a-zA-Z]", text)]
+    meanings = [(unknown[place].partition("=")[0], _meaning(unknown[place:], flags)) for place in places]
+    if len(meanings) == 1:
+        return meanings[0][1]
+    known = sum(meaning.startswith("; here it is") for _, meaning in meanings)
+    lines = [f"; {flag}: {meaning.removeprefix('; ')}" for flag, meaning in meanings if meaning]
+    return "".join([*lines, *["; docs/coming_from.md has them all"] * (known > 1)])
+
+
 def _meaning(unknown: Sequence[str], flags: Sequence[str]) -> str:
     """`; here it is --epochs 3` for an option of another program, else the nearest option."""
     flag, _, value = unknown[0].partition("=")
     name = flag.lstrip("-").replace("-", "_")
     value = value or next((text for text in unknown[1:2] if not text.startswith("--")), "VALUE")
     field = NAMES_IN_REPOSITORIES.get(name, name)
-    as_field = () if field not in _FIELDS else (f"--{field} VALUE", f"--set {field}=VALUE")
+    menu = objectives if "--corpus" in flags else trainables
+    has_field = any(field in menu.load(each).Config.__struct_fields__ for each in menu.available())
+    as_field = () if not has_field else (f"--{field} VALUE", f"--set {field}=VALUE")
     for meant in ELSEWHERE.get(name, as_field):
         if not meant.startswith("--") or meant.split()[0] in flags:
             return f"; here it is {meant.replace('VALUE', value)}"

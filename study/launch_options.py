@@ -60,7 +60,8 @@ DESCRIPTION = """Tunes each method on each task with Optuna under ASHA, on Ray o
 configuration with fresh seeds, and writes the median table. The same command again continues a study that was
 interrupted; more methods, tasks, samples or seeds extend it."""
 EPILOG = """Exit status: 0 the study is complete, 1 cells are missing or the study was interrupted, 2 bad usage.
-Ctrl-C once lets running trials save their epoch, then stops; twice stops at once. The same command continues."""
+Ctrl-C once lets running trials save their epoch, then stops; twice stops at once. The same command continues.
+docs/coming_from.md has what the options of the papers' repositories are here."""
 
 T = TypeVar("T")
 OUT = "runs"  # where studies lie

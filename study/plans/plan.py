@@ -213,12 +213,13 @@ NAMES_IN_REPOSITORIES = {  # of fields, in the scripts of PALBERT, PABEE, DeeBER
     "per_gpu_train_batch_size": "batch_size",
     "ponder_threshold": "q",
     "threshold": "q",
+    "train_batch_size": "batch_size",
 }
 
 
 def nearest_field(field: str, known: Collection[str]) -> str:
     """`; did you mean learning_rate?`, also of a name in the papers' repositories, or an empty string."""
-    theirs = NAMES_IN_REPOSITORIES.get(field)
+    theirs = NAMES_IN_REPOSITORIES.get(field.replace("-", "_"))
     if field == "exit_criteria" and theirs in known:
         return f"; did you mean exit? Their sample is {SAMPLED}"
     return f"; did you mean {theirs}?" if theirs in known else nearest_in_words(field, known)

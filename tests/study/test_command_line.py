@@ -148,11 +148,49 @@ def test_help_of_many_options_shows_the_common_ones_and_all_on_demand(capsys):
         ("launch", "--num_train_epochs 3", "--epochs 3"),
         ("launch", "--per_gpu_train_batch_size 16", "--set batch_size=16"),
         ("launch", "--warmup-ratio", "--set warmup_ratio=VALUE"),
+        ("launch", "--beta 0.5", "--set beta=0.5"),
+        ("launch", "--lambda-layer-arch linear_cat", "--set lambda_layer_arch=linear_cat"),
+        ("launch", "--regression_threshold 0.1", "--set regression_threshold=0.1"),
+        ("launch", "--train_batch_size 16", "--set batch_size=16"),
+        ("pretrain", "mlm --corpus mini --to x --optimizer adamw", "--set optimizer=adamw"),
+        ("launch", "--type bert", "--backbone bert, with its owner on the hub: albert/albert-base-v2"),
+        ("launch", "--pabee", "--method pabee"),
+        ("launch", "--pondering", "--method palbert, or --method pondernet"),
+        ("launch", "--train_routine alternate-lte", "--method berxit, for their alternate-lte"),
+        (
+            "launch",
+            "--early_exit_entropy 0.1",
+            "--set entropy=SHARE, of ln(classes) and not nats: their 0.1 for two classes is 0.14",
+        ),
+        ("launch", "--run-test", "study.submit runs/NAME --method METHOD, after the study"),
+        (
+            "launch",
+            "--save-model",
+            "not needed: models of confirm trials stay, and study.export writes one for transformers",
+        ),
+        ("launch", "--prior-type uniform", "not there: the prior is geometric, as in the paper"),
+        ("launch", "--save_steps 5", "not needed: every epoch is evaluated, and the best one kept"),
+        (
+            "launch",
+            "--gradient_accumulation_steps 2",
+            "--set batch_size=N, of a whole step; study.pretrain also has --set gradient_accumulation=2",
+        ),
+        ("launch", "--small", "--profile mini"),
+        ("pretrain", "mlm --corpus mini --to x --small", "--corpus FOLDER with less text, or --set steps=1000"),
+        ("pretrain", "mlm --corpus mini --to x --model base", "--backbone base, albert-base for their base"),
+        ("pretrain", "mlm --corpus mini --to x --tqdm-off", "not needed: only a terminal shows a bar"),
+        ("pretrain", "mlm --corpus mini --to x --no-save", "not there: delete the folder afterwards"),
+        (
+            "launch",
+            "--type=x --unheard 1 --lr 1e-5",
+            "--backbone x, with its owner on the hub: albert/albert-base-v2; --lr: here it is --set learning_rate=1e-5"
+            "; docs/coming_from.md has them all",
+        ),
     ],
 )
 def test_option_of_another_program_is_answered_with_ours(parser, arguments, meant):
     module = importlib.import_module(f"study.{parser}")
-    with pytest.raises(ValueError, match=f"; here it is {re.escape(meant)}; see --help"):
+    with pytest.raises(ValueError, match=f"(;|--type:) here it is {re.escape(meant)}; see --help"):
         module.main.parser().options(arguments.split())
 
 

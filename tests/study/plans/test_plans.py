@@ -71,6 +71,7 @@ def test_an_unknown_variant_is_refused_with_those_that_there_are(capsys, name, m
     [
         ("palbert", "lr", "did you mean learning_rate?"),
         ("palbert", "lambda_lr", "did you mean lambda_learning_rate?"),
+        ("palbert", "lambda-lr", "did you mean lambda_learning_rate?"),
         ("palbert", "threshold", "did you mean q?"),
         ("pabee", "pabee_patience", "did you mean patience?"),
         ("pondernet", "num_lambda_layers", "(paper: num_lambda_layers 1 of lambda_layer_arch linear (PALBERT))"),
