@@ -274,7 +274,10 @@ def plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, launc
     elsewhere = _same_arms_elsewhere(study) if study.earlier is None else []
     names = ", ".join(study.resolved.untrained)
     untrained = [f"untrained backbone {names}: its weights are random; --backbone names a pretrained one"] * bool(names)
+    is_task = options.name in trainable_tasks() and not options.tasks
+    name_of_task = [f"--name {options.name} names the study; --task {options.name} is the task"] * is_task
     return [
+        *name_of_task,
         *untrained,
         *_not_searched(study.resolved),
         *_tried_first(study.resolved),

@@ -273,6 +273,14 @@ def test_a_real_glue_folder_is_planned_for_the_tasks_it_has(tmp_path, capsys):
     assert "STS-B/train.tsv" in capsys.readouterr().err
 
 
+def test_a_study_named_as_a_task_is_told_from_the_task(tmp_path, capsys):
+    asked = ["--profile", "mini", "--method", "palbert", "--out", str(tmp_path), "--dry-run", "--name", "rte"]
+    assert launch.main(asked) == 0
+    assert capsys.readouterr().out.splitlines()[1] == "--name rte names the study; --task rte is the task"
+    assert launch.main([*asked, "--task", "rte"]) == 0
+    assert "--name rte" not in capsys.readouterr().out
+
+
 def test_the_name_of_a_study_knows_a_backbone_by_its_content(tmp_path, monkeypatch):
     for name, vocabulary in (("one", "[PAD]"), ("other", "[PAD]"), ("third", "[MASK]")):
         (tmp_path / name).mkdir()
