@@ -18,7 +18,7 @@ PAPER_GRID: dict[str, list[Value]] = {"learning_rate": [2e-5], "batch_size": [8]
 
 FIXED = berxit.FIXED  # the same scripts' values: 3 epochs, a linear schedule, clipping at norm 1
 BACKBONE = paper.BACKBONE
-FAMILIES = ("albert", "bert", "electra", "roberta")  # with a pooler that can be copied; ShareBERT's is cut from words
+FAMILIES = berxit.FAMILIES
 PUBLISHED: dict[str, list[Configuration]] = {}
 
 MINI_SPACE = random_start.SPACE

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from copy import deepcopy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -86,17 +87,9 @@ class PoolerPerLayer(ClassifierPerLayer):
     modeling_highway_bert.py:63-67, 228-260).
     """
 
-    def __init__(
-        self,
-        encoder: LayerwiseEncoder,
-        rule: ExitRule,
-        num_labels: int,
-        config: TrainingConfig,
-        *,
-        swept: Sequence[ExitRule],
-    ) -> None:
-        """New classifiers on new copies of the encoder's pooler."""
-        super().__init__(encoder, rule, num_labels, config, swept=swept)
+    def __init__(self, encoder: LayerwiseEncoder, *others: Any, **named: Any) -> None:
+        """New classifiers on new copies of the encoder's pooler; the arguments are those of `ClassifierPerLayer`."""
+        super().__init__(encoder, *others, **named)
         self.poolers = nn.ModuleList(deepcopy(encoder.pooler) for _ in range(encoder.num_layers - 1))
 
     def pooled(self, index: int, first: Tensor) -> Tensor:
@@ -108,17 +101,9 @@ class PoolerPerLayer(ClassifierPerLayer):
 class FrozenEncoderModel(PoolerPerLayer):
     """DeeBERT's second stage: the exits below the last layer are trained, on a model that stays as it began."""
 
-    def __init__(
-        self,
-        encoder: LayerwiseEncoder,
-        rule: ExitRule,
-        num_labels: int,
-        config: TrainingConfig,
-        *,
-        swept: Sequence[ExitRule],
-    ) -> None:
+    def __init__(self, encoder: LayerwiseEncoder, *others: Any, **named: Any) -> None:
         """New exits; the encoder and the last layer's classifier are not trained."""
-        super().__init__(encoder, rule, num_labels, config, swept=swept)
+        super().__init__(encoder, *others, **named)
         for part in self.started_parts().values():
             part.requires_grad_(False)
 
@@ -138,17 +123,9 @@ class LearnedExitModel(PoolerPerLayer):
     exit_head_gives = "uncertainties"
     steps: Tensor
 
-    def __init__(
-        self,
-        encoder: LayerwiseEncoder,
-        rule: ExitRule,
-        num_labels: int,
-        config: TrainingConfig,
-        *,
-        swept: Sequence[ExitRule],
-    ) -> None:
+    def __init__(self, encoder: LayerwiseEncoder, *others: Any, **named: Any) -> None:
         """A new exit head on the pooled outputs, and the number of steps trained so far."""
-        super().__init__(encoder, rule, num_labels, config, swept=swept)
+        super().__init__(encoder, *others, **named)
         self.exit_head = initialised(nn.Linear(encoder.hidden_size, 1))
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))  # in the state, so that a resume goes on
 
