@@ -20,6 +20,7 @@ from trainables.models.exit_rules import (
     Array,
     ExitRule,
     LearnedExit,
+    OneLayerRule,
     Patience,
     State,
     Step,
@@ -48,7 +49,7 @@ SWEPT_SHARE = 0.8  # of the evidence of layers that agree and are certain
 
 
 @dataclass(frozen=True)
-class FixedLayer:
+class FixedLayer(OneLayerRule):
     """Everyone leaves after layer `layer`: the model cut there, with the classifier that it has there.
 
     F-PABEE (arXiv:2305.11916, table 1) has it as BERT-6L, ahead of four adaptive rules at half the layers.
@@ -57,15 +58,10 @@ class FixedLayer:
     layer: AtLeastOne
     name = "fixed"
     field = "layer"
-    draws = 1
 
     def earliest(self, num_layers: int) -> int:
         """The fixed one."""
         return min(self.layer, num_layers)
-
-    def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """Nothing to remember."""
-        return {}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
         """All leave at the fixed layer."""
@@ -73,7 +69,7 @@ class FixedLayer:
 
 
 @dataclass(frozen=True)
-class Entropy:
+class Entropy(OneLayerRule):
     """Leave at the first layer with H(p_j) / ln C < `entropy`.
 
     DeeBERT (arXiv:2004.12993; castorini/DeeBERT@563eac1, modeling_highway_bert.py:71-75, 101-106) compares H itself,
@@ -83,15 +79,6 @@ class Entropy:
     entropy: NotNegative  # of ln C
     name = "entropy"
     field = "entropy"
-    draws = 1
-
-    def earliest(self, num_layers: int) -> int:
-        """The first one."""
-        return 1
-
-    def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """Nothing to remember."""
-        return {}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
         """Those of little entropy leave."""
@@ -99,7 +86,7 @@ class Entropy:
 
 
 @dataclass(frozen=True)
-class MaxProbability:
+class MaxProbability(OneLayerRule):
     """Leave at the first layer with max p_j > `probability`: Shallow-Deep Networks (arXiv:1810.07052).
 
     The released code (yigitcankaya/Shallow-Deep-Networks@a556446, architectures/SDNs/VGG_SDN.py:204-221) has >=, and
@@ -109,15 +96,6 @@ class MaxProbability:
     probability: NotNegative
     name = "max_probability"
     field = "probability"
-    draws = 1
-
-    def earliest(self, num_layers: int) -> int:
-        """The first one."""
-        return 1
-
-    def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """Nothing to remember."""
-        return {}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
         """Those with a probable class leave."""

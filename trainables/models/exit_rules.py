@@ -96,21 +96,30 @@ class ExitRule(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class LastLayer:
-    """Everyone runs all layers."""
+class OneLayerRule:
+    """A rule that looks at each layer alone, from the first on, and remembers nothing."""
 
-    name = "last"
-    field = None
     draws = 1
 
     def earliest(self, num_layers: int) -> int:
-        """The last one."""
-        return num_layers
+        """The first one."""
+        return 1
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
         """Nothing to remember."""
         return {}
+
+
+@dataclass(frozen=True)
+class LastLayer(OneLayerRule):
+    """Everyone runs all layers."""
+
+    name = "last"
+    field = None
+
+    def earliest(self, num_layers: int) -> int:
+        """The last one."""
+        return num_layers
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
         """Nobody leaves early."""
@@ -244,7 +253,7 @@ class Expectation:
 
 
 @dataclass(frozen=True)
-class LearnedExit:
+class LearnedExit(OneLayerRule):
     """BERxiT: leave where the head's estimate that the answer is wrong is below `threshold`.
 
     castorini/berxit at 1fb2162, modeling_highway_bert.py:109-117. 0 is the last layer.
@@ -253,15 +262,10 @@ class LearnedExit:
     threshold: float
     name = "learned"
     field = "threshold"
-    draws = 1
 
     def earliest(self, num_layers: int) -> int:
         """The first one, at threshold 0 the last."""
         return 1 if self.threshold > 0 else num_layers
-
-    def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """Nothing to remember."""
-        return {}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
         """Those of whom the head is sure enough leave; `lambdas` are its u."""
