@@ -97,6 +97,18 @@ def _score_at_half(arm: Arm) -> Entry | None:
     return POINTS_RANGE.entry_in_range(float(np.median(scores)), min(scores), max(scores))
 
 
+def _elue(curves: Curves) -> tuple[float, Interval] | None:
+    """The mean of the models' scores with its interval; None for a single model."""
+    if len(curves.whole) < 2:
+        return None
+    found = curves.elue()
+    return float(np.mean(found.scores)), mean_interval(found.resampled, found.scores)
+
+
+def _elue_entry(arm: Arm) -> Entry | None:
+    return ESTIMATE.entry(arm.elue[0], arm.elue[1].low, arm.elue[1].high) if arm.elue else None
+
+
 def _difference(test: PairedTest | None) -> Entry | None:
     return ESTIMATE.entry(test.difference, test.low, test.high) if test else None
 
@@ -113,7 +125,7 @@ EXITS: list[Column[Arm]] = [
     Column("megaflops", "MFLOPs", _megaflops),
     Column("score_at_half", "at half its layers", _score_at_half),
     Column("fixed_at_half", "fixed layer", _fixed_at_half),
-    Column("elue_score", "ELUE score", lambda arm: _elue_entry(arm)),
+    Column("elue_score", "ELUE score", _elue_entry),
     Column("curve_difference", "curve", lambda arm: _difference(arm.curve)),
     Column("difference", "difference", lambda arm: _difference(arm.test)),
 ]
@@ -183,18 +195,6 @@ def exit_settings_table(evidence: Evidence) -> Table | None:
         ),
         unit="",
     )
-
-
-def _elue(curves: Curves) -> tuple[float, Interval] | None:
-    """The mean of the models' scores with its interval; None for a single model."""
-    if len(curves.whole) < 2:
-        return None
-    found = curves.elue()
-    return float(np.mean(found.scores)), mean_interval(found.resampled, found.scores)
-
-
-def _elue_entry(arm: Arm) -> Entry | None:
-    return ESTIMATE.entry(arm.elue[0], arm.elue[1].low, arm.elue[1].high) if arm.elue else None
 
 
 def _curves_in_words(evidence: Evidence) -> str:

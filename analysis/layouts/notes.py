@@ -148,6 +148,15 @@ def sampled_exit_notes(rows: list[Row]) -> list[str]:
     return [f"{label}: {head}: {', '.join(texts)}" for label, texts in spreads.items() if texts]
 
 
+def _spread_of_draws(cell: Cell) -> str:
+    """Both standard deviations; of the draws, the root mean square over the models."""
+    deviations = [record.metrics["sample_std"] for record in cell.records if "sample_std" in record.metrics]
+    if len(deviations) < max(2, len(cell.records)):
+        return ""
+    within, over = np.sqrt(np.mean(np.square(deviations))), np.std(cell.scores, ddof=1)
+    return f"{TASKS[cell.task].title} {POINTS.text(float(within))} / {POINTS.text(float(over))}"
+
+
 def blocked_exit_notes(rows: Iterable[Row]) -> list[str]:
     """The cells in which Q-exit can fire on no example, each with its reason."""
     reasons: dict[str, str] = {}
@@ -156,15 +165,6 @@ def blocked_exit_notes(rows: Iterable[Row]) -> list[str]:
             if all(words := [blocked_exit(one.metrics or {}, one.config) for one in cell.records]) and words:
                 reasons[f"{row.label} on {TASKS[task].title}"] = words[0]
     return [f"{where}: {reason}" for where, reason in reasons.items()]
-
-
-def _spread_of_draws(cell: Cell) -> str:
-    """Both standard deviations; of the draws, the root mean square over the models."""
-    deviations = [record.metrics["sample_std"] for record in cell.records if "sample_std" in record.metrics]
-    if len(deviations) < max(2, len(cell.records)):
-        return ""
-    within, over = np.sqrt(np.mean(np.square(deviations))), np.std(cell.scores, ddof=1)
-    return f"{TASKS[cell.task].title} {POINTS.text(float(within))} / {POINTS.text(float(over))}"
 
 
 def departures(studies: Sequence[Study]) -> dict[str, list[Departure | str]]:
