@@ -92,6 +92,7 @@ def answers(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
         "packages": bool(made),
         "data": has_public_data,
         "licences": not unlicensed,
+        "validation": True if "scores_on_test" in tables else None,
         "held_out": studies[0].protocol.selection == "holdout",
         "all_seeds": all(cell.state == "complete" for cell in cells),
     }
