@@ -26,8 +26,11 @@ from study.pretraining_folder import first_cause
 from trainables.encoders.backbones import backbone_fingerprint
 from trainables.encoders.word_vocabulary import word_model
 
-SHORT = ("--set", "steps=6", "--set", "steps_per_epoch=2", "--set", "warmup_steps=1", "--set", "batch_size=8")
-SMALL = (*SHORT, "--backbone", "mini-albert", "--set", "max_length=32", "--tracking-uri", "none")
+WARMED = ("--set", "warmup_steps=1", "--set", "batch_size=8")
+SHORT = (*WARMED, "--set", "steps=6", "--set", "steps_per_epoch=2")
+MINI = ("--backbone", "mini-albert", "--set", "max_length=32", "--tracking-uri", "none")
+SMALL = (*SHORT, *MINI)
+ENDLESS = (*WARMED, "--set", "steps=4000", "--set", "steps_per_epoch=2", *MINI)
 
 
 @pytest.fixture
@@ -286,8 +289,8 @@ def test_recipe_makes_a_backbone_that_a_method_fine_tunes(recipe, tmp_path, corp
 @pytest.mark.long
 @pytest.mark.slow
 def test_killed_at_random_moments_it_ends_in_the_same_bits(tmp_path, corpus):
-    longer = ("--set", "steps=60", "--set", "steps_per_epoch=5", "--set", "hidden_dropout=0.1")
-    arguments = ("albert-mlm", "--corpus", corpus, *SMALL, *longer, "--to")
+    longer = (*WARMED, "--set", "steps=60", "--set", "steps_per_epoch=5", "--set", "hidden_dropout=0.1", *MINI)
+    arguments = ("albert-mlm", "--corpus", corpus, *longer, "--to")
     whole, killed, kills = tmp_path / "whole", tmp_path / "killed", 0
     assert run(*arguments, str(whole)).returncode == 0
     draw = random.Random(1)
@@ -397,7 +400,7 @@ def test_two_processes_end_as_one_and_go_on_where_one_was(tmp_path, corpus):
 @two_cores
 def test_lost_process_of_several_is_one_line_and_all_end(tmp_path, corpus):
     folder = tmp_path / "to"
-    arguments = ("mlm", "--corpus", corpus, *SMALL, "--set", "steps=4000", "--to", str(folder), "--processes", "2")
+    arguments = ("mlm", "--corpus", corpus, *ENDLESS, "--to", str(folder), "--processes", "2")
     process = subprocess.Popen(command(*arguments), stderr=subprocess.PIPE, text=True, cwd=ROOT)
     try:
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -420,7 +423,7 @@ def test_lost_process_of_several_is_one_line_and_all_end(tmp_path, corpus):
 @two_cores
 def test_processes_end_with_a_command_that_is_killed(tmp_path, corpus):
     folder = tmp_path / "to"
-    arguments = ("mlm", "--corpus", corpus, *SMALL, "--set", "steps=4000", "--to", str(folder), "--processes", "2")
+    arguments = ("mlm", "--corpus", corpus, *ENDLESS, "--to", str(folder), "--processes", "2")
     process = subprocess.Popen(command(*arguments), stdout=subprocess.DEVNULL, cwd=ROOT)
     deadline = time.monotonic() + PATIENCE_SECONDS
     while epochs_in(folder) < 1:
