@@ -20,11 +20,12 @@ from analysis.statistics.alike import looks_at_seeds
 from analysis.statistics.comparisons import POWER, Comparison, over_tasks
 from analysis.statistics.costs import Compute, ledger_notes, relative_time, row_ledger, speed_facts, unit_of
 from analysis.statistics.uncertainty import PairedTest
-from analysis.studies.cells import Row
+from analysis.studies.cells import Row, repeats_of
 from study.facts.plain_words import counted
 from trainables.data.tasks import TASKS
 from trainables.runs.trial import TIMED_BATCHES
 
+NOTHING_MISSING = "Nothing is missing"
 IN_THE_REPORT = ("compute", "departures")  # anchors of the caveats that a screen leaves to the report
 
 
@@ -33,8 +34,7 @@ def answer(evidence: Evidence, dev: Table) -> str:
     found = findings(evidence)
     ours = replace(dev, lines=[line for line in dev.lines if not line.published], blocks=[])
     limits = [caveat.text for caveat in caveats(evidence, found) if caveat.anchor not in IN_THE_REPORT]
-    if all(cell.state == "complete" for _, cell in evidence.cells):
-        limits.remove(completeness(evidence))
+    limits = [limit for limit in limits if not limit.startswith(NOTHING_MISSING)]
     lines = [f"{one.row}: {sentence(one, evidence.baseline, in_short=True)}" for one in found if one.difference]
     lines += limits
     return "\n\n".join(
@@ -198,6 +198,7 @@ def _layers_in_words(finding: Finding, baseline: str | None) -> str:
 def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
     """Cells that learned nothing, opposite signs, incomplete and untested cells, other data, compute, departures."""
     limits = [
+        *notes.first_search_notes(cell for _, cell in evidence.cells),
         *notes.family_notes(evidence.rows),
         *notes.look_notes(looks_at_seeds(evidence.rows)),
         *notes.equal_seed_notes(evidence.samples),
@@ -217,7 +218,8 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
         if evidence.are_alike(one.row, str(evidence.baseline), task)
     ]
     if untested:
-        text = f"Not tested against {evidence.baseline}, for want of predictions of both: {', '.join(untested)}."
+        lacking = "searches of both" if evidence.comparisons_of_methods else "predictions of both"
+        text = f"Not tested against {evidence.baseline}, for want of {lacking}: {', '.join(untested)}."
         lines.append(Caveat(text, "comparisons"))
     if evidence.on_mini:
         lines.append(Caveat("The tasks are generated (mini-GLUE): the numbers say nothing of GLUE.", "protocol"))
@@ -231,13 +233,13 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
 
 
 def completeness(evidence: Evidence) -> str:
-    """How many cells are empty, and how many have other seeds than the protocol's."""
-    states = [cell.state for _, cell in evidence.cells]
+    """How many cells, of every search, are empty, and how many have other seeds than the protocol's."""
+    states = [repeat.state for _, cell in evidence.cells for repeat in repeats_of(cell)]
     number, missing = counted(len(states), "cell"), states.count("missing")
     others = len(states) - missing - states.count("complete")
     parts = [f"{missing} of {number} {'is' if missing == 1 else 'are'} missing"] * (missing > 0)
     parts += [f"{others} of {number} {'does' if others == 1 else 'do'} not follow the protocol"] * (others > 0)
-    return f"{', '.join(parts)}." if parts else f"Nothing is missing: all {number} have the seeds of the protocol."
+    return f"{', '.join(parts)}." if parts else f"{NOTHING_MISSING}: all {number} have the seeds of the protocol."
 
 
 def _as_sentence(text: str) -> str:

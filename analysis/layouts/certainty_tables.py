@@ -258,7 +258,7 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
         columns=[
             Column("number_of_searches", "searches", lambda place: WHOLE.entry(len(repeats[place].confirmed))),
             Column("first", "first", lambda place: POINTS.entry(repeats[place].medians[0])),
-            Column("all", "all", lambda place: POINTS.entry(float(np.mean(repeats[place].medians)))),
+            Column("all", "all, mean", lambda place: POINTS.entry(float(np.mean(repeats[place].scores)))),
             Column("spread", "spread", lambda place: POINTS.entry(repeats[place].deviation)),
             Column("of_search", "of search", lambda place: POINTS.entry(repeats[place].search_deviation)),
             Column(
@@ -270,12 +270,12 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
         subjects=[("/".join(place), place) for place in repeats],
         marks=mark_meanings(baseline),
         caption=(
-            "Points. First: the median of the first search, the number of the other tables. All: the mean over the "
-            "searches of their medians. Spread: standard deviation of a search's mean score over the searches, seeds "
-            "included; of search: what of it the seeds do not account for. Against the baseline: difference of the "
-            "means with its 95 % interval, the searches as what varies (and dev examples; t-test with as few degrees "
-            "of freedom as there are searches); ↑ and ↓ at the 5 % level, Holm over this table. They are about the "
-            "methods with their tuning."
+            "Points. First: the median of the first search, the number of the other tables. All, mean: the mean score "
+            "over all searches, which the test is of. Spread: standard deviation of a search's mean score over the "
+            "searches, seeds included; of search: what of it the seeds do not account for. Against the baseline: "
+            "difference of the means with its 95 % interval, the searches as what varies (and dev examples; t-test "
+            "with as few degrees of freedom as there are searches); ↑ and ↓ at the 5 % level, Holm over this table. "
+            "They are about the methods with their tuning."
         ),
         notes=[*look_notes(looks_at_repeats(evidence.rows)), *[f"left out: {'; '.join(left_out)}"] * bool(left_out)],
         further={

@@ -17,7 +17,7 @@ from analysis.layouts.notes import first_from_notes, own_task_notes, provenance,
 from analysis.layouts.table import Column, Entry, Line, Table
 from analysis.statistics.alike import looks_at_seeds
 from analysis.statistics.costs import SECONDS, UNITS, Compute, row_ledger, speed_facts
-from analysis.studies.cells import Cell
+from analysis.studies.cells import Cell, repeats_of
 from analysis.studies.load import Study
 from analysis.studies.stored_predictions import predictions_of
 from study.facts.plain_words import counted
@@ -83,6 +83,7 @@ def answers(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
     records = [record for cell in cells for record in cell.arm_records]
     made, unlicensed, looks = provenance(records), _licence_gaps(evidence), looks_at_seeds(evidence.rows)
     has_public_data, source, gap = _data_source(studies)
+    seeds = sorted({seed for study in studies for arm in study.file.plan.arms for seed in arm.seeds})
     kinds = sorted({record.device for record in records if record.device})
     holds = {
         "splits": all(map(_sizes, cells)),
@@ -107,7 +108,7 @@ def answers(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
         "data": source if has_public_data else gap,
         "licences": ", ".join(unlicensed),
         "held_out": f"{len(looks)} times: with {', then '.join(looks)}" if len(looks) > 1 else "once",
-        "seeds": ", ".join(map(str, studies[0].seeds)),
+        "seeds": ", ".join(map(str, seeds)),
         "all_seeds": "; ".join(seed_notes(evidence.rows)),
     }
     return _answered("answers", holds, words) | _search_answers(evidence, tables)
@@ -151,7 +152,7 @@ def _search_answers(evidence: Evidence, tables: Collection[str]) -> dict[str, An
 
 
 def _search_trials(cell: Cell) -> int:
-    return sum(record.phase == "search" for record in cell.arm_records)
+    return sum(record.phase == "search" for repeat in repeats_of(cell) for record in repeat.arm_records)
 
 
 def _answered(part: str, holds: Mapping[str, bool | None], words: Mapping[str, str]) -> dict[str, Answer]:

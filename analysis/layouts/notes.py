@@ -222,13 +222,18 @@ def dropped_notes(rows: Iterable[Row]) -> list[str]:
     ]
 
 
-def _search_notes(rows: list[Row], cells: list[Cell]) -> list[str]:
-    """Which search tables show if searches were repeated, and how unlike the searches behind the rows were."""
+def first_search_notes(cells: Iterable[Cell]) -> list[str]:
+    """Which search the scores are of, if searches were repeated."""
     counts = " or ".join(map(str, sorted({len(repeats_of(cell)) for cell in cells} - {1})))
     first = f"each number is of the first of {counts} searches, as in a study of one; table search_repeats has all"
+    return [first] * bool(counts)
+
+
+def _search_notes(rows: list[Row], cells: list[Cell]) -> list[str]:
+    """Which search tables show if searches were repeated, and how unlike the searches behind the rows were."""
     fields = unlike_counts(rows, lambda cell: len(cell.arm.decided) if cell.records else None)
     unlike = f"rows searched unlike numbers of fields: {fields}"
-    return [first] * bool(counts) + unlike_search_notes(rows) + [unlike] * bool(fields)
+    return first_search_notes(cells) + unlike_search_notes(rows) + [unlike] * bool(fields)
 
 
 def unlike_search_notes(rows: Sequence[Row]) -> list[str]:

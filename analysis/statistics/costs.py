@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from msgspec import UNSET
 
-from analysis.studies.cells import Cell, Row
+from analysis.studies.cells import Cell, Row, repeats_of
 from analysis.studies.load import Study
 from study.facts.ledger import Spent, count_by_status, in_words, ledger
 from study.facts.plain_words import counted
@@ -109,11 +109,12 @@ def _total(spent: Iterable[Spent | Compute]) -> Compute:
 
 
 def row_ledger(rows: list[Row]) -> list[Entry]:
-    """One entry per row."""
+    """One entry per row, of all its searches."""
     entries = []
     for row in rows:
-        costs = [pretraining_cost(study) for cell in row.cells.values() for study in cell.studies]
-        spent = ledger(record for cell in row.cells.values() for record in cell.paid)
+        searched = [repeat for cell in row.cells.values() for repeat in repeats_of(cell)]
+        costs = [pretraining_cost(study) for cell in searched for study in cell.studies]
+        spent = ledger(record for cell in searched for record in cell.paid)
         unfinished = frozenset(task for task, cell in row.cells.items() if cell.state == "missing")
         entries.append(Entry(row.label, spent, [cost for cost in costs if cost is not None], unfinished))
     return entries

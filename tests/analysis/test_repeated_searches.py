@@ -13,12 +13,14 @@ from helpers.launched_studies import launch, launched_study, mini_plan
 from helpers.made_studies import write_records
 
 from analysis import load
-from analysis.answer import findings
+from analysis.answer import completeness, findings
 from analysis.layouts.certainty_tables import search_repeats_table
+from analysis.layouts.checklist import answers
 from analysis.layouts.evidence import gather
 from analysis.pictures.study_pictures import differences_picture
 from analysis.statistics import uncertainty
 from analysis.statistics.comparisons import Repeats, compare
+from analysis.statistics.costs import row_ledger
 from analysis.studies.load import load_study
 from analysis.tables import write_tables
 from analysis.verify import verify
@@ -113,6 +115,17 @@ def test_the_answer_is_about_methods_if_searches_were_repeated(study, tmp_path):
     (finding,) = [one for one in findings(evidence) if not one.is_baseline]
     assert finding.compared == [of_methods] and finding.difference == of_methods.test
     assert of_methods.test != evidence.comparisons[0].test
+
+
+def test_compute_and_budget_are_of_all_searches(study):
+    evidence, records = gather([load_study(study)]), read_records(study)
+    for entry in row_ledger(evidence.rows):
+        own = [record for record in records if record.method == entry.row]
+        assert sum(spent.wall_seconds for spent in entry.spent) == pytest.approx(sum(one.wall_seconds for one in own))
+        searched = sum(record.phase == "search" for record in own)
+        assert f"{entry.row} {searched}" in answers(evidence, [])["trials"].evidence
+    assert "each number is of the first of 3 searches".capitalize() in (study / "tables" / "answer.md").read_text()
+    assert completeness(evidence).startswith("Nothing is missing: all 6 cells")
 
 
 def test_first_picture_shows_the_test_over_searches(study):
