@@ -35,16 +35,15 @@ def check_format(number: int, *, where: str) -> None:
     Raises:
         ValueError: it is newer, or was never released.
     """
-    if number > FORMAT:
-        raise ValueError(
-            f"{where}: format {number} is of a newer version of glue-exit-study; this one reads {FIRST} to {FORMAT}; "
-            "allowed: the version that wrote it, or a newer one"
-        )
-    if number < FIRST:
-        raise ValueError(
-            f"{where}: format {number} was never released; this version reads {FIRST} to {FORMAT}; allowed: the "
-            "version that wrote it, or a new study"
-        )
+    if FIRST <= number <= FORMAT:
+        return
+    is_newer = number > FORMAT
+    fault = "is of a newer version of glue-exit-study" if is_newer else "was never released"
+    reads = f"format {FORMAT}" if FIRST == FORMAT else f"formats {FIRST} to {FORMAT}"
+    raise ValueError(
+        f"{where}: format {number} {fault}; this version reads {reads}; allowed: the version that wrote it, or a "
+        f"{'newer one' if is_newer else 'new study'}"
+    )
 
 
 def migrate_plan(plan: Plain, number: int) -> Plain:

@@ -78,20 +78,21 @@ def read_plan(folder: Path) -> PlanFile | None:
     path = folder / FILE
     try:
         content = json.loads(path.read_text())
+        number = content.get("format", formats.FIRST)
+        if isinstance(number, int):  # before the digest, whose rule may be another in that format
+            formats.check_format(number, where=str(path))
         written = content.pop("digest")
     except FileNotFoundError:
         return None
     except OSError as error:  # a file in the place of a folder, or a folder in that of the file
         raise ValueError(f"{path} cannot be read: {error.strerror}; allowed: the folder of a study") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
         fault = f"{type(error).__name__}: {error}"
         again = "delete it and give the same launch again, which makes it from the journal"
         raise ValueError(f"{path} is not a plan: {fault}; {again}") from None
     if digest(content) != written:
         raise ValueError(f"{path} was edited: its digest is {written}, its content has {digest(content)}")
-    number = content.get("format", formats.FIRST)
     if isinstance(number, int) and number != formats.FORMAT:
-        formats.check_format(number, where=str(path))
         content["plan"] = formats.migrate_plan(content["plan"], number)
     try:
         return _with_tasks(from_plain(PlanFile, content, where=str(path)))

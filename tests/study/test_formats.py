@@ -85,7 +85,16 @@ def test_newer_format_is_refused_in_one_line(newest: Path, capsys: pytest.Captur
     _write_plan(newest, format=number, more=True)
     assert status.main([str(newest)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"plan.json: format {number} is of a newer version of glue-exit-study; this one reads" in line
+    reads = "this version reads format 2" if formats.FORMAT == 2 else "this version reads formats 2 to"
+    assert f"plan.json: format {number} is of a newer version of glue-exit-study; {reads}; allowed:" in line
+
+
+@pytest.mark.parametrize("number", [formats.FIRST - 1, formats.FORMAT + 1])
+def test_format_is_checked_before_the_digest(newest: Path, number: int) -> None:
+    path = newest / "plan.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": number, "digest": "of another rule"}))
+    with pytest.raises(ValueError, match=rf"plan.json: format {number} .*; this version reads format"):
+        read_plan(newest)
 
 
 def test_format_before_the_first_release_is_refused(newest: Path) -> None:
