@@ -263,7 +263,14 @@ def _ledger_table(entries: list[Spent]) -> Table:
     return table
 
 
-main = Command("study.status", Options, "What of a study is done, running, stopped, failed and missing.", run)
+main = Command(
+    "study.status",
+    Options,
+    "Shows what of a study is done, running, stopped, failed and missing.",
+    run,
+    epilog="Exit status: 0 the study is complete (all are, of a folder of studies); 1 cells are missing, as while it "
+    "runs, or trials failed; 2 the folder holds no study.",
+)
 
 if __name__ == "__main__":
     sys.exit(main())
