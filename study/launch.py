@@ -82,7 +82,7 @@ from trainables.data import glue
 from trainables.data.tasks import TASKS, trainable_tasks
 from trainables.encoders.backbones import backbone_fingerprint, is_folder
 from trainables.schema import to_plain
-from trainables.sources import NOT_CHECKED
+from trainables.sources import NOT_CHECKED, cache_folder
 from trainables.spelling import resolve_name
 
 if TYPE_CHECKING:
@@ -442,6 +442,8 @@ def run_study(study: Study, options: LaunchOptions) -> int:
         else:
             prints = f"what methods print: {folder / WORKERS_LOG}"
             _warn([_first_line(study), *unknown_in_words(study.resolved), prints])
+            if options.address is None:
+                cache_folder()  # prints where tokenised data are, if that is no usual place; trials print to their log
             if options.max_minutes is not None:
                 _warn([describe_time_limit(options.max_minutes, measured_in(journal.facts.records))])
             said = _launch(scheduler, journal, folder, storage, options, until=until)

@@ -370,3 +370,13 @@ def test_a_launch_that_a_worker_makes_end_has_its_launch_ended(tmp_path, monkeyp
     with pytest.raises(ValueError, match="not what the plan says"):
         run_study(launch.prepare(more, options), options)
     assert read_events(folder)[-1].status == "interrupted"
+
+
+def test_launch_names_the_place_that_replaces_an_unusable_cache(tmp_path, monkeypatch, capsys):
+    (file := tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(file))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("study.launch._launch", lambda *_, **__: "")  # runs no trial
+    launch.main(["--task", "rte", "--profile", "mini", "--out", str(tmp_path / "runs"), "--tracking-uri", "none"])
+    place = tmp_path / ".cache" / "glue-exit-study"
+    assert f"{file}/glue-exit-study cannot be written; tokenised data are in {place}\n" in capsys.readouterr().err
