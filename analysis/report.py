@@ -84,8 +84,10 @@ def write_report(folder: Path) -> Path:
     check_folder("the study", folder)
     evidence = gather([study])
     tables = tables_of(evidence)
-    write_files(tables, study.folder / "tables")  # first: they stand also where a picture cannot be drawn
-    files = _files(study, evidence, tables)
+    try:
+        files = _files(study, evidence, tables)
+    finally:
+        write_files(tables, study.folder / "tables")  # also if a picture cannot be drawn
     (study.folder / "pictures").mkdir(exist_ok=True)
     for name, content in files.items():
         write_bytes(study.folder / name, content)

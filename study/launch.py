@@ -70,7 +70,7 @@ from study.plans.plan_file import (
 from study.plans.pretrained_backbone import unknown_in_words
 from study.plans.resolution import explain, papers_values, resolve
 from study.plans.resolved_plan import ResolvedPlan, digest, in_file_names
-from study.rebuild import write_files
+from study.rebuild import EXPORTS, write_files
 from study.screen.live_view import LiveView
 from study.screen.terminal import can_redraw, console_on, lasting_outputs, lost_outputs, waiting_for
 from study.screen.words import describe_failure, describe_retries, failures_command, missing_cells, python
@@ -438,7 +438,8 @@ def run_study(study: Study, options: LaunchOptions) -> int:
         end_unsettled(scheduler, storage=storage, folder=folder)
         if is_over:
             _warn(_describe_finished(scheduler, folder, asked=options.storage, storage=storage))
-            said = answer(folder) or write_files(folder, scheduler.progress)
+            is_exported = all((folder / name).exists() for name in EXPORTS)
+            said = answer(folder) if is_exported else write_files(folder, scheduler.progress)
         else:
             prints = f"what methods print: {folder / WORKERS_LOG}"
             _warn([_first_line(study), *unknown_in_words(study.resolved), prints])

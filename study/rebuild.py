@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 OPTUNA = "optuna.journal"
+EXPORTS = (RECORDS, OPTUNA, BEST, ANSWER, "report.html")
 
 
 def write_files(folder: Path, progress: StudyProgress) -> str:
@@ -40,13 +41,14 @@ def write_files(folder: Path, progress: StudyProgress) -> str:
 
     A fault ends no study. It is reported on standard error: a table that stands then is not of these records.
     """
+    said = analyse(folder)  # first, as it takes longest: what is deleted meanwhile is written below
     try:
         write_bytes(folder / RECORDS, records_as_lines(progress.facts.records))
         write_bytes(folder / OPTUNA, optuna_file(progress))
         write_bytes(folder / BEST, as_toml(progress).encode())
     except OSError as error:
         print(f"not exported: {error}; again later: {python()} -m study.rebuild {folder}", file=sys.stderr)
-    return analyse(folder)
+    return said
 
 
 def optuna_file(progress: StudyProgress) -> bytes:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import shutil
 import warnings
 from html.parser import HTMLParser
 
@@ -373,6 +374,20 @@ def test_a_picture_that_is_not_drawn_any_more_is_gone(tmp_path):
     (folder / "pictures" / "fronts.svg").write_text("old")
     report.write_report(folder)
     assert not (folder / "pictures" / "fronts.svg").exists() and (folder / "pictures" / "seeds.svg").exists()
+
+
+def test_tables_stand_if_a_picture_fails_and_they_were_deleted_meanwhile(tmp_path, monkeypatch):
+    folder = write_study(tmp_path / "s", arm("palbert", "rte", [0.7] * 5))
+    report.write_report(folder)
+
+    def pictures(_):
+        shutil.rmtree(folder / "tables")
+        raise MemoryError
+
+    monkeypatch.setattr(report, "pictures", pictures)
+    with pytest.raises(MemoryError):
+        report.write_report(folder)
+    assert (folder / "tables" / "answer.md").exists()
 
 
 def test_a_study_of_which_every_search_trial_failed_has_its_page(tmp_path):

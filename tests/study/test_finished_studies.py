@@ -6,11 +6,16 @@ import pytest
 from helpers.launched_studies import PROVENANCE, launch, launched_study, mini_plan
 from msgspec.structs import replace
 
+from study.decisions.progress import last_progress
 from study.facts.attestation import Provenance
 from study.facts.events import read_events
+from study.facts.study_facts import read_facts
+from study.facts.study_folder import RECORDS
 from study.launch import main as study_launch
 from study.launch import prepare, run_study
 from study.plans.plan_file import require_plan
+from study.rebuild import EXPORTS, OPTUNA, write_files
+from study.winners import BEST
 
 pytestmark = pytest.mark.slow
 
@@ -35,6 +40,7 @@ def pretend_to_analyse(monkeypatch) -> list[Path]:
         analysed.append(folder)
         (folder / "tables").mkdir(exist_ok=True)
         (folder / "tables" / "answer.md").write_text(table := f"| table {len(analysed)} |\n")
+        (folder / "report.html").touch()
         return table
 
     monkeypatch.setattr("study.rebuild.analyse", analyse)
@@ -44,16 +50,32 @@ def pretend_to_analyse(monkeypatch) -> list[Path]:
 def test_a_launch_with_nothing_to_do_leaves_plan_and_tables_as_they_are(tmp_path, monkeypatch, capsys):
     folder = launched_study(tmp_path / "s")
     plan, asked = (folder / "plan.json").read_bytes(), require_plan(folder).plan.asked
-    table = (folder / "tables" / "answer.md").read_text()
+    table = write_files(folder, last_progress(require_plan(folder).plan, read_facts(folder)))
     analysed = pretend_to_analyse(monkeypatch)
     options = study_launch.parser().options(["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
     monkeypatch.setattr("sys.argv", ["study.launch", "typed otherwise"])
     assert run_study(prepare(asked, options), options) == 0
     assert analysed == [] and table in capsys.readouterr().out
     assert (folder / "plan.json").read_bytes() == plan
-    (folder / "tables" / "answer.md").unlink()
-    assert run_study(prepare(asked, options), options) == 0
-    assert analysed == [folder]
+    for number, name in enumerate(EXPORTS, start=1):
+        (folder / name).unlink()
+        assert run_study(prepare(asked, options), options) == 0
+        assert analysed == [folder] * number and (folder / name).exists()
+
+
+def test_exports_deleted_while_tables_are_made_are_there_afterwards(tmp_path, monkeypatch):
+    folder = launched_study(tmp_path / "s")
+    progress = last_progress(require_plan(folder).plan, read_facts(folder))
+    write_files(folder, progress)
+
+    def analyse(folder: Path) -> str:
+        for name in (RECORDS, OPTUNA, BEST):
+            (folder / name).unlink()
+        return ""
+
+    monkeypatch.setattr("study.rebuild.analyse", analyse)
+    write_files(folder, progress)
+    assert all((folder / name).exists() for name in EXPORTS)
 
 
 def over(folder: Path, monkeypatch, capsys, *, code: Provenance) -> tuple[str, str]:
