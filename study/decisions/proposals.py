@@ -8,18 +8,12 @@ something between trials, in Optuna's study or in itself, goes through all earli
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from itertools import islice, product
 
 import msgspec
 import optuna
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-    json_to_distribution,
-)
+from optuna.distributions import BaseDistribution, json_to_distribution
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, QMCSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, Trial, TrialState
@@ -74,7 +68,16 @@ class Proposals:
             return None
         proposals = (self._sample(attempt) for attempt in range(_ATTEMPTS))
         new = next((point for point in proposals if point not in self._drawn), None)
-        return new or next((point for point in points_of(self._space) if point not in self._drawn), None)
+        return new or self._first_new_point()
+
+    def _first_new_point(self) -> dict[str, Value] | None:
+        """Find a point of a finite space that no trial has had; None if there is none, or the space is not finite."""
+        menus = [allowed.values for allowed in self._arm.space.values()]
+        finite = [menu for menu in menus if menu is not None]
+        if len(finite) < len(menus):
+            return None
+        points = (dict(zip(self._space, point, strict=True)) for point in product(*finite))
+        return next((point for point in points if point not in self._drawn), None)
 
     def _catch_up(self, facts: ArmFacts) -> None:
         for number, trial in enumerate(facts.search):
@@ -137,26 +140,3 @@ class _Sequence(QMCSampler):
 def distributions_of(arm: Arm) -> dict[str, BaseDistribution]:
     """The arm's space in Optuna's terms."""
     return {name: json_to_distribution(msgspec.json.encode(allowed).decode()) for name, allowed in arm.space.items()}
-
-
-def points_of(space: Mapping[str, BaseDistribution]) -> Iterator[dict[str, Value]]:
-    """Every point of a finite space; none where a field has infinitely many values."""
-    values = [_values_of(distribution) for distribution in space.values()]
-    if all(own is not None for own in values):
-        for point in product(*(own for own in values if own is not None)):
-            yield dict(zip(space, point, strict=True))
-
-
-def _values_of(distribution: BaseDistribution) -> Sequence[Value] | None:
-    """Every value of a field; None where there are infinitely many."""
-    if isinstance(distribution, CategoricalDistribution):
-        return [*distribution.choices]
-    if isinstance(distribution, IntDistribution):
-        return range(distribution.low, distribution.high + 1, distribution.step)
-    assert isinstance(distribution, FloatDistribution)
-    if distribution.single():
-        return [distribution.low]
-    if distribution.step is None:
-        return None
-    steps = round((distribution.high - distribution.low) / distribution.step)
-    return [distribution.low + number * distribution.step for number in range(steps + 1)]

@@ -94,4 +94,4 @@ def refusal(
     if not others or agree_but_for_digests(attested, expected):
         check_attested(progress, key, attested, host=host, by=by)
     error = f"it has not what the plan says: {'; '.join(contradictions(attested, expected))}"
-    return Failure(cause="node", error=error, traceback=None, host=host, node=node)
+    return Failure(cause="node", error=error, host=host, node=node)

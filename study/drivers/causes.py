@@ -47,13 +47,8 @@ def failure_of(error: Exception, *, node: str | None, module: str | None = None)
 
 def place_of(error: Exception, module: str) -> str:
     """Folder, file and line of the deepest frame in the module's own file, or else of the deepest one."""
-    frame = (_own_frames(error, module) or traceback.extract_tb(error.__traceback__))[-1]
+    frame = (frames_in(module, error) or traceback.extract_tb(error.__traceback__))[-1]
     return f"{Path(frame.filename).parent.name}/{Path(frame.filename).name}, line {frame.lineno}"
-
-
-def is_raised_in(module: str, error: Exception) -> bool:
-    """Whether the exception came by a frame of the module's own file."""
-    return bool(_own_frames(error, module))
 
 
 def lost_process(
@@ -68,12 +63,7 @@ def lost_process(
     host = lost_nodes.get(node or "")
     cause: Cause = "preemption" if is_preempted or said or host else "machine"
     line = f"its node is lost: {said['reason']}" if said else error.strip().splitlines()[-1]
-    return Failure(cause=cause, error=masked(line), traceback=None, host=host, node=node)
-
-
-def lost_outcome(error: Exception, *, host: str, node: str | None) -> Failure:
-    """What the journal says of a trial that has ended on this node and has left nothing that the launcher sees."""
-    return Failure(cause="node", error=masked(str(error)), traceback=None, host=host, node=node)
+    return Failure(cause=cause, error=masked(line), host=host, node=node)
 
 
 def breaks_process(error: Exception) -> bool:
@@ -81,7 +71,8 @@ def breaks_process(error: Exception) -> bool:
     return type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error)
 
 
-def _own_frames(error: Exception, module: str) -> list[traceback.FrameSummary]:
+def frames_in(module: str, error: Exception) -> list[traceback.FrameSummary]:
+    """Select the frames of the module's own file from the traceback of an exception."""
     own = getattr(sys.modules.get(module), "__file__", None)  # one that could not be loaded is not there
     frames = traceback.extract_tb(error.__traceback__)
     return [frame for frame in frames if own and Path(frame.filename) == Path(own)]

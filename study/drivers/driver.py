@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from study.cluster.resources import Resources
 from study.decisions.scheduler import Scheduler
 from study.decisions.specs import expected_attestation, refusal, trial_spec
-from study.drivers.causes import lost_outcome, lost_process
+from study.drivers.causes import lost_process
 from study.drivers.messages import AssignedTrial, Assignment, Message, News, Steps
 from study.drivers.smoke_steps import SmokeSteps
 from study.drivers.steps_file import remove_steps, write_steps
@@ -32,7 +32,7 @@ from study.facts.plain_words import clock
 from study.facts.record import Record
 from study.facts.study_facts import TrialFacts
 from study.facts.study_folder import predictions_digest, predictions_file
-from study.storage.addresses import is_uri
+from study.storage.addresses import is_uri, masked
 from study.storage.trial_places import (
     PREDICTIONS,
     OutcomeGone,
@@ -77,7 +77,7 @@ class Driver(ABC):
         self._marks: tuple[str, ...] = ()  # of the launch in its storage, while it runs
         self._keys: dict[str, str | None] = {}  # work id -> key of its trial; None: it has none, or that is over
         self._training: set[str] = set()  # work ids of those that have a worker
-        self._steps: dict[str, Steps] = {}  # key -> how far the epoch is that is under way, where that was said
+        self.steps: dict[str, Steps] = {}  # key -> how far the epoch under way is, if the worker has reported that
         self._written: dict[str, Steps] | None = None  # of those, where `study.status` reads them
         self._node_of: dict[str, str | None] = {}  # work id -> node that it was last heard of from
 
@@ -138,11 +138,6 @@ class Driver(ABC):
         return {key for work_id in self._training if (key := self._keys[work_id])}
 
     @property
-    def steps(self) -> Mapping[str, Steps]:
-        """How far the trials that have a worker are in their epochs, by key, where one has lasted long enough."""
-        return self._steps
-
-    @property
     def awaited(self) -> str:
         """What there is before the first trial; nothing once that is over."""
         if self._smoke is None or self._smoke.are_over:
@@ -164,10 +159,10 @@ class Driver(ABC):
             self._watchdog.moved()
         self._look_at_clock()
         if message.steps:
-            self._steps[message.steps.key] = message.steps
+            self.steps[message.steps.key] = message.steps
             return self._is_time_over
         if message.news:
-            self._steps.pop(message.news.key, None)
+            self.steps.pop(message.news.key, None)
         if self._smoke and message.smoke:
             self._smoke.taken(work_id, message.smoke)
         if message.news and self._is_over(message.news, message.node):
@@ -185,7 +180,7 @@ class Driver(ABC):
         if failure.host:
             self._watchdog.say(f"node {failure.host} is lost; its trial goes on elsewhere ({failure.error})")
         if key := self._keys[work_id]:
-            self._steps.pop(key, None)
+            self.steps.pop(key, None)
             self.scheduler.retry(key, failure)
 
     def watch(self) -> None:
@@ -199,9 +194,9 @@ class Driver(ABC):
         if now < self._next_look:
             return
         self._next_look = now + LOOK_SECONDS
-        if self._written != self._steps:
-            self._written = dict(self._steps)
-            write_steps(self._folder, self._steps.values())
+        if self._written != self.steps:
+            self._written = dict(self.steps)
+            write_steps(self._folder, self.steps.values())
         nodes = self._resources.nodes
         self.scheduler.faults.forget(nodes.lost())
         self._watchdog.look(nodes=len(nodes.alive()), has_room=self._resources.slots() > 0, state=self._state())
@@ -220,7 +215,7 @@ class Driver(ABC):
 
     def _longest_epoch(self) -> str:
         """How long the longest epoch under way would take by its steps: a limit below that is of no use."""
-        seconds = {key: steps.seconds / steps.done * steps.of for key, steps in self._steps.items() if steps.done}
+        seconds = {key: steps.seconds / steps.done * steps.of for key, steps in self.steps.items() if steps.done}
         if not seconds:
             return ""
         key = max(seconds, key=lambda key: seconds[key])
@@ -321,7 +316,8 @@ class Driver(ABC):
             end_trial(self.scheduler, trial, storage=self._storage, folder=self._folder)
         except OutcomeGone as gone:
             self.scheduler.restart(news.key, str(gone))
-            self._break_off(news.key, self._judged(lost_outcome(gone, host=news.host, node=node)))
+            failure = Failure(cause="node", error=masked(str(gone)), host=news.host, node=node)
+            self._break_off(news.key, self._judged(failure))
 
 
 @contextmanager

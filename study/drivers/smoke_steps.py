@@ -8,7 +8,7 @@ tried again and elsewhere.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -70,15 +70,13 @@ class SmokeSteps:
             return None
         self._held.add(work_id)
         cpus, gpus = self._resources.cpus, self._resources.gpus
-        device: Literal["cpu", "cuda"] = "cuda" if gpus else "cpu"
-        threads = max(1, int(cpus))
         return Assignment(
             smoke=self._parts.pop(),
             included=method_files.included(),
-            device=device,
+            device="cuda" if gpus else "cpu",
             cpus=cpus,
             gpus=gpus,
-            threads=threads,
+            threads=max(1, int(cpus)),
         )
 
     def taken(self, work_id: str, report: SmokeReport) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 import trainables
-from study.drivers.causes import breaks_process, failure_of, is_raised_in, place_of
+from study.drivers.causes import breaks_process, failure_of, frames_in, place_of
 from study.drivers.messages import AssignedTrial, Assignment, Message, News, SmokeReport, Steps
 from study.drivers.provenance import attest, provenance
 from study.facts.attestation import Attestation, contradictions
@@ -107,7 +107,7 @@ def _failure_of_step(spec: TrialSpec, device: str, node: str | None) -> Failure 
         failure = failure_of(error, node=node, module=module)
         if failure.cause == "method":
             return failure
-        if isinstance(error, ImportError) and is_raised_in(module, error):
+        if isinstance(error, ImportError) and frames_in(module, error):
             return replace(failure, cause="method", error=f"{failure.error} ({place_of(error, module)})")
     return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -13,6 +13,7 @@ from trainables.runs.trial import Content
 from trainables.schema import Typed
 
 if TYPE_CHECKING:
+    from study.drivers.messages import SmokeReport
     from study.facts.events import LaunchBegan
 
 _WORDS = {
@@ -23,16 +24,6 @@ _WORDS = {
     "tokenizer_fingerprint": "tokenizer",
 }
 _DIGESTS = ("tokens_digest", "backbone_digest")  # known once the first trial of an arm has said them
-
-
-class Code(Protocol):
-    """What a process runs."""
-
-    @property
-    def code_digest(self) -> str: ...
-
-    @property
-    def versions(self) -> Mapping[str, str]: ...
 
 
 class Provenance(Typed, frozen=True, kw_only=True):
@@ -89,7 +80,7 @@ def contradictions(attested: Attestation, expected: Attestation) -> list[str]:
     return differing + other_code(attested, expected)
 
 
-def other_code(found: Code, wanted: Code) -> list[str]:
+def other_code(found: Attestation | Provenance | SmokeReport, wanted: Attestation | Provenance) -> list[str]:
     """Which code and versions are others than wanted, in words; what is not installed at both places is left out."""
     both = [name for name in found.versions if name in wanted.versions]
     pairs = [("code", found.code_digest, wanted.code_digest)]

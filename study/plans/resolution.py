@@ -24,7 +24,7 @@ from typing import get_type_hints
 
 from msgspec import UNSET
 from msgspec.structs import replace
-from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution, distribution_to_json
+from optuna.distributions import BaseDistribution, CategoricalDistribution, distribution_to_json
 
 import search_spaces
 import trainables
@@ -426,14 +426,13 @@ def _holds(ranged: Layered[BaseDistribution], value: Value) -> bool:
 
 def _values(field: str, ranged: Layered[BaseDistribution], *, why: str) -> Sequence[Value]:
     """Every value of a field, which has to be finite in number; `why` begins the error."""
-    if isinstance(ranged.value, CategoricalDistribution):
-        return ranged.value.choices
-    if isinstance(ranged.value, IntDistribution):
-        return range(ranged.value.low, ranged.value.high + 1, ranged.value.step)
-    raise ValueError(
-        f"{why}: {field} is {range_of(ranged.value)} ({ranged.origin}), which is no list; allowed: choices (A,B,C), "
-        "or whole numbers"
-    )
+    allowed = range_of(ranged.value)
+    if allowed.values is None:
+        raise ValueError(
+            f"{why}: {field} is {allowed} ({ranged.origin}), which is no list; allowed: choices (A,B,C), or whole "
+            "numbers"
+        )
+    return allowed.values
 
 
 def range_of(distribution: BaseDistribution) -> Range:

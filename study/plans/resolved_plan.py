@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, TypeVar
 
@@ -43,11 +43,6 @@ class Range(Typed, frozen=True, kw_only=True):
         return [value for value in values if not isinstance(value, list)]
 
     @property
-    def any_value(self) -> Value:
-        """The first choice, or the lower end."""
-        return self.extremes[0]
-
-    @property
     def middle(self) -> Value:
         """The middle choice, or the middle between both ends, of a range with logarithms the geometric one."""
         choices, low, high = (self.attributes.get(name) for name in ("choices", "low", "high"))
@@ -61,14 +56,17 @@ class Range(Typed, frozen=True, kw_only=True):
         return int(middle) if isinstance(low, int) else float(f"{middle:.6g}")
 
     @property
-    def num_values(self) -> float:
-        """How many values the field can have; infinity for a real number."""
-        choices, low, high = (self.attributes.get(name) for name in ("choices", "low", "high"))
+    def values(self) -> Sequence[Value] | None:
+        """Every value that the field can have; None for a real number."""
+        choices, low, high, step = (self.attributes.get(name) for name in ("choices", "low", "high", "step"))
         if isinstance(choices, list):
-            return len(choices)
+            return choices
         assert isinstance(low, int | float) and isinstance(high, int | float)
-        step = self.attributes.get("step")
-        return 1 if low == high else 1 + (high - low) // step if isinstance(step, int | float) else math.inf
+        if low == high or not isinstance(step, int | float):
+            return [low] if low == high else None
+        if isinstance(low, int) and isinstance(high, int) and isinstance(step, int):
+            return range(low, high + 1, step)
+        return [low + number * step for number in range(1 + round((high - low) / step))]
 
     def __str__(self) -> str:
         choices, log = self.attributes.get("choices"), " log" * (self.attributes.get("log") is True)
@@ -164,7 +162,8 @@ class Arm(Typed, frozen=True, kw_only=True):
     @property
     def can_search_more(self) -> bool:
         """Whether more samples would find a point of the space that no search trial has yet."""
-        return bool(self.space) and math.prod(allowed.num_values for allowed in self.space.values()) > self.samples
+        numbers = [math.inf if allowed.values is None else len(allowed.values) for allowed in self.space.values()]
+        return bool(self.space) and math.prod(numbers) > self.samples
 
     @property
     def exit_settings(self) -> Mapping[str, tuple[Value, ...]]:
@@ -204,7 +203,7 @@ class Arm(Typed, frozen=True, kw_only=True):
     @property
     def any_configuration(self) -> Configuration:
         settings = {name: values[0] for name, values in self.exit_settings.items()}
-        return {**self.fixed, **{name: allowed.any_value for name, allowed in self.space.items()}, **settings}
+        return {**self.fixed, **{name: allowed.extremes[0] for name, allowed in self.space.items()}, **settings}
 
 
 FACTS_OF_ARM = [name for name, mark in marks_of(Arm).items() if mark == "fact"]
