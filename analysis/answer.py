@@ -58,7 +58,7 @@ class Finding:
     compared: list[Comparison]  # with the baseline
     layers: float | None  # run per dev example, mean over the tasks
     depths: tuple[int, ...]  # layers of its models, each number once
-    relative_time: float | None  # measured, per example, to the baseline's
+    relative_time: float | None  # measured in batches of one example, to the baseline's
     compute: str  # in the same unit for all rows; empty if there was none
     difference: PairedTest | None  # of the mean over the tested tasks; its interval is of all rows together
 
@@ -192,7 +192,7 @@ def _layers_in_words(finding: Finding, baseline: str | None) -> str:
     layers = f"runs {'all' if runs_all else f'{HUNDREDTHS.text(finding.layers)} of'} {depth} layers"
     if finding.relative_time is None:
         return layers
-    return f"{layers}, in {HUNDREDTHS.text(finding.relative_time)} times {baseline}'s time"
+    return f"{layers}, in {HUNDREDTHS.text(finding.relative_time)} times {baseline}'s time for a single example"
 
 
 def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:

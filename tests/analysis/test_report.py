@@ -153,7 +153,7 @@ def test_first_screen_has_the_measured_time_relative_to_the_baseline(tmp_path):
     }
     records = [row for method, own in timed.items() for row in arm(method, "rte", [0.7] * 5, latency=own)]
     assert (
-        "runs 8.00 of 12 layers, in 0.33 times albert's time;"
+        "runs 8.00 of 12 layers, in 0.33 times albert's time for a single example;"
         in sentences_of(evidence_of(write_study(tmp_path, records)))["palbert"]
     )
 
