@@ -40,6 +40,7 @@ from trainables.schema import to_plain
 
 DETECTABLE = Style("{} to {}", INTERVAL, scale=100)
 SPREAD = Style(scale=100, decimals=2)
+UNIT_OF_COMPARISONS = "points; p_value, adjusted_p_value: probability"
 VERDICT_MARKS: dict[Word, str] = {
     "reproduced": "=",
     "not reproduced": "≠",
@@ -120,7 +121,7 @@ def with_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table
             f"t-test with a bootstrapped example variance). Holm is over the {counted(len(compared), 'comparison')} "
             f"with {baseline}{', and apart over the means, whose intervals hold all together' if means else ''}."
         ),
-        unit="",
+        unit=UNIT_OF_COMPARISONS,
         sidecar={
             "comparisons": [one.to_json() for one in compared],
             "over_tasks": [one.to_json() for one in means.values()],
@@ -140,7 +141,7 @@ def without_baseline(compared: Sequence[Comparison], baseline: str | None) -> Ta
         columns=headings(COMPARISONS),
         lines=fill(COMPARISONS, [(_pair_in_words(one), one) for one in others]),
         caption=f"They mark nothing; Holm is over these {counted(len(others), 'comparison')}.",
-        unit="",
+        unit=UNIT_OF_COMPARISONS,
         sidecar={"comparisons": [one.to_json() for one in others]},
     )
 
@@ -277,6 +278,7 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
             "with as few degrees of freedom as there are searches); ↑ and ↓ at the 5 % level, Holm over this table. "
             "They are about the methods with their tuning."
         ),
+        unit="points; number_of_searches: searches",
         notes=[*look_notes(looks_at_repeats(evidence.rows)), *[f"left out: {'; '.join(left_out)}"] * bool(left_out)],
         further={
             "repeats": _with_places({place: own.to_json() for place, own in repeats.items()}),

@@ -166,7 +166,6 @@ def exits_table(evidence: Evidence) -> Table | None:
             f"{timed if devices and baseline else ''}{_curves_in_words(evidence)}{fixed * has_fixed} Difference: mean "
             f"score minus {baseline or 'the baseline'}'s, with 95 % interval."
         ),
-        unit="",
         facts=lambda cell: {**costs.speed_facts(cell), "latencies": to_plain(costs.latencies_of(cell))},
         further={"exits": [{"row": row, "task": task} | arm.to_json() for (row, task), arm in arms.items()]},
     )
@@ -193,7 +192,7 @@ def exit_settings_table(evidence: Evidence) -> Table | None:
             "Each line evaluates the same models under another setting, on dev; the best of them is chosen with "
             "hindsight. Speed-up: all layers / mean layers; PABEE, GPFEE, PCEE-BERT and F-PABEE print 1 - mean / all."
         ),
-        unit="",
+        unit="points; speed_up: ratio",
     )
 
 
@@ -294,7 +293,6 @@ def exit_rules_table(evidence: Evidence) -> Table | None:
             "Score at mean layers (setting) of the setting nearest to 25, 50 and 75 % of the layers, on dev. Models "
             "were trained and selected under the first rule of their arm; the others cost no trial. The JSON has all."
         ),
-        unit="",
         notes=[f"{joined(scores)} has scores, not classes: rules on probabilities do not apply"] if scores else [],
         further={"rules": [{"row": row, "task": task} | rule.to_json() for (row, task, _), rule in rules.items()]},
     )

@@ -348,6 +348,7 @@ class PaperLayout:
     name: str
     title: str
     caption: str = "Points (100 x score)."
+    unit: str = "points"
     tasks: tuple[str, ...]
     before: tuple[Column[Row], ...] = ()  # columns before the tasks
     after: tuple[Column[Row], ...] = ()
@@ -475,6 +476,7 @@ def _paper_table(
         blocks=placed.blocks + [_test_block(own) for own in tests],
         marks=mark_meanings(evidence.baseline) if layout is DEV else {},
         caption=caption or layout.caption,
+        unit=layout.unit,
         notes=[
             *verdict_notes(placed.pairs),
             *own_notes,
@@ -619,6 +621,7 @@ PABEE = PaperLayout(
         "Points. Parameters in millions, heads and Λ included, shared ones once. Speed is all layers / layers run per "
         "dev example, both summed over the tasks."
     ),
+    unit="points; speed_up: ratio",
     tasks=("cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb"),
     before=(Column("parameters_millions", "#Param", _parameters_entry), Column("speed_up", "speed", _speed_entry)),
     metrics=PAPER_METRICS,

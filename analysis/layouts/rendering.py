@@ -75,9 +75,9 @@ def _escape_bars(text: str) -> str:
 def _csv(table: Table) -> str:
     """One row per line, published ones too; in the columns of the table numbers, or nothing where one is missing.
 
-    `source` is `ours`, `mean` (of ours) or `published`, `block` the heading that a line stands under, `unit` that of
-    the columns without one in their name, empty where these have several. `_sd` follows a mean, `_low` and `_high` are
-    an interval, and `_n` at the end is the number of seeds.
+    `source` is `ours`, `mean` (of ours) or `published`, `block` the heading that a line stands under. `unit` is that of
+    the columns without one in their name; columns of another unit follow by name: `points; speed_up: ratio`. `_sd`
+    follows a mean, `_low` and `_high` are an interval, and `_n` at the end is the number of seeds.
     """
     lines = [(block.title, line) for block in table.parts for line in block.lines]
     numbers, counted = [], []

@@ -132,7 +132,7 @@ class Table:
     sidecar: dict[str, Any] = field(default_factory=dict)
     first_column: str = "method"
     marks: Mapping[str, str] = field(default_factory=dict)  # mark -> what it means
-    unit: str = "points"  # of the columns that have none in their name; "" where these have several
+    unit: str = "points"  # of the columns that have none in their name; those of another unit follow by name
     answer: str = ""  # of the dev table: what the study says, as Markdown
     is_prose: bool = False  # sentences instead of numbers
 

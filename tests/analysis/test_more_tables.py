@@ -129,10 +129,18 @@ def test_exits_have_scores_at_half_the_layers_and_the_tested_difference(swept):
     assert "score_at_half" in entries and "score_at_half" not in line(swept["exits"], "albert/rte")
 
 
-@pytest.mark.parametrize("name", ["exits", "exit_settings", "exit_rules", "comparisons"])
-def test_columns_of_several_units_are_not_called_points(swept, name):
-    assert swept[name].unit == ""
-    assert swept["dev"].unit == "points"
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [
+        ("dev", "points"),
+        ("exits", "points"),  # layers, megaflops and ratios have their unit in the column's name
+        ("pabee", "points; speed_up: ratio"),
+        ("exit_settings", "points; speed_up: ratio"),
+        ("comparisons", "points; p_value, adjusted_p_value: probability"),
+    ],
+)
+def test_unit_names_the_columns_that_are_not_in_points(swept, name, unit):
+    assert swept[name].unit == unit
 
 
 def test_sources_tell_seed_examples_search_and_epoch_apart(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from statistics import mean, median, stdev
@@ -93,6 +94,8 @@ def test_the_table_has_every_search(study):
         assert own["medians"] == pytest.approx([median(each) for each in scores])
         assert own["deviation"] == pytest.approx(stdev(mean(each) for each in scores))
     assert [one["row"] for one in table["comparisons"]] == ["pondernet"]
+    with (study / "tables" / "search_repeats.csv").open(newline="") as file:
+        assert {row["unit"] for row in csv.DictReader(file)} == {"points; number_of_searches: searches"}
 
 
 def test_the_other_tables_show_the_first_search_and_say_so(study, tmp_path):
