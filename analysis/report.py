@@ -22,7 +22,7 @@ from analysis.layouts import notes
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.rendering import html_figure, render
 from analysis.layouts.table import GAP, HUNDREDTHS, POINTS, Table, text_table
-from analysis.pictures.picture import Picture, image_of
+from analysis.pictures.picture import Picture, image_of, inline_svg
 from analysis.pictures.study_pictures import pictures
 from analysis.statistics.samples import Place
 from analysis.studies.cells import Cell
@@ -231,11 +231,10 @@ def _about(study: Study) -> str:
 def _picture_html(picture: Picture, image: bytes) -> Markup:
     figure = (
         '<figure id="picture-{}"><div class="title">{}</div><div class="scroll">'
-        '<img alt="{}" src="data:image/svg+xml;base64,{}"></div><figcaption>{}</figcaption></figure>\n'
+        '<div role="img" aria-label="{}">{}</div></div><figcaption>{}</figcaption></figure>\n'
     )
-    return Markup(figure).format(
-        picture.name, picture.title, picture.alt, base64.b64encode(image).decode(), picture.caption
-    )
+    drawn = Markup(inline_svg(image, picture.name))
+    return Markup(figure).format(picture.name, picture.title, picture.alt, drawn, picture.caption)
 
 
 def registration(study: Study) -> str:

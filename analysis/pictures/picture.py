@@ -5,6 +5,7 @@ The same data give the same bytes.
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ PANEL_HEIGHT = 2.1  # inches
 PANELS_PER_LINE = 3
 MARGIN = 0.04  # of a span, above the highest possible score
 LEGEND_COLUMNS = 2  # fit above the narrowest picture
+TIPS = "tips¦"  # before the tips of a group of an SVG's points; the sign also stands between them
 
 
 # Drawing happens within `matplotlib.rc_context(STYLE)`, and so does writing.
@@ -72,11 +74,31 @@ class Picture:
 
     def _repr_svg_(self) -> str:
         """What a notebook shows."""
-        return image_of(self.figure, "svg").decode()
+        return inline_svg(image_of(self.figure, "svg"), self.name)
 
 
-def lay_out(name: str, title: str, caption: str, alt: str, figure: Figure) -> Picture:
-    """The picture, its panels laid out once and not again whenever it is written."""
+@dataclass(frozen=True)
+class Tip:
+    """What a point of a panel tells under a pointer; on paper nothing is seen of it."""
+
+    axes: Axes
+    x: float
+    y: float
+    text: str
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the point lies within the limits of its axes."""
+        (left, right), (bottom, top) = self.axes.get_xlim(), self.axes.get_ylim()
+        return bool(left <= self.x <= right and bottom <= self.y <= top)
+
+
+def lay_out(name: str, title: str, caption: str, alt: str, figure: Figure, tips: Sequence[Tip] = ()) -> Picture:
+    """The picture, its panels laid out once and not again whenever it is written, with the tips of its points."""
+    for axes in figure.axes:
+        if own := [tip for tip in tips if tip.axes is axes and tip.is_shown]:
+            texts = TIPS + TIPS[-1].join(tip.text for tip in own)
+            axes.scatter([tip.x for tip in own], [tip.y for tip in own], s=64, lw=0, alpha=0, gid=texts)
     engine = figure.get_layout_engine()
     assert engine is not None, name
     engine.execute(figure)
@@ -85,11 +107,25 @@ def lay_out(name: str, title: str, caption: str, alt: str, figure: Figure) -> Pi
 
 
 def image_of(figure: Figure, ending: Literal["svg", "pdf"]) -> bytes:
-    """The figure as a file, without dates and versions."""
+    """The figure as a file, without dates and versions; an SVG with the tips of its points."""
     buffer = BytesIO()
     with matplotlib.rc_context(STYLE):
         figure.savefig(buffer, format=ending, metadata=METADATA[ending])
-    return buffer.getvalue()
+    if ending == "pdf":
+        return buffer.getvalue()
+    return re.sub(rf'<g id="{TIPS}([^"]*)">(.*?)</g>', _title_points, buffer.getvalue().decode(), flags=re.S).encode()
+
+
+def _title_points(group: re.Match[str]) -> str:
+    """The points of a group, each with its tip."""
+    texts = iter(group[1].split(TIPS[-1]))
+    return re.sub(r"(<use [^>]*)/>", lambda use: f"{use[1]}><title>{next(texts)}</title></use>", f"<g>{group[2]}</g>")
+
+
+def inline_svg(image: bytes, name: str) -> str:
+    """A written SVG as an element of a page, with ids that no other picture of the page has."""
+    element = image.decode()[image.index(b"<svg ") :]
+    return re.sub(r'( id="|"#|\(#)', rf"\1{name}-", element)
 
 
 def figure_width(columns: int) -> float:

@@ -22,6 +22,7 @@ from analysis.pictures.picture import (
     STYLE,
     Picture,
     Style,
+    Tip,
     add_legend,
     choose_styles,
     figure_width,
@@ -80,6 +81,7 @@ def differences_picture(evidence: Evidence) -> Picture | None:
     figure, panels = task_panels({task for _, task in tests}, xlabel=unit, ylabel=f"difference to {baseline}, points")
     styles = choose_styles(evidence.rows)
     seen: dict[str, list[str]] = {task: [] for task in panels}
+    tips: list[Tip] = []
     for axes in panels.values():
         axes.axhline(0, color="black", lw=0.8, zorder=0)
         axes.axvline(1, color="black", lw=0.8, zorder=0)
@@ -93,6 +95,7 @@ def differences_picture(evidence: Evidence) -> Picture | None:
         axes.plot(cost, 100 * test.difference, marker=style.marker, ms=5, color=style.colour, mfc=face, ls="", zorder=3)
         estimate = ESTIMATE.entry(test.difference, test.low, test.high).text
         seen[task].append(f"{label} {estimate}{', marked' * is_marked} at {cost:.2f}")
+        tips.append(Tip(axes, cost, 100 * test.difference, seen[task][-1]))
     for axes in panels.values():
         axes.margins(x=0.1)
     share_x(panels.values())
@@ -101,7 +104,9 @@ def differences_picture(evidence: Evidence) -> Picture | None:
     what = "Mean over all searches" if evidence.comparisons_of_methods else "Mean score"
     how += " Cost: of the first search's models." * bool(evidence.comparisons_of_methods)
     caption = f"{what} minus {baseline}'s with 95 % interval; filled: marked at the 5 % level, hollow: not.{how}"
-    return lay_out("differences", f"Difference to {baseline}, and its cost", caption, sentences_by_task(seen), figure)
+    return lay_out(
+        "differences", f"Difference to {baseline}, and its cost", caption, sentences_by_task(seen), figure, tips
+    )
 
 
 # How far the seeds lie apart.
@@ -115,13 +120,16 @@ def seeds_picture(evidence: Evidence) -> Picture | None:
         return None
     figure, panels = task_panels({cell.task for _, cell in cells}, xlabel="")
     styles = choose_styles(evidence.rows)
-    seen = {}
+    seen, tips = {}, []
     for task, axes in panels.items():
         task_cells = [(label, cell) for label, cell in cells if cell.task == task]
         texts = []
         for place, (label, cell) in enumerate(task_cells):
             style, scores = styles[label], [100 * score for score in cell.scores]
-            axes.plot(place + np.linspace(-0.18, 0.18, len(scores)), scores, ms=5, **style.mark)
+            across = place + np.linspace(-0.18, 0.18, len(scores))
+            axes.plot(across, scores, ms=5, **style.mark)
+            told = zip(across, scores, cell.records, strict=True)
+            tips += [Tip(axes, x, y, f"{label}, seed {record.seed}: {y:.1f}") for x, y, record in told]
             axes.hlines(100 * cell.median, place - 0.3, place + 0.3, color=style.colour, lw=2)
             texts.append(f"{label} {100 * cell.median:.1f} ({min(scores):.1f} to {max(scores):.1f})")
         labels = [label for label, _ in task_cells]
@@ -129,7 +137,7 @@ def seeds_picture(evidence: Evidence) -> Picture | None:
         axes.set_xlim(-0.6, len(labels) - 0.4)
         seen[task] = [f"median and range of {joined(texts)}"]
     caption = "The confirm score of every seed (marks) and their median (bar). Each panel has its own scale."
-    return lay_out("seeds", "Scores of every seed", caption, sentences_by_task(seen), figure)
+    return lay_out("seeds", "Scores of every seed", caption, sentences_by_task(seen), figure, tips)
 
 
 # What every setting of an exit costs in layers, and what it scores.
@@ -139,6 +147,7 @@ def seeds_picture(evidence: Evidence) -> Picture | None:
 class Curve:
     """A sweep over the mean layers run per example, rising; scores in points, the median over the seeds and range."""
 
+    names: tuple[str, ...]  # of the settings: "q 0.5"
     layers: np.ndarray  # (settings,), median over the seeds
     median: np.ndarray  # (settings,)
     lowest: np.ndarray  # (settings,)
@@ -153,7 +162,16 @@ def compute_curve(sweep: Sweep) -> Curve:
     own = None if sweep.own is None else order.tolist().index(sweep.own)
     columns = (np.median(scores, axis=0), scores.min(axis=0), scores.max(axis=0))
     median, lowest, highest = (column[order] for column in columns)
-    return Curve(layers[order], median, lowest, highest, own)
+    names = tuple(f"{sweep.field} {setting:g}" for setting in sweep.settings[order])
+    return Curve(names, layers[order], median, lowest, highest, own)
+
+
+def _curve_tips(axes: Axes, label: str, curve: Curve) -> list[Tip]:
+    points = zip(curve.names, curve.layers, curve.median, curve.lowest, curve.highest, strict=True)
+    return [
+        Tip(axes, layers, median, f"{label}, {name}: {median:.1f} ({low:.1f} to {high:.1f}) at {layers:.1f} layers")
+        for name, layers, median, low, high in points
+    ]
 
 
 @matplotlib.rc_context(STYLE)
@@ -165,10 +183,12 @@ def layers_picture(evidence: Evidence) -> Picture | None:
     own_exits = {place: _own_exit(curves[place], exits) for place, exits in evidence.exits.items()}
     figure, panels = task_panels({task for _, task in curves}, xlabel="mean layers run per example")
     styles = choose_styles(evidence.rows)
+    tips: list[Tip] = []
     for (label, task), cell_curves in curves.items():
         axes, style = panels[task], styles[label]
         for curve in cell_curves:
             _draw_curve(axes, style, curve)
+            tips += _curve_tips(axes, label, curve)
         axes.plot(*own_exits[label, task], ms=7, zorder=4, **style.mark)
     share_x(panels.values())
     for task, axes in panels.items():
@@ -192,7 +212,7 @@ def layers_picture(evidence: Evidence) -> Picture | None:
             f"{curve.layers[-1]:.1f}"
             for curve in curves[label, task]
         ]
-    return lay_out("score-against-layers", "Score against layers run", caption, sentences_by_task(seen), figure)
+    return lay_out("score-against-layers", "Score against layers run", caption, sentences_by_task(seen), figure, tips)
 
 
 def _draw_curve(axes: Axes, style: Style, curve: Curve, *, opacity: float = 0.15) -> None:
@@ -213,10 +233,12 @@ def rules_picture(evidence: Evidence) -> Picture | None:
     names = list(dict.fromkeys(sweep.rule for place in places for sweep in rules[place]))
     styles = {name: rule_style(number) for number, name in enumerate(names)}
     seen: dict[str, list[str]] = {task: [] for _, task in places}
+    tips: list[Tip] = []
     for (label, task), axes in panels.items():
         curves = {sweep.rule: compute_curve(sweep) for sweep in rules[label, task]}
         for name, curve in curves.items():
             _draw_curve(axes, styles[name], curve, opacity=0.06)  # of seven bands, most lie upon each other
+            tips += _curve_tips(axes, name.replace("_", " "), curve)
         at_half = {name: _score_at_half(curve, evidence.exits[label, task]) for name, curve in curves.items()}
         best = sorted(((score, name) for name, score in at_half.items() if score is not None), reverse=True)
         scores = [f"{name.replace('_', ' ')} {score:.1f}" for score, name in best]
@@ -230,7 +252,7 @@ def rules_picture(evidence: Evidence) -> Picture | None:
         "The same trained models under every exit rule that their layers' answers allow: median over the seeds at each "
         f"setting, with their range. Each panel has its own scale and ends {REACH} points below its models' own exit."
     )
-    return lay_out("exit-rules", "Exit rules on the same models", caption, sentences_by_task(seen), figure)
+    return lay_out("exit-rules", "Exit rules on the same models", caption, sentences_by_task(seen), figure, tips)
 
 
 def _score_at_half(curve: Curve, exits: Exits) -> float | None:
@@ -349,16 +371,21 @@ def search_picture(evidence: Evidence) -> Picture | None:
     )
     styles = choose_styles(evidence.rows)
     seen: dict[str, list[str]] = {task: [] for task in panels}
+    tips: list[Tip] = []
     for (label, task), trials in searched.items():
-        style = styles[label]
+        axes, style = panels[task], styles[label]
         seconds = [record.gpu_seconds if on_gpu else record.wall_seconds for record, _ in trials]
         costs, best = np.cumsum(seconds), np.maximum.accumulate([100 * score for _, score in trials])
-        panels[task].step(costs, best, where="post", lw=1.3, **style.stroke)
-        panels[task].plot(costs[-1:], best[-1:], ms=5, **style.mark)
+        axes.step(costs, best, where="post", lw=1.3, **style.stroke)
+        axes.plot(costs[-1:], best[-1:], ms=5, **style.mark)
+        rises = np.flatnonzero(np.diff(best, prepend=-np.inf))  # the trials that were better than all before
+        tips += [Tip(axes, costs[i], best[i], f"{label}, trial {trials[i][0].trial}: {best[i]:.1f}") for i in rises]
         seen[task].append(f"{label} begins at {best[0]:.1f} and ends at {best[-1]:.1f} after {costs[-1]:.0f} s")
     add_legend(figure, {label: styles[label] for label, _ in searched})
     caption = "Trials in the order in which they ended. Each panel has its own scale: tasks differ in size."
-    return lay_out("search-progress", "Best search score against compute", caption, sentences_by_task(seen), figure)
+    return lay_out(
+        "search-progress", "Best search score against compute", caption, sentences_by_task(seen), figure, tips
+    )
 
 
 def _scored_search(cell: Cell) -> list[tuple[Record, float]]:

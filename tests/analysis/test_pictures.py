@@ -14,7 +14,7 @@ from helpers.swept_studies import swept_study
 from msgspec.structs import replace as structs_replace
 
 from analysis.layouts.evidence import gather
-from analysis.pictures.picture import choose_styles, image_of
+from analysis.pictures.picture import choose_styles, image_of, inline_svg
 from analysis.pictures.study_pictures import (
     differences_picture,
     exits_picture,
@@ -239,7 +239,8 @@ def test_rules_of_one_training_are_curves_of_one_panel_with_bands(evidence):
     picture = rules_picture(evidence)
     axes = panel(picture, "palbert, RTE")
     sweeps = evidence.rules["palbert", "rte"]
-    assert len(axes.get_lines()) == len(axes.collections) == len(sweeps) == 8
+    bands = [band for band in axes.collections if not band.get_gid()]  # what has a name are the tips of points
+    assert len(axes.get_lines()) == len(bands) == len(sweeps) == 8
     fixed = axes.get_lines()[1].get_xydata()
     assert fixed[:, 0].tolist() == list(range(1, 13))
     assert fixed[5, 1] == pytest.approx(100 * np.median(sweeps[1].scores[:, 5]))
@@ -289,6 +290,25 @@ def written_in(folder):
 def test_writing_a_picture_twice_gives_the_same_bytes(drawn):
     for ending in ("svg", "pdf"):
         assert image_of(drawn[1].figure, ending) == image_of(drawn[1].figure, ending)
+
+
+def test_each_point_tells_its_setting_seed_or_trial(evidence):
+    images = {picture.name: image_of(picture.figure, "svg").decode() for picture in pictures(evidence)}
+    tips = {name: re.findall(r"<use [^>]*><title>([^<]*)</title></use>", image) for name, image in images.items()}
+    records = evidence.by_place["palbert", "rte"].records
+    assert {f"palbert, seed {one.seed}: {100 * one.score:.1f}" for one in records} <= {*tips["seeds"]}
+    assert any(
+        re.match(r"palbert, q 0\.5: [\d.]+ \([\d.]+ to [\d.]+\) at [\d.]+ layers", tip)
+        for tip in tips["score-against-layers"]
+    )
+    assert any(re.match(r"palbert [+−-]", tip) for tip in tips["differences"])
+    assert not any("¦" in image for image in images.values())
+
+
+def test_pictures_of_a_page_share_no_name_of_a_part(drawn):
+    ids = [re.findall(r' id="([^"]*)"', inline_svg(image_of(one.figure, "svg"), one.name)) for one in drawn]
+    names = [name for own in ids for name in own]
+    assert len(drawn) > 3 and len({*names}) == len(names)
 
 
 def test_files_tell_neither_date_nor_version(drawn):
