@@ -56,12 +56,12 @@ from trainables.runs.trial import Selection
 from trainables.schema import Value, from_plain
 from trainables.spelling import is_same_name, resolve_name
 
-DESCRIPTION = """Tunes each method on each task with Optuna under ASHA, on Ray or on this machine, repeats the best
-configuration with fresh seeds, and writes the median table. The same command again continues a study that was
-interrupted; more methods, tasks, samples or seeds extend it."""
+DESCRIPTION = """Tune each method on each task, repeat the best configuration with fresh seeds, and write the table of
+medians: `python -m study.launch --method albert,palbert --task rte`. The same command resumes a study after an
+interruption; more methods, tasks, samples or seeds extend it."""
 EPILOG = """Exit status: 0 the study is complete, 1 cells are missing or the study was interrupted, 2 bad usage.
-Ctrl-C once lets running trials save their epoch, then stops; twice stops at once. The same command continues.
-docs/coming_from.md has what the options of the papers' repositories are here."""
+Ctrl-C once: running trials save their epoch, then the launch ends. Twice: it ends at once.
+docs/coming_from.md translates the options of the papers' repositories."""
 
 T = TypeVar("T")
 OUT = "runs"  # where studies lie
@@ -85,40 +85,42 @@ def is_installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
-_CONTINUE = (
-    "go on with a study: --method and --task add to it and run only what they name, the rest stays as it was asked"
-)
-_NAMES = "repeatable, or a,b,c, or {}; default in {}"
+_CONTINUE = "continue or extend this study; --method and --task add to it, and then only what they name runs"
+_NAMES = "a,b,c (or repeat the option), or {}; default in {}"
 _PROFILES = "|".join(["auto", *profiles.available()])
-_DATA = "FOLDER holds the GLUE TSV files, RTE/train.tsv ...; mini: generated, with tiny backbones where none is named"
-_BACKBONE = "what every trial starts from; a folder of a config.json without weights: from random ones"
+_DATA = "FOLDER holds GLUE's TSV files, RTE/train.tsv ...; mini: generated data, with tiny backbones by default"
+_BACKBONE = "model that every trial starts from; a folder with config.json alone gives random weights"
 _NYSTROM = ", ".join(f"{field} {value}" for field, value in ATTENTION["nystrom"].items() if field != "attention")
-_ATTENTION = f"fix these fields of all methods; nystrom: {_NYSTROM}; --set over it"
-_SAMPLES = "search trials per arm; 0: no search, what is tuned takes the paper's value"
+_ATTENTION = f"attention of all methods; nystrom sets {_NYSTROM}; --set overrides it"
+_SAMPLES = "search trials per arm; 0: no search, and tuned fields take the paper's value"
 _SET = (
     "fix a field of every method that has it, or of a SCOPE: METHOD, METHOD:VARIANT or METHOD/TASK; --explain lists "
-    "the fields; PALBERT's num_lambda_layers 1, a bare output, is 0; 2 and 3 are the same"
+    "the fields; num_lambda_layers 1 of PALBERT's code, a bare output layer, is 0 here; 2 and 3 are the same"
 )
-_SEARCH = "tune a field in this range, or among these choices; scopes as of --set"
-_SEARCH_ONLY = "repeatable, or a,b,c: tune these fields alone; the others take the paper's value"
-_FIRST_FROM = "each arm tries first what won in that study, on its task or else on others; the plan keeps the values"
-_STARTS = "trials of the first start from the best model of the second: rte=mnli, palbert/rte=albert/mnli"
-_SAMPLER = f"Optuna's; {FORM}: one of your own, an installed class or function that is called with seed="
-_EARLY_STOPPING = "of search trials: asha keeps one in factor after grace epochs; none: each runs to its own stop"
-_SELECT_BY = "at:6: the score for at most 6 mean layers; area: the mean score over all exit settings; default: score"
-_SEARCH_PRECISION = "of search trials alone: confirm trials repeat the best configuration in their own precision"
+_SEARCH = "tune a field in this range or among these choices; SCOPE as for --set"
+_SEARCH_ONLY = "a,b,c (or repeat the option): tune only these fields; the others take the paper's value"
+_FIRST_FROM = "begin each search with that study's winners, on the same task or on others; the plan keeps them"
+_STARTS = "start the first arm's trials from the second's best model: rte=mnli, palbert/rte=albert/mnli"
+_SAMPLER = f"Optuna sampler by name, or {FORM}: an installed class or function that takes seed="
+_EARLY_STOPPING = (
+    "stops search trials; asha: one in FACTOR continues after GRACE epochs; none: each runs to its own stop"
+)
+_SELECT_BY = "at:6: select by the score at 6 mean layers or fewer; area: by the mean over exit settings; default: score"
+_SEARCH_PRECISION = "precision of search trials only; confirm trials use the configuration's own"
 # A claim about methods needs searches that differ more than seeds do. `python -m benchmarks.statistics repeats`.
 COMPARING_METHODS = {"search_repeats": 4, "samples": 4, "seeds": 2}
-_COMPARE = "a study that tests methods, not chosen configurations: " + " ".join(
+_COMPARE = "test methods, not only their chosen configurations: the same as " + " ".join(
     f"--{name.replace('_', '-')} {number}" for name, number in COMPARING_METHODS.items()
 )
-_STORAGE = "states and models of trials: s3://BUCKET/PATH, gs://..., or a folder all nodes see; default: the study's"
-_REGISTER = "before the first trial, put the plan's digest into MLflow; a git tag that --dry-run names is found anyway"
-_DRIVER = "who runs the trials; local: processes of the launch, on this machine; default: ray, or local where it is not"
-_ADDRESS = "of a Ray cluster (auto, ray://HOST:PORT); default: RAY_ADDRESS, or else Ray on this machine alone"
-_GPUS = "may be a fraction: 0.25 lets four trials share a GPU; default: 1 if there are any"
-_IDLE = "end the launch, to be continued, where nothing has moved for so long; default: %(default)g"
-_MAX_MINUTES = "end after X minutes, to be continued; an epoch that is not over then is given up, and begins again"
+_STORAGE = (
+    "states and models of trials: s3://BUCKET/PATH, gs://..., or a folder that all nodes see; default: the study's"
+)
+_REGISTER = "write the plan's digest to MLflow before the first trial; the git tag of --dry-run needs no option"
+_DRIVER = "what runs the trials: Ray, or local processes of this launch; default: ray if it is installed"
+_ADDRESS = "Ray cluster (auto, ray://HOST:PORT); default: RAY_ADDRESS, or else Ray on this machine only"
+_GPUS = "0.25 lets four trials share a GPU; default: 1 if there are GPUs"
+_IDLE = "end the launch after X hours without progress; the same command continues; default: %(default)g"
+_MAX_MINUTES = "end the launch after X minutes; unfinished epochs begin again when it continues"
 
 
 class StudyOptions(Grouped, frozen=True, kw_only=True):
@@ -127,11 +129,11 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     An option with the name of a field of `Plan` is that field; --epochs and --attention are words for --set.
     """
 
-    group = "what to study (defaults come from the profile, or from the study of --continue)"
+    group = "what to study (defaults: those of the profile, or of the study that --continue names)"
 
     continue_study: Annotated[str | None, option(_CONTINUE, "runs/NAME", flag="--continue")] = None
     plan: Annotated[
-        str | None, option("what to study, as --dry-run --toml prints it; options over it", "FILE.toml")
+        str | None, option("read the plan from a file of --dry-run --toml; options override it", "FILE.toml")
     ] = None
     methods: Annotated[
         list[str] | None,
@@ -142,17 +144,17 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
         option(_NAMES.format("all (the papers' eight)", _defaults("tasks")), "NAME", flag="--task"),
     ] = None
     profile: Annotated[
-        str | None, option("default: auto, which is paper where there are GPUs, else mini", _PROFILES)
+        str | None, option("named plan; default: auto, which is paper with GPUs and mini without", _PROFILES)
     ] = None
     include: Annotated[str | None, option(INCLUDE, "FOLDER")] = None
     data: Annotated[str | None, option(_DATA, "mini|hub|FOLDER")] = None
     backbone: Annotated[str | None, option(_BACKBONE, "NAME_OR_FOLDER")] = None
-    tokenizer: Annotated[str | None, option("where it is not the backbone's own", "NAME_OR_FOLDER")] = None
+    tokenizer: Annotated[str | None, option("default: the backbone's own", "NAME_OR_FOLDER")] = None
     samples: Annotated[Count | None, option(_SAMPLES, "N")] = None
-    seeds: Annotated[AtLeastOne | None, option("how many confirm trials per arm, each with its own seed", "K")] = None
-    epochs: Annotated[AtLeastOne | None, option("at most, per trial: --set epochs=E", "E")] = None
+    seeds: Annotated[AtLeastOne | None, option("confirm trials per arm, each with its own seed", "K")] = None
+    epochs: Annotated[AtLeastOne | None, option("most epochs per trial; the same as --set epochs=E", "E")] = None
     sampler: Annotated[str | None, option(_SAMPLER, "|".join([*SAMPLERS, FORM]))] = None
-    selection: Annotated[Selection | None, option("split that stops and selects")] = None
+    selection: Annotated[Selection | None, option("split for early stopping and model selection")] = None
     select_by: Annotated[str | None, option(_SELECT_BY, FORMS_OF_SELECTION.replace(", ", "|"))] = None
     early_stopping: Annotated[str | None, option(_EARLY_STOPPING, "none|asha|asha:grace=1,factor=3")] = None
     search_precision: Annotated[Precision | None, option(_SEARCH_PRECISION)] = None
@@ -162,13 +164,13 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     search_only: Annotated[list[str], option(_SEARCH_ONLY, "FIELD")] = []
     start_from: Annotated[list[str], option(_STARTS, "ARM=ARM")] = []
     first_from: Annotated[str | None, option(_FIRST_FROM, "runs/OTHER")] = None
-    search_repeats: Annotated[SearchRepeats | None, option("searches per arm: what tuning itself spreads by", "R")] = (
-        None
-    )
+    search_repeats: Annotated[
+        SearchRepeats | None, option("independent searches per arm, to measure tuning variance", "R")
+    ] = None
     compare: Annotated[Literal["methods"] | None, option(_COMPARE)] = None
-    baseline: Annotated[str | None, option("method that the marks in the table compare with", "NAME")] = None
+    baseline: Annotated[str | None, option("method that the others are tested against", "NAME")] = None
     test_across: Annotated[
-        Literal["backbones"] | None, option("tests methods against each other that stand on unlike backbones")
+        Literal["backbones"] | None, option("also test methods against each other whose backbones differ")
     ] = None
 
     def __post_init__(self) -> None:
@@ -182,7 +184,7 @@ class PlaceOptions(StudyOptions, frozen=True, kw_only=True):
 
     group = "where it goes"
 
-    name: Annotated[str | None, option("default: the methods, and digits of all that decides numbers", "STUDY")] = None
+    name: Annotated[str | None, option("default: the methods and a hash of all that decides numbers", "STUDY")] = None
     out: Annotated[str | None, option(f"default: {OUT}", "FOLDER")] = None
     storage: Annotated[str | None, option(_STORAGE, "PATH_OR_URI")] = None
     tracking_uri: Annotated[str | None, option(f"{TRACKING_WORDS}; {TRACKING_DEFAULT}", "URI|none")] = None
@@ -216,20 +218,18 @@ class LaunchOptions(PlaceOptions, frozen=True, kw_only=True):
     gpus_per_trial: Annotated[NotNegative | None, option(_GPUS, "X")] = None
     cpus_per_trial: Annotated[Positive, option("default: 1", "X")] = 1.0
     max_gpu_hours: Annotated[
-        NotNegative | None, option("shared by all arms; nothing starts that X cannot pay for", "X")
+        NotNegative | None, option("limit for all arms together; no trial starts that would exceed it", "X")
     ] = None
-    max_failures: Annotated[Count, option("of a trial by faults of the machine", "N")] = 3
-    retry_failed: Annotated[bool, option("let all trials run again that failed")] = False
+    max_failures: Annotated[Count, option("retries per trial after machine faults; default: %(default)d", "N")] = 3
+    retry_failed: Annotated[bool, option("run all failed trials again")] = False
     max_idle_hours: Annotated[Positive, option(_IDLE, "X")] = IDLE_HOURS
     max_minutes: Annotated[Positive | None, option(_MAX_MINUTES, "X")] = None
-    dry_run: Annotated[bool, option("say what would run, and stop")] = False
+    dry_run: Annotated[bool, option("print what would run, and stop")] = False
     probe: Annotated[bool, option("with --dry-run: measure a few steps of each arm")] = False
-    explain: Annotated[str | None, option("with --dry-run: where each value of an arm comes from", "METHOD/TASK")] = (
-        None
-    )
-    departures: Annotated[bool, option("with --dry-run: each difference from the papers and their code")] = False
-    toml: Annotated[bool, option("with --dry-run: the plan alone, as a file for --plan")] = False
-    json: Annotated[bool, option("the answer as JSON on standard output")] = False
+    explain: Annotated[str | None, option("with --dry-run: print the origin of an arm's values", "METHOD/TASK")] = None
+    departures: Annotated[bool, option("with --dry-run: list each difference from the papers and their code")] = False
+    toml: Annotated[bool, option("with --dry-run: print only the plan, as a file for --plan")] = False
+    json: Annotated[bool, option("print the answer as JSON")] = False
 
 
 def check_options(options: LaunchOptions) -> None:

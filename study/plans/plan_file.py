@@ -35,10 +35,10 @@ FILE = "plan.json"
 TABLES = ("set", "search")  # of a plan's settings in TOML
 MOST_NAMED = 5  # studies, in a message
 INCLUDE = (
-    "the one folder of your own methods (NAME.py and NAME_space.py) and tasks (NAME/task.toml with its files); the "
-    "study remembers it"
+    "folder with your own methods (NAME.py and NAME_space.py) and tasks (NAME/task.toml with its files); the study "
+    "remembers it"
 )
-INCLUDE_NOW = "where the folder of your own methods is now, if it was moved; of an exported model: its folder methods"
+INCLUDE_NOW = "folder with your own methods, if it has moved; for an exported model: its folder methods"
 
 
 class PlanFile(Typed, frozen=True, kw_only=True):

@@ -205,7 +205,7 @@ def test_the_hint_for_a_sampled_exit_works_as_typed(capsys):
 
 def test_help_tells_how_lambda_layers_are_counted(monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
-    said = "PALBERT's num_lambda_layers 1, a bare output, is 0; 2 and 3 are the same"
+    said = "num_lambda_layers 1 of PALBERT's code, a bare output layer, is 0 here; 2 and 3 are the same"
     assert said in study.launch.main.parser().format_help()
 
 
