@@ -1,4 +1,4 @@
-"""Tests the differences of methods by their predictions, from whichever program these are.
+"""Test the differences between methods on predictions of any program.
 
 python -m analysis.compare FILE ... [--baseline METHOD] [--metric [TASK=]METRIC] [--out FOLDER]
 
@@ -73,9 +73,9 @@ class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
     files: Annotated[list[str], argument("FILE", f"rows of {', '.join(COLUMNS)}; ends in {', '.join(ENDINGS)}")]
-    baseline: Annotated[str | None, option("the method that the others are tested against", "METHOD")] = None
-    metric: Annotated[list[str], option("of a task, or of all; default: GLUE's own", "[TASK=]METRIC")] = []
-    out: Annotated[str | None, option("writes the tables there, in every format and with all digits", "FOLDER")] = None
+    baseline: Annotated[str | None, option("method that the others are tested against", "METHOD")] = None
+    metric: Annotated[list[str], option("metric of a task, or of all; default: GLUE's", "[TASK=]METRIC")] = []
+    out: Annotated[str | None, option("also write the tables here, in all formats and digits", "FOLDER")] = None
 
 
 def run(options: Options) -> int:
@@ -94,7 +94,7 @@ def run(options: Options) -> int:
     return 0
 
 
-main = Command("analysis.compare", Options, "Test the differences of methods by their predictions.", run)
+main = Command("analysis.compare", Options, "Test the differences between methods on predictions of any program.", run)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""From a cell to its runs.
+"""List the runs behind a cell.
 
 python -m analysis.explain runs/NAME palbert/cola
 """
@@ -105,7 +105,7 @@ def _record_lines(study: Study, record: Record) -> list[str]:
 class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
-    study: Annotated[str, argument("runs/NAME")]
+    study: Annotated[str, argument("runs/NAME", "folder of the study")]
     cell: Annotated[str, argument("METHOD/TASK")]
 
 
@@ -114,7 +114,7 @@ def run(options: Options) -> int:
     return 0
 
 
-main = Command("analysis.explain", Options, "From a cell to its runs.", run)
+main = Command("analysis.explain", Options, "List the runs behind a cell of the table.", run)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -268,7 +268,7 @@ def _provenance(study: Study) -> dict[str, str]:
 class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
-    study: Annotated[str, argument("runs/NAME")]
+    study: Annotated[str, argument("runs/NAME", "folder of the study")]
 
 
 def run(options: Options) -> int:
@@ -276,7 +276,7 @@ def run(options: Options) -> int:
     return 0
 
 
-main = Command("analysis.report", Options, "One HTML page about a study.", run)
+main = Command("analysis.report", Options, "Write report.html: one self-contained page about a study.", run)
 
 if __name__ == "__main__":
     sys.exit(main())

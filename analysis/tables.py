@@ -1,4 +1,4 @@
-"""Regenerates the tables of one or more studies.
+"""Rewrite the tables of one or more studies.
 
 python -m analysis.tables runs/NAME ... [--out FOLDER] [--format md|csv|tex|html] [--strict]
 python -m analysis.tables runs/NAME --rows palbert,albert --tasks rte --names palbert="PALBERT (ours)" --format tex
@@ -120,24 +120,24 @@ def table_files(table: Table) -> dict[str, str]:
     return files | ({ANSWER: table.answer} if table.answer else {})
 
 
-_CUT = "a,b,c, or repeatable: prints the dev table with these {} alone, without notes, and writes nothing"
+_CUT = "a,b,c (or repeat the option): print the dev table with only these {}, without notes, and write no file"
 
 
 class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
-    studies: Annotated[list[str], argument("runs/NAME")]
-    out: Annotated[str | None, option("for the files (default: the study's tables/)", "FOLDER")] = None
+    studies: Annotated[list[str], argument("runs/NAME", "folder of a study")]
+    out: Annotated[str | None, option("folder for the files; default: the study's tables/", "FOLDER")] = None
     format: Annotated[
         Format | None,
-        option("what is printed of the dev table (default: scores and answer); all are written", "|".join(FORMATS)),
+        option("print the dev table in this format; default: scores and answer", "|".join(FORMATS)),
     ] = None
-    strict: Annotated[bool, option("a cell with other seeds than the protocol's is an error")] = False
-    separate: Annotated[bool, option("a row per study and method, where studies are not to be joined")] = False
+    strict: Annotated[bool, option("fail if a cell has other seeds than the protocol")] = False
+    separate: Annotated[bool, option("keep the studies apart: a row for each study and method")] = False
     rows: Annotated[list[str], option(_CUT.format("rows"), "NAME")] = []
     tasks: Annotated[list[str], option(_CUT.format("columns"), "NAME")] = []
-    names: Annotated[list[str], option("what stands in the table for a row", "ROW=NAME")] = []
-    bold: Annotated[Literal["best"] | None, option("the highest median of each column")] = None
+    names: Annotated[list[str], option("rename a row of the table", "ROW=NAME")] = []
+    bold: Annotated[Literal["best"] | None, option("print the highest median of each column in bold")] = None
 
     @property
     def is_cut(self) -> bool:
@@ -185,7 +185,7 @@ def _cut(dev: Table, options: Options) -> Table:
     return select(dev, rows=rows, tasks=tasks, names=names, bold_best=options.bold == "best")
 
 
-main = Command("analysis.tables", Options, "Regenerate the tables of studies.", run)
+main = Command("analysis.tables", Options, "Rewrite the tables of a study, or join studies of one protocol.", run)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""Computes anew what a study claims, and names every difference.
+"""Recompute what a study claims, and name every difference.
 
 python -m analysis.verify runs/NAME ... [--again N] [--against URI] [--tables FOLDER [--separate]]
 
@@ -47,10 +47,11 @@ PICTURES = "pictures"
 DESCRIPTION = "model.json"
 LONGEST_VALUE = 200  # characters of a value in a line
 NOT_HELD = (
-    "Compared: the plan, the journal, predictions, descriptions of models, tables, pictures and the report; with "
-    "--again the weights of models, with --against the runs in MLflow. Not compared: models under a URI without "
-    "--again, mlflow.db, records.jsonl, optuna.journal and the logs. What verify cannot know is whether what the whole "
-    "folder agrees on ever happened: that takes models, an MLflow or a git tag that its author could not change."
+    "Exit status: 0 all agrees, 1 something differs, 2 bad usage. Compared: the plan, the journal, predictions, "
+    "model descriptions, tables, pictures and the report; with --again the weights of models, with --against the "
+    "runs in MLflow. Not compared: models under a URI without --again, mlflow.db, records.jsonl, optuna.journal and "
+    "logs. What verify cannot know: whether a folder whose parts all agree shows what really ran. That takes models, "
+    "an MLflow or a git tag that its author could not change."
 )
 # By how much a logit of the same model may differ on another processor; of another precision than float32 the latter.
 SAME_LOGITS, NEAR_LOGITS = 0.01, 0.2
@@ -359,11 +360,11 @@ def _short(value: object) -> str:
 class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
-    studies: Annotated[list[str], argument("runs/NAME")]
-    again: Annotated[Count, option("let N stored models, drawn at random, answer dev again, and compare", "N")] = 0
+    studies: Annotated[list[str], argument("runs/NAME", "folder of a study")]
+    again: Annotated[Count, option("let N stored models, drawn at random, answer dev again", "N")] = 0
     against: Annotated[str | None, option("compare with the runs in this MLflow", "URI")] = None
-    tables: Annotated[str | None, option("tables of all of them, made with analysis.tables --out", "FOLDER")] = None
-    separate: Annotated[bool, option("they were made with --separate")] = False
+    tables: Annotated[str | None, option("also check joint tables of analysis.tables --out", "FOLDER")] = None
+    separate: Annotated[bool, option("with --tables: they were written with --separate")] = False
 
 
 def run(options: Options) -> int:
@@ -416,7 +417,9 @@ def _agreement(folder: Path) -> str:
     return agreement
 
 
-main = Command("analysis.verify", Options, "Compute anew what studies claim.", run, epilog=NOT_HELD)
+main = Command(
+    "analysis.verify", Options, "Recompute what studies claim; print every difference.", run, epilog=NOT_HELD
+)
 
 if __name__ == "__main__":
     sys.exit(main())

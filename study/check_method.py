@@ -1,7 +1,7 @@
-"""Holds your own methods against all that every method must do: `python -m study.check_method FOLDER`.
+"""Check your own methods against the rules for every method: `python -m study.check_method FOLDER`.
 
-One line a rule that holds, and one a fault, with file and line and the rules that it breaks. The package's tests hold
-its methods against the same.
+Prints a line for each rule that holds, and a line for each fault, with file, line and the rules that it breaks. The
+package's tests check its methods against the same rules.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trainables.schema import Typed
 class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
-    folder: Annotated[str, argument("FOLDER", "of your own methods, each NAME.py and NAME_space.py")]
+    folder: Annotated[str, argument("FOLDER", "folder with your own methods, each NAME.py and NAME_space.py")]
 
 
 def run(options: Options) -> int:
@@ -91,7 +91,7 @@ def _fault_of(method: str, look: Callable[[], object]) -> str | None:
     return found if isinstance(found, str) else None
 
 
-main = Command("study.check_method", Options, "Holds your own methods against all that every method must do.", run)
+main = Command("study.check_method", Options, "Check your own methods against the rules for every method.", run)
 
 if __name__ == "__main__":
     sys.exit(main())

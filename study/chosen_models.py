@@ -20,15 +20,15 @@ from trainables.schema import Typed
 from trainables.spelling import is_same_name, resolve_name
 
 MOST_NAMED = 10  # in one line
-_TRIAL = "the trial whose model it is; default: of the winner's seeds the one with the best dev score"
+_TRIAL = "trial whose model to use; default: the winner's seed with the best dev score"
 
 
 class ModelChoice(Typed, frozen=True, kw_only=True):
     """What a command line says of the model that it is about."""
 
     trial: Annotated[str | None, option(_TRIAL, "KEY")] = None
-    method: Annotated[str | None, option("of which arm, where the study has several", "NAME")] = None
-    task: Annotated[str | None, option("the same", "NAME")] = None
+    method: Annotated[str | None, option("method, if the study has several", "NAME")] = None
+    task: Annotated[str | None, option("task, if the study has several", "NAME")] = None
 
 
 def chosen_model(folder: Path, choice: ModelChoice) -> Record:

@@ -19,30 +19,30 @@ from trainables.schema import Typed
 from trainables.spelling import no_such
 
 COMMANDS = {
-    "pretrain": ("study.pretrain", "a backbone of your own, for a launch to start from"),
+    "pretrain": ("study.pretrain", "pretrain a backbone, from which a launch can start"),
     "launch": ("study.launch", "start, continue or extend a study"),
-    "try": ("study.try", "one configuration, trained once in this process: to debug a method"),
+    "try": ("study.try", "train one configuration once in this process, to debug a method"),
     "status": (
         "study.status",
-        "what is done, running, failed and missing, of a study or of all in a folder",
+        "show what is done, running, failed and missing in a study or a folder of studies",
     ),
     "tables": ("analysis.tables", "regenerate the tables of studies"),
-    "compare": ("analysis.compare", "test the differences of methods by predictions from any program"),
-    "explain": ("analysis.explain", "from a cell to its runs"),
+    "compare": ("analysis.compare", "test the differences between methods on predictions of any program"),
+    "explain": ("analysis.explain", "list the runs behind a cell"),
     "verify": ("analysis.verify", "recompute every number"),
-    "report": ("analysis.report", "one HTML page about a study"),
-    "doctor": ("study.doctor", "is this machine, or every node of a cluster, ready?"),
-    "export": ("study.export", "a trained model as a folder of transformers"),
+    "report": ("analysis.report", "write one HTML page about a study"),
+    "doctor": ("study.doctor", "check this machine, or every node of a cluster"),
+    "export": ("study.export", "export a trained model as a folder for transformers"),
     "predict": ("study.predict", "answer a TSV file with a trained model, with early exits"),
-    "submit": ("study.submit", "a submission to the GLUE server"),
-    "score-test": ("study.score_test", "a finished study on test labels, after which no trial of it runs"),
-    "rebuild": ("study.rebuild", "every export of a study again: records, tables, report, MLflow"),
-    "winners": ("study.winners", "the best configuration of each arm, as text, TOML or JSON"),
-    "drop": ("study.drop", "leave a trial out of all numbers, for a reason that the table gives"),
-    "mirror": ("study.mirror", "a study into MLflow, now or after an outage"),
-    "check-method": ("study.check_method", "the contract of a method of your own, rule by rule"),
+    "submit": ("study.submit", "write a submission to the GLUE server"),
+    "score-test": ("study.score_test", "score a finished study on test labels, and close it to new trials"),
+    "rebuild": ("study.rebuild", "rewrite all exports of a study: records, tables, report, MLflow"),
+    "winners": ("study.winners", "print the best configuration of each arm, as text, TOML or JSON"),
+    "drop": ("study.drop", "exclude a trial from all numbers; the table gives your reason"),
+    "mirror": ("study.mirror", "copy a study into MLflow, now or after an outage"),
+    "check-method": ("study.check_method", "check a method of your own, rule by rule"),
 }
-EPILOG = """`glue-study COMMAND --help` says the options of a command. Completion in bash and zsh:
+EPILOG = """`glue-study COMMAND --help` lists the options of a command. Completion in bash and zsh:
 eval "$(register-python-argcomplete glue-study)"."""
 
 

@@ -1,6 +1,6 @@
-"""Is this machine, or every node of a Ray cluster, ready for a study? `python -m study.doctor`.
+"""Check that this machine, or every node of a Ray cluster, is ready for a study: `python -m study.doctor`.
 
-Checks packages, Ray, code, clocks, GPUs, data, storage and tracking; says of each fault what to do about it.
+Checks packages, Ray, code, clocks, GPUs, data, storage and tracking, and prints the remedy of each fault.
 Exit status: 0 ready, 1 faults, 2 bad usage.
 """
 
@@ -52,13 +52,15 @@ CLOCK_SECONDS = 60.0  # that a clock may be off: logs, tokens and signed request
 class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
-    address: Annotated[str | None, option("of a Ray cluster (default: RAY_ADDRESS, or else this machine)")] = field(
+    address: Annotated[str | None, option("Ray cluster; default: RAY_ADDRESS, or else this machine")] = field(
         default_factory=cluster_address
     )
-    data: Annotated[str, option("what the study will train on (mini)", "mini|hub|FOLDER")] = "mini"
-    storage: Annotated[str, option("the launch's --storage, or else its --out (runs)", "PATH_OR_URI")] = "runs"
-    tracking_uri: Annotated[str | None, option(f"the launch's, to ask as well: {TRACKING_WORDS}", "URI")] = None
-    wait_minutes: Annotated[NotNegative, option("for one worker of each kind, at most (%(default)g)", "X")] = 15.0
+    data: Annotated[str, option("what the study will train on; default: mini", "mini|hub|FOLDER")] = "mini"
+    storage: Annotated[str, option("the launch's --storage, or else its --out; default: runs", "PATH_OR_URI")] = "runs"
+    tracking_uri: Annotated[str | None, option(f"also check the launch's MLflow: {TRACKING_WORDS}", "URI")] = None
+    wait_minutes: Annotated[
+        NotNegative, option("longest wait for a worker of each kind; default: %(default)g", "X")
+    ] = 15.0
 
 
 @dataclass(frozen=True)
@@ -349,7 +351,9 @@ def _findings(options: Options, storage: str, tracking: str | None) -> Iterator[
         yield from check_tracking(tracking)
 
 
-main = Command("study.doctor", Options, "Is this machine, or every node of a Ray cluster, ready for a study?", run)
+main = Command(
+    "study.doctor", Options, "Check that this machine, or every node of a cluster, is ready for a study.", run
+)
 
 if __name__ == "__main__":
     sys.exit(main())

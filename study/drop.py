@@ -1,8 +1,8 @@
-"""Leaves a trial out of all numbers: `python -m study.drop runs/NAME KEY --because "a bad disk"`.
+"""Exclude a trial from all numbers: `python -m study.drop runs/NAME KEY --because "a bad disk"`.
 
-The trial stays where it is, with its predictions and its model; the table names it and the reason. No launch runs it
-again or takes another seed for it: a dropped confirm trial leaves its cell incomplete. If the dropped trial was the
-best of its search, the next launch confirms the best of the rest.
+The trial keeps its predictions and its model, and the table names it with the reason. No launch runs it again or
+replaces its seed: a dropped confirm trial leaves its cell incomplete. If the dropped trial was the best of its search,
+the next launch confirms the best of the rest.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
     folder: Annotated[str, argument("runs/NAME", "the study's folder")]
-    key: Annotated[str, argument("KEY", "the trial, by its key or the first digits of it; analysis.explain lists keys")]
-    because: Annotated[str | None, option("the reason, which the notes of the table give", "TEXT")] = None
+    key: Annotated[str, argument("KEY", "key of the trial, or its first digits; analysis.explain lists keys")]
+    because: Annotated[str | None, option("reason, which the notes of the table give", "TEXT")] = None
     undo: Annotated[bool, option("count the trial again")] = False
 
 

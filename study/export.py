@@ -1,9 +1,9 @@
-"""Exports a trained model as a folder of `transformers`: `python -m study.export runs/NAME --to FOLDER`.
+"""Export a trained model as a folder for `transformers`: `python -m study.export runs/NAME --to FOLDER`.
 
-`AutoModel.from_pretrained` loads the folder; where `transformers` has a class that computes the same logits, so does
-`AutoModelForSequenceClassification`. What it has no class for, the heads of exits, is in a file of its own, and
-`study.predict` answers with all of it. The files of a method of your own go with it, in `methods`. A README.md says
-where the model comes from.
+`AutoModel.from_pretrained` loads the folder. `AutoModelForSequenceClassification` loads it too if `transformers` has a
+class that computes the same logits. A separate file holds the exit heads, for which it has no class; `study.predict`
+answers with the whole model. `methods` holds the files of your own method, and README.md says where the model comes
+from.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Options(ModelChoice, frozen=True, kw_only=True):
     """The options of this command."""
 
     study: Annotated[str, argument("runs/NAME", "the study's folder")]
-    to: Annotated[str, option("made; what holds something is refused", "FOLDER")]
+    to: Annotated[str, option("new or empty folder", "FOLDER")]
     include: Annotated[str | None, option(INCLUDE_NOW, "FOLDER")] = None
 
 

@@ -1,4 +1,4 @@
-"""Starts, continues or extends a study: `python -m study.launch --method palbert`.
+"""Start, continue or extend a study: `python -m study.launch --method palbert`.
 
 Ray, torch and the drivers are imported when trials are to be run. A finished study needs none of them.
 """

@@ -151,7 +151,7 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     backbone: Annotated[str | None, option(_BACKBONE, "NAME_OR_FOLDER")] = None
     tokenizer: Annotated[str | None, option("default: the backbone's own", "NAME_OR_FOLDER")] = None
     samples: Annotated[Count | None, option(_SAMPLES, "N")] = None
-    seeds: Annotated[AtLeastOne | None, option("confirm trials per arm, each with its own seed", "K")] = None
+    seeds: Annotated[AtLeastOne | None, option("number of confirm trials per arm, each with its own seed", "K")] = None
     epochs: Annotated[AtLeastOne | None, option("most epochs per trial; the same as --set epochs=E", "E")] = None
     sampler: Annotated[str | None, option(_SAMPLER, "|".join([*SAMPLERS, FORM]))] = None
     selection: Annotated[Selection | None, option("split for early stopping and model selection")] = None

@@ -1,8 +1,7 @@
-"""Mirrors a study into MLflow, while it runs or afterwards: `python -m study.mirror runs/NAME`.
+"""Copy a study into MLflow, while it runs or afterwards: `python -m study.mirror runs/NAME`.
 
-Reads the study's journal and never writes to the study, but for its own lock, the default store and `browse.txt`, which
-says how to look at the runs. Running it again changes nothing; after an outage of the tracking server it goes on where
-it was.
+Reads the study's journal and writes only its own lock, the default store and `browse.txt`, which explains how to see
+the runs. Running it again changes nothing; after an outage of the tracking server it continues where it stopped.
 """
 
 from __future__ import annotations
@@ -266,11 +265,11 @@ class Options(Typed, frozen=True, kw_only=True):
 
     folder: Annotated[str, argument("runs/NAME", "the study's folder")]
     tracking_uri: Annotated[str | None, option(f"{TRACKING_WORDS}; {TRACKING_DEFAULT}", "URI")] = None
-    compare: Annotated[bool, option("print where the runs there differ from the journal, and write nothing")] = False
-    follow: Annotated[bool, option("go on until the study's launch is over")] = False
-    register: Annotated[bool, option("register the confirm models of each arm afterwards")] = False
+    compare: Annotated[bool, option("print differences between MLflow and the journal; write nothing")] = False
+    follow: Annotated[bool, option("continue until the study's launch ends")] = False
+    register: Annotated[bool, option("then register the confirm models of each arm")] = False
     include: Annotated[str | None, option(f"with --register: {INCLUDE_NOW}", "FOLDER")] = None
-    patience: Annotated[NotNegative, option("wait for a server that is away (%(default)s)", "SECONDS")] = 60.0
+    patience: Annotated[NotNegative, option("how long to wait for a server; default: %(default)g", "SECONDS")] = 60.0
 
 
 def run(options: Options) -> int:
@@ -335,7 +334,7 @@ def register_models(mirrored: Mirror, *, include: str | None = None) -> None:
 main = Command(
     "study.mirror",
     Options,
-    "Mirrors a study into MLflow, while it runs or afterwards.",
+    "Copy a study into MLflow, while it runs or afterwards: `python -m study.mirror runs/NAME`.",
     run,
     after_interrupt="; nothing is lost, mirror again later",
 )

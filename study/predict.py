@@ -1,15 +1,14 @@
-"""Answers a TSV file with a trained model, early exits on: `python -m study.predict MODEL input.tsv`.
+"""Answer a TSV file with a trained model and early exits: `python -m study.predict MODEL input.tsv`.
 
-MODEL is what `study.export` wrote, or a study's folder. The input has a header line with the columns of texts of the
-model's task, named as in GLUE's own files, which can be answered as they are. The answers are those of a submission to
-GLUE (index and prediction) with the layer after which each row left, in the file of --to or on standard output. The
-index is the input's own, or the row number where it has no such column. What is printed beside them, on standard error
-where the answers have standard output, is the layers run and the milliseconds and FLOPs per example, with exits and
-with all layers.
+MODEL is a folder of `study.export` or of a study. The input has a header line that names the text columns as GLUE's
+files do, so GLUE's own files need no change. Each line of the answers has `index` and `prediction`, as in a submission
+to GLUE, and the layer at which the row left; the index is the input's, or else the row number. The command also prints
+the layers, milliseconds and FLOPs per example, with exits and with all layers; on standard error, if the answers go to
+standard output.
 
---risk 0.01 sets the earliest exit that the trial's stored dev predictions show to lose at most 1 % against all layers,
-at 95 % confidence, and warns of input rows that are dev rows: the promise is about others. --set rule=entropy beside it
-takes another exit rule than the model's own.
+--risk 0.01 sets the earliest exit that is shown, with 95 % confidence on the stored dev predictions, to lose at most
+1 % of examples against all layers. It warns if input rows are dev rows, for which this does not hold. Add
+--set rule=entropy to use another exit rule than the model's own.
 """
 
 from __future__ import annotations
@@ -56,11 +55,13 @@ class Options(ModelChoice, frozen=True, kw_only=True):
 
     model: Annotated[str, argument("MODEL", "an exported model, or a study's folder, runs/NAME")]
     input: Annotated[str, argument("input.tsv", "UTF-8, a header line and a line for each row; or .csv, .jsonl")]
-    to: Annotated[str | None, option("answers; a new file; default: standard output", "FILE")] = None
+    to: Annotated[str | None, option("new file for the answers; default: standard output", "FILE")] = None
     settings: Annotated[
-        list[str], option("another exit: patience=4, or rule=entropy and entropy=0.3", "FIELD=VALUE", flag="--set")
+        list[str], option("exit setting: patience=4, or rule=entropy and entropy=0.3", "FIELD=VALUE", flag="--set")
     ] = []
-    risk: Annotated[Inside | None, option("most that the exit may lose against all layers: 0.01", "SHARE")] = None
+    risk: Annotated[Inside | None, option("largest share of examples that exits may lose, such as 0.01", "SHARE")] = (
+        None
+    )
     include: Annotated[str | None, option(INCLUDE_NOW, "FOLDER")] = None
 
 

@@ -1,7 +1,7 @@
-"""Pretrains a backbone into a folder: `python -m study.pretrain albert-mlm --corpus FOLDER --to FOLDER`.
+"""Pretrain a backbone: `python -m study.pretrain albert-mlm --corpus FOLDER --to FOLDER`.
 
-The folder is then a backbone: `python -m study.launch --backbone FOLDER`. The same command again continues a
-pretraining that was interrupted, from the last state that it saved.
+Then start a study from it: `python -m study.launch --backbone FOLDER`. The same command resumes an interrupted
+pretraining from its last saved state.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ Attention = Literal["softmax", "nystrom"]
 MOST_SENTENCES = 5_000  # of a corpus, to see which words are its most frequent ones
 _LEFT_BEHIND = ("mlflow.db", "pretrain.lock")  # by a command that was killed before its first state
 
-_CORPUS = "what to pretrain on; FOLDER holds .txt files; mini: generated, with a tiny backbone where none is named"
-_BACKBONE = "a size by name (albert-base, ...), with random weights, or a folder or hub name; default: the recipe's"
-_PROCESSES = "that compute each step together on this machine, each with a GPU if there are any; default: 1"
+_CORPUS = "text to pretrain on; FOLDER holds .txt files; mini: generated, with a tiny backbone by default"
+_BACKBONE = "size with random weights (albert-base, ...), or a folder or hub name; default: the recipe's"
+_PROCESSES = "processes that share each step on this machine, each with a GPU if there are any; default: 1"
 _TRACKING = f"{TRACKING_WORDS}; default: mlflow.db in the folder"
 _NAME = "NAME_OR_FOLDER"
 
@@ -58,18 +58,18 @@ class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
     objective: Annotated[
-        str, argument("|".join(recipes.available()), "what is learnt; behind a colon another recipe for it")
+        str, argument("|".join(recipes.available()), "what to learn; after a colon: another recipe for it")
     ]
     corpus: Annotated[str, option(_CORPUS, "mini|mini-shuffled|hub:NAME|FOLDER")]
-    to: Annotated[str, option("a new folder, or one to continue", "FOLDER")]
+    to: Annotated[str, option("new folder, or one to continue", "FOLDER")]
     backbone: Annotated[str | None, option(_BACKBONE, _NAME)] = None
-    tokenizer: Annotated[str | None, option("where it is not the backbone's own", _NAME)] = None
+    tokenizer: Annotated[str | None, option("default: the backbone's own", _NAME)] = None
     seed: Annotated[Count, option(f"default: {FIRST_SEED}", "N")] = FIRST_SEED
-    attention: Annotated[Attention | None, option("of every layer; --set over it")] = None
-    set: Annotated[list[str], option("a field of the objective; repeatable; --dry-run shows all", "FIELD=VALUE")] = []
+    attention: Annotated[Attention | None, option("attention of every layer; --set overrides it")] = None
+    set: Annotated[list[str], option("set a field of the objective; repeatable; see --dry-run", "FIELD=VALUE")] = []
     processes: Annotated[AtLeastOne, option(_PROCESSES, "N")] = 1
     tracking_uri: Annotated[str | None, option(_TRACKING, "URI|none")] = None
-    dry_run: Annotated[bool, option("every value and its origin, and stop")] = False
+    dry_run: Annotated[bool, option("print every value with its origin, and stop")] = False
     probe: Annotated[bool, option("with --dry-run: measure a few steps")] = False
 
 

@@ -1,7 +1,7 @@
-"""Writes every export of a study again, from its plan and its journal: `python -m study.rebuild runs/NAME`.
+"""Rewrite every export of a study from its plan and its journal: `python -m study.rebuild runs/NAME`.
 
 The exports are `records.jsonl`, `optuna.journal`, `best.toml`, tables, pictures, the report, and the runs in MLflow. A
-launch writes them when it ends. No command reads them back, so each of them may be deleted at any time.
+launch writes them when it ends. No command reads them back, so you may delete them at any time.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _mirror(folder: Path, uri: str | None) -> bool:
 main = Command(
     "study.rebuild",
     Options,
-    "Writes every export of a study again, from its plan and its journal.",
+    "Rewrite every export of a study from its plan and its journal: `python -m study.rebuild runs/NAME`.",
     run,
     after_interrupt="; nothing is lost, rebuild again later",
 )

@@ -1,11 +1,11 @@
-"""Scores a finished study on test labels: `python -m study.score_test runs/NAME --labels FOLDER`.
+"""Score a finished study on test labels: `python -m study.score_test runs/NAME --labels FOLDER`.
 
-Every confirm model of the winners answers the test set of each task that FOLDER has labels of, in
+Every confirm model of the winners answers the test set of each task that FOLDER has labels for, in
 FOLDER/MRPC/test_full.tsv or FOLDER/STS-B/test_full.tsv: the rows of GLUE's test set in its order, with a column `label`
-(or `Quality`, `score`, as GLUE names it). Rows are compared by their letters and digits, as copies quote unlike.
+(or `Quality`, `score`, as in GLUE). Rows are compared by letters and digits only, since copies differ in their quotes.
 
-The scores go into the journal for good, and from then on no launch runs another trial of this study: nothing can be
-chosen by them. They stand in a table of their own, `scores_on_test`.
+The journal keeps the scores for good, and no launch runs another trial of this study, so nothing can be chosen by them.
+The table `scores_on_test` shows them.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
     study: Annotated[str, argument("runs/NAME", "the study's folder; all of its trials have ended")]
-    labels: Annotated[str, option("with TASK/test_full.tsv", "FOLDER")]
-    data: Annotated[str | None, option("where the test sets are; default: the study's data", "mini|hub|FOLDER")] = None
+    labels: Annotated[str, option("folder with TASK/test_full.tsv", "FOLDER")]
+    data: Annotated[str | None, option("source of the test sets; default: the study's data", "mini|hub|FOLDER")] = None
     include: Annotated[str | None, option(INCLUDE_NOW, "FOLDER")] = None
 
 

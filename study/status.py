@@ -1,6 +1,6 @@
-"""What of a study is done, running, stopped, failed and missing: `python -m study.status runs/NAME`.
+"""Show what is done, running, stopped, failed and missing in a study: `python -m study.status runs/NAME`.
 
-Of a folder of studies, `python -m study.status runs/`, a line each.
+`python -m study.status runs/` prints a line for each study in the folder.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ WIDEST = 10_000  # columns of a line that no terminal shows
 class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
-    folder: Annotated[str, argument("runs/NAME", "a study, or a folder of studies: a line each")]
-    failures: Annotated[bool, option("what failed, with its traceback; those alike in an arm once")] = False
-    json: Annotated[bool, option("the answer as JSON")] = False
+    folder: Annotated[str, argument("runs/NAME", "a study, or a folder of studies (a line for each)")]
+    failures: Annotated[bool, option("list failures with tracebacks; equal ones of an arm once")] = False
+    json: Annotated[bool, option("print the answer as JSON")] = False
 
 
 class Status(Typed, frozen=True, kw_only=True):
@@ -266,10 +266,10 @@ def _ledger_table(entries: list[Spent]) -> Table:
 main = Command(
     "study.status",
     Options,
-    "Shows what of a study is done, running, stopped, failed and missing.",
+    "Show what is done, running, stopped, failed and missing in a study.",
     run,
-    epilog="Exit status: 0 the study is complete (all are, of a folder of studies); 1 cells are missing, as while it "
-    "runs, or trials failed; 2 the folder holds no study.",
+    epilog="Exit status: 0 the study, or every study of the folder, is complete; 1 cells are missing, for instance "
+    "because it runs, or trials failed; 2 the folder holds no study.",
 )
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Writes a submission to the GLUE server: `python -m study.submit runs/NAME`.
+"""Write a submission to the GLUE server: `python -m study.submit runs/NAME`.
 
-Of every task the confirm model with the best dev score answers the test set (PALBERT, section 4: "the best models,
-selected based on their dev scores"); the diagnostic set AX is answered by the MNLI model.
+The confirm model with the best dev score answers each task's test set (PALBERT, section 4: "the best models, selected
+based on their dev scores"); the MNLI model answers the diagnostic set AX.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
     study: Annotated[str, argument("runs/NAME", "the study's folder")]
-    method: Annotated[str | None, option("whose models answer, if the study has several methods", "NAME")] = None
+    method: Annotated[str | None, option("method whose models answer, if the study has several", "NAME")] = None
     include: Annotated[str | None, option(INCLUDE_NOW, "FOLDER")] = None
-    data: Annotated[str | None, option("where the test sets are; default: the study's data", "mini|hub|FOLDER")] = None
-    any_length: Annotated[bool, option("answer test sets that have not the official rows")] = False
+    data: Annotated[str | None, option("source of the test sets; default: the study's data", "mini|hub|FOLDER")] = None
+    any_length: Annotated[bool, option("accept test sets without the official number of rows")] = False
     out: Annotated[str | None, option("default: submission.zip in the study's folder", "FILE")] = None
 
 

@@ -1,9 +1,8 @@
-"""Trains one configuration once, in this process: `python -m study.try METHOD --task NAME`.
+"""Train one configuration once, in this process: `python -m study.try palbert --task rte --limit 512`.
 
-Every value is that of a study that searches nothing: what --set or the method's files fix, and where a field is tuned
-there, a published value, else the first of the grid. Each value is printed with its origin. The method's prints and its
-`breakpoint()` work as in any script, and its errors have their traceback. Nothing is written but tokenised data in the
-cache, unless --out asks for the trained model.
+Prints each value with its origin: --set, the method's files, or, for a field that a study would tune, a published value
+or else the first of the grid. Prints and `breakpoint()` in the method work as in any script, and errors show their
+traceback. Only tokenised data are written, into the cache, unless --out asks for the trained model.
 """
 
 from __future__ import annotations
@@ -46,14 +45,14 @@ class Options(Typed, frozen=True, kw_only=True):
     method: Annotated[str, argument("METHOD", "one method, or a variant of one")]
     task: Annotated[str, option("one task", "NAME")]
     settings: Annotated[list[str], option("give a field another value", "[SCOPE:]FIELD=VALUE", flag="--set")] = []
-    limit: Annotated[AtLeastOne | None, option("rows of each split, spread over it; default: all", "N")] = None
-    data: Annotated[str | None, option("default: as the profile has it", "mini|hub|FOLDER")] = None
-    backbone: Annotated[str | None, option("default: the method's own", "NAME_OR_FOLDER")] = None
-    tokenizer: Annotated[str | None, option("where it is not the backbone's own", "NAME_OR_FOLDER")] = None
-    profile: Annotated[str | None, option("default: auto, as of study.launch", "NAME")] = None
+    limit: Annotated[AtLeastOne | None, option("use N rows of each split, spread over it; default: all", "N")] = None
+    data: Annotated[str | None, option("default: the profile's", "mini|hub|FOLDER")] = None
+    backbone: Annotated[str | None, option("default: the method's", "NAME_OR_FOLDER")] = None
+    tokenizer: Annotated[str | None, option("default: the backbone's own", "NAME_OR_FOLDER")] = None
+    profile: Annotated[str | None, option("default: auto, as in study.launch", "NAME")] = None
     include: Annotated[str | None, option(INCLUDE.partition(";")[0], "FOLDER")] = None
-    seed: Annotated[Count, option("default: %(default)d, of a study's first confirm trial", "K")] = FIRST_SEED
-    out: Annotated[str | None, option("a new folder for the trained model; default: it is not kept", "FOLDER")] = None
+    seed: Annotated[Count, option("default: %(default)d, the seed of the first confirm trial", "K")] = FIRST_SEED
+    out: Annotated[str | None, option("new folder for the trained model; default: none is kept", "FOLDER")] = None
 
 
 def run(options: Options) -> int:

@@ -1,7 +1,7 @@
-"""The best configuration of each arm: `python -m study.winners runs/NAME`.
+"""Print the best configuration of each arm: `python -m study.winners runs/NAME`.
 
-With `--format toml` it is a plan that repeats these configurations without a search, for `study.launch --plan`. A
-launch writes the same as `best.toml` into the study's folder.
+`--format toml` prints a plan that repeats these configurations without a search, for `study.launch --plan`. A launch
+writes the same plan to `best.toml` in the study's folder.
 """
 
 from __future__ import annotations

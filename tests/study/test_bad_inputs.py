@@ -57,7 +57,7 @@ def refused(capsys, here: Path, *arguments: str) -> str:
         ),
         (
             "launch --seeds 42,43 --dry-run",
-            "--seeds is '42,43'; allowed: a whole number, not a list: how many confirm tr",
+            "--seeds is '42,43'; allowed: a whole number, not a list: number of confirm tr",
         ),
         ("launch --name new --retry-failed", "and runs/new is none; allowed: --continue runs/NAME, or leave it out"),
         ("launch --task rte --dry-run --explain pabee/mnli", "'pabee/mnli' is no arm of this study; available: "),
