@@ -20,7 +20,6 @@ from trainables.models.exit_rules import (
     Array,
     ExitRule,
     LearnedExit,
-    OneLayerRule,
     Patience,
     State,
     Step,
@@ -49,7 +48,7 @@ SWEPT_SHARE = 0.8  # of the evidence of layers that agree and are certain
 
 
 @dataclass(frozen=True)
-class FixedLayer(OneLayerRule):
+class FixedLayer(ExitRule):
     """Everyone leaves after layer `layer`: the model cut there, with the classifier that it has there.
 
     F-PABEE (arXiv:2305.11916, table 1) has it as BERT-6L, ahead of four adaptive rules at half the layers.
@@ -69,7 +68,7 @@ class FixedLayer(OneLayerRule):
 
 
 @dataclass(frozen=True)
-class Entropy(OneLayerRule):
+class Entropy(ExitRule):
     """Leave at the first layer with H(p_j) / ln C < `entropy`.
 
     DeeBERT (arXiv:2004.12993; castorini/DeeBERT@563eac1, modeling_highway_bert.py:71-75, 101-106) compares H itself,
@@ -86,7 +85,7 @@ class Entropy(OneLayerRule):
 
 
 @dataclass(frozen=True)
-class MaxProbability(OneLayerRule):
+class MaxProbability(ExitRule):
     """Leave at the first layer with max p_j > `probability`: Shallow-Deep Networks (arXiv:1810.07052).
 
     The released code (yigitcankaya/Shallow-Deep-Networks@a556446, architectures/SDNs/VGG_SDN.py:204-221) has >=, and
@@ -103,7 +102,7 @@ class MaxProbability(OneLayerRule):
 
 
 @dataclass(frozen=True)
-class Pcee:
+class Pcee(ExitRule):
     """PCEE-BERT: leave after `patience` layers in a row with H(p_j) / ln C < `entropy` (Findings of NAACL 2022).
 
     michael-wzhu/PCEE-BERT@68fe1cf, pabee/modeling_pabee_bert.py:488-517. The answer is the mean p of these layers and,
@@ -116,7 +115,6 @@ class Pcee:
     ensemble: bool = True
     name = "pcee"
     field = "entropy"
-    draws = 1
 
     def earliest(self, num_layers: int) -> int:
         """As many layers as have to be sure."""
@@ -139,7 +137,7 @@ class Pcee:
 
 
 @dataclass(frozen=True)
-class FPabee:
+class FPabee(ExitRule):
     """F-PABEE: leave after `patience` layers in a row with JSD(p_{j-1}, p_j) < `divergence`.
 
     This is the paper's text (arXiv:2305.11916, equations 4 and 8). The released code runs two layers in each step and
@@ -152,7 +150,6 @@ class FPabee:
     patience: AtLeastOne = 2
     name = "f-pabee"
     field = "divergence"
-    draws = 1
 
     def earliest(self, num_layers: int) -> int:
         """The one above as many as have to be similar."""
@@ -172,7 +169,7 @@ class FPabee:
 
 
 @dataclass(frozen=True)
-class Beem:
+class Beem(ExitRule):
     """BEEM: leave when the evidence S >= `evidence` (ICLR 2025).
 
     S grows by w_j max p_j while layer j answers as the one before it does, and is 0 again when it does not.
@@ -186,7 +183,6 @@ class Beem:
     weight: Positive = 0.4
     name = "beem"
     field = "evidence"
-    draws = 1
 
     def earliest(self, num_layers: int) -> int:
         """The first at which layers that are certain have brought enough evidence."""

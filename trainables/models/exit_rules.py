@@ -66,7 +66,10 @@ class Step:
 
 
 class ExitRule(Protocol):
-    """When an example leaves. Whoever drives a rule lets everyone leave at the last layer."""
+    """When an example leaves; unless a rule says otherwise, from layer 1 on, without memory and without chance.
+
+    Whoever drives a rule lets everyone leave at the last layer.
+    """
 
     @property
     def name(self) -> str:
@@ -81,37 +84,23 @@ class ExitRule(Protocol):
     @property
     def draws(self) -> int:
         """How often an evaluation repeats the exit: one, unless it is left to chance."""
-        ...
+        return 1
 
     def earliest(self, num_layers: int) -> int:
         """The first layer (from 1) after which an example may leave."""
-        ...
+        return 1
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
         """State before layer 1; `logits` (batch, labels) of layer 1 give batch size and device."""
-        ...
+        return {}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
         """Who leaves at this layer (from 1), given its logits (batch, labels) and λ, or BERxiT's u, (batch,)."""
         ...
 
 
-class OneLayerRule:
-    """A rule that looks at each layer alone, from the first on, and remembers nothing."""
-
-    draws = 1
-
-    def earliest(self, num_layers: int) -> int:
-        """The first one."""
-        return 1
-
-    def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """Nothing to remember."""
-        return {}
-
-
 @dataclass(frozen=True)
-class LastLayer(OneLayerRule):
+class LastLayer(ExitRule):
     """Everyone runs all layers."""
 
     name = "last"
@@ -127,7 +116,7 @@ class LastLayer(OneLayerRule):
 
 
 @dataclass(frozen=True)
-class Threshold:
+class Threshold(ExitRule):
     """Q-exit: leave at the first layer whose CDF is above q (strictly), PALBERT section 3 (arXiv:2204.03276).
 
     q = 0 is layer 1 and q = 1 is the last layer, whatever λ is: the released code crashes at 0, and at 1 it depends
@@ -137,7 +126,6 @@ class Threshold:
     q: float
     name = "threshold"
     field = "q"
-    draws = 1
 
     def earliest(self, num_layers: int) -> int:
         """The first one, at q = 1 the last."""
@@ -156,7 +144,7 @@ class Threshold:
 
 
 @dataclass(frozen=True)
-class Patience:
+class Patience(ExitRule):
     """PABEE: leave after `patience` layers in a row that agree with the one before (arXiv:2006.04152, algorithm 1).
 
     Classes agree when the argmax is the same; scores (one label) when they differ by less than `regression_threshold`.
@@ -167,7 +155,6 @@ class Patience:
     regression_threshold: float | None  # None for classes
     name = "patience"
     field = "patience"
-    draws = 1
 
     def earliest(self, num_layers: int) -> int:
         """The one above as many as have to agree."""
@@ -189,19 +176,15 @@ class Patience:
 
 
 @dataclass(frozen=True)
-class Sampled:
+class Sampled(ExitRule):
     """PonderNet: at every layer leave with probability λ (arXiv:2107.05407, section 2).
 
     Each example's uniform numbers are drawn up front, so that whoever leaves the batch changes nobody's luck.
     """
 
-    draws: int
+    draws: int = 1
     name = "sample"
     field = None
-
-    def earliest(self, num_layers: int) -> int:
-        """The first one."""
-        return 1
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
         """One uniform number per example and layer, from the given generator (on the CPU)."""
@@ -217,7 +200,7 @@ class Sampled:
 
 
 @dataclass(frozen=True)
-class Expectation:
+class Expectation(ExitRule):
     """The expected answer over all layers, in closed form: log Σ p_i softmax(logits_i); for scores Σ p_i y_i.
 
     The last layer takes the probability that remains. `legacy` gives it 1 - p_N instead, as the released PALBERT code
@@ -226,7 +209,6 @@ class Expectation:
 
     legacy: bool
     field = None
-    draws = 1
 
     @property
     def name(self) -> str:
@@ -253,7 +235,7 @@ class Expectation:
 
 
 @dataclass(frozen=True)
-class LearnedExit(OneLayerRule):
+class LearnedExit(ExitRule):
     """BERxiT: leave where the head's estimate that the answer is wrong is below `threshold`.
 
     castorini/berxit at 1fb2162, modeling_highway_bert.py:109-117. 0 is the last layer.
