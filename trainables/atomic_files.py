@@ -56,22 +56,11 @@ def write_folder(folder: Path, fill: Callable[[Path], object]) -> None:
     """
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
     replaced = folder.with_name(f"{unfinished.name}.replaced")
-    shutil.rmtree(unfinished, ignore_errors=True)
     shutil.rmtree(replaced, ignore_errors=True)
-    try:
-        unfinished.mkdir(parents=True)
-        with _held(unfinished, folder.name):
-            mode = _mode_of_files_in(unfinished)
-            fill(unfinished)
-            for path in unfinished.rglob("*"):
-                if path.is_file():
-                    _give_mode(path, mode)
-                flush(path)
-            with suppress(FileNotFoundError):
-                os.replace(folder, replaced)
-            os.replace(unfinished, folder)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)  # on a full disk it would be in the way
+    with _filled(unfinished, folder.name, fill):
+        with suppress(FileNotFoundError):
+            os.replace(folder, replaced)
+        os.replace(unfinished, folder)
     shutil.rmtree(replaced, ignore_errors=True)
     flush(folder.parent)
 
@@ -79,19 +68,10 @@ def write_folder(folder: Path, fill: Callable[[Path], object]) -> None:
 def add_files(folder: Path, fill: Callable[[Path], object]) -> None:
     """Add to a folder the files that `fill` puts into the empty one it is given, each whole or not at all."""
     unfinished = folder / f".files.{os.getpid()}"
-    shutil.rmtree(unfinished, ignore_errors=True)
-    try:
-        unfinished.mkdir(parents=True)
-        with _held(unfinished, "files"):
-            mode = _mode_of_files_in(unfinished)
-            fill(unfinished)
-            for path in sorted(unfinished.iterdir()):
-                _give_mode(path, mode)
-                flush(path)
-                os.replace(path, folder / path.name)
+    with _filled(unfinished, "files", fill):
+        for path in sorted(unfinished.iterdir()):
+            os.replace(path, folder / path.name)
         flush(folder)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)  # on a full disk it would be in the way
 
 
 def is_unfinished(path: Path, of: str | None = None) -> bool:
@@ -127,13 +107,25 @@ def _locked(path: Path) -> Iterator[bool]:
         os.close(descriptor)
 
 
-def _mode_of_files_in(folder: Path) -> int:
-    """What the umask, and the folder's own access list, give to a new file."""
-    file = folder / ".mode"
-    file.touch()
-    mode = file.stat().st_mode
-    file.unlink()
-    return mode
+@contextmanager
+def _filled(unfinished: Path, name: str, fill: Callable[[Path], object]) -> Iterator[None]:
+    """Make an empty folder, fill it and flush its files; at the end remove what is left of it."""
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        unfinished.mkdir(parents=True)
+        with _held(unfinished, name):
+            probe = unfinished / ".mode"
+            probe.touch()
+            mode = probe.stat().st_mode  # by the umask and the folder's own access list
+            probe.unlink()
+            fill(unfinished)
+            for path in unfinished.rglob("*"):
+                if path.is_file():
+                    _give_mode(path, mode)
+                flush(path)
+            yield
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)  # on a full disk it would be in the way
 
 
 def _give_mode(path: Path, mode: int) -> None:
