@@ -12,7 +12,7 @@ the same in every process and every version of Python.
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import cache, lru_cache
 from itertools import islice
@@ -44,13 +44,19 @@ def is_generated(corpus: str) -> bool:
 
 
 def check_corpus(corpus: str) -> None:
-    """Passes if a corpus may be there. Of a folder the files are read; no hub is asked.
+    """Check that a corpus may be there: the files of a folder are read, and the hub is not asked.
 
     Raises:
-        ValueError: a folder is none, has no text file, or none with two documents; a file is not UTF-8.
+        ValueError: a folder is missing, has no text file or fewer than two documents; a file is not UTF-8.
     """
-    if kind_of(corpus) == "folder":
-        check_folder(Path(corpus))
+    if kind_of(corpus) != "folder":
+        return
+    num_documents = sum(_num_documents(file) for file in text_files(Path(corpus)))
+    if num_documents < 2:
+        raise ValueError(
+            f"corpus {corpus!r} has {num_documents} document(s); allowed: at least 2, for one is held out; "
+            "a blank line ends a document"
+        )
 
 
 def check_pairs(corpus: str, packing: str) -> None:
@@ -87,14 +93,17 @@ def corpus_fingerprint(corpus: str) -> str:
         return _generated_fingerprint(corpus)
     if kind_of(corpus) == "hub":
         return hub_fingerprint(corpus)
-    return folder_fingerprint(Path(corpus))
+    digest = hashlib.sha256()
+    for file in text_files(Path(corpus)):
+        digest.update(f"{file.relative_to(corpus)} {hash_of_file(file)}\n".encode())
+    return digest.hexdigest()[:16]
 
 
 def documents(corpus: str) -> Iterator[Document]:
     """All documents in a fixed order, each a tuple of sentences.
 
     Raises:
-        ValueError: it is not there, or a file of it is not UTF-8.
+        ValueError: it is not there, or a file is not UTF-8, with its line.
     """
     match kind_of(corpus):
         case "mini":
@@ -104,7 +113,8 @@ def documents(corpus: str) -> Iterator[Document]:
         case "hub":
             yield from hub_documents(corpus)
         case "folder":
-            yield from folder_documents(Path(corpus))
+            for file in text_files(Path(corpus)):
+                yield from documents_of_lines(_lines(file))
 
 
 def vocabulary_texts(corpus: str) -> Iterator[str]:
@@ -126,9 +136,8 @@ def _generated_fingerprint(corpus: str) -> str:
 
 # ---- lines of text as documents of sentences
 
-_SENTENCE_END = re.compile(
-    r"(?<=[.!?])[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z0-9])"
-)  # a mark, and what looks like a beginning
+# A mark, and what looks like a beginning.
+_SENTENCE_END = re.compile(r"(?<=[.!?])[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z0-9])")
 
 
 def documents_of_lines(lines: Iterable[str]) -> Iterator[Document]:
@@ -168,20 +177,6 @@ def text_files(folder: Path) -> list[Path]:
     return files
 
 
-def check_folder(folder: Path) -> None:
-    """Passes if the files can be read, and hold at least two documents: one is held out.
-
-    Raises:
-        ValueError: see `folder_documents`; there are fewer.
-    """
-    num_documents = sum(_num_documents(file) for file in text_files(folder))
-    if num_documents < 2:
-        raise ValueError(
-            f"corpus {str(folder)!r} has {num_documents} document(s); allowed: at least 2, for one is held out; "
-            "a blank line ends a document"
-        )
-
-
 def _num_documents(file: Path) -> int:
     """Stretches of lines that are not blank."""
     number, is_inside = 0, False
@@ -189,24 +184,6 @@ def _num_documents(file: Path) -> int:
         number += bool(line.strip()) and not is_inside
         is_inside = bool(line.strip())
     return number
-
-
-def folder_fingerprint(folder: Path) -> str:
-    """Hash of the names and bytes of its files; 16 hexadecimal digits."""
-    digest = hashlib.sha256()
-    for file in text_files(folder):
-        digest.update(f"{file.relative_to(folder)} {hash_of_file(file)}\n".encode())
-    return digest.hexdigest()[:16]
-
-
-def folder_documents(folder: Path) -> Iterator[Document]:
-    """All documents of all files.
-
-    Raises:
-        ValueError: see `text_files`; a file is not UTF-8, with its line.
-    """
-    for file in text_files(folder):
-        yield from documents_of_lines(_lines(file))
 
 
 def _lines(file: Path) -> Iterator[str]:
@@ -297,12 +274,19 @@ _GRAMMATICAL = (
 @lru_cache(maxsize=1)
 def mini_documents() -> tuple[Document, ...]:
     """Two sentences each: half are events retold, a quarter opinions that agree, a quarter correct sentences."""
-    draw, excluded = Draw(f"{SEED} corpus"), _evaluated_texts()
-    kinds = (_retold, _longer_retold, _opinions, _correct_sentences)
+    draw = Draw(f"{SEED} corpus")
+    splits = [(task, split) for task in TASKS.values() for split in task.splits if split != task.train_split]
+    evaluated = {text for task, split in splits for _, texts, _ in mini_glue.generate(task, split) for text in texts}
+    kinds: tuple[Callable[[Draw], Document], ...] = (
+        lambda draw: mini_glue.paraphrase(draw)[0],
+        lambda draw: mini_glue.told(draw)[0],
+        lambda draw: _two_labelled(draw, _OPINIONS, int(draw.chance(0.5))),
+        lambda draw: _two_labelled(draw, _GRAMMATICAL, 1),
+    )
     documents: dict[Document, None] = {}
     while len(documents) < NUM_DOCUMENTS:
         document = draw.one(kinds)(draw)
-        if len(set(document)) == len(document) and not excluded.intersection(document):
+        if len(set(document)) == len(document) and not evaluated.intersection(document):
             documents[document] = None
     return tuple(documents)
 
@@ -318,29 +302,13 @@ def shuffled_documents() -> tuple[Document, ...]:
     )
 
 
-def _retold(draw: Draw) -> Document:
-    return mini_glue.paraphrase(draw)[0]
-
-
-def _longer_retold(draw: Draw) -> Document:
-    return mini_glue.told(draw)[0]
-
-
-def _opinions(draw: Draw) -> Document:
-    polarity = int(draw.chance(0.5))
-    return _one_labelled(draw, _OPINIONS, polarity), _one_labelled(draw, _OPINIONS, polarity)
-
-
-def _correct_sentences(draw: Draw) -> Document:
-    return _one_labelled(draw, _GRAMMATICAL, 1), _one_labelled(draw, _GRAMMATICAL, 1)
-
-
-def _one_labelled(draw: Draw, kinds: tuple[mini_glue.Kind, ...], wanted: int) -> str:
-    """A sentence of this label."""
-    texts, label = draw.one(kinds)(draw)
-    while label != wanted:
+def _two_labelled(draw: Draw, kinds: tuple[mini_glue.Kind, ...], wanted: int) -> Document:
+    """Draw sentences until two have this label."""
+    sentences: list[str] = []
+    while len(sentences) < 2:
         texts, label = draw.one(kinds)(draw)
-    return texts[0]
+        sentences += texts[:1] if label == wanted else ()
+    return tuple(sentences)
 
 
 def _mixed(words: list[str]) -> list[str]:
@@ -350,9 +318,3 @@ def _mixed(words: list[str]) -> list[str]:
         other = draw.one(range(last + 1))
         words[last], words[other] = words[other], words[last]
     return words
-
-
-def _evaluated_texts() -> set[str]:
-    """All texts of dev and test splits."""
-    splits = [(task, split) for task in TASKS.values() for split in task.splits if split != task.train_split]
-    return {text for task, split in splits for _, texts, _ in mini_glue.generate(task, split) for text in texts}

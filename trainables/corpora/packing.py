@@ -10,6 +10,7 @@ pass to pass is drawn later (`pretraining_batches.py`).
 
 import random
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from hashlib import sha256
 from itertools import islice, pairwise
@@ -44,9 +45,7 @@ class TokenisedCorpus:
     tokens: np.ndarray  # (all tokens,) int32
     begins_word: np.ndarray  # (all tokens,) bool, whether a token is the first of its word
     sentence_starts: np.ndarray  # (sentences + 1,) int64, place of a sentence's first token; last, the number of tokens
-    document_starts: (
-        np.ndarray
-    )  # (documents + 1,) int64, number of a document's first sentence; last, that of sentences
+    document_starts: np.ndarray  # (documents + 1,) int64, number of its first sentence; last, that of sentences
     document_hashes: np.ndarray  # (documents,) uint64, of its text
 
     @property
@@ -73,19 +72,24 @@ def tokenise_corpus(corpus: str, tokenizer: PreTrainedTokenizerBase, *, cache: P
 
 def _write_corpus(folder: Path, corpus: str, tokenizer: PreTrainedTokenizerBase) -> None:
     num_tokens = num_sentences = num_documents = 0
-    with _Files(folder) as files:
-        files.append("sentence_starts", [0])
-        files.append("document_starts", [0])
+    with ExitStack() as stack:
+        streams = {name: stack.enter_context((folder / name).open("wb")) for name in _ARRAYS}
+
+        def append(name: str, values: Iterable[int] | np.ndarray) -> None:
+            streams[name].write(np.asarray(values, dtype=_ARRAYS[name]).tobytes())
+
+        append("sentence_starts", [0])
+        append("document_starts", [0])
         for chunk in _chunks(_with_progress(corpus, documents(corpus))):
             sentences = [sentence for document in chunk for sentence in document]
             encoded = tokenizer(sentences, add_special_tokens=False, return_attention_mask=False)
-            files.append("tokens", np.concatenate([np.array(row, np.int32) for row in encoded["input_ids"]]))
+            append("tokens", np.concatenate([np.array(row, np.int32) for row in encoded["input_ids"]]))
             for encoding in encoded.encodings or ():
-                files.append("begins_word", _first_of_words(encoding.word_ids))
+                append("begins_word", _first_of_words(encoding.word_ids))
             lengths = [len(row) for row in encoded["input_ids"]]
-            files.append("sentence_starts", num_tokens + np.cumsum(lengths))
-            files.append("document_starts", num_sentences + np.cumsum([len(document) for document in chunk]))
-            files.append("document_hashes", [_hash(document) for document in chunk])
+            append("sentence_starts", num_tokens + np.cumsum(lengths))
+            append("document_starts", num_sentences + np.cumsum([len(document) for document in chunk]))
+            append("document_hashes", [_hash(document) for document in chunk])
             num_tokens, num_sentences = num_tokens + sum(lengths), num_sentences + len(sentences)
             num_documents += len(chunk)
     if num_documents < 2 or not num_tokens:
@@ -93,23 +97,6 @@ def _write_corpus(folder: Path, corpus: str, tokenizer: PreTrainedTokenizerBase)
             f"corpus {corpus!r} has {num_documents} document(s) and {num_tokens} tokens; at least 2 documents are "
             "needed, for one is held out; a blank line ends a document"
         )
-
-
-class _Files:
-    """Arrays that grow on disk."""
-
-    def __init__(self, folder: Path) -> None:
-        self._streams = {name: (folder / name).open("wb") for name in _ARRAYS}
-
-    def __enter__(self) -> "_Files":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for stream in self._streams.values():
-            stream.close()
-
-    def append(self, name: str, values: Iterable[int] | np.ndarray) -> None:
-        self._streams[name].write(np.asarray(values, dtype=_ARRAYS[name]).tobytes())
 
 
 def _first_of_words(words: list[int | None]) -> np.ndarray:
@@ -189,9 +176,8 @@ def _read_packed(folder: Path, part: str) -> PackedExamples:
 def _write_packed(folder: Path, corpus: str, tokenised: TokenisedCorpus, packing: Packing, max_length: int) -> None:
     check_pairs(corpus, packing)
     for name, wanted in {"train": ~tokenised.held_out, "held_out": tokenised.held_out}.items():
-        rows = np.array(list(_examples(tokenised, np.flatnonzero(wanted), packing, max_length)), np.int64).reshape(
-            -1, 4
-        )
+        examples = list(_examples(tokenised, np.flatnonzero(wanted), packing, max_length))
+        rows = np.array(examples, np.int64).reshape(-1, 4)
         if not len(rows):
             raise ValueError(f"corpus {corpus!r} gives no example of {packing} ({name.replace('_', '-')} documents)")
         for column, field in enumerate(fields(PackedExamples)):

@@ -231,7 +231,8 @@ class PretrainingData:
             Unavailable: the corpus or the tokenizer are not there, or not as they should be.
         """
         with available():
-            self.tokenizer = _tokenizer(spec)
+            name = spec.tokenizer or spec.backbone
+            self.tokenizer = load_tokenizer(name, texts=lambda: vocabulary_texts(spec.corpus))
             self._corpus = tokenise_corpus(spec.corpus, self.tokenizer, cache=cache)
             self._parts = pack(
                 spec.corpus,
@@ -255,8 +256,3 @@ class PretrainingData:
                 digest.update(f"{field.name} {array.dtype} {array.shape}".encode())
                 digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()[:16]
-
-
-def _tokenizer(spec: PretrainingSpec) -> PreTrainedTokenizerBase:
-    """Of a tiny backbone: of the words of `vocabulary_texts`."""
-    return load_tokenizer(spec.tokenizer or spec.backbone, texts=lambda: vocabulary_texts(spec.corpus))
