@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 import numpy as np
 from msgspec.structs import replace
@@ -26,9 +26,6 @@ from trainables.data.tasks import TASKS, TRAINABLE_TASKS, Task
 from trainables.schema import Reader, Value
 from trainables.sources import HubUnreachable, hash_of_file, reach_or_work_offline
 from trainables.spelling import nearest_in_words
-
-if TYPE_CHECKING:
-    from datasets import Dataset
 
 HUB_NAME = "nyu-mll/glue"
 MOST_DIGITS = 18  # of an index, which is an int64
@@ -116,10 +113,7 @@ def read_texts(task: Task, file: Path) -> Split:
     else:
         may_be_cut, index = task.has_cut_rows and task.label_column in header, _index_place(task, header)
         table = _Table(task, file, header, lines[1:], numbers[1:], index=index, may_be_cut=may_be_cut)
-    rows = table.rows()
-    if not rows:
-        raise ValueError(f"{file} has no rows; allowed: a header line and a line for each row")
-    return _split_of(task, rows)
+    return table.split()
 
 
 def read_labelled(task: Task, file: Path) -> Split:
@@ -131,10 +125,7 @@ def read_labelled(task: Task, file: Path) -> Split:
     lines, numbers = _read_lines(file)
     header = _cells_of(lines[0]) if lines else []
     column = "label" if "label" in header else task.label_column
-    rows = _Table(task, file, header, lines[1:], numbers[1:], label=_place_of(column, header, file)).rows()
-    if not rows:
-        raise ValueError(f"{file} has no rows; allowed: a header line and a line for each row")
-    return _split_of(task, rows)
+    return _Table(task, file, header, lines[1:], numbers[1:], label=_place_of(column, header, file)).split()
 
 
 def check_data(task: Task, data: str) -> None:
@@ -181,7 +172,14 @@ def fingerprint(task: Task, data: str, split: str | None = None) -> str:
     """
     digest = hashlib.sha256()
     for name in (split,) if split else _read_splits(task):
-        digest.update(f"{task.name} {name} {_split_fingerprint(task, name, task.place or data)}\n".encode())
+        place = task.place or data
+        if place == "mini":
+            content = hashlib.sha256(repr(mini_glue.generate(task, name)).encode()).hexdigest()
+        elif place == "hub":
+            content = f"{HUB_NAME} {_hub_revision(task)}"
+        else:
+            content = hash_of_file(_existing_file(task, name, place))
+        digest.update(f"{task.name} {name} {content}\n".encode())
     if task.place:
         digest.update(repr(task.definition).encode())
     return digest.hexdigest()[:16]
@@ -208,14 +206,6 @@ def hold_out(ids: Sequence[int], fraction: float, seed: int) -> tuple[np.ndarray
 def _read_splits(task: Task) -> tuple[str, ...]:
     """The splits that training on the task reads; of AX, the one there is."""
     return (task.train_split, *task.dev_splits) if task.dev_splits else task.test_splits
-
-
-def _split_fingerprint(task: Task, split: str, data: str) -> str:
-    if data == "mini":
-        return hashlib.sha256(repr(mini_glue.generate(task, split)).encode()).hexdigest()
-    if data == "hub":
-        return f"{HUB_NAME} {_hub_revision(task)}"
-    return hash_of_file(_existing_file(task, split, data))
 
 
 @dataclass(frozen=True)
@@ -263,6 +253,16 @@ class _Table:
     def rows(self) -> list[_Row]:
         """All rows but those that were cut in two. See `row`."""
         return [row for number in range(len(self.lines)) if (row := self.row(number)) is not None]
+
+    def split(self) -> Split:
+        """All rows as a split.
+
+        Raises:
+            ValueError: there are none.
+        """
+        if not (rows := self.rows()):
+            raise ValueError(f"{self.file} has no rows; allowed: a header line and a line for each row")
+        return _split_of(self.task, rows)
 
     def row(self, number: int) -> _Row | None:
         """The row of this line, from 0; None if it was cut in two.
@@ -375,15 +375,11 @@ def _read_json(file: Path, lines: Sequence[str]) -> tuple[Sequence[_Line], Seque
         row = _JSON.read(line.encode(), where=f"{file}, line {number}")
         rows = rows or [list(row)]
         if row.keys() != {*rows[0]}:
-            raise ValueError(
-                f"{file}, line {number}: fields {', '.join(row)}; allowed: {', '.join(rows[0])}, as in line 1"
-            )
-        rows.append([_json_text(row[name]) for name in rows[0]])
+            allowed = f"allowed: {', '.join(rows[0])}, as in line 1"
+            raise ValueError(f"{file}, line {number}: fields {', '.join(row)}; {allowed}")
+        cells = (row[name] for name in rows[0])
+        rows.append([cell if isinstance(cell, str) else "" if cell is None else json.dumps(cell) for cell in cells])
     return rows, [1, *range(1, len(rows))]
-
-
-def _json_text(value: Value) -> str:
-    return value if isinstance(value, str) else "" if value is None else json.dumps(value)
 
 
 def _decoded(file: Path) -> str:
@@ -402,15 +398,11 @@ def _parsed_index(text: str) -> int:
 
 
 def _parsed_label(task: Task, text: str) -> int | float:
-    if task.is_regression:
-        return _parsed_score(task, text)
-    if text not in task.file_labels:
-        near = nearest_in_words(text, task.file_labels)
-        raise ValueError(f"unknown label {text!r}; {task.title} has {', '.join(task.file_labels)}{near}")
-    return task.file_labels.index(text)
-
-
-def _parsed_score(task: Task, text: str) -> float:
+    if not task.is_regression:
+        if text not in task.file_labels:
+            near = nearest_in_words(text, task.file_labels)
+            raise ValueError(f"unknown label {text!r}; {task.title} has {', '.join(task.file_labels)}{near}")
+        return task.file_labels.index(text)
     low, high = task.score_range or (-LARGEST_SCORE, LARGEST_SCORE)
     try:
         value = float(text)
@@ -453,13 +445,8 @@ def _hub_rows(task: Task, split: str) -> list[_Row]:
         dataset = load_dataset(HUB_NAME, task.name, split=split.replace("dev", "validation"))
     table = dataset.with_format("arrow")[:].to_pydict()
     texts = zip(*(table[column] for column in task.text_columns), strict=True)
-    labels = _hub_labels(task, dataset, table["label"]) if split not in task.test_splits else [None] * len(dataset)
+    labels = table["label"] if split not in task.test_splits else [None] * len(dataset)
+    if split not in task.test_splits and not task.is_regression:  # classes in our order, matched by name
+        names = dataset.features["label"].names
+        labels = [task.labels.index(names[label]) for label in labels]
     return [_Row(*row) for row in zip(table["idx"], texts, labels, strict=True)]
-
-
-def _hub_labels(task: Task, dataset: "Dataset", labels: list[Any]) -> list[Any]:
-    """Classes in our order, matched by name."""
-    if task.is_regression:
-        return labels
-    names = dataset.features["label"].names
-    return [task.labels.index(names[label]) for label in labels]

@@ -45,7 +45,8 @@ def compute_metrics(
     """
     assert len(predictions) == len(labels) > 0
     if len(task.dev_splits) > 1 and splits is not None:
-        return _accuracy_by_split(task, predictions == labels, np.asarray(splits))
+        correct, of = predictions == labels, np.asarray(splits)
+        return {name.replace("dev", "accuracy"): float(correct[of == name].mean()) for name in task.dev_splits}
     names = ("accuracy",) if len(task.dev_splits) > 1 else task.metrics
     return {name: _METRICS[name](predictions, labels) for name in names}
 
@@ -61,10 +62,6 @@ def metric_words(task: Task) -> str:
     names = list(dict.fromkeys(_WORDS[metric] for metric in task.metrics))
     words = " and ".join(names)
     return f"mean of {words}" if len(names) > 1 else words
-
-
-def _accuracy_by_split(task: Task, correct: np.ndarray, splits: np.ndarray) -> dict[str, float]:
-    return {name.replace("dev", "accuracy"): float(correct[splits == name].mean()) for name in task.dev_splits}
 
 
 # Not scikit-learn's and scipy's: importing those takes longer than an epoch of a tiny model.
