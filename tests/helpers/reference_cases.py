@@ -24,6 +24,7 @@ from helpers.reference_files import (
     read_tensors,
     single_examples,
 )
+from helpers.walked_layers import walk
 from torch import Tensor, nn
 
 from trainables.encoders.layerwise import layerwise
@@ -128,7 +129,7 @@ def _compare_states(
 def _walk(model: ShareBertModel, batch: Batch) -> Tensor:
     """Pooled as the methods here run the encoder, (batch, hidden)."""
     encoder = layerwise(model)
-    *_, states = encoder.walk(**batch)
+    *_, states = walk(encoder, **batch)
     return encoder.pool(states.first())
 
 

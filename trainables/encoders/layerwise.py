@@ -32,10 +32,6 @@ def _attend(layer: Any, hidden: Tensor, mask: Any) -> Tensor:
     return layer.attention(hidden, mask)[0]
 
 
-def _feed_forward(layer: Any, attended: Tensor) -> Tensor:
-    return layer.feed_forward_chunk(attended)
-
-
 @dataclass(frozen=True)
 class _Parts:
     """The modules of a family that a walk needs."""
@@ -49,7 +45,8 @@ class _Parts:
     words_are_looked_up: bool = True  # and not also the stuff of other weights
     one_attention_each: bool = True  # of `transformers`, so that a layer can be asked for the first tokens alone
     attend: Callable[[Any, Tensor, Any], Tensor] = _attend  # first half of a layer: of its states and their mask
-    feed_forward: Callable[[Any, Tensor], Tensor] = _feed_forward  # second half, token by token
+    # Second half, token by token.
+    feed_forward: Callable[[Any, Tensor], Tensor] = lambda layer, attended: layer.feed_forward_chunk(attended)
 
 
 class LayerwiseEncoder(nn.Module):
@@ -74,16 +71,7 @@ class LayerwiseEncoder(nn.Module):
         self.words_are_looked_up = parts.words_are_looked_up
         softmax = model.config._attn_implementation == "padding_free"
         self.first_tokens_alone = softmax and parts.one_attention_each
-        self._halves = parts.attend, parts.feed_forward
-
-    def walk(
-        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
-    ) -> Iterator[TokenStates]:
-        """The states after each layer; arguments as for `embed`."""
-        states = self.embed(input_ids, attention_mask, token_type_ids)
-        for index in range(self.num_layers):
-            states = self.layer(index, states)
-            yield states
+        self._attend, self._feed_forward = parts.attend, parts.feed_forward
 
     def first_tokens(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
@@ -117,8 +105,7 @@ class LayerwiseEncoder(nn.Module):
 
     def attend(self, index: int, states: TokenStates) -> TokenStates:
         """The states between the halves of the layer `index`: the last ones that other tokens' have a part in."""
-        attend, _ = self._halves
-        return states.through(partial(attend, self.layers[self.layer_order[index]]))
+        return states.through(partial(self._attend, self.layers[self.layer_order[index]]))
 
     def feed_forward(self, index: int, attended: TokenStates) -> TokenStates:
         """The states after the layer `index`, from those between its halves."""
@@ -136,13 +123,11 @@ class LayerwiseEncoder(nn.Module):
         last = self.num_layers - 1
         if not self.first_tokens_alone:
             return self.first_after(last, self.attend(last, states))
-        attend, _ = self._halves
-        attended = states.first_through(partial(attend, self.layers[self.layer_order[last]]))
+        attended = states.first_through(partial(self._attend, self.layers[self.layer_order[last]]))
         return self._fed_forward(last, attended)
 
     def _fed_forward(self, index: int, attended: Tensor) -> Tensor:
-        _, feed_forward = self._halves
-        return feed_forward(self.layers[self.layer_order[index]], attended)
+        return self._feed_forward(self.layers[self.layer_order[index]], attended)
 
     def as_output(self, first: Tensor) -> Tensor:
         """The model's output for [CLS] if these, (..., hidden), were its states after the last layer."""

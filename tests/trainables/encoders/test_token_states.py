@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import torch
 from helpers.configurations import config_of
+from helpers.walked_layers import walk
 
 import trainables
 from trainables.data.tasks import TASKS
@@ -38,14 +39,14 @@ def model_of(family, method="palbert", **changes):
 
 def recorded_halves(encoder):
     """For how many tokens each half of a layer is asked from now on."""
-    halves = dict(zip(("attend", "feed_forward"), encoder._halves, strict=True))
+    halves = {"attend": encoder._attend, "feed_forward": encoder._feed_forward}
     seen = {name: [] for name in halves}
 
     def recorded(name, layer, states, *more):
         seen[name].append(states.shape[:-1].numel())
         return halves[name](layer, states, *more)
 
-    encoder._halves = tuple(partial(recorded, name) for name in halves)
+    encoder._attend, encoder._feed_forward = (partial(recorded, name) for name in halves)
     return seen
 
 
@@ -110,7 +111,7 @@ def test_the_last_layer_is_asked_for_the_first_token_alone(width, monkeypatch):
         firsts = list(encoder.first_tokens(**texts()))
         assert (seen["attend"][-1] == len(LENGTHS)) == (family != "sharebert"), family
         assert seen["feed_forward"][-1] == len(LENGTHS), family
-        for first, states in zip(firsts, encoder.walk(**texts()), strict=True):
+        for first, states in zip(firsts, walk(encoder, **texts()), strict=True):
             torch.testing.assert_close(first, states.first(), rtol=0, atol=1e-5, msg=family)
 
 
@@ -122,7 +123,7 @@ def test_states_and_gradients_are_those_with_pads(attention, monkeypatch):
         found = []
         for width in (10**9, 0):
             monkeypatch.setattr(layerwise, "PADDING_FREE_WIDTH", width)
-            *_, states = model.encoder.walk(**texts())
+            *_, states = walk(model.encoder, **texts())
             assert (states.hidden.shape[:2] == (1, sum(LENGTHS))) == (width == 0)
             model.zero_grad()
             loss = model.loss(batch)["loss"]

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from helpers.configurations import config_of
+from helpers.walked_layers import walk
 from transformers import AutoConfig, BertConfig, BertForSequenceClassification
 from transformers.models.electra.modeling_electra import ElectraClassificationHead
 from transformers.models.roberta.modeling_roberta import RobertaClassificationHead
@@ -56,7 +57,7 @@ def test_without_layer_decay_all_learn_at_one_rate():
 def test_electra_s_first_token_head_leaves_the_pooler_alone():
     model, _ = model_of("electra-small", head="first_token")
     batch = batch_of([0, 1])
-    *_, states = model.encoder.walk(batch["input_ids"], batch["attention_mask"])
+    *_, states = walk(model.encoder, input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
     torch.testing.assert_close(model.all_exits(batch).logits[-1], model.classifier(states.first()))
     assert not any(parameter.requires_grad for parameter in model.encoder.pooler.parameters())
 

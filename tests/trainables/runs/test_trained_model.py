@@ -8,6 +8,7 @@ import pytest
 import torch
 from helpers.glue_folders import write_glue
 from helpers.trials import spec_of
+from helpers.walked_layers import walk
 from msgspec.structs import replace
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -41,7 +42,7 @@ def batch_of(folder: Path) -> dict[str, torch.Tensor]:
 @torch.no_grad()
 def last_states(trained: TrainedModel, batch: dict[str, torch.Tensor]) -> torch.Tensor:
     encoder = trained.model.encoder
-    *_, states = encoder.walk(**batch)
+    *_, states = walk(encoder, **batch)
     return encoder.final_norm(states.padded())
 
 
