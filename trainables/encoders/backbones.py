@@ -157,9 +157,13 @@ def check_weights(backbone: str) -> None:
     if backbone not in UNTRAINED:
         weights = {} if is_untrained(backbone) else {"weights": _WEIGHTS}
         _check_files("backbone", backbone, {"configuration": ("config.json",), **weights})
+        sizes = _configuration(backbone)
         if family_of(backbone) == "sharebert":
-            slices_of(_configuration(backbone))
-        _check_heads(backbone)
+            slices_of(sizes)
+        width, heads = sizes.get("hidden_size"), sizes.get("num_attention_heads")
+        if isinstance(width, int) and isinstance(heads, int) and (heads < 1 or width % heads):
+            allowed = f"allowed: a divisor of hidden_size, {width}"
+            raise Unusable(f"backbone {backbone!r}: num_attention_heads is {heads}; {allowed}")
 
 
 def check_depth(backbone: str, num_layers: int, *, of: str) -> None:
@@ -168,7 +172,9 @@ def check_depth(backbone: str, num_layers: int, *, of: str) -> None:
     Raises:
         ValueError: it has fewer.
     """
-    depth = _depth(backbone) if num_layers else None  # a hub is not asked for nothing
+    if not num_layers:  # a hub is not asked for nothing
+        return
+    depth = MINI_LAYERS if backbone in MINI_BACKBONES else _configuration(backbone).get("num_hidden_layers")
     if depth is not None and num_layers > depth:
         raise ValueError(f"num_hidden_layers of {of} is {num_layers}; backbone {backbone!r} has {depth} layers")
 
@@ -199,22 +205,11 @@ def check_attention(backbone: str, config: EncoderConfig) -> None:
     if config.attention == "nystrom" and family not in NYSTROM_FAMILIES:
         menu = ", ".join(NYSTROM_FAMILIES)
         raise ValueError(f"attention is nystrom; backbone {backbone!r} is a {family!r} model; available for: {menu}")
-    check_convolution(pretrained_convolution(backbone), config, of=f"backbone {backbone!r}")
-
-
-def check_convolution(kernel: int | None, config: EncoderConfig, *, of: str) -> None:
-    """Checks that convolutions of this kernel size (None: no convolutions) fit the configuration.
-
-    Args:
-        of: the thing that has them, for the message.
-
-    Raises:
-        ValueError: they would be left out, or do not fit.
-    """
+    kernel = pretrained_convolution(backbone)
     if kernel is not None and kernel != config.conv_kernel_size:
         raise ValueError(
-            f"attention is {config.attention}, conv_kernel_size {config.conv_kernel_size}; {of} was pretrained with "
-            f"nystrom and conv_kernel_size {kernel}"
+            f"attention is {config.attention}, conv_kernel_size {config.conv_kernel_size}; backbone {backbone!r} was "
+            f"pretrained with nystrom and conv_kernel_size {kernel}"
         )
 
 
@@ -242,7 +237,8 @@ def backbone_fingerprint(backbone: str, *, kind: str = "backbone") -> str:
         ValueError: it is not on the hub, or that cannot be reached.
     """
     if backbone in UNTRAINED:
-        return f"{backbone}@{_digest_of(Path(__file__).parent, _sources(backbone), _settings(backbone))}"
+        settings = str(MINI_LAYERS) if backbone in MINI_BACKBONES else json.dumps(dict(PUBLISHED_SIZES[backbone]))
+        return f"{backbone}@{_digest_of(Path(__file__).parent, _sources(backbone), settings)}"
     if is_folder(backbone):
         return f"sha256:{_digest_of(Path(backbone), _folder_files(kind, backbone))}"
     return f"{hub_revision(backbone)[0]}@{_commit(kind, backbone)}"
@@ -321,31 +317,12 @@ def family_of(backbone: str) -> str:
     return family
 
 
-def _check_heads(backbone: str) -> None:
-    sizes = _configuration(backbone)
-    width, heads = sizes.get("hidden_size"), sizes.get("num_attention_heads")
-    if isinstance(width, int) and isinstance(heads, int) and (heads < 1 or width % heads):
-        raise Unusable(
-            f"backbone {backbone!r}: num_attention_heads is {heads}; allowed: a divisor of hidden_size, {width}"
-        )
-
-
-def _depth(backbone: str) -> int | None:
-    """Number of layers; None if the configuration leaves that to its family's default."""
-    return MINI_LAYERS if backbone in MINI_BACKBONES else _configuration(backbone).get("num_hidden_layers")
-
-
 def _sources(backbone: str) -> tuple[str, ...]:
     """Files of this folder that define a backbone that is made here."""
     made_by = ("mini_backbones.py", "word_vocabulary.py") if backbone in MINI_BACKBONES else ()
-    model = (
-        ("sharebert.py", "sharebert_slices.py") if family_of(backbone) == "sharebert" else ()
-    )  # the others are those of `transformers`
+    # The models of the other families are those of `transformers`.
+    model = ("sharebert.py", "sharebert_slices.py") if family_of(backbone) == "sharebert" else ()
     return ("families.py", *made_by, *model)
-
-
-def _settings(backbone: str) -> str:
-    return str(MINI_LAYERS) if backbone in MINI_BACKBONES else json.dumps(dict(PUBLISHED_SIZES[backbone]))
 
 
 def _configuration(backbone: str) -> Mapping[str, Any]:
@@ -363,8 +340,7 @@ def _check_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) ->
     """Checks that one file of each wanted thing is there: the names of all. `kind`: backbone or tokenizer."""
     files = _folder_files(kind, name) if is_folder(name) else _hub_files(kind, name, wanted)
     for what, names in wanted.items():
-        found = next((file for file in names if file in files), None)
-        if found is None:
+        if not (found := next((file for file in names if file in files), "")):
             raise ValueError(f"{kind} {name!r} has no {what}; looked for {', '.join(names)}")
         if is_folder(name):
             _check_content(f"{kind} {name!r}", Path(name) / found)

@@ -192,23 +192,17 @@ def encoder_configuration(backbone: str, config: PretrainingConfig, *, vocab_siz
 def begin_with(backbone: str, model: PretrainingModel, config: PretrainingConfig) -> None:
     """Gives the encoder that is kept the weights of the backbone, and all encoders the configuration's attention."""
     kept: Any = model.kept.base_model
-    _load_into(backbone, kept)
+    if not is_untrained(backbone):
+        place, revision = hub_revision(backbone)
+        with _unusable("backbone", backbone), quiet_transformers():
+            pretrained = AutoModel.from_pretrained(place, revision=revision, dtype=torch.float32, weights_only=True)
+        weights = pretrained.state_dict()
+        kept.load_state_dict({name: weights[name] for name in kept.state_dict()})  # it may have no pooler
     for part in model.children():
         if isinstance(part, PreTrainedModel):
             one_kernel_gelu(with_attention(part, config))
     if pretrained_convolution(backbone) is not None:
         load_convolutions(kept, *hub_revision(backbone))
-
-
-def _load_into(backbone: str, encoder: PreTrainedModel) -> None:
-    """An untrained one leaves them as they were drawn. Whether the encoder has a pooler is its own affair."""
-    if is_untrained(backbone):
-        return
-    place, revision = hub_revision(backbone)
-    with _unusable("backbone", backbone), quiet_transformers():
-        model = AutoModel.from_pretrained(place, revision=revision, dtype=torch.float32, weights_only=True)
-    weights = model.state_dict()
-    encoder.load_state_dict({name: weights[name] for name in encoder.state_dict()})
 
 
 @contextlib.contextmanager

@@ -59,7 +59,10 @@ def nystrom_attention(
     among_landmarks = torch.where(there[..., None], among_landmarks, identity)
     from_tokens = _softmax(query_landmarks @ key.mT, real)  # (batch, heads, landmarks, tokens)
     mixed = to_landmarks @ (pseudo_inverse(among_landmarks, iterations) @ (from_tokens @ value))
-    return mixed if convolution is None else mixed + _convolved(value, convolution)
+    if convolution is None:
+        return mixed
+    padding = (convolution.shape[-2] // 2, 0)
+    return mixed + nn.functional.conv2d(value, convolution, padding=padding, groups=convolution.shape[0])
 
 
 def pseudo_inverse(matrices: Tensor, iterations: int = ITERATIONS) -> Tensor:
@@ -78,34 +81,22 @@ def pseudo_inverse(matrices: Tensor, iterations: int = ITERATIONS) -> Tensor:
     return inverse.to(matrices.dtype)
 
 
-def use_nystrom(model: PreTrainedModel, *, max_length: int, num_landmarks: int, conv_kernel_size: int) -> None:
-    """Give every attention of a model Nystrom's, with a convolution that is still 0; all other weights stay.
-
-    The settings stand in the model's configuration under the names of `transformers`' Nystromformer, and a saved
-    model has its convolutions beside its other weights.
-
-    Args:
-        max_length: tokens over which the landmarks are spread; a shorter input has fewer of them.
-        conv_kernel_size: tokens, odd.
-    """
-    for attention in _attentions(model):
-        zeros = attention.query.weight.new_zeros(attention.num_attention_heads, 1, conv_kernel_size, 1)
-        attention.register_parameter(_CONVOLUTION, nn.Parameter(zeros))
-    sizes = {"num_landmarks": num_landmarks, "conv_kernel_size": conv_kernel_size}
-    model.config.update({"segment_means_seq_len": max_length, **sizes})
-    model.set_attn_implementation("nystrom")
-
-
 def with_attention(model: PreTrainedModel, config: EncoderConfig) -> PreTrainedModel:
-    """The model, with the attention of the configuration of a trial or of a pretraining."""
-    if config.attention == "nystrom":
-        assert config.num_landmarks is not None and config.conv_kernel_size is not None
-        use_nystrom(
-            model,
-            max_length=config.max_length,
-            num_landmarks=config.num_landmarks,
-            conv_kernel_size=config.conv_kernel_size,
-        )
+    """Give every attention of a model that of the configuration of a trial or a pretraining, and return the model.
+
+    Nystrom's has a convolution that is still 0; all other weights stay. Its settings stand in the model's configuration
+    under the names of `transformers`' Nystromformer, and a saved model has its convolutions beside its other weights.
+    """
+    if config.attention != "nystrom":
+        return model
+    modules: list[Any] = [*model.modules()]
+    for attention in modules:
+        if hasattr(attention, "query") and hasattr(attention, "num_attention_heads"):
+            zeros = attention.query.weight.new_zeros(attention.num_attention_heads, 1, config.conv_kernel_size, 1)
+            attention.register_parameter(_CONVOLUTION, nn.Parameter(zeros))
+    sizes = {"num_landmarks": config.num_landmarks, "conv_kernel_size": config.conv_kernel_size}
+    model.config.update({"segment_means_seq_len": config.max_length, **sizes})
+    model.set_attn_implementation("nystrom")
     return model
 
 
@@ -158,10 +149,6 @@ def _padding_mask(*, attention_mask: Tensor | None = None, **_: Any) -> Tensor |
     return None if attention_mask is None else attention_mask[:, None, None, :].bool()
 
 
-def _attentions(model: nn.Module) -> list[Any]:
-    return [module for module in model.modules() if hasattr(module, "query") and hasattr(module, "num_attention_heads")]
-
-
 def _in_segments(states: Tensor, length: int) -> Tensor:
     """(..., segments, length, size), the last segment filled up with zeros."""
     missing = -states.shape[-2] % length
@@ -172,11 +159,6 @@ def _softmax(scores: Tensor, there: Tensor) -> Tensor:
     """Softmax over the last dimension of (batch, heads, n, m) where `there` (batch, 1, m); uniform if nowhere."""
     scores = scores.masked_fill(~there[..., None, :], torch.finfo(scores.dtype).min)
     return scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(scores.dtype)
-
-
-def _convolved(value: Tensor, kernel: Tensor) -> Tensor:
-    padding = (kernel.shape[-2] // 2, 0)
-    return nn.functional.conv2d(value, kernel, padding=padding, groups=kernel.shape[0])
 
 
 AttentionInterface.register("nystrom", without_waste(_attend))

@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 from study import launch
 from trainables.encoders.layerwise import layerwise
 from trainables.encoders.loading import load_encoder
-from trainables.encoders.nystrom import load_convolutions, nystrom_attention, pseudo_inverse, use_nystrom
+from trainables.encoders.nystrom import load_convolutions, nystrom_attention, pseudo_inverse, with_attention
 
 HEADS, SIZE = 2, 4
 KERNEL = torch.tensor([[0.5, -1.0, 2.0], [1.0, 0.3, -0.7]])[:, None, :, None]  # of each head
@@ -138,7 +138,7 @@ def model_of(family, kind=AutoModel):
 
 
 def with_random_convolutions(model):
-    use_nystrom(model, max_length=16, num_landmarks=4, conv_kernel_size=3)
+    with_attention(model, config_of())
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("convolution"):
@@ -158,7 +158,7 @@ families = pytest.mark.parametrize("family", ["albert", "bert", "electra"])
 def test_all_weights_stay_and_the_convolution_adds_nothing_yet(family):
     before = model_of(family).state_dict()
     model = model_of(family)
-    use_nystrom(model, max_length=16, num_landmarks=4, conv_kernel_size=3)
+    with_attention(model, config_of())
     after = model.state_dict()
     added = after.keys() - before.keys()
     assert len(added) == (1 if family == "albert" else 3) and not any(after[name].any() for name in added)
@@ -168,7 +168,7 @@ def test_all_weights_stay_and_the_convolution_adds_nothing_yet(family):
 @families
 def test_every_convolution_of_a_model_is_trained(family):
     model = model_of(family)
-    use_nystrom(model, max_length=16, num_landmarks=4, conv_kernel_size=3)
+    with_attention(model, config_of())
     model(**batch_of([13, 9, 4], 13)).last_hidden_state.square()[..., 0].sum().backward()
     gradients = [value.grad for name, value in model.named_parameters() if name.endswith("convolution")]
     assert gradients and all(gradient is not None and gradient.any() for gradient in gradients)
@@ -181,7 +181,7 @@ def test_a_model_asks_nystrom_attention_for_its_segments(family):
     softmax, model = model_of(family).double(), model_of(family).double()
     batch = batch_of([12, 12], 12)
     exact = softmax(**batch).last_hidden_state
-    use_nystrom(model, max_length=12, num_landmarks=12, conv_kernel_size=1)
+    with_attention(model, config_of(max_length=12, num_landmarks=12, conv_kernel_size=1))
     close = (model(**batch).last_hidden_state - exact).abs().max()
     model.config.num_landmarks = 3
     far = (model(**batch).last_hidden_state - exact).abs().max()
