@@ -143,15 +143,12 @@ class LambdaHead(nn.Module):
             features, state = self.recurrent(self.dropout(pooled), state)
             return self.output(features)[..., 0], state.transpose(0, 1)
         below = torch.zeros_like(pooled[:1]) if carried is None else carried[None]
-        features = self.dropout(self._merged(pooled, torch.cat([below, pooled[:-1]])))
+        before = torch.cat([below, pooled[:-1]])
+        seen = {"linear_cat": lambda: torch.cat([pooled, before], dim=-1), "linear_diff": lambda: pooled - before}
+        features = self.dropout(seen[self.arch]() if self.arch in seen else pooled)
         for layer in self.hidden:
             features = torch.tanh(layer(features))
         return self.output(features)[..., 0], pooled[-1]
-
-    def _merged(self, pooled: Tensor, before: Tensor) -> Tensor:
-        if self.arch == "linear_cat":
-            return torch.cat([pooled, before], dim=-1)
-        return pooled - before if self.arch == "linear_diff" else pooled
 
 
 @dataclass(frozen=True)
@@ -179,7 +176,8 @@ def cut_posterior(exit_logits: Tensor, *, num_layers: int, epsilon: float, tail:
         exit_logits: of λ at the computed layers, (computed, batch). The layers above lie behind every example's cut.
         num_layers: of the encoder.
     """
-    log_probabilities = log_posterior(exit_logits)
+    # log p_i = log λ_i + Σ_{j<i} log(1 - λ_j)
+    log_probabilities = nn.functional.logsigmoid(exit_logits) + shifted(log_survival(exit_logits), first=0.0)
     cdf_before = shifted(log_probabilities.exp().cumsum(0), first=0.0)
     above = (0, 0, 0, num_layers - len(exit_logits))  # rows for the layers that were not computed
     is_cut = nn.functional.pad(cdf_before > 1 - epsilon, above, value=True)
@@ -204,11 +202,6 @@ def divergence(posterior: Posterior, direction: str) -> Tensor:
     if direction == "prior_posterior":
         return (posterior.log_prior.exp() * difference * posterior.counts).sum(0)
     return (posterior.probabilities() * -difference).sum(0)
-
-
-def log_posterior(exit_logits: Tensor) -> Tensor:
-    """log p_i = log λ_i + Σ_{j<i} log(1 - λ_j), (layers, batch), from the logits of λ."""
-    return nn.functional.logsigmoid(exit_logits) + shifted(log_survival(exit_logits), first=0.0)
 
 
 def log_survival(exit_logits: Tensor) -> Tensor:

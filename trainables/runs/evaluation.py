@@ -112,7 +112,8 @@ def evaluate(
     if isinstance(rule, Threshold):
         metrics |= {LARGEST_CDF: float(exit_probabilities(outputs)[:-1].sum(0).max())}
     if isinstance(rule, Sampled):
-        metrics |= {"sample_std": _standard_deviation(scores), **_expected(task, outputs, examples)}
+        deviation = float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0
+        metrics |= {"sample_std": deviation, **_expected(task, outputs, examples)}
     return Evaluation(outputs, draws, draw_metrics, metrics, float(np.mean(scores)))
 
 
@@ -256,10 +257,6 @@ def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
 def _metrics(task: Task, logits: Tensor, examples: Examples) -> dict[str, float]:
     splits = examples.splits if examples.splits[0] in task.dev_splits else None  # None: a slice of train
     return compute_metrics(task, predictions_from_logits(task, logits.numpy()), examples.labels, splits)
-
-
-def _standard_deviation(scores: list[float]) -> float:
-    return float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0
 
 
 def _expected(task: Task, outputs: LayerOutputs, examples: Examples) -> dict[str, float]:

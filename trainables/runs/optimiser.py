@@ -46,7 +46,7 @@ class Optimiser:
         """Updates the parameters in `groups`, each with `params`, `weight_decay` and, if it differs, `lr`."""
         self._model = model
         self._rule = rule
-        self._optimizer = (_adamw if rule.optimizer == "adamw" else _uncorrected)(groups, rule)
+        self._optimizer = _optimizer(groups, rule)
         self._schedule = _schedule(self._optimizer, rule)
 
     @classmethod
@@ -68,11 +68,6 @@ class Optimiser:
     def steps(self) -> int:
         """Number of steps so far."""
         return self._schedule.last_epoch
-
-    @property
-    def peak_learning_rate(self) -> float:
-        """The highest planned learning rate."""
-        return self._rule.learning_rate
 
     @property
     def learning_rate(self) -> float:
@@ -97,6 +92,13 @@ class Optimiser:
         self._schedule.step()
         return total
 
+    def diverged(self, what: str) -> TrainingError:
+        """The error of a model that is of no use after so many steps."""
+        rate = self._rule.learning_rate  # the present one may have come down to 0
+        return TrainingError(
+            f"{what} after step {self.steps}, learning rate up to {rate:.3g}; try a lower learning_rate"
+        )
+
     def state(self) -> dict[str, Any]:
         """Everything that the next step depends on, beside the model."""
         return {"optimizer": self._optimizer.state_dict(), "schedule": self._schedule.state_dict()}
@@ -115,11 +117,10 @@ def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": rest, "weight_decay": 0.0}]
 
 
-def _adamw(groups: list[dict[str, Any]], rule: UpdateRule) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(groups, lr=rule.learning_rate, betas=rule.adam_betas, eps=rule.adam_epsilon, fused=True)
-
-
-def _uncorrected(groups: list[dict[str, Any]], rule: UpdateRule) -> torch.optim.Optimizer:
+def _optimizer(groups: list[dict[str, Any]], rule: UpdateRule) -> torch.optim.Optimizer:
+    rate, betas, epsilon = rule.learning_rate, rule.adam_betas, rule.adam_epsilon
+    if rule.optimizer == "adamw":
+        return torch.optim.AdamW(groups, lr=rate, betas=betas, eps=epsilon, fused=True)
     if rule.optimizer == "lamb":  # ALBERT's: what has no weight decay has no trust ratio either
         groups = [
             {**group, "params": own, "max_weight_norm": math.inf if is_trusted else None}
@@ -128,8 +129,7 @@ def _uncorrected(groups: list[dict[str, Any]], rule: UpdateRule) -> torch.optim.
             if (own := [weight for weight in group["params"] if is_decayed(weight) is is_trusted])
         ]
     most = _CLAMP if rule.optimizer == "lamb_clamped" else None
-    betas, epsilon = rule.adam_betas, rule.adam_epsilon
-    return UncorrectedAdam(groups, rule.learning_rate, betas=betas, eps=epsilon, max_weight_norm=most)
+    return UncorrectedAdam(groups, rate, betas=betas, eps=epsilon, max_weight_norm=most)
 
 
 def _schedule(optimizer: torch.optim.Optimizer, rule: UpdateRule) -> LambdaLR:
@@ -187,12 +187,6 @@ class FiniteLosses:
                 raise TrainingError(f"loss is {loss} at step {step}, before any step has changed the model")
             raise TrainingError(f"loss is {loss} at step {step}, learning rate {rate:.3g}; try a lower learning_rate")
         self._checked = len(self._losses)
-
-
-def diverged(optimiser: Optimiser, what: str) -> TrainingError:
-    """The error of a model that is of no use after so many steps."""
-    step, rate = optimiser.steps, optimiser.peak_learning_rate  # the present one may have come down to 0
-    return TrainingError(f"{what} after step {step}, learning rate up to {rate:.3g}; try a lower learning_rate")
 
 
 @contextmanager

@@ -37,13 +37,7 @@ from trainables.pretraining_configuration import PretrainingConfig, PretrainingR
 from trainables.runs.optimiser import FiniteLosses, Optimiser, UpdateRule, decay_groups, naming_memory_errors
 from trainables.runs.random_numbers import own_random_numbers
 from trainables.runs.trial import Content, available
-from trainables.runs.trial_files import (
-    check_same,
-    disk_errors,
-    read_state,
-    readable,
-    write_state,
-)
+from trainables.runs.trial_files import check_same, disk_errors, read_state, readable, write_state
 from trainables.schema import from_plain, to_plain
 
 # All of a spec but the places where things lie: what makes it the same run.
@@ -261,7 +255,8 @@ class PretrainingRun:
         """
 
         def fill(unfinished: Path) -> None:
-            self._save_weights(unfinished)
+            with quiet_transformers():
+                self._model.kept.save_pretrained(unfinished)
             self._data.tokenizer.save_pretrained(unfinished)
 
         with disk_errors(folder):
@@ -317,10 +312,6 @@ class PretrainingRun:
             model = objectives.load(self.spec.objective).build(self._config, encoder)
             begin_with(self.spec.backbone, model, self._config)
         return model
-
-    def _save_weights(self, folder: Path) -> None:
-        with quiet_transformers():
-            self._model.kept.save_pretrained(folder)
 
 
 def _update_rule(config: PretrainingConfig) -> UpdateRule:

@@ -79,7 +79,7 @@ def load_trained(folder: str | Path, device: str = "cpu") -> TrainedModel:
         ValueError: the folder holds no trained model, or its method is unknown here.
     """
     folder = Path(folder)
-    weights, description = read_exported(folder) if is_exported(folder) else read_model(folder)
+    weights, description = _read_exported(folder) if (folder / HEADS).is_file() else read_model(folder)
     spec = from_plain(TrialSpec, description.get("spec"), where=f"{folder}/model.json")
     if trainables.base_method(spec.method) not in trainables.available():
         own = folder / METHODS
@@ -124,11 +124,6 @@ def start_from(model: EarlyExitModel, folder: Path) -> None:
 # Exports.
 
 
-def is_exported(folder: Path) -> bool:
-    """Whether `export_trained` filled the folder."""
-    return (folder / HEADS).is_file()
-
-
 def export_trained(trained: TrainedModel, folder: Path) -> None:
     """Fill an empty folder with a fine-tuned model.
 
@@ -145,11 +140,15 @@ def export_trained(trained: TrainedModel, folder: Path) -> None:
         plain.save_pretrained(folder)
         trained.tokenizer.save_pretrained(folder)
     save_file({name: weight for name, weight in ours.items() if name not in held}, folder / HEADS)
-    _write_method(folder, trained.spec.method)
-    _write_description(folder, trained.spec)
+    methods = method_files.included()
+    for name, text in methods.of_method(trainables.base_method(trained.spec.method)).items() if methods else ():
+        (folder / METHODS).mkdir(exist_ok=True)
+        (folder / METHODS / name).write_text(text, encoding="utf-8")
+    description = {"spec": to_plain(replace(trained.spec, **_without_folders(trained.spec)))}
+    (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n")
 
 
-def read_exported(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _read_exported(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Weights under our names, and description, as `read_model` has them of a trial's folder.
 
     Raises:
@@ -207,18 +206,6 @@ def _held(plain: PreTrainedModel) -> dict[str, nn.Parameter]:
     classifier = getattr(plain, "classifier", nn.Module())
     output = getattr(classifier, "out_proj", classifier)
     return encoder | {f"classifier.{name}": value for name, value in output.named_parameters()}
-
-
-def _write_method(folder: Path, method: str) -> None:
-    methods = method_files.included()
-    for name, text in methods.of_method(trainables.base_method(method)).items() if methods else ():
-        (folder / METHODS).mkdir(exist_ok=True)
-        (folder / METHODS / name).write_text(text, encoding="utf-8")
-
-
-def _write_description(folder: Path, spec: TrialSpec) -> None:
-    description = {"spec": to_plain(replace(spec, **_without_folders(spec)))}
-    (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n")
 
 
 def _without_folders(spec: TrialSpec) -> dict[str, Any]:

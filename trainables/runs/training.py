@@ -34,7 +34,7 @@ from trainables.devices import check_precision, gradients_in
 from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import load_encoder
 from trainables.models.early_exit import EarlyExitModel
-from trainables.models.exit_rules import LayerOutputs, settings_of, with_setting
+from trainables.models.exit_rules import settings_of, with_setting
 from trainables.runs.evaluation import (
     Evaluation,
     Swept,
@@ -45,7 +45,7 @@ from trainables.runs.evaluation import (
     write_predictions,
 )
 from trainables.runs.latency import measure_latency, timed_rules
-from trainables.runs.optimiser import FiniteLosses, Optimiser, diverged, naming_memory_errors, training_words
+from trainables.runs.optimiser import FiniteLosses, Optimiser, naming_memory_errors, training_words
 from trainables.runs.random_numbers import own_generator, own_random_numbers
 from trainables.runs.select_exit import select_exit
 from trainables.runs.trained_model import start_from
@@ -191,10 +191,6 @@ class TrainingRun:
         return self.history[-1].best_epoch if self.history else 0
 
     @property
-    def _best_score(self) -> float:
-        return self.history[self.best_epoch - 1].selection_score if self.best_epoch else -math.inf
-
-    @property
     def finished(self) -> bool:
         """Whether all epochs are run, or too many in a row without improvement."""
         return self._is_over(len(self.history), self.best_epoch)
@@ -225,7 +221,8 @@ class TrainingRun:
         train_loss = yield from self.train_on(self._training_batches(epoch), epoch)
         trained = time.monotonic()
         evaluation = yield from self._evaluate(self._data.selection, epoch, self._exit_settings, self.spec.select_by)
-        improved = self._config.select == "last" or evaluation.selected_by > self._best_score  # a tie is no improvement
+        best_score = self.history[self.best_epoch - 1].selection_score if self.best_epoch else -math.inf
+        improved = self._config.select == "last" or evaluation.selected_by > best_score  # a tie is no improvement
         if improved:
             self._selected_weights, self._selected_evaluation = _copied(self._model.state_dict()), evaluation
             self._take_exit(evaluation.exit_setting)
@@ -399,22 +396,16 @@ class TrainingRun:
             size = EVALUATION_FACTOR * self._config.batch_size
             outputs = yield from full_depth_in_steps(self._model, examples, size)
         if not outputs.logits.isfinite().all():
-            raise diverged(self._optimiser, "outputs are not finite")
-        evaluations = [self._evaluated(outputs, examples, epoch, one) for one in exit_settings]
+            raise self._optimiser.diverged("outputs are not finite")
+        evaluations = []
+        for setting in exit_settings:
+            rule, exits = with_setting(self._model.exit_rule, setting), own_generator(self.spec.seed, "exits", epoch)
+            evaluation = evaluate(rule, outputs, self._task, examples, generator=exits)
+            evaluations.append(dataclasses.replace(evaluation, exit_setting=setting))
         evaluation = select_exit(evaluations, select_by, model=self._model, task=self._task, examples=examples)
         if not math.isfinite(evaluation.selected_by):  # finite outputs can be too large for a correlation
-            raise diverged(self._optimiser, f"the score is {evaluation.selected_by}")
+            raise self._optimiser.diverged(f"the score is {evaluation.selected_by}")
         return evaluation
-
-    def _evaluated(
-        self, outputs: LayerOutputs, examples: Examples, epoch: int, exit_setting: Configuration
-    ) -> Evaluation:
-        rule, generator = (
-            with_setting(self._model.exit_rule, exit_setting),
-            own_generator(self.spec.seed, "exits", epoch),
-        )
-        evaluation = evaluate(rule, outputs, self._task, examples, generator=generator)
-        return dataclasses.replace(evaluation, exit_setting=exit_setting)
 
     def _new_model(self) -> EarlyExitModel:
         with own_random_numbers(self.spec.seed, "weights", 0, self._device):
