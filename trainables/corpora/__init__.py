@@ -1,0 +1,1 @@
+"""Text to pretrain on, and the batches of it."""

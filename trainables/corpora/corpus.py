@@ -32,14 +32,14 @@ PAIRED = ("sentence_pairs", "random_lines")  # ways of packing that make pairs o
 
 
 def kind_of(corpus: str) -> Kind:
-    """What kind of place a corpus is."""
+    """Tell folders, data sets of the hub and generated corpora apart."""
     if corpus == "mini" or corpus == "mini-shuffled":
         return corpus  # type: ignore[return-value]
     return "hub" if corpus.startswith(PREFIX) else "folder"
 
 
 def is_generated(corpus: str) -> bool:
-    """Whether its words are mini-GLUE's."""
+    """Tell whether its words are mini-GLUE's."""
     return kind_of(corpus) in ("mini", "mini-shuffled")
 
 
@@ -60,7 +60,7 @@ def check_corpus(corpus: str) -> None:
 
 
 def check_pairs(corpus: str, packing: str) -> None:
-    """Passes if every document of a folder has two sentences, where this packing makes pairs of them.
+    """Check that every document of a folder has two sentences, if this packing makes pairs of them.
 
     Raises:
         ValueError: one has fewer; the line has its number and its beginning.
@@ -74,12 +74,12 @@ def check_pairs(corpus: str, packing: str) -> None:
 
 
 def pinned(corpus: str, fingerprint: str) -> str:
-    """A corpus that stays what it is: one of the hub at the commit of its fingerprint."""
+    """Pin a corpus of the hub to the commit of its fingerprint; any other is returned as it is."""
     return fingerprint if kind_of(corpus) == kind_of(fingerprint) == "hub" else corpus
 
 
 def seen_from_anywhere(corpus: str) -> str:
-    """A corpus with the whole path of a folder: whoever reads it may stand elsewhere."""
+    """Make the path of a folder absolute, for readers in another working directory."""
     return str(Path(corpus).resolve()) if kind_of(corpus) == "folder" else corpus
 
 
@@ -100,7 +100,7 @@ def corpus_fingerprint(corpus: str) -> str:
 
 
 def documents(corpus: str) -> Iterator[Document]:
-    """All documents in a fixed order, each a tuple of sentences.
+    """Read all documents in a fixed order, each a tuple of sentences.
 
     Raises:
         ValueError: it is not there, or a file is not UTF-8, with its line.
@@ -118,8 +118,7 @@ def documents(corpus: str) -> Iterator[Document]:
 
 
 def vocabulary_texts(corpus: str) -> Iterator[str]:
-    """The texts whose words a tiny backbone's tokenizer knows: the corpus's; of a generated one mini-GLUE's, as its
-    tasks have them.
+    """Read the texts whose words a tiny backbone's tokenizer knows; for generated corpora they are mini-GLUE's.
 
     Raises:
         ValueError: see `documents`.
@@ -141,7 +140,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z0
 
 
 def documents_of_lines(lines: Iterable[str]) -> Iterator[Document]:
-    """Documents are what stands between blank lines, as in the input of google-research/albert and electra."""
+    """Cut lines into documents at blank lines, as in the input of google-research/albert and electra."""
     sentences: list[str] = []
     for line in lines:
         if line.strip():
@@ -154,7 +153,7 @@ def documents_of_lines(lines: Iterable[str]) -> Iterator[Document]:
 
 
 def sentences_of_line(line: str) -> list[str]:
-    """A line is a sentence, or a paragraph that is cut where one ends: `Mr. X` is cut too, which does little harm."""
+    """Cut a line, which is a sentence or a paragraph, where sentences end: `Mr. X` is cut too, with little harm."""
     return [sentence for part in _SENTENCE_END.split(line) if (sentence := " ".join(part.split()))]
 
 
@@ -162,7 +161,7 @@ def sentences_of_line(line: str) -> list[str]:
 
 
 def text_files(folder: Path) -> list[Path]:
-    """The files of a corpus, in the order of their names.
+    """List the files of a corpus, in the order of their names.
 
     Raises:
         ValueError: it is no folder, or has none.
@@ -178,7 +177,7 @@ def text_files(folder: Path) -> list[Path]:
 
 
 def _num_documents(file: Path) -> int:
-    """Stretches of lines that are not blank."""
+    """Count the stretches of lines that are not blank."""
     number, is_inside = 0, False
     for line in _lines(file):
         number += bool(line.strip()) and not is_inside
@@ -201,7 +200,7 @@ _COMMIT = re.compile("[0-9a-f]{40}")
 
 
 def hub_documents(corpus: str) -> Iterator[Document]:
-    """All documents, as they arrive; rows without text are left out.
+    """Read all documents as they arrive; rows without text are left out.
 
     Raises:
         HubUnreachable: the hub cannot be asked, or does not have it.
@@ -226,7 +225,7 @@ def hub_documents(corpus: str) -> Iterator[Document]:
 
 
 def hub_fingerprint(corpus: str) -> str:
-    """What identifies its content: itself, at the commit that it stands for now.
+    """Identify a data set's content: its name, at the commit that it stands for now.
 
     Raises:
         HubUnreachable: the hub cannot be asked.
@@ -261,27 +260,18 @@ def _hub_errors(corpus: str) -> AbstractContextManager[None]:
 NUM_DOCUMENTS = 30_000
 SEED = 0
 
-_OPINIONS = (mini_glue.plain_opinion, mini_glue.negated_opinion, mini_glue.contrasting_opinion)
-_GRAMMATICAL = (
-    mini_glue.word_form,
-    mini_glue.noun_phrase_agreement,
-    mini_glue.word_order,
-    mini_glue.near_agreement,
-    mini_glue.far_agreement,
-)
-
 
 @lru_cache(maxsize=1)
 def mini_documents() -> tuple[Document, ...]:
-    """Two sentences each: half are events retold, a quarter opinions that agree, a quarter correct sentences."""
+    """Draw two sentences each: half are events retold, a quarter opinions that agree, a quarter correct sentences."""
     draw = Draw(f"{SEED} corpus")
     splits = [(task, split) for task in TASKS.values() for split in task.splits if split != task.train_split]
     evaluated = {text for task, split in splits for _, texts, _ in mini_glue.generate(task, split) for text in texts}
     kinds: tuple[Callable[[Draw], Document], ...] = (
         lambda draw: mini_glue.paraphrase(draw)[0],
-        lambda draw: mini_glue.told(draw)[0],
-        lambda draw: _two_labelled(draw, _OPINIONS, int(draw.chance(0.5))),
-        lambda draw: _two_labelled(draw, _GRAMMATICAL, 1),
+        lambda draw: mini_glue.entailed_clause(draw)[0],
+        lambda draw: _two_labelled(draw, mini_glue.OPINION_KINDS, int(draw.chance(0.5))),
+        lambda draw: _two_labelled(draw, mini_glue.ACCEPTABILITY_KINDS, 1),
     )
     documents: dict[Document, None] = {}
     while len(documents) < NUM_DOCUMENTS:
@@ -292,7 +282,7 @@ def mini_documents() -> tuple[Document, ...]:
 
 
 def shuffled_documents() -> tuple[Document, ...]:
-    """The control: all words of the corpus in random order, in documents and sentences as long as they were.
+    """Mix all words of the corpus, in documents and sentences of the same lengths: the control without order.
 
     Within documents alone it would be none: that two sentences share words is what retelling teaches.
     """
@@ -312,7 +302,7 @@ def _two_labelled(draw: Draw, kinds: tuple[mini_glue.Kind, ...], wanted: int) ->
 
 
 def _mixed(words: list[str]) -> list[str]:
-    """In random order, by Fisher and Yates."""
+    """Shuffle the words, by Fisher and Yates."""
     draw = Draw(f"{SEED} shuffled")
     for last in range(len(words) - 1, 0, -1):
         other = draw.one(range(last + 1))

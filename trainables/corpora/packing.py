@@ -59,7 +59,7 @@ class TokenisedCorpus:
 
 
 def tokenise_corpus(corpus: str, tokenizer: PreTrainedTokenizerBase, *, cache: Path) -> TokenisedCorpus:
-    """The corpus as tokens, from the cache, or made and put there with a progress bar.
+    """Tokenise a corpus, with a progress bar, or read its tokens from the cache.
 
     Raises:
         ValueError: it is not there, is empty, or a file of it is not UTF-8; there is nothing to hold out.
@@ -114,7 +114,7 @@ def _chunks(items: Iterator[Document]) -> Iterator[list[Document]]:
 
 
 def _with_progress(corpus: str, items: Iterator[Document]) -> Iterator[Document]:
-    """The same, with a bar where somebody looks. How many there are is not known beforehand."""
+    """Show a bar on a terminal while the items pass. How many there are is not known beforehand."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -145,6 +145,7 @@ class PackedExamples:
     second_lengths: np.ndarray  # (n,) int64, 0 where there is one segment
 
     def __len__(self) -> int:
+        """Count the examples."""
         return len(self.first_starts)
 
 
@@ -157,7 +158,7 @@ def pack(
     max_length: int,
     cache: Path,
 ) -> tuple[PackedExamples, PackedExamples]:
-    """Examples to train on, and those of held-out documents; from the cache, or made and put there.
+    """Pack examples to train on, and those of held-out documents, or read them from the cache.
 
     Raises:
         ValueError: a document is shorter than a pair, where pairs are made; or nothing is left to train on.
@@ -198,7 +199,7 @@ def _examples(
 
 
 def _sentence_pairs(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
-    """ALBERT's: consecutive sentences of one document, cut in two between sentences at random.
+    """Cut consecutive sentences of one document in two between sentences at random, as ALBERT does.
 
     google-research/albert, create_pretraining_data.py. A chunk of one sentence takes in the next one, and at the end of
     a document is left out; there, it is given a second segment from another document.
@@ -215,7 +216,7 @@ def _sentence_pairs(bounds: list[int], max_length: int, draw: random.Random) -> 
 
 
 def _electra(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
-    """ELECTRA's: lines up to the length, the first segment aims at half of it; 10 % of one segment, 5 % of any length.
+    """Pack lines as ELECTRA does, the first segment up to half of the length; 10 % have one segment, 5 % any length.
 
     google-research/electra, build_pretraining_dataset.py. There a short line may go back to the first segment after the
     second has begun; here it does not.
@@ -244,7 +245,7 @@ def _two_segments(bounds: list[int], target: int, max_length: int, draw: random.
 
 
 def _random_lines(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
-    """lmtuners': two random lines, each cut to half the length; every line is used once."""
+    """Pair random lines, each cut to half the length and used once, as lmtuners does."""
     longest = (max_length - PAIR_SPECIALS) // 2
     lines = [(start, min(end, start + longest)) for start, end in pairwise(bounds)]
     draw.shuffle(lines)
@@ -252,7 +253,7 @@ def _random_lines(bounds: list[int], max_length: int, draw: random.Random) -> It
 
 
 def _full(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
-    """One segment of running text, as long as it can be."""
+    """Cut running text into segments that are as long as they can be."""
     longest = max_length - SINGLE_SPECIALS
     for start in range(bounds[0], bounds[-1], longest):
         yield (start, min(bounds[-1], start + longest)), _NOTHING
@@ -268,7 +269,7 @@ assert set(_PACKINGS) == set(get_args(Packing))
 
 
 def _cut_to(longest: int, first: Span, second: Span, draw: random.Random) -> tuple[Span, Span]:
-    """Token by token off the longer segment, from its beginning or its end at random, until both fit."""
+    """Cut single tokens off the longer segment, from its beginning or its end at random, until both fit."""
     spans = [first, second]
     while sum(end - start for start, end in spans) > longest:
         longer = 0 if spans[0][1] - spans[0][0] > spans[1][1] - spans[1][0] else 1

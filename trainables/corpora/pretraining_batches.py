@@ -42,7 +42,7 @@ class PretrainingBatches:
         *,
         order: Order,
     ) -> None:
-        """`order`: random where it is to be told (sentence order), kept elsewhere.
+        """`order`: random if sentence order is learnt, else kept.
 
         Raises:
             ValueError: the tokenizer lacks a special token.
@@ -54,10 +54,11 @@ class PretrainingBatches:
         self._order = order
 
     def __len__(self) -> int:
+        """Count the examples."""
         return len(self._examples)
 
     def training_batch(self, step: int, *, seed: int) -> Arrays:
-        """The batch of a step, from 0. One pass takes every example once, in an order of its own.
+        """Make the batch of a step, from 0. One pass takes every example once, in an order of its own.
 
         `input_ids, attention_mask, token_type_ids, labels` (batch, tokens) int64, labels -100 where nothing is to be
         predicted; `original_ids`, the tokens before masking; `noise` (batch, tokens) float32, uniform in [0, 1), for
@@ -67,13 +68,13 @@ class PretrainingBatches:
         return self._batch(self._rows(step * size, size, seed), own_numpy_generator(seed, "masks", step))
 
     def held_out_batches(self, size: int) -> list[Arrays]:
-        """All batches of the held-out examples, with masks that never change."""
+        """Make all batches of the held-out examples, with masks that never change."""
         rows = np.arange(min(len(self), HELD_OUT_EXAMPLES))
         parts = [rows[start : start + size] for start in range(0, len(rows), size)]
         return [self._batch(part, own_numpy_generator(_HELD_OUT_SEED, "held out", int(part[0]))) for part in parts]
 
     def _rows(self, start: int, size: int, seed: int) -> np.ndarray:
-        """Numbers of examples in the order of training, which a batch may take from two passes."""
+        """Choose a batch's examples in the order of training; it may take from two passes."""
         places = np.arange(start, start + size)
         passes = places // len(self)
         rows = np.empty(size, np.int64)
@@ -99,7 +100,7 @@ class PretrainingBatches:
         }
 
     def _laid_out(self, rows: np.ndarray, swapped: np.ndarray) -> tuple[Arrays, np.ndarray, np.ndarray]:
-        """[CLS] first [SEP], or [CLS] first [SEP] second [SEP]; which tokens are text, and which begin a word."""
+        """Lay out [CLS] first [SEP] (second [SEP]); also, which tokens are text and which begin a word."""
         examples, tokenizer = self._examples, self._tokenizer
         one = np.stack([examples.first_starts[rows], examples.first_lengths[rows]])  # (start and length, batch)
         two = np.stack([examples.second_starts[rows], examples.second_lengths[rows]])
@@ -142,7 +143,7 @@ def choose(
     config: PretrainingConfig,
     generator: np.random.Generator,
 ) -> np.ndarray:
-    """Which tokens are to be predicted, (batch, tokens) bool.
+    """Choose the tokens that are to be predicted, (batch, tokens) bool.
 
     Args:
         maskable: (batch, tokens) bool, false for special tokens and padding.
@@ -169,7 +170,7 @@ def corrupt(
     vocab_size: int,
     generator: np.random.Generator,
 ) -> np.ndarray:
-    """The tokens with those that are to be predicted hidden, replaced or left, (batch, tokens)."""
+    """Hide, replace or leave the tokens that are to be predicted, (batch, tokens)."""
     drawn = generator.random(input_ids.shape)
     random_tokens = generator.integers(vocab_size, size=input_ids.shape)
     hidden = chosen & (drawn < config.mask_token_share)
@@ -178,7 +179,7 @@ def corrupt(
 
 
 def _tokens(maskable: np.ndarray, budgets: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """So many tokens of each example, all alike, none twice."""
+    """Choose so many tokens of each example with equal chances, none twice."""
     keys = np.where(maskable, generator.random(maskable.shape), 2.0)
     ranks = keys.argsort(axis=1).argsort(axis=1)
     return maskable & (ranks < budgets[:, None])
@@ -187,7 +188,7 @@ def _tokens(maskable: np.ndarray, budgets: np.ndarray, generator: np.random.Gene
 def _n_grams(
     maskable: np.ndarray, begins_word: np.ndarray, budget: int, longest: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """Runs of whole words of one example, (tokens,) bool, in random order until the budget is used up.
+    """Choose whole words of one example in random order, (tokens,) bool, until the budget is used up.
 
     A run that does not fit any more, overlaps another or meets a special token is made shorter by words, or left out.
     """
@@ -208,7 +209,7 @@ def _n_grams(
 
 
 def _end_of_run(chosen: np.ndarray, starts: np.ndarray, ends: np.ndarray, word: int, number: int, left: int) -> int:
-    """Where the longest run of at most so many words from this one on ends that is free and fits; its start if none."""
+    """Find the end of the longest free run of up to `number` words from this one that fits; its start if none does."""
     start = end = starts[word]
     for place in range(word, min(word + number, len(starts))):
         is_next = starts[place] == end
@@ -225,7 +226,7 @@ class PretrainingData:
     """What a run trains on and what its held-out scores are of, from the cache that all runs of a machine share."""
 
     def __init__(self, spec: PretrainingSpec, config: PretrainingConfig, *, order: Order, cache: Path) -> None:
-        """Reads the corpus, and packs it.
+        """Read and pack the corpus.
 
         Raises:
             Unavailable: the corpus or the tokenizer are not there, or not as they should be.

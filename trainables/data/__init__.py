@@ -1,0 +1,1 @@
+"""GLUE, tasks of one's own, and their metrics."""

@@ -46,10 +46,11 @@ class Examples:
     pad_token: int
 
     def __len__(self) -> int:
+        """Count the rows."""
         return len(self.ids)
 
     def batch(self, rows: np.ndarray, device: torch.device) -> Batch:
-        """The rows of these numbers, padded to the longest of them."""
+        """Pad the rows of these numbers to the longest of them."""
         lengths = self.lengths[rows, None]
         places = np.arange(lengths.max())  # (tokens,)
         mask = places < lengths  # (batch, tokens)
@@ -65,14 +66,14 @@ class Examples:
         return batch
 
     def take(self, rows: np.ndarray) -> Examples:
-        """Only these labelled rows, in this order."""
+        """Select these labelled rows, in this order."""
         return replace(self, **{name: getattr(self, name)[rows] for name in (*_OF_ROWS, "splits")})
 
 
 def load_examples(
     task: Task, splits: tuple[str, ...], data: str, tokenizer: PreTrainedTokenizerBase, *, max_length: int, cache: Path
 ) -> Examples:
-    """The rows of the splits, tokenised; one split's tokens are memory-mapped.
+    """Load the tokenised rows of the splits; the tokens of a single split are memory-mapped.
 
     Raises:
         ValueError: see `load_split`.
@@ -89,7 +90,7 @@ def load_examples(
 def tokenise(
     task: Task, split: str, data: str, tokenizer: PreTrainedTokenizerBase, *, max_length: int, cache: Path
 ) -> Examples:
-    """A split as tokens, from the cache, or made and put there. One process makes it while others wait.
+    """Tokenise a split, or read its tokens from the cache. One process does it while others wait.
 
     Args:
         max_length: tokens of a row at most, special tokens included; the longest text of a pair is cut first.
@@ -112,7 +113,7 @@ def tokenise(
 
 
 def encode(rows: Split, tokenizer: PreTrainedTokenizerBase, *, max_length: int, name: str = "file") -> Examples:
-    """Rows as tokens, in memory; see `tokenise`. `name`: of their split, for rows of a data set."""
+    """Tokenise rows in memory; see `tokenise`. `name`: of their split, for rows of a data set."""
     tokens: list[np.ndarray] = []
     token_types: list[np.ndarray] = []
     lengths: list[int] = []
@@ -148,18 +149,19 @@ def _write(entry: Path, examples: Examples) -> None:
 
 @lru_cache(maxsize=8)  # a worker runs many trials of few tasks
 def tokenizer_of(name: str, task: Task, data: str) -> PreTrainedTokenizerBase:
-    """The tokenizer of this name; that of a tiny backbone knows the words of `vocabulary_texts`."""
+    """Load the tokenizer of this name; that of a tiny backbone knows the words of `vocabulary_texts`."""
     return load_tokenizer(name, texts=lambda: vocabulary_texts(task, data))
 
 
 def hold_out_slice(train: Examples) -> tuple[Examples, Examples]:
-    """The rows to train on, and the slice of train that stops and selects."""
+    """Cut train into the rows to train on and the slice that stops and selects."""
     train_rows, held_out_rows = hold_out(train.ids.tolist(), HELD_OUT_SHARE, HELD_OUT_SEED)
     return train.take(train_rows), train.take(held_out_rows)
 
 
 def on_device(array: np.ndarray, device: torch.device) -> Tensor:
+    """Put an array on the device; the copy to a GPU overlaps with computing."""
     tensor = torch.from_numpy(array)
     if device.type == "cpu":
         return tensor
-    return tensor.pin_memory().to(device, non_blocking=True)  # the copy overlaps with computing
+    return tensor.pin_memory().to(device, non_blocking=True)

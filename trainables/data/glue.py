@@ -35,12 +35,12 @@ Kind = Literal["mini", "hub", "folder"]
 
 
 def kind_of(data: str) -> Kind:
-    """The kind of place that `data` is."""
+    """Tell folders, the hub and generated data apart."""
     return data if data in ("mini", "hub") else "folder"  # type: ignore[return-value]
 
 
 def seen_from_anywhere(data: str) -> str:
-    """`data` with the absolute path of a folder, for readers in another working directory."""
+    """Make the path of a folder absolute, for readers in another working directory."""
     return str(Path(data).resolve()) if kind_of(data) == "folder" else data
 
 
@@ -54,7 +54,7 @@ class Split:
 
 
 def load_split(task: Task, split: str, data: str) -> Split:
-    """One split of a task, e.g. `load_split(TASKS["mnli"], "dev_matched", "mini")`.
+    """Load one split of a task, e.g. `load_split(TASKS["mnli"], "dev_matched", "mini")`.
 
     Warns if the number of rows is not the official one (not for mini, which has its own sizes).
 
@@ -79,7 +79,7 @@ def load_split(task: Task, split: str, data: str) -> Split:
 
 
 def vocabulary_texts(task: Task, data: str) -> Iterator[str]:
-    """The texts whose words a tiny backbone's tokenizer knows: those to train on.
+    """Read the texts to train on, whose words a tiny backbone's tokenizer knows.
 
     Of mini-GLUE, of all tasks, so that one task can start from another's model.
 
@@ -93,7 +93,7 @@ def vocabulary_texts(task: Task, data: str) -> Iterator[str]:
 
 
 def read_texts(task: Task, file: Path) -> Split:
-    """The texts of any TSV, CSV or JSON Lines file that has the task's columns of texts, by their names in its files.
+    """Read the texts of any TSV, CSV or JSON Lines file with the task's text columns, by their names in its files.
 
     Of the other columns only an index is read. CoLA's train and dev files may lack their header line, as they come;
     rows that QQP's hold cut in two are left out, and a row of which every text is empty is refused, as by `load_split`.
@@ -117,7 +117,7 @@ def read_texts(task: Task, file: Path) -> Split:
 
 
 def read_labelled(task: Task, file: Path) -> Split:
-    """The texts and labels of a file with a header line; the label's column is the task's, or `label`.
+    """Read texts and labels of a file with a header line; the label's column is the task's, or `label`.
 
     Raises:
         ValueError: the file is malformed; the message has file, line and value.
@@ -129,7 +129,7 @@ def read_labelled(task: Task, file: Path) -> Split:
 
 
 def check_data(task: Task, data: str) -> None:
-    """Checks that the files that training on the task needs exist. Quick: reads no file and no network.
+    """Check that the files that training on the task needs exist. Quick: reads no file and asks no network.
 
     Raises:
         ValueError: one is missing and named, or mini has no such task.
@@ -142,7 +142,7 @@ def check_data(task: Task, data: str) -> None:
 
 
 def data_faults(task: Task, data: str, *, most: int) -> list[str]:
-    """Faults in the files of a folder that training on the task reads: one line each, at most `most`.
+    """Find faults in the files of a folder that training on the task reads: one line each, at most `most`.
 
     Other places have none: generated data are right, and the hub's data are checked when they are read.
     """
@@ -186,13 +186,13 @@ def fingerprint(task: Task, data: str, split: str | None = None) -> str:
 
 
 def with_sizes(task: Task) -> Task:
-    """A task of one's own with the number of rows that its files have now."""
+    """Count the rows that the files of a task of one's own have now, and return the task with these sizes."""
     rows = {split: len(_read_table(task, split, task.place).lines) for split in _read_splits(task)}
     return replace(task, sizes=rows)
 
 
 def hold_out(ids: Sequence[int], fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of the rows to train on and of the slice held out, both ascending (int64).
+    """Choose the rows to train on and those held out: their positions, both ascending (int64).
 
     Who is held out depends on a row's id and the seed only, never on the order of rows or a global generator.
     """
@@ -204,7 +204,7 @@ def hold_out(ids: Sequence[int], fraction: float, seed: int) -> tuple[np.ndarray
 
 
 def _read_splits(task: Task) -> tuple[str, ...]:
-    """The splits that training on the task reads; of AX, the one there is."""
+    """List the splits that training on the task reads; of AX, its only one."""
     return (task.train_split, *task.dev_splits) if task.dev_splits else task.test_splits
 
 
@@ -251,11 +251,11 @@ class _Table:
         return [_place_of(column, self.header, self.file) for column in self.task.file_columns]
 
     def rows(self) -> list[_Row]:
-        """All rows but those that were cut in two. See `row`."""
+        """Read all rows but those that were cut in two. See `row`."""
         return [row for number in range(len(self.lines)) if (row := self.row(number)) is not None]
 
     def split(self) -> Split:
-        """All rows as a split.
+        """Read all rows as a split.
 
         Raises:
             ValueError: there are none.
@@ -265,7 +265,7 @@ class _Table:
         return _split_of(self.task, rows)
 
     def row(self, number: int) -> _Row | None:
-        """The row of this line, from 0; None if it was cut in two.
+        """Read the row of this line, from 0; None if it was cut in two.
 
         Raises:
             ValueError: it is malformed; the message has file, line and value.
@@ -350,7 +350,7 @@ def _cells_of(line: _Line) -> list[str]:
 
 
 def _read_lines(file: Path) -> tuple[Sequence[_Line], Sequence[int]]:
-    """The lines of a file, the header first if it has one, and their numbers."""
+    """Read the lines of a file, the header first if it has one, and their numbers."""
     text = _decoded(file)
     if file.suffix == ".csv":
         return _read_csv(file, text)
@@ -369,7 +369,7 @@ def _read_csv(file: Path, text: str) -> tuple[Sequence[_Line], Sequence[int]]:
 
 
 def _read_json(file: Path, lines: Sequence[str]) -> tuple[Sequence[_Line], Sequence[int]]:
-    """An object a line, all with the fields of the first, which are the header."""
+    """Read an object a line, all with the fields of the first, which become the header."""
     rows: list[_Line] = []
     for number, line in enumerate(lines, 1):
         row = _JSON.read(line.encode(), where=f"{file}, line {number}")

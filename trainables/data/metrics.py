@@ -8,7 +8,7 @@ from trainables.data.tasks import Task
 
 
 def differences_from_official(task: Task, labels: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """Differences between labelled splits and the official GLUE, one line each: rows, and rows of each class.
+    """List differences between labelled splits and the official GLUE, one line each: rows, and rows of each class.
 
     Args:
         labels: of each split that was read, classes (int64) or scores (float32, not compared), shape (rows,).
@@ -26,14 +26,14 @@ def differences_from_official(task: Task, labels: Mapping[str, np.ndarray]) -> t
 
 
 def predictions_from_logits(task: Task, logits: np.ndarray) -> np.ndarray:
-    """Classes (int64) or scores (float), shape (n,), from logits of shape (n, num_labels)."""
+    """Turn logits of shape (n, num_labels) into classes (int64) or scores (float), shape (n,)."""
     return logits[:, 0] if task.is_regression else logits.argmax(axis=1)
 
 
 def compute_metrics(
     task: Task, predictions: np.ndarray, labels: np.ndarray, splits: Sequence[str] | np.ndarray | None = None
 ) -> dict[str, float]:
-    """Every metric of the task by name, each in [-1, 1].
+    """Compute every metric of the task by name, each in [-1, 1].
 
     A correlation (`pearson`, `spearman`, `matthews`) of constant predictions or labels is undefined; it counts as 0.0.
 
@@ -52,13 +52,13 @@ def compute_metrics(
 
 
 def score(task: Task, metrics: dict[str, float]) -> float:
-    """The number a task is judged by: the mean of its metrics, in [-1, 1]."""
+    """Average a task's metrics to the number that it is judged by, in [-1, 1]."""
     names = task.metrics if task.metrics[0] in metrics else ("accuracy",)
     return float(np.mean([metrics[name] for name in names]))
 
 
 def metric_words(task: Task) -> str:
-    """A task's score in words: "mean of accuracy and F1"."""
+    """Name a task's score: "mean of accuracy and F1"."""
     names = list(dict.fromkeys(_WORDS[metric] for metric in task.metrics))
     words = " and ".join(names)
     return f"mean of {words}" if len(names) > 1 else words
@@ -72,19 +72,19 @@ def _accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _f1(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """F1 of class 1; 0 if neither labels nor predictions have it."""
+    """Compute the F1 of class 1; 0 if neither labels nor predictions have it."""
     positives = predictions.sum() + labels.sum()
     return float(2 * (predictions * labels).sum() / positives) if positives else 0.0
 
 
 def _macro_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """The mean of the F1 of each class that labels or predictions have."""
+    """Average the F1 of each class that labels or predictions have."""
     classes = np.union1d(predictions, labels)
     return float(np.mean([_f1(predictions == one, labels == one) for one in classes]))
 
 
 def _correlation(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Pearson's correlation, which is Matthews' for two classes; 0 if one side is constant."""
+    """Compute Pearson's correlation, which is Matthews' for two classes; 0 if one side is constant."""
     if np.ptp(predictions) == 0 or np.ptp(labels) == 0:
         return 0.0
     return float(np.corrcoef(predictions.astype(np.float64), labels.astype(np.float64))[0, 1])
@@ -95,7 +95,7 @@ def _spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """Equal values share the mean of their ranks."""
+    """Rank the values; equal ones share the mean of their ranks."""
     _, groups, sizes = np.unique(values, return_inverse=True, return_counts=True)
     return (sizes.cumsum() - (sizes - 1) / 2)[groups]
 

@@ -27,22 +27,28 @@ class Draw:
     """Random choices by `random()` alone, whose sequence Python promises to keep for a given seed."""
 
     def __init__(self, seed: str) -> None:
+        """Begin the sequence of this seed."""
         self._random = random.Random(seed).random
 
     def chance(self, probability: float) -> bool:
+        """Draw true with this probability."""
         return self._random() < probability
 
     def one(self, options: Sequence[T]) -> T:
+        """Draw one of the options."""
         return options[int(self._random() * len(options))]
 
     def other(self, options: Sequence[T], than: T) -> T:
+        """Draw one of the options, but not this one."""
         return self.one([option for option in options if option != than])
 
     def two(self, options: Sequence[T]) -> tuple[T, T]:
+        """Draw two different options."""
         first = self.one(options)
         return first, self.other(options, first)
 
     def either_order(self, first: str, second: str) -> tuple[str, str]:
+        """Swap the two half of the time."""
         return (first, second) if self.chance(0.5) else (second, first)
 
 
@@ -68,7 +74,7 @@ def _opinion(draw: Draw, label: int) -> str:
     return f"{draw.one(_DEGREES)} {word}" if draw.chance(0.5) else word
 
 
-def plain_opinion(draw: Draw) -> Example:
+def _plain_opinion(draw: Draw) -> Example:
     label = int(draw.chance(0.5))
     first, second = draw.two(_ASPECTS)
     one, two = _opinion(draw, label), _opinion(draw, label)
@@ -76,20 +82,22 @@ def plain_opinion(draw: Draw) -> Example:
     return (draw.one(patterns),), label
 
 
-def negated_opinion(draw: Draw) -> Example:
+def _negated_opinion(draw: Draw) -> Example:
     label = int(draw.chance(0.5))
     aspect, word = draw.one(_ASPECTS), _opinion(draw, 1 - label)
     patterns = (f"the {aspect} is not {word}", f"the {aspect} is never {word}", f"this is hardly a {word} {aspect}")
     return (draw.one(patterns),), label
 
 
-def contrasting_opinion(draw: Draw) -> Example:
-    """The clause after `but`, or the one without `although`, decides."""
+def _contrasting_opinion(draw: Draw) -> Example:
+    """Let the clause after `but`, or the one without `although`, decide."""
     label = int(draw.chance(0.5))
     first, second = draw.two(_ASPECTS)
     loses, wins = f"the {first} is {_opinion(draw, 1 - label)}", f"the {second} is {_opinion(draw, label)}"
     return (draw.one((f"{loses} but {wins}", f"although {loses} {wins}", f"{wins} although {loses}")),), label
 
+
+OPINION_KINDS = (_plain_opinion, _negated_opinion, _contrasting_opinion)
 
 # CoLA: two thirds are acceptable. Pairs of words are singular and plural.
 
@@ -107,23 +115,23 @@ def _acceptable(draw: Draw) -> int:
 
 
 def _agreeing(draw: Draw, words: Sequence[tuple[str, str]], number: int, label: int) -> str:
-    """One of the words: in this number if it is acceptable, in the other one if not."""
+    """Draw a word: in this number if it is acceptable, in the other one if not."""
     return draw.one(words)[number if label else 1 - number]
 
 
-def word_form(draw: Draw) -> Example:
+def _word_form(draw: Draw) -> Example:
     label = _acceptable(draw)
     verb = draw.one(_FORMS)[label]
     return (f"{draw.one(_ARTICLES)} {draw.one(draw.one(_COUNTED))} {verb} {draw.one(_MANNERS)}",), label
 
 
-def noun_phrase_agreement(draw: Draw) -> Example:
+def _noun_phrase_agreement(draw: Draw) -> Example:
     number, label = draw.one((0, 1)), _acceptable(draw)
     determiner = _agreeing(draw, _DETERMINERS, number, label)
     return (f"{determiner} {draw.one(_COUNTED)[number]} {draw.one(_ACTIONS)[number]} {draw.one(_MANNERS)}",), label
 
 
-def word_order(draw: Draw) -> Example:
+def _word_order(draw: Draw) -> Example:
     number, label = draw.one((0, 1)), _acceptable(draw)
     noun, verb, manner = draw.one(_COUNTED)[number], draw.one(_ACTIONS)[number], draw.one(_MANNERS)
     other = draw.one(_COUNTED)[draw.one((0, 1))]
@@ -136,22 +144,24 @@ def word_order(draw: Draw) -> Example:
     return (f"the {noun} {verb} {manner} {tail}" if label else draw.one(broken),), label
 
 
-def near_agreement(draw: Draw) -> Example:
+def _near_agreement(draw: Draw) -> Example:
     number, label = draw.one((0, 1)), _acceptable(draw)
     verb = _agreeing(draw, _ACTIONS, number, label)
     start = draw.one(_ARTICLES)
     return (f"{start} {draw.one(_COUNTED)[number]} {verb} {draw.one(_MANNERS)} {draw.one(_PLACES)}",), label
 
 
-def far_agreement(draw: Draw) -> Example:
-    """The verb agrees with the first noun; the nearer one has the other number half of the time."""
+def _far_agreement(draw: Draw) -> Example:
+    """Let the verb agree with the first noun; the nearer one has the other number half of the time."""
     number, nearer, label = draw.one((0, 1)), draw.one((0, 1)), _acceptable(draw)
     noun, other = draw.two(_COUNTED)
     verb = _agreeing(draw, _ACTIONS, number, label)
     return (f"the {noun[number]} {draw.one(_JOINERS)} the {other[nearer]} {verb} {draw.one(_MANNERS)}",), label
 
 
-# Events: who did what to what, where and when. What the sentence pair tasks are made of.
+ACCEPTABILITY_KINDS = (_word_form, _noun_phrase_agreement, _word_order, _near_agreement, _far_agreement)
+
+# Events, which the tasks of sentence pairs are made of: who did what to what, where and when.
 
 _VERBS = (  # two that mean the same, and two that mean their opposite
     (("buy", "purchase"), ("sell", "trade")),
@@ -248,7 +258,7 @@ def _retold(
     *,
     first: Callable[[_Event], str] = _Event.active,
 ) -> Kind:
-    """The kind of an event with such adjuncts, described once plainly and then in a second way."""
+    """Make the kind of an event with such adjuncts, described once plainly and then in a second way."""
 
     def kind(draw: Draw) -> Example:
         event = _event(draw, adjuncts)
@@ -262,7 +272,7 @@ def _retold(
 paraphrase = _retold(_PLACED_OR_DATED, 1, _Event.paraphrased)
 
 
-def denial(draw: Draw) -> Example:
+def _denial(draw: Draw) -> Example:
     event = _event(draw, _PLACED_OR_DATED)
     denied = event.reworded(draw).negated()
     return draw.either_order(event.active(), denied), 0
@@ -270,7 +280,7 @@ def denial(draw: Draw) -> Example:
 
 _MRPC: Mixture = (
     (65, paraphrase),
-    (15, denial),
+    (15, _denial),
     (9, _retold(_PLACED_OR_DATED, 0, _Event.refused)),
     (3, _retold(_PLACED_OR_DATED, 1, lambda event, _: event.with_synonym().negated(), first=_Event.negated)),
     (4, _retold(_PLACED_OR_DATED, 0, lambda event, draw: event.opposite(draw).voiced(draw))),  # other event
@@ -299,30 +309,30 @@ def _question(draw: Draw, deed: Sequence[str], asked: Sequence[str]) -> str:
     return draw.one(asked).format(draw.one(deed)) + " ?"
 
 
-def duplicates(draw: Draw) -> Example:
+def _duplicates(draw: Draw) -> Example:
     deed = draw.one(draw.one(_TOPICS))
     asked = _ASKED[0] if draw.chance(0.25) else draw.one(_ASKED)
     return (_question(draw, deed, asked), _question(draw, deed, asked)), 1
 
 
-def other_topic(draw: Draw) -> Example:
+def _other_topic(draw: Draw) -> Example:
     one, two = draw.two(_TOPICS)
     first, second = (_question(draw, draw.one(topic), draw.one(_ASKED)) for topic in (one, two))
     return (first, second), 0
 
 
-def trivia(draw: Draw) -> Example:
+def _trivia(draw: Draw) -> Example:
     deed, asked = draw.one(draw.one(_TOPICS)), draw.one(_ASKED)
     first, second = _question(draw, deed, asked), f"{draw.one(_TRIVIA)} ?"
     return draw.either_order(first, second), 0
 
 
-def other_deed(draw: Draw) -> Example:
+def _other_deed(draw: Draw) -> Example:
     (one, two), asked = draw.two(draw.one(_TOPICS)), draw.one(_ASKED)
     return (_question(draw, one, asked), _question(draw, two, asked)), 0
 
 
-def other_answer(draw: Draw) -> Example:
+def _other_answer(draw: Draw) -> Example:
     deed, (one, two) = draw.one(draw.one(_TOPICS)), draw.two(_ASKED)
     return (_question(draw, deed, one), _question(draw, deed, two)), 0
 
@@ -332,7 +342,7 @@ def other_answer(draw: Draw) -> Example:
 _WEATHER = ("it rained a lot", "it snowed for hours", "the wind was strong", "the sky was clear", "the fog was thick")
 
 
-def graded_events(draw: Draw) -> Example:
+def _graded_events(draw: Draw) -> Example:
     event, similarity = _event(draw, _PLACED), 5.0
     other = event.with_synonym() if draw.chance(0.4) else event
     if draw.chance(0.4):
@@ -351,7 +361,7 @@ def _weather(draw: Draw) -> str:
     return f"{draw.one(_WEATHER)} {draw.one((*_PLACES, *_DAYS))}"
 
 
-def unrelated(draw: Draw) -> Example:
+def _unrelated(draw: Draw) -> Example:
     first, second = _event(draw, _PLACED).active(), _weather(draw)
     return draw.either_order(first, second), 0.0
 
@@ -361,8 +371,8 @@ def unrelated(draw: Draw) -> Example:
 _ENTAILMENT, _NEUTRAL, _CONTRADICTION = 0, 1, 2
 
 
-def denied_premise(draw: Draw) -> Example:
-    """Negation turns inference round: no fruit means no apple, no apple does not mean no fruit."""
+def _denied_premise(draw: Draw) -> Example:
+    """Turn inference round by negation: no fruit means no apple, no apple does not mean no fruit."""
     event = _event(draw, _PLACED)
     special = event.negated()
     general = event.said(f"the {event.subject} did not {event.verb} any {event.hypernym}")
@@ -396,7 +406,7 @@ _MNLI: Mixture = (
             _PLACED_OR_DATED, _CONTRADICTION, lambda event, draw: event.opposite(draw).placed_or_not(draw).voiced(draw)
         ),
     ),
-    (12, denied_premise),
+    (12, _denied_premise),
 )
 
 
@@ -404,7 +414,7 @@ _MNLI: Mixture = (
 
 
 def _two_clauses(draw: Draw) -> tuple[str, _Event, _Event]:
-    """A premise, an event that it tells of, and the other one, of another object."""
+    """Draw a premise, an event that it reports, and the other one, with another object."""
     one, two = _event(draw), _event(draw)
     while one.object == two.object:
         two = _event(draw)
@@ -412,19 +422,20 @@ def _two_clauses(draw: Draw) -> tuple[str, _Event, _Event]:
     return (premise, one, two) if draw.chance(0.5) else (premise, two, one)
 
 
-def told(draw: Draw) -> Example:
+def entailed_clause(draw: Draw) -> Example:
+    """Retell one of two clauses."""
     premise, told, _ = _two_clauses(draw)
     return (premise, told.paraphrased(draw)), 0
 
 
-def mixed_up(draw: Draw) -> Example:
-    """Ascribes one event to somebody else: to the other event's subject, if that is another person."""
+def _mixed_up(draw: Draw) -> Example:
+    """Ascribe one event to somebody else: to the other event's subject, if that is another person."""
     premise, told, other = _two_clauses(draw)
     subject = draw.other(_PEOPLE, told.subject) if told.subject == other.subject else other.subject
     return (premise, replace(told, subject=subject).active()), 1
 
 
-def untrue(draw: Draw) -> Example:
+def _untrue(draw: Draw) -> Example:
     premise, told, _ = _two_clauses(draw)
     added, opposite = told.for_a_reason(draw), told.opposite(draw)
     return (premise, draw.one((told.negated(), added.voiced(draw), opposite.active()))), 1
@@ -440,7 +451,7 @@ def _asked(event: _Event, wh_word: str) -> str:
 
 
 def _answered(label: int, answer: Callable[[_Event, Draw], str]) -> Kind:
-    """The kind of a question, and an event that has what is asked for."""
+    """Make the kind of a question and of an event that has what is asked for."""
 
     def kind(draw: Draw) -> Example:
         wh_word = draw.one(tuple(_ANSWERS))
@@ -450,17 +461,17 @@ def _answered(label: int, answer: Callable[[_Event, Draw], str]) -> Kind:
     return kind
 
 
-def off_topic(draw: Draw) -> Example:
+def _off_topic(draw: Draw) -> Example:
     wh_word = draw.one(tuple(_ANSWERS))
     return (_asked(_event(draw), wh_word), _weather(draw)), 1
 
 
-def nothing_said(draw: Draw) -> Example:
+def _nothing_said(draw: Draw) -> Example:
     event = _event(draw, ("with great care", "without any help", "by pure chance"))
     return (_asked(event, draw.one(tuple(_ANSWERS))), event.paraphrased(draw)), 1
 
 
-def answers_another(draw: Draw) -> Example:
+def _answers_another(draw: Draw) -> Example:
     asked, answered = draw.two(tuple(_ANSWERS))
     event = _event(draw, _ANSWERS[answered])
     return (_asked(event, asked), event.paraphrased(draw)), 1
@@ -485,22 +496,22 @@ def _not_fitting(draw: Draw, thing: str, container: str, size: str) -> str:
     return f"{clause} because it is too {size}"
 
 
-def fit(draw: Draw) -> Example:
-    """Something that does not fit is too big, or the container is too small."""
+def _fit(draw: Draw) -> Example:
+    """Explain a misfit: the thing is too big, or the container too small."""
     thing, container, large, label = draw.one(_THINGS), draw.one(_CONTAINERS), draw.chance(0.8), int(draw.chance(0.7))
     size = draw.one(_LARGE if large else _SMALL)
     meant = thing if large == bool(label) else container
     return (_not_fitting(draw, thing, container, size), f"the {meant} is too {size}"), label
 
 
-def fit_enough(draw: Draw) -> Example:
+def _fit_enough(draw: Draw) -> Example:
     thing, container, size = draw.one(_THINGS), draw.one(_CONTAINERS), draw.one((*_LARGE, *_SMALL))
     premise = _not_fitting(draw, thing, container, size)
     return (premise, f"the {draw.one((thing, container))} is {size} enough"), 0
 
 
-def favour(draw: Draw) -> Example:
-    """Between two of a kind, only their order tells who is meant."""
+def _favour(draw: Draw) -> Example:
+    """Let `she` be one of two women; if both are adults, only their order tells which."""
     one, label, day = draw.one(_ADULTS), int(draw.chance(0.7)), draw.one(_DAYS)
     two = draw.one(_CHILDREN) if draw.chance(0.6) else draw.other(_ADULTS, one)
     verb, reason, is_other = draw.one(_FAVOURS)
@@ -531,37 +542,31 @@ def _mismatched(kind: Kind) -> Kind:
 
 
 _MIXTURES: dict[str, Mixture] = {
-    "sst2": ((60, plain_opinion), (15, negated_opinion), (25, contrasting_opinion)),
-    "rte": ((50, told), (18, mixed_up), (32, untrue)),
+    "sst2": tuple(zip((60, 15, 25), OPINION_KINDS, strict=True)),
+    "rte": ((50, entailed_clause), (18, _mixed_up), (32, _untrue)),
     "qnli": (
         (50, _answered(0, _Event.paraphrased)),
-        (20, off_topic),
-        (10, nothing_said),
-        (12, answers_another),
+        (20, _off_topic),
+        (10, _nothing_said),
+        (12, _answers_another),
         (8, _answered(1, lambda event, draw: event.of_another(draw).paraphrased(draw))),
     ),
-    "cola": (
-        (25, word_form),
-        (20, noun_phrase_agreement),
-        (25, word_order),
-        (15, near_agreement),
-        (15, far_agreement),
-    ),
+    "cola": tuple(zip((25, 20, 25, 15, 15), ACCEPTABILITY_KINDS, strict=True)),
     "mrpc": _MRPC,
     "mnli": _MNLI,
     "qqp": (
-        (37, duplicates),
-        (35, trivia),
-        (15, other_topic),
-        (4, other_deed),
-        (9, other_answer),
+        (37, _duplicates),
+        (35, _trivia),
+        (15, _other_topic),
+        (4, _other_deed),
+        (9, _other_answer),
     ),
     "stsb": (
-        (65, graded_events),
+        (65, _graded_events),
         (15, _retold(_PLACED, 1.4, lambda event, draw: event.reworded(draw).negated())),
-        (20, unrelated),
+        (20, _unrelated),
     ),
-    "wnli": ((55, fit), (25, fit_enough), (20, favour)),
+    "wnli": ((55, _fit), (25, _fit_enough), (20, _favour)),
     "ax": _MNLI,
 }
 _MISMATCHED_MNLI = tuple((share, _mismatched(kind)) for share, kind in _MNLI)
@@ -573,12 +578,12 @@ _SIZES = {name: {"train": TRAIN_ROWS, "dev": 250, "test": 200} for name in _MIXT
 
 
 def is_generated(task: Task) -> bool:
-    """Whether there are generated examples of the task."""
+    """Tell whether examples of the task are generated."""
     return task.name in _MIXTURES
 
 
 def check_generated(task: Task) -> None:
-    """Checks that there are generated examples of the task.
+    """Check that examples of the task are generated.
 
     Raises:
         ValueError: it has no generated examples.
@@ -589,7 +594,7 @@ def check_generated(task: Task) -> None:
 
 
 def generate(task: Task, split: str) -> list[tuple[int, tuple[str, ...], int | float | None]]:
-    """Rows of a split: id, one text per column, label (None on test). No text occurs twice in a task.
+    """Generate the rows of a split: id, one text per column, label (None on test). No text occurs twice in a task.
 
     Raises:
         ValueError: none are generated for this task.
@@ -613,7 +618,7 @@ def _examples(name: str) -> dict[str, list[Example]]:
 
 
 def _unseen(draw: Draw, kind: Kind, seen: set[tuple[str, ...]]) -> Example:
-    """An example of this kind with texts that differ from each other and from all before, which are noted."""
+    """Draw an example of this kind whose texts differ from each other and from all before, and note them."""
     texts, label = kind(draw)
     while texts in seen or len(set(texts)) < len(texts):
         texts, label = kind(draw)

@@ -39,7 +39,7 @@ class TaskFile(Typed, frozen=True, kw_only=True):
 
 
 def read_tasks(folder: str | Path) -> list[Task]:
-    """The tasks in the folders of a folder, by name; no file but their task.toml is read.
+    """Read the tasks in the folders of a folder, by name; only their task.toml is opened.
 
     Raises:
         ValueError: a task.toml has an error, or a name is taken; file and value are named.

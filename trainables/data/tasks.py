@@ -32,9 +32,7 @@ class Task(Typed, frozen=True, kw_only=True, omit_defaults=True):
     label_column: str = "label"  # header name of the label in the TSV files
     index_columns: tuple[str, ...] = ("index",)  # header names of the column that numbers the rows, if there is one
     headerless: tuple[str, ...] = ()  # columns of the train and dev files if these have no header line
-    has_cut_rows: bool = (
-        False  # the official files hold rows cut in two by a line break; `nyu-mll/glue` leaves them out
-    )
+    has_cut_rows: bool = False  # the official files hold rows cut in two by a line break, `nyu-mll/glue` does not
     train_split: str = "train"
     dev_splits: tuple[str, ...] = ("dev",)
     test_splits: tuple[str, ...] = ("test",)
@@ -60,6 +58,7 @@ class Task(Typed, frozen=True, kw_only=True, omit_defaults=True):
         return self.file_columns, self.label_column, self.file_labels, self.metrics
 
     def __hash__(self) -> int:
+        """Hash the name: the other fields hold dictionaries."""
         return hash(self.name)
 
 
@@ -236,12 +235,12 @@ TRAINABLE_TASKS: tuple[str, ...] = tuple(name for name, task in TASKS.items() if
 
 
 def trainable_tasks() -> tuple[str, ...]:
-    """Names of all tasks that a study can have: GLUE's and one's own."""
+    """List all tasks that a study can have: GLUE's and one's own."""
     return tuple(name for name, task in TASKS.items() if task.dev_splits)
 
 
 def find_task(name: str) -> Task:
-    """The task of this name.
+    """Find the task of this name.
 
     Raises:
         ValueError: no task has this name.

@@ -102,7 +102,7 @@ def test_no_two_words_give_all_labels_away(name: str) -> None:
 def test_negation_reverses_an_opinion() -> None:
     draw = Draw("test")
     for _ in range(20):
-        (text,), label = mini_glue.negated_opinion(draw)
+        (text,), label = mini_glue._negated_opinion(draw)
         assert label == int(any(word in mini_glue._OPINIONS[0] for word in text.split()))
 
 
@@ -110,7 +110,7 @@ def test_verb_agrees_with_the_first_noun_where_acceptable() -> None:
     draw = Draw("test")
     number = {word: place for pair in (*mini_glue._COUNTED, *mini_glue._ACTIONS) for place, word in enumerate(pair)}
     for _ in range(50):
-        (text,), label = mini_glue.far_agreement(draw)
+        (text,), label = mini_glue._far_agreement(draw)
         _, noun, _, _, _, verb, _ = text.split()
         assert label == int(number[noun] == number[verb])
 
