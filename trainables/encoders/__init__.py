@@ -1,0 +1,1 @@
+"""Backbones by name, and encoders that run one layer at a time."""

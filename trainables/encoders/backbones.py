@@ -35,7 +35,7 @@ _SMALL: Mapping[str, Any] = {
 
 
 def _albert(hidden_size: int, num_layers: int, num_heads: int) -> Mapping[str, Any]:
-    """One of arXiv:1909.11942, table 1; google-research/albert, albert_config.json of each."""
+    """Configure one of arXiv:1909.11942, table 1; google-research/albert, albert_config.json of each."""
     return {
         "model_type": "albert",
         "vocab_size": 30000,
@@ -108,7 +108,7 @@ _MENUS = {
 
 
 def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
-    """Checks that a backbone and its tokenizer can be loaded from here.
+    """Check that a backbone and its tokenizer can be loaded from here.
 
     Args:
         tokenizer: hub name or folder of a tokenizer that is used instead of the backbone's own, which need not exist.
@@ -130,7 +130,7 @@ def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
 
 
 def check_spelling(name: str, *, kind: str = "backbone") -> None:
-    """Checks that a name is not a near miss of a backbone that is made here or of a hub name without an owner.
+    """Check that a name is not a near miss of a backbone that is made here or of a hub name without an owner.
 
     A name with an owner, or one that resembles no other, is left to the hub; one in the local cache is accepted.
 
@@ -149,7 +149,7 @@ def check_spelling(name: str, *, kind: str = "backbone") -> None:
 
 
 def check_weights(backbone: str) -> None:
-    """Checks that the model of a backbone can be loaded from here.
+    """Check that the model of a backbone can be loaded from here.
 
     Raises:
         ValueError: see `check_backbone`.
@@ -167,7 +167,7 @@ def check_weights(backbone: str) -> None:
 
 
 def check_depth(backbone: str, num_layers: int, *, of: str) -> None:
-    """Checks that the backbone has so many layers; 0 is all. `of`: who asks.
+    """Check that the backbone has so many layers; 0 is all. `of`: who asks.
 
     Raises:
         ValueError: it has fewer.
@@ -180,7 +180,7 @@ def check_depth(backbone: str, num_layers: int, *, of: str) -> None:
 
 
 def check_positions(backbone: str, max_length: object, *, of: str) -> None:
-    """Checks that a backbone of a published size, or of a folder, has a position for every token. `of`: who asks.
+    """Check that a backbone of a published size, or of a folder, has a position for every token. `of`: who asks.
 
     Raises:
         ValueError: it has fewer.
@@ -196,7 +196,7 @@ def check_positions(backbone: str, max_length: object, *, of: str) -> None:
 
 
 def check_attention(backbone: str, config: EncoderConfig) -> None:
-    """Checks that the backbone can have the configuration's attention: its family has it, and its convolutions fit.
+    """Check that the backbone can have the configuration's attention: its family has it, and its convolutions fit.
 
     Raises:
         ValueError: the family lacks it, or the backbone was pretrained with another.
@@ -214,12 +214,12 @@ def check_attention(backbone: str, config: EncoderConfig) -> None:
 
 
 def pretrained_convolution(backbone: str) -> int | None:
-    """Kernel size of the convolutions in a backbone that was pretrained with Nystrom attention; None: in any other."""
+    """Read the kernel size of the convolutions of a backbone pretrained with Nystrom attention; None: of any other."""
     return None if backbone in MINI_BACKBONES else _configuration(backbone).get("conv_kernel_size")
 
 
 def check_tokenizer(name: str) -> set[str]:
-    """Checks that a tokenizer can be loaded from here by its hub name or folder: the names of its files.
+    """Check that a tokenizer can be loaded from here by its hub name or folder, and return its files' names.
 
     Raises:
         ValueError: it is no folder and not on the hub, or holds no tokenizer.
@@ -228,7 +228,7 @@ def check_tokenizer(name: str) -> set[str]:
 
 
 def backbone_fingerprint(backbone: str, *, kind: str = "backbone") -> str:
-    """The identity of the content of a backbone or tokenizer.
+    """Identify the content of a backbone or tokenizer.
 
     Of a folder the hash of its files; of a hub name `NAME@COMMIT`, by the local cache or else by the hub; of a backbone
     that is made here `NAME@HASH` of the code and settings that make it.
@@ -257,12 +257,12 @@ def backbone_digest(backbone: str, *, kind: str = "backbone") -> str:
 
 
 def pinned(backbone: str, fingerprint: str) -> str:
-    """A backbone or tokenizer that stays what it is: a hub name at the commit of its fingerprint."""
+    """Pin a backbone or tokenizer of the hub to the commit of its fingerprint; any other is returned as it is."""
     return fingerprint if is_hub_name(backbone) and "@" in fingerprint else backbone
 
 
 def seen_from_anywhere(backbone: str) -> str:
-    """A backbone or tokenizer with the absolute path of a folder, for loading from another working directory."""
+    """Make the path of a folder absolute, for loading from another working directory."""
     return str(Path(backbone).resolve()) if is_folder(backbone) else backbone
 
 
@@ -273,7 +273,7 @@ def hub_revision(backbone: str) -> tuple[str, str]:
 
 
 def whole_name(backbone: str) -> str:
-    """A hub name with its owner and without a revision; anything else as it is."""
+    """Complete a hub name by its owner, without a revision; anything else is returned as it is."""
     name = hub_revision(backbone)[0]
     if name not in BARE_HUB_NAMES or not is_hub_name(backbone):
         return name
@@ -282,7 +282,7 @@ def whole_name(backbone: str) -> str:
 
 
 def is_untrained(backbone: str) -> bool:
-    """True if its weights are random: it is made here, or a folder with a configuration and no weights of any kind."""
+    """Tell whether its weights are random: it is made here, or a folder with a configuration and no weights at all."""
     if backbone in UNTRAINED or not is_folder(backbone):
         return backbone in UNTRAINED
     folder = Path(backbone)
@@ -291,18 +291,18 @@ def is_untrained(backbone: str) -> bool:
 
 
 def is_hub_name(backbone: str) -> bool:
-    """NAME or OWNER/NAME, with @REVISION behind or not."""
+    """Recognise NAME and OWNER/NAME, with @REVISION behind or not."""
     return backbone not in UNTRAINED and not is_folder(backbone)
 
 
 def is_folder(name: str) -> bool:
-    """A folder, or written like one."""
+    """Tell whether the name is a folder's, or written like one."""
     looks_like_path = name.startswith((".", "~", os.sep)) or name.count("/") > 1
     return name not in UNTRAINED and (looks_like_path or Path(name).is_dir())
 
 
 def family_of(backbone: str) -> str:
-    """One of `FAMILIES`.
+    """Find the family, one of `FAMILIES`.
 
     Raises:
         ValueError: another architecture.
@@ -318,7 +318,7 @@ def family_of(backbone: str) -> str:
 
 
 def _sources(backbone: str) -> tuple[str, ...]:
-    """Files of this folder that define a backbone that is made here."""
+    """List the files of this folder that define a backbone that is made here."""
     made_by = ("mini_backbones.py", "word_vocabulary.py") if backbone in MINI_BACKBONES else ()
     # The models of the other families are those of `transformers`.
     model = ("sharebert.py", "sharebert_slices.py") if family_of(backbone) == "sharebert" else ()
@@ -337,7 +337,7 @@ def _configuration(backbone: str) -> Mapping[str, Any]:
 
 
 def _check_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) -> set[str]:
-    """Checks that one file of each wanted thing is there: the names of all. `kind`: backbone or tokenizer."""
+    """Check that one file of each wanted thing is there, and return all names. `kind`: backbone or tokenizer."""
     files = _folder_files(kind, name) if is_folder(name) else _hub_files(kind, name, wanted)
     for what, names in wanted.items():
         if not (found := next((file for file in names if file in files), "")):
@@ -348,7 +348,7 @@ def _check_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) ->
 
 
 def _check_embeddings(backbone: str, tokenizer: Path) -> None:
-    """Passes if the backbone has an embedding for every token in the first file of a tokenizer's folder.
+    """Check that the backbone has an embedding for every token in the first file of a tokenizer's folder.
 
     Raises:
         Unusable: it has fewer.
@@ -360,7 +360,7 @@ def _check_embeddings(backbone: str, tokenizer: Path) -> None:
 
 
 def _count_tokens(file: Path) -> int:
-    """Number of tokens in a file of a tokenizer; what else is beside it may add some.
+    """Count the tokens in a file of a tokenizer; the files beside it may add some.
 
     Raises:
         Exception: the file is damaged; as its library raises it.
@@ -386,7 +386,7 @@ def _count_tokens(file: Path) -> int:
 
 
 def _check_content(what: str, file: Path) -> None:
-    """Passes if a file can be what its name says; of weights the header alone is read.
+    """Check that a file can be what its name says; of weights the header alone is read.
 
     Raises:
         Unusable: it is damaged.
@@ -408,7 +408,7 @@ def _check_content(what: str, file: Path) -> None:
 
 
 def _check_shards(index: Path) -> None:
-    """Passes if every file of weights that an index names is beside it.
+    """Check that every file of weights that an index names is beside it.
 
     Raises:
         ValueError: it names none, or one is missing.
@@ -423,7 +423,7 @@ def _check_shards(index: Path) -> None:
 
 
 def _folder_files(kind: str, name: str) -> set[str]:
-    """The files of a folder that matter: configuration, weights (all shards), tokenizer."""
+    """List the files of a folder that matter: configuration, weights (all shards), tokenizer."""
     folder = Path(name)
     if not folder.is_dir():
         raise ValueError(f"{kind} {name!r} is not a folder; allowed: {_MENUS[kind]}")
@@ -441,7 +441,7 @@ def _digest_of(folder: Path, files: Iterable[str], *more: str) -> str:
 
 
 def _hub_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) -> set[str]:
-    """Names of files on the hub: of those in the local cache if they are enough, else as the hub lists them."""
+    """List files on the hub: those in the local cache if they are enough, else as the hub lists them."""
     with _hub_errors(kind, name):
         cached = _cached_files(name)
         if all(cached.keys() & names for names in wanted.values()):
@@ -450,7 +450,7 @@ def _hub_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) -> s
 
 
 def _commit(kind: str, name: str) -> str:
-    """The commit that a hub name stands for: in the local cache, which loading takes first, else on the hub."""
+    """Find the commit of a hub name: in the local cache, which loading takes first, else on the hub."""
     with _hub_errors(kind, name):
         snapshot = _snapshot(name)
         return snapshot.name if snapshot else str(_hub_info(name).sha)
@@ -479,7 +479,7 @@ def _cached_files(name: str) -> dict[str, Path]:
 
 
 def _snapshot(name: str) -> Path | None:
-    """The folder of the local cache with the files of a hub name, named by their commit; None if it has none."""
+    """Find the folder of the local cache with the files of a hub name, named by their commit; None if it has none."""
     return next((path.parent for path in _cached_files(name).values()), None)
 
 
@@ -498,7 +498,7 @@ def _hub_configuration(name: str) -> Path:
 
 
 def local_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> Tokenizer | None:
-    """The tokenizer that is made of `texts()` for a tiny backbone, or that of a folder.
+    """Make the tokenizer of a tiny backbone from `texts()`, or read that of a folder.
 
     None: it is on the hub, or in files of another kind than `tokenizer.json`, which only `transformers` can read.
     """
@@ -513,7 +513,7 @@ def local_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> Tokeniz
 
 
 def unknown_share(tokenizer: Tokenizer, texts: Iterable[str]) -> float:
-    """Share of the tokens of the first `MOST_TEXTS` texts that the tokenizer does not know, in [0, 1]."""
+    """Compute the share of unknown tokens in the first `MOST_TEXTS` texts, in [0, 1]."""
     unknown = {tokenizer.token_to_id(token) for token in _UNKNOWN} - {None}
     encoded = tokenizer.encode_batch(list(islice(texts, MOST_TEXTS)), add_special_tokens=False)
     tokens = [token for encoding in encoded for token in encoding.ids]

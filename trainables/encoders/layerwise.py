@@ -28,7 +28,7 @@ LARGEST_SHARE = 0.95  # of real tokens; with fewer pads than that they stay
 
 
 def _attend(layer: Any, hidden: Tensor, mask: Any) -> Tensor:
-    """The attention of BERT, ELECTRA and RoBERTa."""
+    """Compute the attention of BERT, ELECTRA and RoBERTa."""
     return layer.attention(hidden, mask)[0]
 
 
@@ -53,7 +53,7 @@ class LayerwiseEncoder(nn.Module):
     """An encoder that runs one layer at a time."""
 
     def __init__(self, model: Any, parts: _Parts) -> None:
-        """Made by `layerwise`."""
+        """Take the parts of a model; call `layerwise` to make one."""
         super().__init__()
         self.num_layers = len(parts.layers)
         self.hidden_size: int = model.config.hidden_size
@@ -76,7 +76,7 @@ class LayerwiseEncoder(nn.Module):
     def first_tokens(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> Iterator[Tensor]:
-        """The states of the first token after each layer, (batch, hidden); arguments as for `embed`."""
+        """Compute the states of the first token after each layer, (batch, hidden); arguments as for `embed`."""
         states = self.embed(input_ids, attention_mask, token_type_ids)
         last = self.num_layers - 1
         for index in range(last):
@@ -85,7 +85,7 @@ class LayerwiseEncoder(nn.Module):
         yield self.first_of_last(states)
 
     def embed(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> TokenStates:
-        """The states below the first layer.
+        """Compute the states below the first layer.
 
         Args:
             input_ids: (batch, tokens), int64; so the two others. Pads are behind the real tokens.
@@ -100,23 +100,23 @@ class LayerwiseEncoder(nn.Module):
         return TokenStates(self.project(hidden), mask)
 
     def layer(self, index: int, states: TokenStates) -> TokenStates:
-        """The states after the layer `index`, from 0."""
+        """Compute the states after the layer `index`, from 0."""
         return self.feed_forward(index, self.attend(index, states))
 
     def attend(self, index: int, states: TokenStates) -> TokenStates:
-        """The states between the halves of the layer `index`: the last ones that other tokens' have a part in."""
+        """Compute the states between the halves of the layer `index`: from there on every token is by itself."""
         return states.through(partial(self._attend, self.layers[self.layer_order[index]]))
 
     def feed_forward(self, index: int, attended: TokenStates) -> TokenStates:
-        """The states after the layer `index`, from those between its halves."""
+        """Compute the states after the layer `index`, from those between its halves."""
         return TokenStates(self._fed_forward(index, attended.hidden), attended.mask)
 
     def first_after(self, index: int, attended: TokenStates) -> Tensor:
-        """The states of each example's first token alone, (batch, hidden), after the layer `index`."""
+        """Compute the state of each example's first token alone, (batch, hidden), after the layer `index`."""
         return self._fed_forward(index, attended.first())
 
     def first_of_last(self, states: TokenStates) -> Tensor:
-        """The states of each example's first token alone, (batch, hidden), after the last layer, from those below it.
+        """Compute the last layer for each example's first token alone, (batch, hidden), from the states below it.
 
         If the layers have softmax attention, no other token's queries are computed either.
         """
@@ -130,16 +130,16 @@ class LayerwiseEncoder(nn.Module):
         return self._feed_forward(self.layers[self.layer_order[index]], attended)
 
     def as_output(self, first: Tensor) -> Tensor:
-        """The model's output for [CLS] if these, (..., hidden), were its states after the last layer."""
+        """Compute the model's output for [CLS] if these, (..., hidden), were its states after the last layer."""
         return self.final_norm(first)
 
     def pool(self, first: Tensor, pooler: nn.Module | None = None) -> Tensor:
-        """(..., hidden) from the states of [CLS] after a layer, (..., hidden); `pooler`: in place of the encoder's."""
+        """Pool the states of [CLS] after a layer, (..., hidden) both; `pooler`: in place of the encoder's."""
         output = nn.functional.dropout(self.as_output(first), self.pooler_dropout, self.training)
         return self.activation((pooler or self.pooler)(output))
 
     def parameter_depths(self) -> dict[str, int]:
-        """The depth of each parameter: 0 embeddings, 1 ... num_layers the layers, num_layers + 1 what is above them.
+        """Count the depths of parameters: 0 embeddings, 1 ... num_layers the layers, num_layers + 1 the rest.
 
         A layer that is used several times (ALBERT) lies where it is used last. ShareBERT's matrices are made of the
         embeddings and lie there.
@@ -154,7 +154,7 @@ class LayerwiseEncoder(nn.Module):
 
 
 def _albert(model: Any, num_layers: int) -> _Parts:
-    """Layers are shared within a hidden group, which may hold several inner layers."""
+    """Spread the hidden groups, which may hold several inner layers, over the depth."""
     config, encoder = model.config, model.base_model.encoder
     # Groups are spread over the backbone's whole depth, also when only its first layers are used.
     layers_per_group = config.num_hidden_layers / config.num_hidden_groups
@@ -172,7 +172,7 @@ def _albert(model: Any, num_layers: int) -> _Parts:
 
 
 def _attend_in_group(group: Any, hidden: Tensor, mask: Any) -> Tensor:
-    """ALBERT's inner layers up to the attention of the last."""
+    """Run ALBERT's inner layers up to the attention of the last."""
     *below, last = group.albert_layers
     for layer in below:
         hidden = layer(hidden, mask)
@@ -191,13 +191,13 @@ def _bert(model: Any, num_layers: int) -> _Parts:
 
 
 def _roberta(model: Any, num_layers: int) -> _Parts:
-    """The pooler is that of RoBERTa's sequence classifier, not the base model's. Embeddings count the positions."""
+    """Take the pooler of RoBERTa's sequence classifier, not the base model's. Embeddings count the positions."""
     layers = list(model.base_model.encoder.layer[:num_layers])
     return _Parts(nn.Identity(), layers, _head_pooler(model), torch.tanh, _head_dropout(model))
 
 
 def _electra(model: Any, num_layers: int) -> _Parts:
-    """Embeddings may be narrower than the layers. The pooler is that of ELECTRA's sequence classifier."""
+    """Take the pooler of ELECTRA's sequence classifier. Embeddings may be narrower than the layers."""
     project = getattr(model.base_model, "embeddings_project", nn.Identity())
     layers = list(model.base_model.encoder.layer[:num_layers])
     return _Parts(project, layers, _head_pooler(model), nn.functional.gelu, _head_dropout(model))
@@ -229,7 +229,7 @@ _ADAPTERS = {
 
 
 def layerwise(model: PreTrainedModel, num_layers: int = 0) -> LayerwiseEncoder:
-    """The layerwise encoder of a model of `transformers`, sharing its weights.
+    """Make the layerwise encoder of a model of `transformers`, which shares its weights.
 
     Args:
         model: a base model or one for sequence classification, with SDPA or Nystrom attention. Where it has no layer
@@ -256,7 +256,7 @@ def _head_pooler(model: Any) -> nn.Linear:
 
 
 def _head_dropout(model: Any) -> float:
-    """The dropout of the classifier, or if that is not set of the hidden states, as `transformers` reads it."""
+    """Read the dropout of the classifier, or if that is not set of the hidden states, as `transformers` does."""
     rate = model.config.classifier_dropout
     return model.config.hidden_dropout_prob if rate is None else rate
 
@@ -267,14 +267,14 @@ def _new_pooler(model: Any) -> nn.Linear:
 
 
 def initialised(linear: nn.Linear, standard_deviation: float = 0.02) -> nn.Linear:
-    """The layer with normal weights and zero bias, as `transformers` initialises new layers."""
+    """Draw normal weights and zero the bias, as `transformers` initialises new layers."""
     nn.init.normal_(linear.weight, std=standard_deviation)
     nn.init.zeros_(linear.bias)
     return linear
 
 
 def one_kernel_gelu(model: nn.Module) -> None:
-    """Replaces the `gelu_new` of `transformers`, PyTorch's approximation by tanh in eight operations, by one kernel.
+    """Replace the `gelu_new` of `transformers`, PyTorch's approximation by tanh in eight operations, by one kernel.
 
     The values are the same to rounding.
     """

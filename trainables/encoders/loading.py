@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> LayerwiseEncoder:
-    """The encoder of a backbone, with the configuration's dropout, depth and attention.
+    """Load the encoder of a backbone, with the configuration's dropout, depth and attention.
 
     New weights are drawn from PyTorch's global generator.
 
@@ -74,7 +74,7 @@ def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> L
 
 
 def load_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> PreTrainedTokenizerBase:
-    """The tokenizer in a folder or on the hub; a tiny backbone has one of the most frequent words of `texts()`.
+    """Load the tokenizer of a folder or of the hub; a tiny backbone's is made of the most frequent words of `texts()`.
 
     Raises:
         ValueError: the folder or the hub has no such tokenizer.
@@ -91,7 +91,7 @@ def load_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> PreTrain
 
 
 def _tokenizer_of_files(files: Set[str], place: str, revision: str) -> PreTrainedTokenizerBase:
-    """The tokenizer that files describe; a vocabulary alone, `vocab.txt` or `spiece.model`, is BERT's or ALBERT's."""
+    """Load the tokenizer that files describe; `vocab.txt` or `spiece.model` alone is BERT's or ALBERT's."""
     if files & {"tokenizer.json", "tokenizer_config.json"} or not files & {"vocab.txt", "spiece.model"}:
         return AutoTokenizer.from_pretrained(place, revision=revision)
     if "spiece.model" in files:
@@ -110,7 +110,7 @@ _IN_PLAIN_WORDS = {  # part of a message of torch or transformers, about an opti
 
 @contextlib.contextmanager
 def _unusable(kind: str, name: str) -> Iterator[None]:
-    """Turns errors of what is there into `Unusable`; those of a disk or the hub stay what they are."""
+    """Turn errors of files that are there into `Unusable`; those of a disk or the hub stay what they are."""
     try:
         yield
     except Exception as error:  # whatever the libraries that read such files raise
@@ -134,7 +134,7 @@ def fingerprint_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def _configuration_of(backbone: str, config: EncoderConfig) -> PreTrainedConfig:
-    """The configuration of a backbone that is not a tiny one, with this dropout."""
+    """Load the configuration of a backbone that is not a tiny one, with this dropout."""
     if backbone in PUBLISHED_SIZES:
         return AutoConfig.for_model(**{**PUBLISHED_SIZES[backbone], **dropouts(config)})
     check_weights(backbone)
@@ -146,7 +146,7 @@ def _configuration_of(backbone: str, config: EncoderConfig) -> PreTrainedConfig:
 
 
 def _model_of(backbone: str, config: TrainingConfig) -> PreTrainedModel:
-    """The model of a backbone that is not a tiny one: pretrained, or with random weights."""
+    """Load the model of a backbone that is not a tiny one: pretrained, or with random weights."""
     model_config = _configuration_of(backbone, config)
     options: dict[str, Any] = {**family_options(model_config.model_type), "attn_implementation": "sdpa"}
     if is_untrained(backbone):
@@ -169,7 +169,7 @@ def _check_size(backbone: str, encoder: PreTrainedConfig, config: EncoderConfig,
 
 
 def encoder_configuration(backbone: str, config: PretrainingConfig, *, vocab_size: int) -> PreTrainedConfig:
-    """The configuration of `transformers` of a backbone's encoder, with this dropout.
+    """Load the `transformers` configuration of a backbone's encoder, with this dropout.
 
     Args:
         vocab_size: of the tokenizer.
@@ -190,7 +190,7 @@ def encoder_configuration(backbone: str, config: PretrainingConfig, *, vocab_siz
 
 
 def begin_with(backbone: str, model: PretrainingModel, config: PretrainingConfig) -> None:
-    """Gives the encoder that is kept the weights of the backbone, and all encoders the configuration's attention."""
+    """Give the encoder that is kept the weights of the backbone, and all encoders the configuration's attention."""
     kept: Any = model.kept.base_model
     if not is_untrained(backbone):
         place, revision = hub_revision(backbone)
@@ -207,7 +207,7 @@ def begin_with(backbone: str, model: PretrainingModel, config: PretrainingConfig
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """No progress bars, and no table of the pre-training heads that are left out on purpose."""
+    """Hide progress bars, and the table of the pre-training heads that are left out on purpose."""
     verbosity, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()

@@ -38,7 +38,7 @@ def nystrom_attention(
     convolution: Tensor | None = None,
     iterations: int = ITERATIONS,
 ) -> Tensor:
-    """The values after attention, (batch, heads, tokens, head size); meaningless at a pad.
+    """Compute the values after attention, (batch, heads, tokens, head size); meaningless at a pad.
 
     Args:
         query: (batch, heads, tokens, head size), already scaled; `key` and `value` of the same shape, unscaled.
@@ -66,7 +66,7 @@ def nystrom_attention(
 
 
 def pseudo_inverse(matrices: Tensor, iterations: int = ITERATIONS) -> Tensor:
-    """Approximate inverses of square matrices (..., n, n) with rows that sum to 1, by the paper's iteration.
+    """Approximate the inverses of square matrices (..., n, n) with rows that sum to 1, by the paper's iteration.
 
     Not `linalg.pinv`: landmarks that are alike make a matrix nearly singular, and the exact inverse blows that up.
     """
@@ -131,7 +131,7 @@ def _attend(
     scaling: float,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """The function that `transformers` calls: (batch, tokens, heads, head size). Dropout has no probabilities here."""
+    """Attend as `transformers` asks: (batch, tokens, heads, head size). Dropout has no probabilities here."""
     if attention_mask is None:
         real = torch.ones(len(query), 1, query.shape[-2], dtype=torch.bool, device=query.device)
     else:
@@ -145,18 +145,18 @@ def _attend(
 
 
 def _padding_mask(*, attention_mask: Tensor | None = None, **_: Any) -> Tensor | None:
-    """(batch, 1, 1, tokens), bool, of the model's (batch, tokens)."""
+    """Make a mask (batch, 1, 1, tokens), bool, of the model's (batch, tokens)."""
     return None if attention_mask is None else attention_mask[:, None, None, :].bool()
 
 
 def _in_segments(states: Tensor, length: int) -> Tensor:
-    """(..., segments, length, size), the last segment filled up with zeros."""
+    """Cut the tokens into segments (..., segments, length, size), the last filled up with zeros."""
     missing = -states.shape[-2] % length
     return nn.functional.pad(states, (0, 0, 0, missing)).unflatten(-2, (-1, length))
 
 
 def _softmax(scores: Tensor, there: Tensor) -> Tensor:
-    """Softmax over the last dimension of (batch, heads, n, m) where `there` (batch, 1, m); uniform if nowhere."""
+    """Compute softmax over the m of (batch, heads, n, m) that are `there`, (batch, 1, m); uniform if none is."""
     scores = scores.masked_fill(~there[..., None, :], torch.finfo(scores.dtype).min)
     return scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(scores.dtype)
 

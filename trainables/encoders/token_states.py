@@ -36,14 +36,14 @@ class _Part:
         return self.examples * self.tokens if self.places is None else len(self.places)
 
     def attend(self, attend: Attention, module: nn.Module, states: list[Tensor], more: dict[str, Any]) -> Tensor:
-        """(real tokens, heads, size) from query, key and value, (real tokens, heads, size) each."""
+        """Mix query, key and value, (real tokens, heads, size) each, to (real tokens, heads, size)."""
         shape = self.examples, self.tokens
         padded = [self._padded(of_all).unflatten(0, shape).transpose(1, 2) for of_all in states]
         mixed = attend(module, *padded, self.mask, **more)[0].flatten(0, 1)
         return mixed if self.places is None else mixed.index_select(0, self.places)
 
     def _padded(self, states: Tensor) -> Tensor:
-        """Zeros at pads."""
+        """Put zeros at pads."""
         if self.places is None:
             return states
         zeros = states.new_zeros(self.examples * self.tokens, *states.shape[1:])
@@ -61,12 +61,12 @@ class Places:
 
     @classmethod
     def of(cls, mask: Tensor) -> Places:
-        """Every example has a token, and its pads behind its tokens."""
+        """Find the places; every example has a token, and its pads behind its tokens."""
         return cls._by_length(mask) if mask.device.type == "cpu" else cls._in_order(mask)
 
     @classmethod
     def _in_order(cls, mask: Tensor) -> Places:
-        """One part: the sizes of several would be waited for once more."""
+        """Make one part: each further size would be waited for."""
         lengths = mask.flatten(1).sum(1)
         places = mask.flatten().nonzero()[:, 0]
         batch, _, _, tokens = mask.shape
@@ -74,7 +74,7 @@ class Places:
 
     @classmethod
     def _by_length(cls, mask: Tensor) -> Places:
-        """A part of each length, without pads."""
+        """Make one part of the examples of each length, without pads."""
         real = mask.flatten(1)
         lengths, order = real.sum(1).sort(stable=True)  # stable: what is left of a batch keeps its order
         of_parts = (sizes.tolist() for sizes in lengths.unique_consecutive(return_counts=True))
@@ -84,13 +84,13 @@ class Places:
         return cls(mask, order[example] * real.shape[1] + token, firsts, parts)
 
     def padded(self, states: Tensor) -> Tensor:
-        """(batch, tokens, ...), zeros at pads, from (1, real tokens, ...)."""
+        """Pad (1, real tokens, ...) with zeros to (batch, tokens, ...)."""
         batch, _, _, tokens = self.mask.shape
         zeros = states.new_zeros(batch * tokens, *states.shape[2:])
         return zeros.index_copy_(0, self.places, states[0]).unflatten(0, (batch, tokens))
 
     def packed(self, states: Tensor) -> Tensor:
-        """(1, real tokens, ...) from (batch, tokens, ...)."""
+        """Pack (batch, tokens, ...) into (1, real tokens, ...)."""
         return states.flatten(0, 1).index_select(0, self.places)[None]
 
 
@@ -102,7 +102,7 @@ class FirstTokens:
     mask: Tensor | Places
 
     def keys_and_values(self, module: Any) -> tuple[Tensor, Tensor]:
-        """(batch, heads, tokens, head size) each, by the maps of an attention module of `transformers`."""
+        """Compute both, (batch, heads, tokens, head size), by the maps of an attention module of `transformers`."""
         states = (
             linear(self.hidden).unflatten(-1, (module.num_attention_heads, -1)) for linear in (module.key, module.value)
         )
@@ -118,19 +118,19 @@ class TokenStates:
     mask: Tensor | Places  # (batch, 1, 1, tokens), bool: true at real tokens; or where those lie
 
     def through(self, layer: Callable[[Tensor, Any], Tensor]) -> TokenStates:
-        """The states that a layer makes of these."""
+        """Apply a layer to these states."""
         return TokenStates(layer(self.hidden, self.mask), self.mask)
 
     def first_through(self, layer: Callable[[Tensor, Any], Tensor]) -> Tensor:
-        """A layer's output for each example's first token, (batch, hidden), and for no other."""
+        """Apply a layer for each example's first token alone, (batch, hidden)."""
         return layer(self.first()[:, None], FirstTokens(self.hidden, self.mask))[:, 0]
 
     def first(self) -> Tensor:
-        """The states of each example's first token, (batch, hidden)."""
+        """Take the states of each example's first token, (batch, hidden)."""
         return self.hidden[:, 0] if isinstance(self.mask, Tensor) else self.hidden[0, self.mask.firsts]
 
     def padded(self) -> Tensor:
-        """(batch, tokens, hidden); at pads it means nothing."""
+        """Pad the states to (batch, tokens, hidden); they mean nothing at pads."""
         return self.hidden if isinstance(self.mask, Tensor) else self.mask.padded(self.hidden)
 
     @property
@@ -139,7 +139,7 @@ class TokenStates:
         return self.hidden.shape[:2].numel()
 
     def of(self, rows: Tensor | None) -> TokenStates:
-        """The states of some examples, (batch,), bool; None: all."""
+        """Take the states of some examples, (batch,), bool; None: all."""
         if rows is None:
             return self
         if isinstance(self.mask, Tensor):
@@ -149,7 +149,7 @@ class TokenStates:
 
 
 def without_waste(attend: Attention) -> Attention:
-    """An attention function of `transformers` that takes `Places` and `FirstTokens` as its mask too."""
+    """Make an attention function of `transformers` take `Places` and `FirstTokens` as its mask too."""
 
     def attend_to_real_tokens(
         module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **more: Any
