@@ -59,11 +59,11 @@ class FixedLayer(ExitRule):
     field = "layer"
 
     def earliest(self, num_layers: int) -> int:
-        """The fixed one."""
+        """Return the fixed layer."""
         return min(self.layer, num_layers)
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """All leave at the fixed layer."""
+        """Let all leave at the fixed layer."""
         return Step(nobody(logits) | (layer == self.layer), logits, state)
 
 
@@ -80,7 +80,7 @@ class Entropy(ExitRule):
     field = "entropy"
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Those of little entropy leave."""
+        """Let examples of little entropy leave."""
         return Step(_share_of_entropy(softmax(logits)) < self.entropy, logits, state)
 
 
@@ -97,7 +97,7 @@ class MaxProbability(ExitRule):
     field = "probability"
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Those with a probable class leave."""
+        """Let examples with a probable class leave."""
         return Step(_rounded(_greatest(softmax(logits))) > self.probability, logits, state)
 
 
@@ -117,15 +117,15 @@ class Pcee(ExitRule):
     field = "entropy"
 
     def earliest(self, num_layers: int) -> int:
-        """As many layers as have to be sure."""
+        """Return as many layers as have to be sure."""
         return min(self.patience, num_layers)
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """No sure layers yet."""
+        """Start without sure layers."""
         return {"sure": zeros(logits, "int64"), "sum": 0 * softmax(logits), "layers": zeros(logits, "int64")}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Those with enough sure layers in a row leave."""
+        """Let examples with enough sure layers in a row leave."""
         probabilities = softmax(logits)
         is_sure = _share_of_entropy(probabilities) < self.entropy
         sure = (state["sure"] + 1) * is_sure
@@ -152,15 +152,15 @@ class FPabee(ExitRule):
     field = "divergence"
 
     def earliest(self, num_layers: int) -> int:
-        """The one above as many as have to be similar."""
+        """Return the layer above as many as have to be similar."""
         return min(self.patience + 1, num_layers)
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """No similar layers yet; layer 1 is its own predecessor, which is not counted."""
+        """Start without similar layers; layer 1 is its own predecessor, which is not counted."""
         return {"previous": softmax(logits), "similar": zeros(logits, "int64")}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Those with enough similar layers in a row leave."""
+        """Let examples with enough similar layers in a row leave."""
         probabilities, previous = softmax(logits), state["previous"]
         parts = (_entropy(previous) + _entropy(probabilities)) / 2
         is_similar = _rounded(_entropy((previous + probabilities) / 2) - parts) < self.divergence
@@ -185,23 +185,23 @@ class Beem(ExitRule):
     field = "evidence"
 
     def earliest(self, num_layers: int) -> int:
-        """The first at which layers that are certain have brought enough evidence."""
+        """Return the first layer at which certain layers have brought enough evidence."""
         enough = (layer for layer in range(1, num_layers) if self.most(layer) >= self.evidence)
         return next(enough, num_layers)
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """No evidence yet."""
+        """Start without evidence."""
         return {"previous": logits, "evidence": ones(logits) - 1}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Those with enough evidence leave."""
+        """Let examples with enough evidence leave."""
         agrees = state["previous"].argmax(1) == logits.argmax(1)
         added = self.weight * (layer - 1) * _greatest(softmax(logits))
         evidence = (state["evidence"] + added) * agrees
         return Step(_rounded(evidence) >= self.evidence, logits, {"previous": logits, "evidence": evidence})
 
     def most(self, layer: int) -> float:
-        """The evidence at a layer if all layers are certain of one class."""
+        """Compute the evidence at a layer if all layers are certain of one class."""
         return round(self.weight * layer * (layer - 1) / 2, DECIMALS)
 
 
@@ -219,7 +219,7 @@ KEPT: tuple[Any, ...] = (  # rules that analysis reads from predictions files
 
 
 def read_rule(name: str, fields: str) -> ExitRule | None:
-    """The rule with this name and these fields; None if it is not one of `KEPT`.
+    """Read the rule with this name and these fields; None if it is not one of `KEPT`.
 
     Raises:
         ValueError: it does not have these fields.
@@ -233,7 +233,7 @@ def read_rule(name: str, fields: str) -> ExitRule | None:
 
 
 def rules_for(num_layers: int, num_labels: int) -> list[ExitRule]:
-    """Every setting of every rule that a model's answers allow, rule by rule; of scores (one label) the fixed layer."""
+    """List every setting of every rule that a model's answers allow; for scores (one label) the fixed layers alone."""
     rules: list[ExitRule] = [FixedLayer(layer) for layer in range(1, num_layers + 1)]
     if num_labels == 1:
         return rules
@@ -254,12 +254,12 @@ def _greatest(probabilities: Array) -> Array:
 
 
 def _entropy(probabilities: Array) -> Array:
-    """Nats, (batch,)."""
+    """Compute H in nats, (batch,)."""
     return -(probabilities * _logarithm(probabilities)).sum(1)
 
 
 def _share_of_entropy(probabilities: Array) -> Array:
-    """H / ln C, (batch,), rounded."""
+    """Compute H / ln C, (batch,), rounded."""
     return _rounded(_entropy(probabilities) / log(probabilities.shape[1]))
 
 

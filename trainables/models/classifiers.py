@@ -19,12 +19,12 @@ class LastLayerModel(EarlyExitModel):
     uses_pooler = True  # as the sequence classifiers of `transformers`
 
     def __init__(self, encoder: LayerwiseEncoder, num_labels: int, config: TrainingConfig) -> None:
-        """A new classifier on the encoder's pooled output."""
+        """Put a new classifier on the encoder's pooled output."""
         super().__init__(encoder, LastLayer(), num_labels, config)
         self.classifier = initialised(nn.Linear(encoder.hidden_size, num_labels))
 
     def exit_heads(self, index: int, first: Tensor, carried: Tensor | None) -> tuple[Tensor, None, None]:
-        """The classifier's logits, also at layers before the last, which it was not trained for."""
+        """Compute the classifier's logits, also at layers before the last, which it was not trained for."""
         return self.classifier(self.dropout(self.pooled(first))), None, None
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
@@ -34,7 +34,7 @@ class LastLayerModel(EarlyExitModel):
         return {"loss": self.task_losses(logits, batch["labels"]).mean()}
 
     def pooled(self, first: Tensor) -> Tensor:
-        """The classifier's input, as wide as the states of the first token, (..., hidden)."""
+        """Compute the classifier's input, as wide as the states of the first token, (..., hidden)."""
         return self.encoder.pool(first)
 
 
@@ -50,33 +50,33 @@ class ClassifierPerLayer(EarlyExitModel):
         *,
         swept: Sequence[ExitRule],
     ) -> None:
-        """New classifiers on the encoder's pooled output; `swept` are the rules that are evaluated beside its own."""
+        """Put new classifiers on the encoder's pooled output; `swept` are evaluated beside its own rule."""
         super().__init__(encoder, rule, num_labels, config)
         self.swept = tuple(swept)
         heads = (initialised(nn.Linear(encoder.hidden_size, num_labels)) for _ in range(encoder.num_layers))
         self.classifiers = nn.ModuleList(heads)
 
     def exit_heads(self, index: int, first: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor | None, None]:
-        """The logits of each layer's own classifier."""
+        """Compute the logits of each layer's own classifier."""
         return self.classified(index, self.pooled(index, first)), None, None
 
     def pooled(self, index: int, first: Tensor) -> Tensor:
-        """The classifiers' input from the layer `index` on, (layers, batch, hidden)."""
+        """Compute the classifiers' input from the layer `index` on, (layers, batch, hidden)."""
         return self.encoder.pool(first)
 
     def classified(self, index: int, pooled: Tensor) -> Tensor:
-        """The logits of the layers' own classifiers, (layers, batch, labels)."""
+        """Compute the logits of the layers' own classifiers, (layers, batch, labels)."""
         own = self.classifiers[index : index + len(pooled)]
         return torch.stack([head(layer) for head, layer in zip(own, self.dropout(pooled), strict=True)])
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        """Σ_j j L_j / Σ_j j over the layers j = 1 ...: deeper classifiers weigh more (equation 4)."""
+        """Compute Σ_j j L_j / Σ_j j over the layers j = 1 ...: deeper classifiers weigh more (equation 4)."""
         losses = self.task_losses(self.heads(batch)[0], batch["labels"]).mean(dim=1)
         weights = torch.arange(1, len(losses) + 1).to(losses)
         return {"loss": (weights * losses).sum() / weights.sum()}
 
     def sweep_rules(self) -> list[ExitRule]:
-        """The rules that it was made with."""
+        """Return the rules that it was made with."""
         return list(self.swept)
 
 
@@ -88,12 +88,12 @@ class PoolerPerLayer(ClassifierPerLayer):
     """
 
     def __init__(self, encoder: LayerwiseEncoder, *others: Any, **named: Any) -> None:
-        """New classifiers on new copies of the encoder's pooler; the arguments are those of `ClassifierPerLayer`."""
+        """Put new classifiers on new copies of the encoder's pooler; arguments as for `ClassifierPerLayer`."""
         super().__init__(encoder, *others, **named)
         self.poolers = nn.ModuleList(deepcopy(encoder.pooler) for _ in range(encoder.num_layers - 1))
 
     def pooled(self, index: int, first: Tensor) -> Tensor:
-        """Each layer's by its own pooler."""
+        """Pool each layer by its own pooler."""
         own = [*self.poolers, self.encoder.pooler][index : index + len(first)]
         return torch.stack([self.encoder.pool(layer, pooler) for layer, pooler in zip(first, own, strict=True)])
 
@@ -102,17 +102,17 @@ class FrozenEncoderModel(PoolerPerLayer):
     """DeeBERT's second stage: the exits below the last layer are trained, on a model that stays as it began."""
 
     def __init__(self, encoder: LayerwiseEncoder, *others: Any, **named: Any) -> None:
-        """New exits; the encoder and the last layer's classifier are not trained."""
+        """Add new exits; the encoder and the last layer's classifier are not trained."""
         super().__init__(encoder, *others, **named)
         for part in self.started_parts().values():
             part.requires_grad_(False)
 
     def started_parts(self) -> dict[str, nn.Module]:
-        """The encoder, and the last layer's classifier from the only one of the first stage."""
+        """Take over the encoder, and the last layer's classifier from the only one of the first stage."""
         return {"encoder": self.encoder, "classifier": self.classifiers[-1]}
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        """Σ_{j<L} L_j (castorini/DeeBERT at 563eac1, modeling_highway_bert.py:438-440)."""
+        """Compute Σ_{j<L} L_j (castorini/DeeBERT at 563eac1, modeling_highway_bert.py:438-440)."""
         losses = self.task_losses(self.heads(batch)[0], batch["labels"]).mean(dim=1)
         return {"loss": losses[:-1].sum()}
 
@@ -124,20 +124,20 @@ class LearnedExitModel(PoolerPerLayer):
     steps: Tensor
 
     def __init__(self, encoder: LayerwiseEncoder, *others: Any, **named: Any) -> None:
-        """A new exit head on the pooled outputs, and the number of steps trained so far."""
+        """Put a new exit head on the pooled outputs, and count the steps of training."""
         super().__init__(encoder, *others, **named)
         self.exit_head = initialised(nn.Linear(encoder.hidden_size, 1))
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))  # in the state, so that a resume goes on
 
     def exit_heads(self, index: int, first: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor, None]:
-        """Logits of the classifiers, and of u from the same pooled outputs without dropout."""
+        """Compute the logits of the classifiers, and of u from the same pooled outputs without dropout."""
         pooled = self.pooled(index, first)
         with torch.autocast(pooled.device.type, enabled=False):
             exit_logits = self.exit_head(pooled.float())[..., 0]
         return self.classified(index, pooled), exit_logits, None
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        """`task_loss`, L_L and Σ_{j<L} L_j in turn, beside `exit_loss`, the mean of (u_j - wrong_j)² over all layers.
+        """Add L_L or, in turn, Σ_{j<L} L_j (`task_loss`) to the mean of (u_j - wrong_j)² over all layers (`exit_loss`).
 
         modeling_highway_bert.py:382-411. The layers whose turn it is not have gradients of 0, as they have there: Adam
         moves them by what it remembers.
@@ -153,9 +153,7 @@ class LearnedExitModel(PoolerPerLayer):
 
     @torch.no_grad()
     def wrong(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """How wrong answers with these logits (layers, batch, labels) are, (layers, batch): 0 or 1; of a score the
-        hyperbolic tangent of its error.
-        """
+        """Rate how wrong answers (layers, batch, labels) are, (layers, batch): 0 or 1; of scores tanh of the error."""
         if self.num_labels == 1:
             return torch.tanh(logits[..., 0].float() - labels.float()).abs()
         return (logits.argmax(dim=-1) != labels).float()
@@ -173,7 +171,7 @@ class ElectraModel(LastLayerModel):
         head: str,
         layer_decay_convention: str | None,
     ) -> None:
-        """A new classifier on [CLS], or on the encoder's pooled output."""
+        """Put a new classifier on [CLS], or on the encoder's pooled output."""
         super().__init__(encoder, num_labels, config)
         self.uses_pooler = head == "pooled"
         if not self.uses_pooler:
@@ -182,10 +180,10 @@ class ElectraModel(LastLayerModel):
         encoder.pooler.requires_grad_(self.uses_pooler)
 
     def pooled(self, first: Tensor) -> Tensor:
-        """(..., hidden)."""
+        """Pool as `transformers`, or leave the states as they are, (..., hidden)."""
         return super().pooled(first) if self.uses_pooler else self.encoder.as_output(first)
 
     def decay_steps(self, depth: int) -> int:
-        """Counts as the released code: everything below the head lies one step further down."""
+        """Count as the released code: everything below the head lies one step further down."""
         steps = super().decay_steps(depth)
         return steps + 1 if steps and self.layer_decay_convention == "released" else steps

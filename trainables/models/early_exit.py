@@ -23,7 +23,7 @@ Batch = dict[str, Tensor]  # input_ids, attention_mask, token_type_ids: (batch, 
 
 
 def is_decayed(parameter: nn.Parameter) -> bool:
-    """Whether a parameter has weight decay: biases and normalisation have none."""
+    """Tell whether a parameter has weight decay: biases and normalisation have none."""
     return parameter.ndim > 1
 
 
@@ -36,7 +36,7 @@ class EarlyExitModel(nn.Module, ABC):
     exit_head_gives = "lambdas"  # which field of `LayerOutputs` the sigmoid of its exit head is
 
     def __init__(self, encoder: LayerwiseEncoder, exit_rule: ExitRule, num_labels: int, config: TrainingConfig) -> None:
-        """Takes the encoder, the rule of `infer`, and the width of the logits (1 is regression)."""
+        """Take the encoder, the rule of `infer`, and the width of the logits (1 is regression)."""
         super().__init__()
         self.encoder = encoder
         self.exit_rule = exit_rule
@@ -48,7 +48,7 @@ class EarlyExitModel(nn.Module, ABC):
     def exit_heads(
         self, index: int, first: Tensor, carried: Tensor | None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """The heads of consecutive layers: all of them in training, one at a time where inference may stop.
+        """Compute the heads of consecutive layers: of all in training, of one at a time if inference may stop.
 
         Args:
             index: of the first of these layers, from 0.
@@ -62,19 +62,19 @@ class EarlyExitModel(nn.Module, ABC):
 
     @abstractmethod
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        """`loss`, a scalar to minimise, and its parts."""
+        """Compute `loss`, a scalar to minimise, and its parts."""
 
     def sweep_rules(self) -> list[ExitRule]:
-        """The exit rules that are evaluated beside the model's own, none for a model that always runs all layers."""
+        """List the exit rules that are evaluated beside the model's own; none if it always runs all layers."""
         return []
 
     def started_parts(self) -> dict[str, nn.Module]:
-        """What a trial takes over from the model that it starts from, by its name there."""
+        """Name the parts that a trial takes over from the model that it starts from."""
         return {"encoder": self.encoder}
 
     @torch.no_grad()
     def all_exits(self, batch: Batch) -> LayerOutputs:
-        """Every layer's logits (layers, batch, labels) and λ or u (layers, batch), float32."""
+        """Compute every layer's logits (layers, batch, labels) and λ or u (layers, batch), float32."""
         with self.computing(batch):
             logits, exit_logits = self.heads(batch)
         said = {} if exit_logits is None else {self.exit_head_gives: exit_logits.sigmoid()}
@@ -82,7 +82,7 @@ class EarlyExitModel(nn.Module, ABC):
 
     @torch.no_grad()
     def infer(self, batch: Batch, generator: torch.Generator | None = None) -> ExitResult:
-        """The exit rule's answers, computing for every example only the layers up to its exit.
+        """Answer by the exit rule, computing for every example only the layers up to its exit.
 
         Finished examples leave the batch at once. A sampled exit draws from `generator`.
         """
@@ -90,20 +90,20 @@ class EarlyExitModel(nn.Module, ABC):
             return self._infer(batch, generator)
 
     def heads(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """Every layer's logits (layers, batch, labels) and logits of λ (layers, batch), the heads run once."""
+        """Compute every layer's logits (layers, batch, labels) and logits of λ (layers, batch), the heads run once."""
         logits, exit_logits, _ = self.exit_heads(0, torch.stack(list(self.first_tokens(batch))), None)
         return logits, exit_logits
 
     def first_tokens(self, batch: Batch) -> Iterator[Tensor]:
-        """The states of the first token after each layer, (batch, hidden)."""
+        """Compute the states of the first token after each layer, (batch, hidden)."""
         return self.encoder.first_tokens(**_texts(batch))
 
     def computing(self, batch: Batch) -> AbstractContextManager[None]:
-        """Context of the configured precision, for losses and answers."""
+        """Set the configured precision, for losses and answers."""
         return computing_in(self.precision, batch["input_ids"].device)
 
     def task_losses(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Cross-entropy, or squared error of a regression, of logits (..., batch, labels) for every example."""
+        """Compute cross-entropy, or squared error of a regression, of logits (..., batch, labels) for every example."""
         wanted = labels.expand(logits.shape[:-1])
         if self.num_labels == 1:
             return nn.functional.mse_loss(logits[..., 0].float(), wanted.float(), reduction="none")
@@ -111,7 +111,7 @@ class EarlyExitModel(nn.Module, ABC):
         return losses.view(wanted.shape)
 
     def parameter_groups(self, config: TrainingConfig) -> list[dict[str, Any]]:
-        """Groups for AdamW, each with `name`, `params`, `lr` and `weight_decay`.
+        """Group the parameters for AdamW, each group with `name`, `params`, `lr` and `weight_decay`.
 
         Biases and normalisation have no weight decay. With `layer_decay` a layer's learning rate is that of the layer
         above it times the factor; the heads and the pooler have the full one.
@@ -137,7 +137,7 @@ class EarlyExitModel(nn.Module, ABC):
         return where if weight_decay == config.weight_decay else f"{where}, no decay", rate, weight_decay
 
     def decay_steps(self, depth: int) -> int:
-        """Number of times that `layer_decay` applies at a depth: 0 to the heads, 1 to the top layer, and so on."""
+        """Count how often `layer_decay` applies at a depth: 0 to the heads, 1 to the top layer, and so on."""
         return self.encoder.num_layers + 1 - depth
 
     def _infer(self, batch: Batch, generator: torch.Generator | None) -> ExitResult:
@@ -173,7 +173,7 @@ class EarlyExitModel(nn.Module, ABC):
     def _begin(
         self, index: int, states: TokenStates, some_left: bool
     ) -> tuple[Tensor, Callable[[Tensor | None], TokenStates]]:
-        """A layer that examples may leave after: the first tokens' states after it, and what makes all states of rows.
+        """Run a layer that examples may leave after: the first tokens' states, and what makes all states of rows.
 
         Those that leave a batch of many tokens have needed the layer's second half for the first token alone. For who
         stays this is done twice; so it is not done where nobody left after the layer before.
@@ -188,7 +188,7 @@ class EarlyExitModel(nn.Module, ABC):
     def _decide(
         self, first: Tensor, layer: int, going: _Going, generator: torch.Generator | None
     ) -> tuple[Step, _Going]:
-        """The rule's step at a layer (from 1), by the first tokens (layers, batch, hidden) of those up to it."""
+        """Take the rule's step at a layer (from 1), by the first tokens (layers, batch, hidden) up to it."""
         below, num_layers = layer - len(first), self.encoder.num_layers
         logits, exit_logits, carried = self.exit_heads(below, first, going.carried)
         state = self.exit_rule.start(num_layers, logits[0], generator) if going.state is None else going.state
@@ -208,7 +208,7 @@ class _Going:
     state: State | None = None  # of the rule; None before its first step
 
     def of(self, stays: Tensor | None) -> _Going:
-        """The examples that stay, (going,), bool; None: all."""
+        """Keep the examples that stay, (going,), bool; None: all."""
         if stays is None:
             return self
         carried = None if self.carried is None else self.carried[stays]

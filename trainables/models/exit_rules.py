@@ -43,7 +43,7 @@ class LayerOutputs:
 
 
 def stored_outputs(arrays: Mapping[str, Array]) -> LayerOutputs:
-    """The outputs in the arrays of a predictions file, float32; it has `layer_logits`, and what its exit head says."""
+    """Read the outputs in the arrays of a predictions file, float32: `layer_logits`, and those of its exit head."""
     names = {"logits": "layer_logits", "lambdas": "lambdas", "uncertainties": "uncertainties"}
     return LayerOutputs(**{ours: arrays[name].astype("float32") for ours, name in names.items() if name in arrays})
 
@@ -87,15 +87,15 @@ class ExitRule(Protocol):
         return 1
 
     def earliest(self, num_layers: int) -> int:
-        """The first layer (from 1) after which an example may leave."""
+        """Return the first layer (from 1) after which an example may leave."""
         return 1
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """State before layer 1; `logits` (batch, labels) of layer 1 give batch size and device."""
+        """Make the state before layer 1; `logits` (batch, labels) of layer 1 give batch size and device."""
         return {}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Who leaves at this layer (from 1), given its logits (batch, labels) and λ, or BERxiT's u, (batch,)."""
+        """Decide who leaves at this layer (from 1), by its logits (batch, labels) and λ, or BERxiT's u, (batch,)."""
         ...
 
 
@@ -107,11 +107,11 @@ class LastLayer(ExitRule):
     field = None
 
     def earliest(self, num_layers: int) -> int:
-        """The last one."""
+        """Return the last layer."""
         return num_layers
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Nobody leaves early."""
+        """Let nobody leave early."""
         return Step(nobody(logits), logits, state)
 
 
@@ -128,15 +128,15 @@ class Threshold(ExitRule):
     field = "q"
 
     def earliest(self, num_layers: int) -> int:
-        """The first one, at q = 1 the last."""
+        """Return the first layer, or at q = 1 the last."""
         return 1 if self.q < 1 else num_layers
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """Probability of not having left yet, and of having left."""
+        """Start with the probability of not having left yet, and of having left."""
         return {"remaining": ones(logits), "cdf": ones(logits) - 1}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Those whose CDF passes q leave."""
+        """Let examples whose CDF passes q leave."""
         probability, remaining = _posterior_step(state["remaining"], lambdas)
         cdf = state["cdf"] + probability
         leaves = (cdf > self.q) & (self.q < 1) | (self.q == 0)
@@ -157,15 +157,15 @@ class Patience(ExitRule):
     field = "patience"
 
     def earliest(self, num_layers: int) -> int:
-        """The one above as many as have to agree."""
+        """Return the layer above as many as have to agree."""
         return min(self.patience + 1, num_layers)
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """No agreements yet; layer 1 is its own predecessor, which is not counted."""
+        """Start without agreements; layer 1 is its own predecessor, which is not counted."""
         return {"previous": logits, "agreements": zeros(logits, "int64")}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Those with enough agreements in a row leave."""
+        """Let examples with enough agreements in a row leave."""
         if logits.shape[1] == 1:
             assert self.regression_threshold is not None
             agree = abs((state["previous"] - logits)[:, 0]) < self.regression_threshold
@@ -187,14 +187,14 @@ class Sampled(ExitRule):
     field = None
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """One uniform number per example and layer, from the given generator (on the CPU)."""
+        """Draw one uniform number per example and layer, from the given generator (on the CPU)."""
         import torch
 
         assert generator is not None, "a sampled exit draws from the trial's own generator"
         return {"uniform": torch.rand(len(logits), num_layers, generator=generator).to(logits.device)}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Those whose uniform number is below λ leave."""
+        """Let examples whose uniform number is below λ leave."""
         assert lambdas is not None
         return Step(state["uniform"][:, layer - 1] < lambdas, logits, state)
 
@@ -216,15 +216,15 @@ class Expectation(ExitRule):
         return "expectation_legacy" if self.legacy else "expectation"
 
     def earliest(self, num_layers: int) -> int:
-        """The last one."""
+        """Return the last layer."""
         return num_layers
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """Probability of not having left yet, and the weighted sum so far."""
+        """Start with the probability of not having left yet, and the weighted sum so far."""
         return {"remaining": ones(logits), "sum": 0 * float64(logits)}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Nobody leaves early; the answer is complete at the last layer."""
+        """Let nobody leave early; the answer is complete at the last layer."""
         probability, remaining = _posterior_step(state["remaining"], lambdas)
         if layer == num_layers:
             probability = 1 - probability if self.legacy else state["remaining"]
@@ -246,22 +246,22 @@ class LearnedExit(ExitRule):
     field = "threshold"
 
     def earliest(self, num_layers: int) -> int:
-        """The first one, at threshold 0 the last."""
+        """Return the first layer, or at threshold 0 the last."""
         return 1 if self.threshold > 0 else num_layers
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Those of whom the head is sure enough leave; `lambdas` are its u."""
+        """Let examples leave if the head is sure enough of them; `lambdas` are its u."""
         assert lambdas is not None, "this rule needs a model with BERxiT's head"
         return Step(lambdas < self.threshold, logits, state)
 
 
 def settings_of(menus: Mapping[str, Sequence[Value]]) -> list[Configuration]:
-    """Every combination of one value from each menu; a single empty one if there are no menus."""
+    """Combine one value from each menu in every way; a single empty setting if there are no menus."""
     return [dict(zip(menus, values, strict=True)) for values in itertools.product(*menus.values())]
 
 
 def with_setting(rule: ExitRule, setting: Configuration) -> ExitRule:
-    """The rule with other values of some of its fields.
+    """Replace some fields of the rule.
 
     Raises:
         ValueError: it has no such field.
@@ -277,24 +277,24 @@ def with_setting(rule: ExitRule, setting: Configuration) -> ExitRule:
 
 
 def setting_of(rule: ExitRule) -> float | None:
-    """The number of the rule that is swept; None if there is none."""
+    """Read the number of the rule that is swept; None if there is none."""
     return None if rule.field is None else float(getattr(rule, rule.field))
 
 
 def describe_rule(rule: ExitRule) -> str:
-    """A short name with the setting: `patience 3`."""
+    """Name the rule with its setting: `patience 3`."""
     setting = setting_of(rule)
     return rule.name if setting is None else f"{rule.name} {setting:.3g}"
 
 
 def rule_as_json(rule: ExitRule) -> str:
-    """The rule's fields, for `read_rule` in answer_rules.py."""
+    """Write the rule's fields as JSON, for `read_rule` in answer_rules.py."""
     own: Any = rule
     return json.dumps(asdict(own))
 
 
 def apply_exit(rule: ExitRule, outputs: LayerOutputs, generator: torch.Generator | None = None) -> ExitResult:
-    """The rule's answers and exit layers from stored outputs of all layers: what inference would give, without it."""
+    """Apply the rule to stored outputs of all layers: the answers and exit layers that inference would give."""
     num_layers, where = len(outputs.logits), module_of(outputs.logits).where
     state = rule.start(num_layers, outputs.logits[0], generator)
     answers, exit_layer = 0 * outputs.logits[0], zeros(outputs.logits[0], "int64")
@@ -309,28 +309,28 @@ def apply_exit(rule: ExitRule, outputs: LayerOutputs, generator: torch.Generator
 
 
 def sweep(rules: list[ExitRule], outputs: LayerOutputs) -> Iterator[tuple[ExitRule, ExitResult]]:
-    """Every rule with its result, all from one stored pass."""
+    """Apply every rule to one stored pass."""
     for rule in rules:
         yield rule, apply_exit(rule, outputs)
 
 
 def every_threshold() -> list[ExitRule]:
-    """Q-exit at q = 0.05, 0.10, ... 0.95 and 1."""
+    """List Q-exit at q = 0.05, 0.10, ... 0.95 and 1."""
     return [Threshold(q) for q in SWEPT_QUANTILES]
 
 
 def every_uncertainty() -> list[ExitRule]:
-    """BERxiT's exit at 0 (all layers), 0.005, 0.01, 0.02, and then as Q-exit."""
+    """List BERxiT's exit at 0 (all layers), 0.005, 0.01, 0.02, and then as Q-exit."""
     return [LearnedExit(threshold) for threshold in SWEPT_UNCERTAINTIES]
 
 
 def every_patience(num_layers: int, regression_threshold: float | None) -> list[ExitRule]:
-    """PABEE at t = 1 ... num_layers (the last one never leaves early)."""
+    """List PABEE at t = 1 ... num_layers (the last one never leaves early)."""
     return [Patience(patience, regression_threshold) for patience in range(1, num_layers + 1)]
 
 
 def exit_probabilities(outputs: LayerOutputs) -> Array:
-    """Probability of leaving after each layer, (layers, n), float64; the last layer takes what remains."""
+    """Compute the probability of leaving after each layer, (layers, n), float64; the last layer takes what remains."""
     assert outputs.lambdas is not None
     module, leave = module_of(outputs.lambdas), float64(outputs.lambdas)
     first = 1 + 0 * leave[:1]
@@ -340,7 +340,7 @@ def exit_probabilities(outputs: LayerOutputs) -> Array:
 
 
 def _posterior_step(remaining: Array, lambdas: Array | None) -> tuple[Array, Array]:
-    """Probability of leaving at this layer, and of going on, each (batch,)."""
+    """Compute the probability of leaving at this layer, and of going on, each (batch,)."""
     assert lambdas is not None, "this rule needs a model with a Λ head"
     leaves = float64(lambdas)
     return leaves * remaining, remaining * (1 - leaves)
@@ -350,39 +350,39 @@ def _posterior_step(remaining: Array, lambdas: Array | None) -> tuple[Array, Arr
 
 
 def softmax(logits: Array) -> Array:
-    """Probabilities of the classes, (batch, labels), float64."""
+    """Compute the probabilities of the classes, (batch, labels), float64."""
     module, exact = module_of(logits), float64(logits)
     powers = module.exp(exact - module.amax(exact, 1)[:, None])
     return powers / powers.sum(1)[:, None]
 
 
 def module_of(array: Array) -> Any:
-    """`torch` of a tensor, `numpy` of an array."""
+    """Find the array's module: `torch` of a tensor, `numpy` of an array."""
     return sys.modules[type(array).__module__.partition(".")[0]]
 
 
 def as_type(array: Array, other: Array) -> Array:
-    """The array in the other's type."""
+    """Convert the array to the other's type."""
     return module_of(array).asarray(array, dtype=other.dtype)
 
 
 def float64(array: Array) -> Array:
-    """The array in double precision."""
+    """Convert the array to double precision."""
     module = module_of(array)
     return module.asarray(array, dtype=module.float64)
 
 
 def zeros(logits: Array, kind: str) -> Array:
-    """A zero of this type for each example."""
+    """Make a zero of this type for each example."""
     module = module_of(logits)
     return module.zeros_like(logits[:, 0], dtype=getattr(module, kind))
 
 
 def ones(logits: Array) -> Array:
-    """A one for each example, float64."""
+    """Make a one for each example, float64."""
     return zeros(logits, "float64") + 1
 
 
 def nobody(logits: Array) -> Array:
-    """False for each example."""
+    """Make a false for each example."""
     return zeros(logits, "bool")

@@ -13,7 +13,7 @@ ROUNDING = 1e-9  # of a mean over examples
 
 
 def pareto_places(mean_layers: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """The places of the front's settings, (points,), by layers, from those of all settings, (settings,) both."""
+    """Find the places of the front's settings, (points,), by layers, from those of all settings, (settings,) both."""
     order = np.lexsort((-scores, mean_layers))  # of equal layers the best score first
     ordered = scores[order]
     before = np.concatenate([[-np.inf], np.maximum.accumulate(ordered)[:-1]])
@@ -21,7 +21,7 @@ def pareto_places(mean_layers: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
 
 def shares_in_mean(mean_layers: np.ndarray, fewest: float, most: float) -> np.ndarray:
-    """The share of each point of a front in its mean score over a range of layers: its area, over the range's width.
+    """Weigh each point of a front in its mean score over a range of layers: its area, over the range's width.
 
     Args:
         mean_layers: of the points, (points,), rising.

@@ -46,7 +46,7 @@ class PonderModel(EarlyExitModel):
     def __init__(
         self, encoder: LayerwiseEncoder, num_labels: int, config: PonderConfig, shape: Lambda, exit_rule: ExitRule
     ) -> None:
-        """A new classifier and a new Λ on the encoder's pooled output."""
+        """Put a new classifier and a new Λ on the encoder's pooled output."""
         super().__init__(encoder, exit_rule, num_labels, config)
         self.config = config
         self.lambda_learning_rate = shape.learning_rate
@@ -54,7 +54,7 @@ class PonderModel(EarlyExitModel):
         self.lambda_head = LambdaHead(encoder.hidden_size, config, shape)
 
     def exit_heads(self, index: int, first: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits of the classifier and of λ, and what Λ carries to the next layer."""
+        """Compute the logits of the classifier and of λ, and what Λ carries to the next layer."""
         pooled = self.encoder.pool(first)
         logits = self.classifier(self.dropout(pooled))
         with torch.autocast(pooled.device.type, enabled=False):
@@ -62,7 +62,7 @@ class PonderModel(EarlyExitModel):
         return logits, exit_logits, carried
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        """`loss`, `task_loss` and `kl`."""
+        """Compute `loss`, `task_loss` and `kl`."""
         logits, exit_logits = self.heads_until_cut(batch)
         posterior = self.posterior(exit_logits)
         weights = posterior.weights()[: len(logits)]
@@ -71,7 +71,7 @@ class PonderModel(EarlyExitModel):
         return {"loss": task_loss + self.config.beta * kl, "task_loss": task_loss, "kl": kl}
 
     def heads_until_cut(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Logits (computed, batch, labels) and logits of λ (computed, batch) of the first layers.
+        """Compute logits (computed, batch, labels) and logits of λ (computed, batch) of the first layers.
 
         Not computed are layers behind every example's cut, to the next multiple of `LAYERS_PER_LOOK`: each look waits
         for the device, and runs the heads.
@@ -89,7 +89,7 @@ class PonderModel(EarlyExitModel):
         return torch.cat(all_logits), torch.cat(all_exit_logits)
 
     def posterior(self, exit_logits: Tensor) -> Posterior:
-        """The posterior of all layers from the logits of λ (computed, batch) of the first ones."""
+        """Compute the posterior of all layers from the logits of λ (computed, batch) of the first ones."""
         config = self.config
         return cut_posterior(
             exit_logits,
@@ -102,13 +102,13 @@ class PonderModel(EarlyExitModel):
     def parameter_group(
         self, config: TrainingConfig, name: str, parameter: nn.Parameter, depth: int
     ) -> tuple[str, float, float]:
-        """Λ may have its own learning rate, and then no weight decay."""
+        """Give Λ its own learning rate without weight decay, if it has one."""
         if name.startswith("lambda_head.") and self.lambda_learning_rate is not None:
             return "lambda", self.lambda_learning_rate, 0.0
         return super().parameter_group(config, name, parameter, depth)
 
     def sweep_rules(self) -> list[ExitRule]:
-        """Every q."""
+        """List every q."""
         return every_threshold()
 
 
@@ -120,7 +120,7 @@ class LambdaHead(nn.Module):
     """
 
     def __init__(self, size: int, config: PonderConfig, shape: Lambda) -> None:
-        """A head for pooled outputs of this size."""
+        """Make a head for pooled outputs of this size."""
         super().__init__()
         self.arch = shape.arch if shape.num_layers or shape.arch != "rnn" else "linear"  # an RNN of no layers
         self.dropout = nn.Dropout(config.classifier_dropout)
@@ -134,7 +134,7 @@ class LambdaHead(nn.Module):
             nn.init.constant_(self.output.bias, log(config.prior_lambda) - log1p(-config.prior_lambda))
 
     def forward(self, pooled: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Logits (layers, batch) of consecutive layers from their pooled outputs (layers, batch, size).
+        """Compute logits (layers, batch) of consecutive layers from their pooled outputs (layers, batch, size).
 
         Handed on is the recurrent state (batch, recurrent layers, size), or the last pooled output (batch, size).
         """
@@ -161,16 +161,16 @@ class Posterior:
     is_reached: Tensor  # (layers, 1), bool: lies not behind the cut of every example
 
     def probabilities(self) -> Tensor:
-        """Probabilities, (layers, batch); 0 for a layer that does not count."""
+        """Compute probabilities, (layers, batch); 0 for a layer that does not count."""
         return self.log_probabilities.exp() * self.counts
 
     def weights(self) -> Tensor:
-        """Probabilities of the layers in the task loss, (layers, batch)."""
+        """Compute the probabilities of the layers in the task loss, (layers, batch)."""
         return self.probabilities() * self.is_reached
 
 
 def cut_posterior(exit_logits: Tensor, *, num_layers: int, epsilon: float, tail: str, prior_lambda: float) -> Posterior:
-    """The posterior, cut per example at the first layer where its sum passes 1 - epsilon (module docstring).
+    """Compute the posterior, cut per example at the first layer where its sum passes 1 - epsilon (module docstring).
 
     Args:
         exit_logits: of λ at the computed layers, (computed, batch). The layers above lie behind every example's cut.
@@ -197,7 +197,7 @@ def cut_posterior(exit_logits: Tensor, *, num_layers: int, epsilon: float, tail:
 
 
 def divergence(posterior: Posterior, direction: str) -> Tensor:
-    """KL over the layers that count, (batch,). Direction: see `PonderConfig.kl_direction`."""
+    """Compute the KL over the layers that count, (batch,). Direction: see `PonderConfig.kl_direction`."""
     difference = posterior.log_prior - posterior.log_probabilities
     if direction == "prior_posterior":
         return (posterior.log_prior.exp() * difference * posterior.counts).sum(0)
@@ -205,17 +205,17 @@ def divergence(posterior: Posterior, direction: str) -> Tensor:
 
 
 def log_survival(exit_logits: Tensor) -> Tensor:
-    """Σ_{j<=i} log(1 - λ_j), (layers, batch)."""
+    """Compute Σ_{j<=i} log(1 - λ_j), (layers, batch)."""
     return nn.functional.logsigmoid(-exit_logits).cumsum(0)
 
 
 def shifted(rows: Tensor, *, first: float) -> Tensor:
-    """The rows moved down by one, with a new first one."""
+    """Move the rows down by one, below a new first one."""
     return nn.functional.pad(rows[:-1], (0, 0, 1, 0), value=first)
 
 
 def log_geometric_prior(prior_lambda: float, num_layers: int) -> Tensor:
-    """log of λ (1 - λ)^(i-1), (num_layers,); the last layer takes what remains."""
+    """Compute log of λ (1 - λ)^(i-1), (num_layers,); the last layer takes what remains."""
     log_prior = log(prior_lambda) + log1p(-prior_lambda) * torch.arange(num_layers, dtype=torch.float64)
     log_prior[-1] = log1p(-prior_lambda) * (num_layers - 1)
     return log_prior.float()

@@ -28,7 +28,7 @@ class Totals:
 
     @classmethod
     def of(cls, batch: Arrays) -> "Totals":
-        """Of a whole batch, where it was made."""
+        """Count them in a whole batch, on the CPU that made it."""
         predictions, tokens = int((batch["labels"] != IGNORED).sum()), int(batch["attention_mask"].sum())
         return cls(max(1, predictions), tokens, len(batch["labels"]))
 
@@ -45,25 +45,25 @@ class PretrainingModel(nn.Module, ABC):
 
     @abstractmethod
     def loss(self, batch: Batch, totals: Totals) -> Tensor:
-        """A part's share of the step's loss, a scalar: the shares of all parts add up to it."""
+        """Compute a part's share of the step's loss, a scalar: the shares of all parts add up to it."""
 
     def forward(self, batch: Batch, totals: Totals) -> Tensor:
-        """The loss, for what wraps a model."""
+        """Compute the loss, for modules that wrap a model."""
         return self.loss(batch, totals)
 
     @abstractmethod
     def scores(self, batches: Iterable[Batch]) -> dict[str, float]:
-        """Held-out scores by name."""
+        """Compute held-out scores by name."""
 
 
 def encoder_inputs(model: PreTrainedModel, batch: Batch) -> Batch:
-    """What an encoder is given; RoBERTa knows one type of token only."""
+    """Select the inputs of an encoder; RoBERTa knows one type of token only."""
     names = ["input_ids", "attention_mask"]
     return {name: batch[name] for name in [*names, *(["token_type_ids"] if model.config.type_vocab_size > 1 else [])]}
 
 
 def prediction_head(model: Any) -> Callable[[Tensor], Tensor]:
-    """The head of a masked language model: logits (..., vocabulary) of hidden states (..., hidden).
+    """Find the head of a masked language model: logits (..., vocabulary) of hidden states (..., hidden).
 
     Raises:
         ValueError: the family has none.
@@ -82,7 +82,7 @@ def prediction_head(model: Any) -> Callable[[Tensor], Tensor]:
 
 
 def masked_logits(model: PreTrainedModel, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits (predictions, vocabulary), float32, and labels (predictions,) of the masked tokens alone.
+    """Compute logits (predictions, vocabulary), float32, of the masked tokens alone, and their labels (predictions,).
 
     At the other tokens the head, which costs as much as the encoder, would be computed for nothing.
     """
@@ -91,19 +91,21 @@ def masked_logits(model: PreTrainedModel, hidden: Tensor, labels: Tensor) -> tup
 
 
 class Mean:
-    """A mean over batches; what it is made of stays on the device until the end."""
+    """A mean over batches; its sum stays on the device until the end."""
 
     def __init__(self) -> None:
+        """Start at 0."""
         self._sum: Tensor | float = 0.0
         self._number = 0
 
     def add(self, values: Tensor) -> None:
-        """One value each."""
+        """Add some values."""
         self._sum = self._sum + values.double().sum()
         self._number += values.numel()
 
     @property
     def value(self) -> float:
+        """The mean of all values so far; 0 of none."""
         return float(self._sum) / max(1, self._number)
 
 
@@ -111,20 +113,21 @@ class PredictionScores:
     """`mlm_loss` (nats per masked token) and `mlm_accuracy` over batches."""
 
     def __init__(self) -> None:
+        """Start without batches."""
         self._loss, self._accuracy = Mean(), Mean()
 
     def add(self, logits: Tensor, labels: Tensor) -> None:
-        """Of masked tokens: logits (predictions, vocabulary) and labels (predictions,)."""
+        """Add the logits (predictions, vocabulary) and labels (predictions,) of masked tokens."""
         self._loss.add(nn.functional.cross_entropy(logits, labels, reduction="none"))
         self._accuracy.add(logits.argmax(dim=1) == labels)
 
     def values(self) -> dict[str, float]:
-        """Both by name."""
+        """Return both by name."""
         return {"mlm_loss": self._loss.value, "mlm_accuracy": self._accuracy.value}
 
 
 def cross_entropy_sum(logits: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy summed over the rows, a scalar; 0 of none."""
+    """Sum the cross-entropy over the rows, a scalar; 0 of none."""
     return nn.functional.cross_entropy(logits, labels, reduction="sum")
 
 
@@ -137,21 +140,23 @@ class MaskedLanguageModel(PretrainingModel):
     score_name = "mlm_accuracy"
 
     def __init__(self, model: PreTrainedModel) -> None:
-        """Takes a model of `transformers` for masked language modelling."""
+        """Take a model of `transformers` for masked language modelling."""
         super().__init__()
         self.model = model
 
     @property
     def kept(self) -> PreTrainedModel:
+        """The whole model."""
         return self.model
 
     def loss(self, batch: Batch, totals: Totals) -> Tensor:
+        """Compute the cross-entropy of masked tokens."""
         hidden = self.model.base_model(**encoder_inputs(self.model, batch)).last_hidden_state
         return cross_entropy_sum(*masked_logits(self.model, hidden, batch["labels"])) / totals.predictions
 
     @torch.no_grad()
     def scores(self, batches: Iterable[Batch]) -> dict[str, float]:
-        """`mlm_loss` (nats per masked token) and `mlm_accuracy`."""
+        """Compute `mlm_loss` (nats per masked token) and `mlm_accuracy`."""
         predictions = PredictionScores()
         for batch in batches:
             hidden = self.model.base_model(**encoder_inputs(self.model, batch)).last_hidden_state
@@ -165,6 +170,7 @@ class SentenceOrderModel(MaskedLanguageModel):
     model: AlbertForPreTraining  # with both heads
 
     def loss(self, batch: Batch, totals: Totals) -> Tensor:
+        """Add the cross-entropies of masked tokens and of the order."""
         output = self.model.albert(**encoder_inputs(self.model, batch))
         masked = cross_entropy_sum(*masked_logits(self.model, output.last_hidden_state, batch["labels"]))
         orders = self.model.sop_classifier(output.pooler_output).float()  # (batch, 2)
@@ -172,7 +178,7 @@ class SentenceOrderModel(MaskedLanguageModel):
 
     @torch.no_grad()
     def scores(self, batches: Iterable[Batch]) -> dict[str, float]:
-        """`mlm_loss` (nats per masked token), `mlm_accuracy`, `sop_accuracy`."""
+        """Compute `mlm_loss` (nats per masked token), `mlm_accuracy`, `sop_accuracy`."""
         predictions, orders = PredictionScores(), Mean()
         for batch in batches:
             output = self.model.albert(**encoder_inputs(self.model, batch))
@@ -197,7 +203,7 @@ class ReplacedTokenModel(PretrainingModel):
         shared: tuple[str, ...],
         discriminator_weight: float,
     ) -> None:
-        """Shares what is named, and ties the generator's output to the table of words.
+        """Share the named modules, and tie the generator's output to the table of words.
 
         Args:
             generator: a masked language model.
@@ -217,9 +223,11 @@ class ReplacedTokenModel(PretrainingModel):
 
     @property
     def kept(self) -> PreTrainedModel:
+        """The discriminator alone."""
         return self.discriminator
 
     def loss(self, batch: Batch, totals: Totals) -> Tensor:
+        """Add the generator's cross-entropy and the discriminator's weighted one."""
         logits, labels = self._generated(batch)
         generator_loss = cross_entropy_sum(logits, labels) / totals.predictions
         detected, replaced, is_token = self._detected(batch, logits.detach())
@@ -228,7 +236,7 @@ class ReplacedTokenModel(PretrainingModel):
 
     @torch.no_grad()
     def scores(self, batches: Iterable[Batch]) -> dict[str, float]:
-        """`mlm_loss` and `mlm_accuracy` of the generator, `rtd_auc` and `rtd_accuracy` over all tokens but padding."""
+        """Compute the generator's `mlm_loss` and `mlm_accuracy`; `rtd_auc` and `rtd_accuracy` over all real tokens."""
         from sklearn.metrics import roc_auc_score  # takes a second to import
 
         predictions, correct = PredictionScores(), Mean()
@@ -244,12 +252,12 @@ class ReplacedTokenModel(PretrainingModel):
         return predictions.values() | {"rtd_auc": auc, "rtd_accuracy": correct.value}
 
     def _generated(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The generator's logits (predictions, vocabulary) at masked tokens, and the tokens that were there."""
+        """Compute the generator's logits (predictions, vocabulary) at masked tokens, and the tokens that were there."""
         hidden = self.generator.base_model(**encoder_inputs(self.generator, batch)).last_hidden_state
         return masked_logits(self.generator, hidden, batch["labels"])
 
     def _detected(self, batch: Batch, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The discriminator's logits that a token is replaced, whether it is, and whether it is no padding."""
+        """Compute the discriminator's logits of `replaced`, which tokens are, and which are no padding."""
         tokens = filled(batch, logits)
         given = encoder_inputs(self.discriminator, batch | {"input_ids": tokens})
         answers = self.discriminator(**given).logits.float()
@@ -259,7 +267,7 @@ class ReplacedTokenModel(PretrainingModel):
 
 
 def _share(path: str, ours: nn.Module, theirs: nn.Module) -> None:
-    """Replaces the parameters of a module within `ours` by those of the same module within `theirs`."""
+    """Replace the parameters of a module within `ours` by those of the same module within `theirs`."""
     for module_path, module in theirs.get_submodule(path).named_modules(prefix=path):
         for name, parameter in module.named_parameters(recurse=False):
             own = getattr(ours.get_submodule(module_path), name)
@@ -273,7 +281,7 @@ def _share(path: str, ours: nn.Module, theirs: nn.Module) -> None:
 
 @torch.no_grad()
 def filled(batch: Batch, logits: Tensor) -> Tensor:
-    """The original tokens (batch, tokens), masked ones replaced by samples of softmax(logits)."""
+    """Fill the masked tokens (batch, tokens) with samples of softmax(logits)."""
     masked = batch["labels"] != IGNORED
     cumulated = logits.softmax(dim=1).cumsum(dim=1)
     wanted = batch["noise"][masked][:, None] * cumulated[:, -1:]  # the sum is 1 up to rounding

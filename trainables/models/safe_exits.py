@@ -43,14 +43,14 @@ class Walk:
     whole: np.ndarray  # (n,) classes that all layers answer
 
     def lost(self, labels: np.ndarray | None) -> np.ndarray:
-        """Whether each setting loses each example, (settings, n); `labels` (n,), or None to go without."""
+        """Tell whether each setting loses each example, (settings, n); `labels` (n,), or None to go without."""
         if labels is None:
             return np.asarray(self.answers != self.whole)
         return np.asarray((self.answers != labels) & (self.whole == labels))
 
 
 def walk(rules: Sequence[ExitRule], outputs: LayerOutputs) -> Walk:
-    """Applies each rule to the stored outputs, arrays of NumPy, of a task with classes."""
+    """Apply each rule to the stored outputs, arrays of NumPy, of a task with classes."""
     results = [apply_exit(rule, outputs) for rule in rules]
     mean_layers = np.array([result.exit_layer.mean() for result in results])
     order = np.argsort(-mean_layers, kind="stable")
@@ -60,14 +60,14 @@ def walk(rules: Sequence[ExitRule], outputs: LayerOutputs) -> Walk:
 
 
 def stored_rules(names: np.ndarray, fields: np.ndarray, *, name: str) -> list[ExitRule]:
-    """The settings of the rule of this name in a predictions file: `sweep_rule`, `sweep_rule_fields` (settings,)."""
+    """Read the settings of the rule of this name from `sweep_rule` and `sweep_rule_fields` of a predictions file."""
     pairs = zip(names.tolist(), fields.tolist(), strict=True)
     read = [read_rule(own, texts) for own, texts in pairs if own == name]
     return [rule for rule in read if rule is not None]
 
 
 def read_walk(predictions: Path, name: str) -> tuple[Walk, np.ndarray]:
-    """The settings of the rule of this name on a predictions file, and the labels (n,) of its examples.
+    """Read the settings of the rule of this name on a predictions file, and the labels (n,) of its examples.
 
     They are those that were swept, or those of `rules_for` if the model was swept with other rules.
 
@@ -92,7 +92,7 @@ def read_walk(predictions: Path, name: str) -> tuple[Walk, np.ndarray]:
 
 
 def confident(lost: np.ndarray, risk: float, confidence: float = CONFIDENCE) -> int | None:
-    """The place of the boldest setting that loses at most `risk` of examples with `confidence`; None if none does.
+    """Find the boldest setting that loses at most `risk` of examples with `confidence`; None if none does.
 
     Args:
         lost: (settings, n), the safest setting first.
@@ -101,13 +101,13 @@ def confident(lost: np.ndarray, risk: float, confidence: float = CONFIDENCE) -> 
 
 
 def expected(lost: np.ndarray, risk: float) -> int | None:
-    """The place of the boldest setting that loses at most `risk` of examples on average; None if none does."""
+    """Find the boldest setting that loses at most `risk` of examples on average; None if none does."""
     rising = np.logical_or.accumulate(lost, axis=0)
     return _before_first_failure(rising.sum(axis=1) + 1 <= risk * (lost.shape[1] + 1))
 
 
 def most_lost(n: int, risk: float, confidence: float) -> int:
-    """The most of n examples that may be lost if a true share of `risk` is to be refuted; -1 if none may."""
+    """Count how many of n examples may be lost at most if a true share of `risk` is to be refuted; -1 if none may."""
     below = 0.0
     for count in range(n + 1):
         ways = lgamma(n + 1) - lgamma(count + 1) - lgamma(n - count + 1)
