@@ -1,0 +1,1 @@
+"""Trials and pretraining runs, their states and their models."""

@@ -79,7 +79,7 @@ class Evaluation:
         return Reported(score=self.score, metrics=self.metrics, mean_layers=self.mean_layers)
 
     def row(self, **costs_and_place: Any) -> EpochRow:
-        """The row of an epoch that was evaluated so, with its other fields."""
+        """Make the row of an epoch from this evaluation and its other fields."""
         return EpochRow(
             selection_score=self.selected_by,
             score=UNSET if self.selected_by == self.score else self.score,
@@ -99,7 +99,7 @@ def evaluate(
     *,
     generator: torch.Generator,
 ) -> Evaluation:
-    """Answers under an exit rule and what they are worth.
+    """Evaluate the answers under an exit rule.
 
     Args:
         outputs: of a full-depth pass over the labelled examples, finite.
@@ -118,24 +118,24 @@ def evaluate(
 
 
 def best_evaluation(evaluations: Sequence[Evaluation]) -> Evaluation:
-    """The one with the highest score, of equals the one that runs the fewest layers; a score may be NaN."""
+    """Choose the highest score, and of equals the fewest layers; a score may be NaN."""
     return max(evaluations, key=lambda own: (own.score if math.isfinite(own.score) else -math.inf, -own.mean_layers))
 
 
 def layer_score(outputs: LayerOutputs, layer: int, task: Task, examples: Examples) -> float:
-    """The score of the answers of one layer (from 1): what the model is worth where everyone leaves there."""
+    """Score the answers of one layer (from 1): what the model is worth if everyone leaves there."""
     return score(task, _metrics(task, outputs.logits[layer - 1], examples))
 
 
 def full_depth_outputs(model: EarlyExitModel, examples: Examples, batch_size: int) -> LayerOutputs:
-    """Outputs of all layers for all examples, on the CPU, in their order."""
+    """Compute the outputs of all layers for all examples, on the CPU, in their order."""
     return result_of(full_depth_in_steps(model, examples, batch_size))
 
 
 def full_depth_in_steps(
     model: EarlyExitModel, examples: Examples, batch_size: int
 ) -> Generator[None, None, LayerOutputs]:
-    """As `full_depth_outputs`; pauses after each batch."""
+    """Work as `full_depth_outputs`, with a pause after each batch."""
     batches, back = _batches_by_length(examples, batch_size)
     parts = []
     with evaluating(model) as device:
@@ -147,12 +147,12 @@ def full_depth_in_steps(
 
 
 def _given(outputs: LayerOutputs) -> list[str]:
-    """The fields that the model gives: logits (layers, n, labels), and λ or u (layers, n)."""
+    """List the fields that the model gives: logits (layers, n, labels), and λ or u (layers, n)."""
     return [name for name, values in vars(outputs).items() if values is not None]
 
 
 def result_of(steps: Generator[None, None, T]) -> T:
-    """What a generator returns in the end."""
+    """Run a generator to its end, and return its result."""
     while True:
         try:
             next(steps)
@@ -161,7 +161,7 @@ def result_of(steps: Generator[None, None, T]) -> T:
 
 
 def swept(model: EarlyExitModel, task: Task, examples: Examples, outputs: LayerOutputs) -> list[Swept]:
-    """The model's answers under each setting of its exit, from the outputs of one pass."""
+    """Evaluate the model's answers under each setting of its exit, from the outputs of one pass."""
     return [
         Swept(rule, score(task, _metrics(task, result.logits, examples)), result.exit_layer.double().mean().item())
         for rule, result in sweep(model.sweep_rules(), outputs)
@@ -169,7 +169,7 @@ def swept(model: EarlyExitModel, task: Task, examples: Examples, outputs: LayerO
 
 
 def infer(model: EarlyExitModel, examples: Examples, batch_size: int, generator: torch.Generator) -> ExitResult:
-    """Answers and exit layers of all examples, on the CPU, in their order, computing no layer behind an exit."""
+    """Infer answers and exit layers of all examples, on the CPU, in their order, without the layers behind an exit."""
     batches, back = _batches_by_length(examples, batch_size)
     with evaluating(model) as device:
         parts = [model.infer(examples.batch(rows, device), generator) for rows in batches]
@@ -178,7 +178,7 @@ def infer(model: EarlyExitModel, examples: Examples, batch_size: int, generator:
 
 
 def _batches_by_length(examples: Examples, batch_size: int) -> tuple[list[np.ndarray], Tensor]:
-    """Row numbers by batch, similar lengths together, so that little is computed on padding; and their way back.
+    """Put rows of similar lengths into one batch, so that little is computed on padding; also, the way back.
 
     The longest come first: what does not fit into memory fails at once.
     """
@@ -188,7 +188,7 @@ def _batches_by_length(examples: Examples, batch_size: int) -> tuple[list[np.nda
 
 @contextmanager
 def evaluating(model: EarlyExitModel) -> Iterator[torch.device]:
-    """Without dropout; gives the device."""
+    """Switch dropout off; gives the device."""
     was_training = model.training
     model.eval()
     yield next(model.parameters()).device
@@ -234,10 +234,9 @@ def write_predictions(
 
 
 def as_stored(logits: np.ndarray) -> np.ndarray:
-    """Logits (layers, n, labels) as predictions files hold them: float16, whose greatest is the same class; scores as
-    they are.
+    """Round logits of classes (layers, n, labels) to float16, so that the greatest stays the same; leave scores alone.
 
-    Where rounding makes another class as great, the greatest is the next number above: agreement of layers, and every
+    If rounding makes another class as great, the greatest becomes the next number above: agreement of layers, and every
     layer's answer, are those of full precision. Rules that look at probabilities may differ near their thresholds.
     """
     if logits.shape[2] == 1:
@@ -260,7 +259,7 @@ def _metrics(task: Task, logits: Tensor, examples: Examples) -> dict[str, float]
 
 
 def _expected(task: Task, outputs: LayerOutputs, examples: Examples) -> dict[str, float]:
-    """Expectation over the sampled exit of the layers run and, for classes, of the accuracy: exact, no draw needed."""
+    """Compute the expected layers run and, for classes, the expected accuracy over the sampled exit: exact, no draw."""
     probabilities = exit_probabilities(outputs)  # (layers, n)
     layers = torch.arange(1, len(probabilities) + 1, dtype=torch.float64)
     expected = {"expected_mean_layers": float((layers @ probabilities).mean())}

@@ -24,7 +24,7 @@ ROUNDS = 3  # that are timed
 
 
 def timed_rules(model: EarlyExitModel) -> list[ExitRule]:
-    """The model's own exit, all layers, and the settings a third and two thirds along its sweep, each once."""
+    """List the model's own exit, all layers, and the settings a third and two thirds along its sweep, each once."""
     swept = model.sweep_rules()
     some = [swept[len(swept) * third // 3] for third in (1, 2)] if swept else []
     return list(dict.fromkeys([model.exit_rule, LastLayer(), *some]))
@@ -33,7 +33,7 @@ def timed_rules(model: EarlyExitModel) -> list[ExitRule]:
 def measure_latency(
     model: EarlyExitModel, examples: Examples, rules: Sequence[ExitRule], *, num_batches: Mapping[int, int]
 ) -> Latency:
-    """Latency under each rule, in batches spread over the examples.
+    """Measure the latency under each rule, in batches spread over the examples.
 
     Every batch is answered under all rules in turn, round after round, the first one uncounted. A batch's time is that
     of its fastest round, since what else runs on the machine only adds to it; an example's the mean over the batches.
@@ -70,7 +70,7 @@ class _Answer:
         return len(self.batch["input_ids"])
 
     def __call__(self) -> Tensor:
-        """Exit layers (batch,), on the CPU: on a GPU this waits for the answers."""
+        """Compute the exit layers (batch,), on the CPU: on a GPU this waits for the answers."""
         own, self.model.exit_rule = self.model.exit_rule, self.rule
         try:
             return self.model.infer(self.batch, torch.Generator().manual_seed(self.seed)).exit_layer.cpu()
@@ -86,7 +86,7 @@ class _Timed:
 
 
 def _exit_latency(timed: list[_Timed]) -> ExitLatency:
-    """The latency of all batches under one rule."""
+    """Summarise the latency of all batches under one rule."""
     rule, sizes = timed[0].answer.rule, dict.fromkeys(own.answer.size for own in timed)
     largest = max((own.answer for own in timed), key=lambda answer: answer.size)
     return ExitLatency(
@@ -98,7 +98,7 @@ def _exit_latency(timed: list[_Timed]) -> ExitLatency:
 
 
 def _timing(timed: list[_Timed]) -> Timing:
-    """The timing of all batches of one size."""
+    """Summarise the timing of all batches of one size."""
     size = timed[0].answer.size
     return Timing(
         batch_size=size,
@@ -109,19 +109,19 @@ def _timing(timed: list[_Timed]) -> Timing:
 
 
 def _spread_batches(num_examples: int, batch_size: int, num_batches: int) -> list[np.ndarray]:
-    """Row numbers of at most so many batches, in the order of the rows; the last row may be in none."""
+    """Choose the rows of at most so many batches, in the order of the rows; the last row may be in none."""
     starts = np.linspace(0, num_examples - batch_size, min(num_batches, num_examples // batch_size)).astype(int)
     return [np.arange(start, start + batch_size) for start in starts]
 
 
 def _fewest_seconds(answers: list[_Answer], clock: Callable[[], float]) -> list[float]:
-    """Seconds of each answer's fastest round."""
+    """Time each answer's fastest round, in seconds."""
     rounds = [[_seconds(answer, clock) for answer in answers] for _ in range(ROUNDS)]
     return [min(seconds) for seconds in zip(*rounds, strict=True)]
 
 
 def _clock(device: torch.device) -> Callable[[], float]:
-    """The clock of the thread if it computes alone on a CPU, which others may use at the same time; else the wall's."""
+    """Choose the thread's clock if it computes alone on a CPU, which others may use meanwhile; else the wall's."""
     is_alone = device.type == "cpu" and torch.get_num_threads() == 1
     return time.thread_time if is_alone else time.perf_counter
 
@@ -133,7 +133,7 @@ def _seconds(run: Callable[[], object], clock: Callable[[], float]) -> float:
 
 
 def count_flops(run: Callable[[], object]) -> int:
-    """FLOPs of the products of matrices and the convolutions of a run, a multiplication and an addition being two.
+    """Count the FLOPs of a run's matrix products and convolutions, a multiplication and an addition being two.
 
     Attention runs on its plain implementation: the fused ones are not counted on every device.
     """

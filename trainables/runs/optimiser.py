@@ -43,7 +43,7 @@ class Optimiser:
     """Updates a model. With weight decay 0 and a constant rate AdamW is PALBERT's Adam."""
 
     def __init__(self, model: nn.Module, groups: list[dict[str, Any]], rule: UpdateRule) -> None:
-        """Updates the parameters in `groups`, each with `params`, `weight_decay` and, if it differs, `lr`."""
+        """Take the parameters in `groups`, each with `params`, `weight_decay` and, if it differs, `lr`."""
         self._model = model
         self._rule = rule
         self._optimizer = _optimizer(groups, rule)
@@ -51,7 +51,7 @@ class Optimiser:
 
     @classmethod
     def of_trial(cls, model: EarlyExitModel, config: TrainingConfig, *, num_steps: int) -> Optimiser:
-        """The optimiser of a trial of at most `num_steps` steps."""
+        """Make the optimiser of a trial of at most `num_steps` steps."""
         rule = UpdateRule(
             optimizer="adamw",
             learning_rate=config.learning_rate,
@@ -75,7 +75,7 @@ class Optimiser:
         return self._rule.learning_rate * self._schedule.lr_lambdas[0](self.steps)
 
     def step(self, losses: Iterable[Tensor]) -> Tensor:
-        """Goes down the gradient of the sum of scalar losses, and returns the sum.
+        """Go down the gradient of the sum of scalar losses, and return the sum.
 
         The losses are those of a batch's parts, each weighted so that their sum is the batch's: then parts and batch
         give the same step, to rounding. The next is asked for when the graph of the one before is freed.
@@ -93,24 +93,24 @@ class Optimiser:
         return total
 
     def diverged(self, what: str) -> TrainingError:
-        """The error of a model that is of no use after so many steps."""
+        """Make the error of a model that is of no use after so many steps."""
         rate = self._rule.learning_rate  # the present one may have come down to 0
         return TrainingError(
             f"{what} after step {self.steps}, learning rate up to {rate:.3g}; try a lower learning_rate"
         )
 
     def state(self) -> dict[str, Any]:
-        """Everything that the next step depends on, beside the model."""
+        """Return everything that the next step depends on, beside the model."""
         return {"optimizer": self._optimizer.state_dict(), "schedule": self._schedule.state_dict()}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Goes on from what `state` returned."""
+        """Go on from what `state` returned."""
         self._optimizer.load_state_dict(state["optimizer"])
         self._schedule.load_state_dict(state["schedule"])
 
 
 def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """The model's parameters in groups for an `Optimiser`, all with one learning rate."""
+    """Group the model's parameters for an `Optimiser`, all with one learning rate."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     decayed = [parameter for parameter in trained if is_decayed(parameter)]
     rest = [parameter for parameter in trained if not is_decayed(parameter)]
@@ -158,7 +158,7 @@ class FiniteLosses:
         self._checked = 0
 
     def add(self, loss: Tensor, learning_rate: float) -> None:
-        """Takes the loss of the next step.
+        """Add the loss of the next step.
 
         Raises:
             TrainingError: one of the latest steps has a loss that is not finite.
@@ -169,7 +169,7 @@ class FiniteLosses:
             self._check()
 
     def mean(self) -> float:
-        """The mean loss of all steps.
+        """Average the losses of all steps.
 
         Raises:
             TrainingError: a loss is not finite.
@@ -191,7 +191,7 @@ class FiniteLosses:
 
 @contextmanager
 def naming_memory_errors(batch_size: int) -> Iterator[None]:
-    """Turns errors of missing memory into one with the batch size and a smaller one."""
+    """Turn errors of missing memory into one with the batch size and a smaller one."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -234,7 +234,7 @@ class UncorrectedAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """One update of every parameter that has a gradient."""
+        """Update every parameter that has a gradient once."""
         assert closure is None, "no optimizer here evaluates the loss by itself"
         for group in self.param_groups:
             for weight in group["params"]:
@@ -247,7 +247,7 @@ class UncorrectedAdam(torch.optim.Optimizer):
 
 
 def _moment_ratio(state: dict[str, Tensor], gradient: Tensor, group: dict[str, Any]) -> Tensor:
-    """m / (√v + ε) after one more gradient, which the state takes up."""
+    """Compute m / (√v + ε) after one more gradient, which the state takes up."""
     if not state:
         state.update(exp_avg=torch.zeros_like(gradient), exp_avg_sq=torch.zeros_like(gradient))
     mean_decay, square_decay = group["betas"]
@@ -257,7 +257,7 @@ def _moment_ratio(state: dict[str, Tensor], gradient: Tensor, group: dict[str, A
 
 
 def _trust_ratio(weight: Tensor, update: Tensor, max_weight_norm: float) -> Tensor:
-    """A scalar on the weight's device: reading it would wait for that."""
+    """Compute a scalar on the weight's device, without waiting for that."""
     weight_norm, update_norm = weight.norm().clamp(max=max_weight_norm), update.norm()
     return torch.where((weight_norm > 0) & (update_norm > 0), weight_norm / update_norm, 1.0)
 
@@ -268,7 +268,7 @@ def _trust_ratio(weight: Tensor, update: Tensor, max_weight_norm: float) -> Tens
 def training_words(
     model: EarlyExitModel, examples: Examples, *, weight_decay: float
 ) -> Callable[[], AbstractContextManager[None]]:
-    """The context to train a model in: `UsedWords.in_place` if that changes no number."""
+    """Choose the context to train a model in: `UsedWords.in_place` if that changes no number."""
     if weight_decay or not model.encoder.words_are_looked_up:
         return nullcontext
     return UsedWords(model, examples).in_place
@@ -282,7 +282,7 @@ class UsedWords:
     """
 
     def __init__(self, model: EarlyExitModel, examples: Examples) -> None:
-        """Takes the model on its device."""
+        """Take the model on its device."""
         self._embeddings = model.encoder.embeddings
         self._all: nn.Embedding = model.encoder.embeddings.word_embeddings
         used = torch.zeros(self._all.num_embeddings, dtype=torch.bool)
@@ -293,7 +293,7 @@ class UsedWords:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Inside, the model's embeddings are the used ones; behind, all, and the used ones are as they were left."""
+        """Train the used embeddings inside; afterwards all are back, the used ones as training left them."""
         with torch.no_grad():
             self._used.weight.copy_(self._all.weight[self._words])
         self._embeddings.word_embeddings = self._used
@@ -318,5 +318,5 @@ class _Renumbered(nn.Module):
         self._padding = None if padding is None else int(self._numbers[padding])
 
     def forward(self, input_ids: Tensor) -> Tensor:
-        """(..., size)."""
+        """Look up the embeddings, (..., size)."""
         return nn.functional.embedding(self._numbers[input_ids], self.weight, self._padding)

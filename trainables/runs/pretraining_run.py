@@ -53,18 +53,17 @@ class Processes:
 
     @classmethod
     def here(cls) -> Processes:
-        """Those of this process's group; it alone where there is none."""
+        """Count the processes of this one's group; one if it has none."""
         if not (distributed.is_available() and distributed.is_initialized()):
             return cls(1, 0)
         return cls(distributed.get_world_size(), distributed.get_rank())
 
     def purpose(self, name: str) -> str:
-        """What random numbers are for that each process draws for its own examples; the first draws those of a run
-        of one process."""
+        """Name the random numbers of this process's own examples; the first process draws those of a lone one."""
         return name if self.rank == 0 else f"{name} in process {self.rank}"
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """The model, whose gradients are then the mean over all processes."""
+        """Wrap the model, whose gradients are then the mean over all processes."""
         if self.number == 1:
             return model
         # ShareBERT's pooler has parameters that no objective uses. Buffers are constants.
@@ -74,12 +73,12 @@ class Processes:
 
     @staticmethod
     def without_exchange(wrapped: nn.Module) -> AbstractContextManager[object]:
-        """Gradients of what is computed within stay in this process, and are exchanged with the next ones."""
+        """Keep gradients of what is computed within in this process; they are exchanged with the next ones."""
         return wrapped.no_sync() if isinstance(wrapped, DistributedDataParallel) else nullcontext()
 
     @torch.no_grad()
     def sum(self, share: Tensor) -> Tensor:
-        """Of every process's scalar, in all of them."""
+        """Sum every process's scalar, in all of them."""
         if self.number == 1:
             return share
         total = share.clone()
@@ -94,7 +93,7 @@ class PretrainingRun:
     """
 
     def __init__(self, spec: PretrainingSpec, *, device: str = "cpu", cache: Path) -> None:
-        """A run before its first step.
+        """Prepare a run before its first step.
 
         Args:
             device: `cpu`, `cuda` or `cuda:N`.
@@ -122,7 +121,7 @@ class PretrainingRun:
     def resume(
         cls, folder: Path, *, spec: PretrainingSpec | None = None, device: str = "cpu", cache: Path
     ) -> PretrainingRun:
-        """The run that was saved in `folder`, to continue as if it had never stopped.
+        """Load the run that was saved in `folder`, to continue as if it had never stopped.
 
         `spec` says where its corpus and backbone lie now; None: where they lay when it was saved.
 
@@ -139,7 +138,7 @@ class PretrainingRun:
         return run
 
     def state(self) -> dict[str, Any]:
-        """All that the next epoch depends on, and the spec; of tensors, numbers, strings, lists and dicts."""
+        """Return the spec and all that the next epoch depends on, as tensors, numbers, strings, lists and dicts."""
         return {
             "spec": to_plain(self.spec),
             "history": to_plain(self.history),
@@ -148,7 +147,7 @@ class PretrainingRun:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Goes on from what `state` returned, in this process or another.
+        """Go on from what `state` returned, in this process or another.
 
         Raises:
             ValueError, KeyError, RuntimeError: it is of another run.
@@ -207,7 +206,7 @@ class PretrainingRun:
 
     @torch.no_grad()
     def held_out_scores(self) -> dict[str, float]:
-        """The scores by name of the model as it is, before the first step too."""
+        """Compute the scores by name of the model as it is, before the first step too."""
         self._model.eval()
         size = self._examples_at_once
         batches = self._data.held_out.held_out_batches(size * self._processes.number)
@@ -216,7 +215,7 @@ class PretrainingRun:
             return self._model.scores(self._batch(part) for part in parts)
 
     def measure_epoch_seconds(self, *, steps: int) -> float:
-        """Expected seconds of an epoch and its evaluation, from so many steps. The run is of no use then."""
+        """Estimate the seconds of an epoch and its evaluation, from so many steps. The run is of no use then."""
         self._model.train()
         self._step(0)  # the first step pays for what comes once
         began = time.monotonic()
@@ -228,7 +227,7 @@ class PretrainingRun:
         return (trained - began) / steps * wanted + time.monotonic() - trained
 
     def content(self) -> Content:
-        """What the run is made of, by the files, rows and code that this process has read."""
+        """Identify the files, rows and code that the run is made of, as this process has read them."""
         spec = self.spec
         return Content(
             data_fingerprint=corpus_fingerprint(spec.corpus),
@@ -263,7 +262,7 @@ class PretrainingRun:
             add_files(folder, fill)
 
     def _train(self, until: int, on_step: Callable[[int], object]) -> tuple[float, int]:
-        """Steps up to this number: their mean loss, and how many tokens were seen."""
+        """Train up to this step: the mean loss, and how many tokens were seen."""
         self._model.train()
         losses, tokens = FiniteLosses(self._optimiser.steps + 1), 0
         with (
@@ -279,7 +278,7 @@ class PretrainingRun:
         return losses.mean(), tokens
 
     def _step(self, step: int) -> tuple[Tensor, int]:
-        """The loss of a step, from 0, and how many tokens it saw, in all processes."""
+        """Take a step, from 0: its loss, and how many tokens it saw, in all processes."""
         arrays = self._data.train.training_batch(step, seed=self.spec.seed)
         totals = Totals.of(arrays)
         with gradients_in(self._config.precision):
@@ -287,8 +286,10 @@ class PretrainingRun:
         return self._processes.sum(mean / self._processes.number), totals.tokens
 
     def _losses(self, arrays: Arrays, totals: Totals) -> Iterator[Tensor]:
-        """What this process computes of each part of a batch, one after another: its share of the step's loss times
-        the number of processes, for gradients become the mean over them."""
+        """Compute this process's share of the loss of each part of a batch, one after another.
+
+        A share is multiplied by the number of processes, because gradients become the mean over them.
+        """
         size = self._examples_at_once
         starts = range(self._processes.rank * size, self._config.batch_size, self._processes.number * size)
         for start in starts:

@@ -15,19 +15,19 @@ import torch
 
 @contextmanager
 def own_random_numbers(seed: int, purpose: str, epoch: int, device: torch.device) -> Iterator[None]:
-    """PyTorch's global generators give numbers of this seed, purpose and epoch, and afterwards go on as before."""
+    """Seed PyTorch's global generators by seed, purpose and epoch; afterwards they go on as before."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(_derived_seed(seed, purpose, epoch))
         yield
 
 
 def own_generator(seed: int, purpose: str, epoch: int) -> torch.Generator:
-    """A generator on the CPU for this seed, purpose and epoch."""
+    """Make a generator on the CPU for this seed, purpose and epoch."""
     return torch.Generator().manual_seed(_derived_seed(seed, purpose, epoch))
 
 
 def own_numpy_generator(seed: int, purpose: str, number: int) -> np.random.Generator:
-    """NumPy's generator for this seed, purpose and number of an epoch, a step or a pass."""
+    """Make NumPy's generator for this seed, purpose and number of an epoch, a step or a pass."""
     return np.random.default_rng(_derived_seed(seed, purpose, number))
 
 

@@ -39,7 +39,7 @@ def select_exit(
     task: Task,
     examples: Examples,
 ) -> Evaluation:
-    """The evaluation of a model under the setting of its exit that it takes, with what its epoch is selected by.
+    """Choose the setting of a model's exit, and return its evaluation with the number that its epoch is selected by.
 
     Args:
         evaluations: of the same outputs, each under another setting of the model's exit.

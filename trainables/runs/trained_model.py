@@ -71,7 +71,7 @@ class TrainedModel:
 
 
 def load_trained(folder: str | Path, device: str = "cpu") -> TrainedModel:
-    """The model in `folder` (`model` of an outcome, or exported), with its tokenizer and the trial it comes from.
+    """Load the model in `folder` (`model` of an outcome, or exported), its tokenizer and its trial.
 
     A method of an included folder must be known before: `trainables.include`.
 
@@ -149,7 +149,7 @@ def export_trained(trained: TrainedModel, folder: Path) -> None:
 
 
 def _read_exported(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Weights under our names, and description, as `read_model` has them of a trial's folder.
+    """Read weights under our names, and description, as `read_model` does from a trial's folder.
 
     Raises:
         ValueError: a file is missing or damaged.
@@ -169,7 +169,7 @@ def _read_exported(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _configuration(trained: TrainedModel) -> PreTrainedConfig:
-    """The configuration of a model of `transformers` with the layers and the labels of the trial."""
+    """Configure a model of `transformers` with the layers and the labels of the trial."""
     model, names = trained.model, trained.task.labels or ("score",)
     if trained.config.attention == "nystrom":
         raise ValueError(f"{_NO_NYSTROM}; study.predict answers with it as it is")
@@ -187,20 +187,20 @@ def _configuration(trained: TrainedModel) -> PreTrainedConfig:
 
 
 def _is_plain_classifier(model: EarlyExitModel, config: PreTrainedConfig) -> bool:
-    """Whether the sequence classifier of the family in `transformers` computes the same logits."""
+    """Tell whether the family's sequence classifier in `transformers` computes the same logits."""
     has_class = type(config) in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
     return has_class and isinstance(model, LastLayerModel) and model.uses_pooler
 
 
 def _plain_model(config: Any) -> PreTrainedModel:
-    """The model of `transformers` that a configuration asks for, with new weights."""
+    """Build the model of `transformers` that a configuration asks for, with new weights."""
     if (config.architectures or [""])[0].endswith(_CLASSIFIER):
         return AutoModelForSequenceClassification.from_config(config, attn_implementation="sdpa")
     return AutoModel.from_config(config, attn_implementation="sdpa", **family_options(config.model_type))
 
 
 def _held(plain: PreTrainedModel) -> dict[str, nn.Parameter]:
-    """The parameters of a model of `transformers` that are also ours, by our names."""
+    """Find the parameters of a model of `transformers` that are also ours, by our names."""
     own = {id(parameter) for parameter in plain.parameters()}
     encoder = {f"encoder.{name}": value for name, value in layerwise(plain).named_parameters() if id(value) in own}
     classifier = getattr(plain, "classifier", nn.Module())
@@ -209,7 +209,7 @@ def _held(plain: PreTrainedModel) -> dict[str, nn.Parameter]:
 
 
 def _without_folders(spec: TrialSpec) -> dict[str, Any]:
-    """The fields that name a folder of this machine, by the folder's name alone."""
+    """Shorten the fields that name a folder of this machine to the folder's name alone."""
     names = [name for name in ("backbone", "tokenizer", "start") if (place := getattr(spec, name)) and is_folder(place)]
     names += ["data"] if kind_of(spec.data) == "folder" else []
     own_task = spec.own_task and replace(spec.own_task, place=spec.task)

@@ -74,7 +74,7 @@ class TrialData:
     """The data that a trial trains on, that select its epoch, and dev: from the cache that all trials share."""
 
     def __init__(self, spec: TrialSpec, task: Task, *, max_length: int, cache: Path, limit: int | None = None) -> None:
-        """Reads what training needs; dev under `holdout` only when it is asked for.
+        """Read what training needs; dev under `holdout` only when it is asked for.
 
         Args:
             limit: rows of each split, spread over it; None: all.
@@ -92,6 +92,7 @@ class TrialData:
 
     @cached_property
     def dev(self) -> Examples:
+        """All dev splits."""
         return self._load(*self._task.dev_splits)
 
     @property
@@ -127,7 +128,7 @@ class TrainingRun:
     """
 
     def __init__(self, spec: TrialSpec, *, device: str = "cpu", cache: Path, limit: int | None = None) -> None:
-        """A trial before its first epoch.
+        """Prepare a trial before its first epoch.
 
         Args:
             device: `cpu`, `cuda` or `cuda:N`.
@@ -160,7 +161,7 @@ class TrainingRun:
 
     @classmethod
     def resume(cls, folder: Path, *, spec: TrialSpec | None = None, device: str = "cpu", cache: Path) -> TrainingRun:
-        """The trial that was saved in `folder`, to continue as if it had never stopped.
+        """Load the trial that was saved in `folder`, to continue as if it had never stopped.
 
         `spec` has the present places of its data, backbone and start; None: they are where they were.
 
@@ -214,7 +215,7 @@ class TrainingRun:
         return result_of(self.epoch_in_steps())
 
     def epoch_in_steps(self) -> Generator[None, None, EpochRow]:
-        """As `run_epoch`; pauses after each step of training and of evaluation, and can be dropped there."""
+        """Work as `run_epoch`, with a pause after each step of training and evaluation; it can be dropped there."""
         assert not self.finished
         epoch = len(self.history) + 1
         began = time.monotonic()
@@ -241,7 +242,7 @@ class TrainingRun:
         return row
 
     def _that_can_leave(self, settings: list[Configuration]) -> list[Configuration]:
-        """The exit settings under which an example may leave before the last layer; all of them if there is none."""
+        """Select the exit settings under which an example may leave before the last layer; all of them if none does."""
         rule, depth = self._model.exit_rule, self._model.encoder.num_layers
         return [one for one in settings if with_setting(rule, one).earliest(depth) < depth] or settings
 
@@ -257,7 +258,7 @@ class TrainingRun:
         return sum(weight.numel() * weight.element_size() for weight in self._model.state_dict().values())
 
     def measure_epoch_seconds(self, *, steps: int) -> float:
-        """Expected seconds of an epoch and its evaluation, from so many steps of each. The run is of no use then."""
+        """Estimate the seconds of an epoch with its evaluation from so many steps each. The run is of no use then."""
         batches = self._training_batches(1)[: steps + 1]
         self._model.train()
         with self._words():
@@ -298,7 +299,7 @@ class TrainingRun:
         write_model(folder, lambda to: save_file(weights, to / WEIGHTS), self._description(), self._data.tokenizer)
 
     def outcome(self, predictions: Path | None = None) -> Outcome:
-        """The selected epoch's numbers on the split that is reported, and its model.
+        """Report the selected epoch's numbers on the split that is reported, and its model.
 
         Under `holdout` this reads dev for the first time, if the spec says `report_dev`; if not, the split that is
         reported is the slice of train.
@@ -320,7 +321,7 @@ class TrainingRun:
         )
 
     def _report(self, examples: Examples, predictions: Path | None) -> Evaluation:
-        """The selected epoch's model on the reported split."""
+        """Evaluate the selected epoch's model on the reported split."""
         evaluation = self._selected_evaluation if examples is self._data.selection else None
         if evaluation is None:
             with _holding(self._model, self._selected_weights):  # the run's own model is left as it is
@@ -330,12 +331,12 @@ class TrainingRun:
         return evaluation
 
     def swept(self) -> list[Swept]:
-        """The selected epoch's model under each setting of its exit, on the split that selected it."""
+        """Evaluate the selected epoch's model under each setting of its exit, on the split that selected it."""
         examples = self._data.selection
         return swept(self._model, self._task, examples, self._report(examples, None).outputs)
 
     def content(self) -> Content:
-        """Identities of the files, rows and code that the trial is made of, as this process has read them."""
+        """Identify the files, rows and code that the trial is made of, as this process has read them."""
         spec = self.spec
         return Content(
             data_fingerprint=fingerprint(self._task, spec.data),
@@ -346,20 +347,20 @@ class TrainingRun:
         )
 
     def measure_latency(self) -> Latency:
-        """The latency of the selected epoch's model, on examples of the split that selected it."""
+        """Measure the latency of the selected epoch's model, on examples of the split that selected it."""
         with _holding(self._model, self._selected_weights):
             rules = timed_rules(self._model)
             return measure_latency(self._model, self._data.selection, rules, num_batches=TIMED_BATCHES)
 
     def try_out(self, *, rows: int = 2) -> None:
-        """A step and an evaluation on so few rows: whether the method's code works. The run is of no use then."""
+        """Train and evaluate on so few rows, to see whether the method's code works. The run is of no use then."""
         result_of(self.train_on([self._training_batches(1)[0][:rows]], 1))
         examples = self._data.selection.take(np.arange(rows))
         evaluation = result_of(self._evaluate(examples, 1, self._exit_settings))
         swept(self._model, self._task, examples, evaluation.outputs)
 
     def train_on(self, batches: Iterable[np.ndarray], epoch: int) -> Generator[None, None, float]:
-        """A step on each of these batches of rows of the training data, and a pause after each: the mean loss.
+        """Train on each of these batches of rows, with a pause after each, and return the mean loss.
 
         Raises:
             TrainingError: as `run_epoch`.
@@ -391,7 +392,7 @@ class TrainingRun:
         exit_settings: Sequence[Configuration] = ({},),
         select_by: str | UnsetType = UNSET,
     ) -> Generator[None, None, Evaluation]:
-        """The evaluation under that of these settings of the model's exit that is selected by this."""
+        """Evaluate the model under each of these settings of its exit, and return the selected one."""
         with naming_memory_errors(self._config.batch_size):
             size = EVALUATION_FACTOR * self._config.batch_size
             outputs = yield from full_depth_in_steps(self._model, examples, size)
@@ -428,7 +429,7 @@ class TrainingRun:
 
 @contextmanager
 def _holding(model: EarlyExitModel, weights: dict[str, Tensor]) -> Iterator[None]:
-    """The model has other weights, and then its own again."""
+    """Give the model other weights, and then its own again."""
     present = _copied(model.state_dict())
     model.load_state_dict(weights)
     try:

@@ -41,7 +41,7 @@ class TrialSpec(Typed, frozen=True, kw_only=True):
     start: str | None = None  # folder of another trial's model, whose encoder is the start; the heads are new
 
     def find_task(self) -> Task:
-        """The task that the trial trains on.
+        """Find the task that the trial trains on.
 
         Raises:
             ValueError: no task has this name.
@@ -95,7 +95,7 @@ class EpochRow(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 def blocked_exit(metrics: Mapping[str, float], config: Configuration) -> str:
-    """The reason why no example can leave early under Q-exit; empty if one can, or another rule decides."""
+    """Explain why no example can leave early under Q-exit; empty if one can, or another rule decides."""
     largest, q = metrics.get(LARGEST_CDF), config.get("q")
     if largest is None or not isinstance(q, int | float) or largest > q:
         return ""
@@ -120,7 +120,7 @@ class ExitLatency(Typed, frozen=True, kw_only=True):
     timings: tuple[Timing, ...]  # one per batch size
 
     def timing(self, batch_size: int) -> Timing | None:
-        """The timing at this batch size; None if it was not timed."""
+        """Find the timing at this batch size; None if it was not timed."""
         return next((timing for timing in self.timings if timing.batch_size == batch_size), None)
 
 
@@ -173,7 +173,7 @@ class UnreadableState(ValueError):
 
 @contextmanager
 def available() -> Iterator[None]:
-    """Turns errors of data, backbone or start into `Unavailable`, which other machines may not have; not `Unusable`."""
+    """Turn errors of data, backbone or start into `Unavailable`, which other machines may not have; not `Unusable`."""
     try:
         yield
     except Unusable:

@@ -42,7 +42,7 @@ def write_state(folder: Path, state: dict[str, Any]) -> None:
 
 
 def read_state(folder: Path) -> dict[str, Any]:
-    """The state that `write_state` left in `folder`, on the CPU.
+    """Read the state that `write_state` left in `folder`, on the CPU.
 
     Raises:
         UnreadableState: the state is missing or damaged.
@@ -62,7 +62,7 @@ def read_state(folder: Path) -> dict[str, Any]:
 
 
 def _digest_of(state: object) -> str:
-    """SHA-256 of all that a state holds: torch notices flipped bytes of its file, but not a file written anew."""
+    """Hash all that a state holds: torch notices flipped bytes of its file, but not a file written anew."""
     digest = hashlib.sha256()
 
     def add(value: object) -> None:
@@ -83,24 +83,24 @@ def _digest_of(state: object) -> str:
 
 
 def state_as_bytes(state: dict[str, Any]) -> bytes:
-    """A state as `write_state` writes it, for another process."""
+    """Write a state as `write_state` does, for another process."""
     file = BytesIO()
     torch.save(state, file)
     return file.getvalue()
 
 
 def state_of_bytes(data: bytes) -> dict[str, Any]:
-    """The state that became these bytes, on the CPU."""
+    """Read the state in these bytes, on the CPU."""
     return torch.load(BytesIO(data), map_location="cpu", weights_only=True)
 
 
 def has_state(folder: Path) -> bool:
-    """Whether `write_state` left a file in `folder`."""
+    """Tell whether `write_state` left a file in `folder`."""
     return (folder / STATE).is_file()
 
 
 def model_folder(folder: Path, epoch: int) -> Path:
-    """The folder of an epoch's model in a trial's folder."""
+    """Name the folder of an epoch's model in a trial's folder."""
     return folder / f"model-epoch-{epoch}"
 
 
@@ -125,7 +125,7 @@ def write_model(
 
 
 def read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Weights and description of a trained model.
+    """Read weights and description of a trained model.
 
     Raises:
         ValueError: the folder holds no trained model, or a damaged one.
@@ -148,7 +148,7 @@ def remove_other_models(folder: Path, keep: Path | None) -> None:
 
 @contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Turns torch's and safetensors' errors of a file that cannot be written into `OSError`s."""
+    """Turn torch's and safetensors' errors of a file that cannot be written into `OSError`s."""
     try:
         yield
     except (RuntimeError, SafetensorError) as error:
@@ -157,7 +157,7 @@ def disk_errors(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def readable(folder: Path) -> Iterator[None]:
-    """Turns errors of a saved trial that does not fit into `UnreadableState`, but not those of a disk or GPU."""
+    """Turn errors of a saved trial that does not fit into `UnreadableState`, but not those of a disk or GPU."""
     try:
         yield
     except (torch.OutOfMemoryError, torch.AcceleratorError):
@@ -167,7 +167,7 @@ def readable(folder: Path) -> Iterator[None]:
 
 
 def check_same(saved: object, wanted: object, names: Sequence[str]) -> None:
-    """Checks that these fields of a saved spec and of the one that is asked for are equal.
+    """Check that these fields of a saved spec and of the requested one are equal.
 
     Raises:
         ValueError: one differs.
