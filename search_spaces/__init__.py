@@ -53,17 +53,17 @@ class SearchSpace:
 
 
 def available() -> list[str]:
-    """Names of all methods that have a search space, in alphabetical order; their variants not counted."""
+    """List all methods that have a search space, in alphabetical order, without their variants."""
     return method_files.names()
 
 
 def variants(method: str) -> list[str]:
-    """Names of the variants of a method, `palbert:a`, in the order of its file."""
+    """List the variants of a method, `palbert:a`, in the order of its file."""
     return [f"{method}{VARIANT}{name}" for name in getattr(_module(method), "VARIANTS", {})]
 
 
 def meant_method(name: str) -> str:
-    """The method or variant that is meant, however it is written: `PALBERT:A` is `palbert:a`.
+    """Resolve a method or variant, however it is written: `PALBERT:A` is `palbert:a`.
 
     Raises:
         ValueError: none is.
@@ -76,7 +76,7 @@ def meant_method(name: str) -> str:
 
 
 def check(method: str) -> None:
-    """Passes if a method or a variant has this name.
+    """Check that a method or a variant has this name.
 
     Raises:
         ValueError: none has.
@@ -90,7 +90,7 @@ def check(method: str) -> None:
 
 
 def load(method: str) -> SearchSpace:
-    """The search space of a method, or of one of its variants.
+    """Load the search space of a method, or of one of its variants.
 
     Raises:
         ValueError: none has this name, or its file is none.
@@ -155,7 +155,7 @@ _OPTIONAL = ("POST_HOC", "START", "FIXED_BY_TASK", "TOKENIZER", "FAMILIES", "SEE
 
 
 def _check_shape(file: MethodFile, module: ModuleType) -> None:
-    """Passes if all names that a search space needs are there, each of its type.
+    """Check that every name that a search space needs is there, and of its type.
 
     Raises:
         ValueError: one is not.

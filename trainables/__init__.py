@@ -23,23 +23,24 @@ VARIANT = ":"  # between a method's name and its variant's
 
 
 def base_method(method: str) -> str:
-    """The method without its variant: `palbert` of `palbert:a`."""
+    """Cut the variant off a method's name: `palbert` of `palbert:a`."""
     return method.partition(VARIANT)[0]
 
 
 def module_of(method: str) -> str:
-    """The name that the module of a method, or of a variant of it, is imported by."""
+    """Name the module that a method, or a variant of it, is imported from."""
     return method_files.files_of(base_method(method))[0].module
 
 
 def available() -> list[str]:
-    """Names of all methods, in alphabetical order."""
+    """List all methods, in alphabetical order."""
     return method_files.names()
 
 
 def include(folder: str | Path, *, named: str = "folder") -> None:
-    """Adds what a folder of one's own has: methods, each of them two files, `NAME.py` and `NAME_space.py`, and tasks,
-    each of them a folder `NAME` with `task.toml` and the files `train` and `dev`.
+    """Add the methods and tasks in a folder of one's own.
+
+    A method is two files, `NAME.py` and `NAME_space.py`, a task a folder `NAME` with `task.toml`, `train` and `dev`.
 
     Args:
         named: the option that gave the folder, for messages.
@@ -56,7 +57,7 @@ def include(folder: str | Path, *, named: str = "folder") -> None:
 
 
 def load(method: str) -> ModuleType:
-    """The module of a method, or of a variant of it: its `Config`, `build` and `DEPARTURES`.
+    """Import the module of a method, or of a variant of it: its `Config`, `build` and `DEPARTURES`.
 
     Raises:
         ValueError: no method has this name, or nothing follows the colon; or its file cannot be run.
@@ -73,7 +74,7 @@ def load(method: str) -> ModuleType:
 
 
 def configure(method: str, values: Configuration) -> TrainingConfig:
-    """The configuration of a method, or of a variant of it, every field checked.
+    """Build the configuration of a method, or of a variant of it, and check every field.
 
     Raises:
         ValueError: no method has this name; a field is missing, unknown or outside of what is allowed.
@@ -84,7 +85,7 @@ def configure(method: str, values: Configuration) -> TrainingConfig:
 
 
 def departures(method: str) -> tuple[Departure, ...]:
-    """All differences between a method here and its original, those that weigh most first.
+    """List all differences between a method here and its original, those that weigh most first.
 
     A variant whose original is another one has its own: VARIANT_DEPARTURES of the method's file.
 

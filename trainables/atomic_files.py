@@ -75,14 +75,14 @@ def add_files(folder: Path, fill: Callable[[Path], object]) -> None:
 
 
 def is_unfinished(path: Path, of: str | None = None) -> bool:
-    """Whether it is what a write leaves that was killed; one of the file or folder `of` this name, if one is given."""
+    """Tell whether a killed write left this; one of the file or folder `of` this name, if one is given."""
     name = r".+" if of is None else re.escape(of)
     return re.fullmatch(rf"\.{name}\.\d+(\.replaced)?", path.name) is not None
 
 
 @contextmanager
 def _held(unfinished: Path, name: str) -> Iterator[None]:
-    """Marks it as being written while this process lives, and removes what others have left of the same name."""
+    """Mark it as being written while this process lives, and remove what others have left of the same name."""
     with _locked(unfinished):
         for left in unfinished.parent.iterdir():
             if left != unfinished and is_unfinished(left, of=name):
@@ -94,7 +94,7 @@ def _held(unfinished: Path, name: str) -> Iterator[None]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool]:
-    """Whether the file or folder is locked for this process: not by another one, nor where there are no locks."""
+    """Lock a file or folder for this process, if no other process has and the disk has locks; gives whether it did."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -134,7 +134,7 @@ def _give_mode(path: Path, mode: int) -> None:
 
 
 def flush(path: Path) -> None:
-    """Makes the content of a file, or the names in a folder, survive a power cut."""
+    """Make the content of a file, or the names in a folder, survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -40,6 +40,7 @@ class EncoderConfig(Typed, frozen=True, kw_only=True):
     precision: Precision  # of matrix products in training and evaluation
 
     def __post_init__(self) -> None:
+        """Check the fields against each other."""
         check_finite(self)
         check_used(self, "decay_power", used=self.schedule == "polynomial", condition="schedule is polynomial")
         for field in ("num_landmarks", "conv_kernel_size"):
@@ -67,6 +68,7 @@ class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
     num_hidden_layers: Count  # the first of the backbone's, 0 is all
 
     def __post_init__(self) -> None:
+        """Check the fields against each other."""
         super().__post_init__()
         if self.select == "last" and self.stop_after:
             raise ValueError(f"stop_after is {self.stop_after}; allowed where select is last: 0")
@@ -74,7 +76,7 @@ class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
             raise ValueError(f"warmup_steps is {self.warmup_steps}; allowed where warmup_ratio is set: 0")
 
     def check_task(self, task: Task) -> None:
-        """Checks that the task uses every field that is set, and that none that it needs is None.
+        """Check that the task uses every field that is set, and that no field that it needs is None.
 
         Raises:
             ValueError: a field does not fit the task.
@@ -93,7 +95,7 @@ class PonderConfig(TrainingConfig, frozen=True, kw_only=True):
 
 
 def check_finite(config: Typed) -> None:
-    """Checks that every number is finite.
+    """Check that every number is finite.
 
     Raises:
         ValueError: one is infinite or not a number.
@@ -105,7 +107,7 @@ def check_finite(config: Typed) -> None:
 
 
 def check_used(config: object, field: str, *, used: bool, condition: str) -> None:
-    """Checks that the field is set if it has an effect, and None if it would be ignored.
+    """Check that the field is set if it has an effect, and None if it would be ignored.
 
     Raises:
         ValueError: it is missing, or would be ignored.

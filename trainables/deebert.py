@@ -39,13 +39,13 @@ class Config(TrainingConfig, frozen=True, kw_only=True):
     entropy: NotNegative  # of ln C: leave where the answer's is below it
 
     def check_task(self, task: Task) -> None:
-        """Passes if the task has classes: scores have no entropy."""
+        """Check that the task has classes: scores have no entropy."""
         if task.is_regression:
             raise ValueError(f"deebert leaves by the entropy of classes, and {task.title} has scores")
 
 
 def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:
-    """The model of one trial.
+    """Build the model of one trial.
 
     Raises:
         ValueError: the task has scores, or there is no layer below the last.

@@ -14,6 +14,7 @@ class Departure(NamedTuple):
     here: str
 
     def __str__(self) -> str:
+        """Write it as captions and screens show it."""
         return f"{self.what}: {self.here}" + f" (paper: {self.paper})" * bool(self.paper)
 
 
@@ -21,5 +22,5 @@ Departures = tuple[Departure | str, ...]  # sentences in files of before 2026-11
 
 
 def in_words(departures: Iterable[Departure | str]) -> str:
-    """All of them on one line, as captions and screens have them."""
+    """Write all of them on one line, as captions and screens have them."""
     return "; ".join(map(str, departures))

@@ -27,14 +27,14 @@ _OF_FLOAT32 = (torch.backends.cuda.matmul, _CUDNN.conv, _CUDNN.rnn)
 
 @contextmanager
 def computing_in(precision: Precision, device: torch.device) -> Iterator[None]:
-    """Context for losses and answers."""
+    """Set the precision of losses and answers."""
     with gradients_in(precision), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
         yield
 
 
 @contextmanager
 def gradients_in(precision: Precision) -> Iterator[None]:
-    """Context for the gradients of a loss: they have the types of its own computation, outside of autocast."""
+    """Set the precision of a loss's gradients: they have the types of its own computation, outside of autocast."""
     before = [backend.fp32_precision for backend in _OF_FLOAT32]
     _set(["tf32" if precision == "tensorfloat32" else "ieee"] * len(before))
     try:
@@ -44,7 +44,7 @@ def gradients_in(precision: Precision) -> Iterator[None]:
 
 
 def check_precision(precision: Precision, device: torch.device) -> None:
-    """Checks that the device has the precision, so that nobody records another than was computed in.
+    """Check that the device has the precision, so that no record names another than was computed in.
 
     Raises:
         ValueError: the device lacks it.
@@ -57,7 +57,7 @@ def check_precision(precision: Precision, device: torch.device) -> None:
 
 
 def has_tensorfloat32(device: torch.device) -> bool:
-    """Whether the device multiplies in TF32."""
+    """Tell whether the device multiplies in TF32."""
     if device.type != "cuda":
         return False
     with torch.cuda.device(device):
@@ -73,15 +73,14 @@ CPU_FACTS = Path("/proc/cpuinfo")
 
 
 def device_name(device: str | torch.device) -> str:
-    """A GPU's name; or this machine's CPU, if the system names it, with the instructions that PyTorch uses of it:
-    `AMD EPYC (AVX2)`."""
+    """Name a GPU; or this machine's CPU, with the instructions that PyTorch uses of it: `AMD EPYC (AVX2)`."""
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{_cpu_model()} ({torch.backends.cpu.get_cpu_capability()})"
 
 
 def device_and_threads(device: str | torch.device) -> str:
-    """The device's name and, of a CPU, how many threads compute: `AMD EPYC (AVX2), 1 thread`."""
+    """Name the device and, if it is a CPU, count the threads that compute: `AMD EPYC (AVX2), 1 thread`."""
     number = torch.get_num_threads()
     threads = f", {number} thread{'s' * (number != 1)}"
     return device_name(device) + threads * (torch.device(device).type == "cpu")

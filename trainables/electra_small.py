@@ -59,12 +59,13 @@ class Config(TrainingConfig, frozen=True, kw_only=True):
     layer_decay_convention: Literal["paper", "released"] | None  # None where layer_decay is 1
 
     def __post_init__(self) -> None:
+        """Check that the convention is set if it has an effect."""
         super().__post_init__()
         check_used(self, "layer_decay_convention", used=self.layer_decay < 1, condition="layer_decay is below 1")
 
 
 def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:
-    """The model of one trial."""
+    """Build the model of one trial."""
     from trainables.models.classifiers import ElectraModel
 
     convention = config.layer_decay_convention

@@ -24,5 +24,5 @@ _OF_BACKBONES = {  # beginning of the name on the hub -> licence on its page
 
 
 def licence_of_backbone(name: str) -> str:
-    """The licence of a backbone by its name on the hub; that of a folder is unknown."""
+    """Look up the licence of a backbone by its name on the hub; that of a folder is unknown."""
     return next((licence for start, licence in _OF_BACKBONES.items() if name.startswith(start)), UNKNOWN)

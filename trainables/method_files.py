@@ -42,11 +42,11 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
         return {_name(stem): _digest(self.of_method(stem)) for stem, both in self.pairs.items() if all(both)}
 
     def has(self, method: str) -> bool:
-        """Whether both files of the method are here."""
+        """Tell whether both files of the method are here."""
         return all(self.pairs.get(_stem(method), (False,)))
 
     def of_method(self, method: str) -> dict[str, str]:
-        """The files that a method needs, as `sources`: its two and the shared ones; none if it is not here."""
+        """Select the files that a method needs, as `sources`: its two and the shared ones; empty if it is not here."""
         own = {f"{_stem(method)}.py", f"{_stem(method)}{SPACE}.py"}
         return {
             name: text for name, text in self.sources.items() if self.has(method) and (name in own or name[0] == "_")
@@ -69,12 +69,12 @@ class MethodFile:
     path: str  # as messages give it
 
     def place_of(self, name: str) -> str:
-        """The file, with the line that assigns a name at its top level, if one does."""
+        """Name the file, with the line that assigns a name at its top level, if one does."""
         found = re.search(rf"^{name}\b", inspect.getsource(self.load()), re.MULTILINE)
         return self.path if found is None else f"{self.path}:{found.string.count(chr(10), 0, found.start()) + 1}"
 
     def load(self) -> ModuleType:
-        """The module of the file.
+        """Import the module of the file.
 
         Raises:
             ValueError: it cannot be run; the line is named.
@@ -93,12 +93,12 @@ _included: IncludedMethods | None = None
 
 
 def included() -> IncludedMethods | None:
-    """The folder that this process has included."""
+    """Return the folder that this process has included."""
     return _included
 
 
 def read_methods(folder: str | Path, *, named: str = "--include", may_lack_methods: bool = False) -> IncludedMethods:
-    """The methods in a folder.
+    """Read the methods in a folder.
 
     Args:
         named: the option that gave the folder, for messages.
@@ -130,7 +130,7 @@ def read_methods(folder: str | Path, *, named: str = "--include", may_lack_metho
 
 
 def _nearest_folder(place: str | Path) -> str:
-    """`; did you mean mine/methods?` if methods lie one folder further down, or beside a file; or an empty string.
+    """Suggest `; did you mean mine/methods?` if methods lie one folder further down, or beside a file; else nothing.
 
     Also `; did you mean mine?` for the folder of one task.
     """
@@ -143,7 +143,7 @@ def _nearest_folder(place: str | Path) -> str:
 
 
 def include(methods: IncludedMethods | None) -> None:
-    """Makes the methods of a folder known to this process, in the place of those that were included before."""
+    """Make the methods of a folder known to this process, in place of those that were included before."""
     global _included
     if methods == _included:
         return
@@ -155,13 +155,13 @@ def include(methods: IncludedMethods | None) -> None:
 
 
 def names() -> list[str]:
-    """All methods that have both files, in alphabetical order."""
+    """List all methods that have both files, in alphabetical order."""
     own = {} if _included is None else _included.pairs
     return sorted(_name(stem) for stem in {*_package_stems(), *(stem for stem, both in own.items() if all(both))})
 
 
 def check_whole(method: str) -> None:
-    """Checks that not just one of a method's two files exists.
+    """Check that not just one of a method's two files exists.
 
     Raises:
         ValueError: only one exists; the message names both.
@@ -173,7 +173,7 @@ def check_whole(method: str) -> None:
 
 
 def files_of(method: str) -> tuple[MethodFile, MethodFile]:
-    """The file of a method, and that of its search space."""
+    """Name the file of a method, and that of its search space."""
     stem = _stem(method)
     if _included is not None and stem in _included.pairs:
         own = f"{_included.folder}/{stem}"
@@ -188,14 +188,14 @@ def files_of(method: str) -> tuple[MethodFile, MethodFile]:
 
 
 def place_of_function(function: Callable[..., object], method: str) -> str | None:
-    """File and line of a function of a method's own files; None for one of other files."""
+    """Find file and line of a function of a method's own files; None for one of other files."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     own = next((file for file in files_of(method) if code and _same_file(code.co_filename, file.path)), None)
     return f"{own.path}:{code.co_firstlineno}" if own and code else None
 
 
 def describe_error(error: Exception, method: str) -> str:
-    """Describes an error of a method in one line, with the line of its file if that is known."""
+    """Describe an error of a method in one line, with the line of its file if that is known."""
     place = next((place for file in files_of(method) if (place := _place_in(error, file.path))), None)
     if place is None:
         return str(error) if isinstance(error, ValueError) else f"{files_of(method)[0].path}: {in_words(error)}"
@@ -233,12 +233,12 @@ class _Included(MetaPathFinder, ExecutionLoader):
 
 
 def _packages() -> Iterator[Path]:
-    """The folders that `trainables` and `search_spaces` lie in."""
+    """List the folders that hold `trainables` and `search_spaces`."""
     return (Path(folder).parent for folder in sys.modules[__name__.partition(".")[0]].__path__)
 
 
 def _candidates(stem: str) -> Iterator[tuple[tuple[str, str], tuple[bool, bool]]]:
-    """The pairs of files that may be the method of this stem, and which of them are there."""
+    """List the pairs of files that may be the method of this stem, and which of them are there."""
     if _included is not None and stem in _included.pairs:
         own = f"{_included.folder}/{stem}"
         yield (f"{own}.py", f"{own}{SPACE}.py"), _included.pairs[stem]
@@ -249,7 +249,7 @@ def _candidates(stem: str) -> Iterator[tuple[tuple[str, str], tuple[bool, bool]]
 
 
 def _package_stems() -> set[str]:
-    """The stems of the package's own methods that have both files."""
+    """List the stems of the package's own methods that have both files."""
     return {
         file.stem
         for folder in _packages()
@@ -274,7 +274,7 @@ def _stem(method: str) -> str:
 
 
 def _in_one_line(error: BaseException, path: str) -> ValueError:
-    """The error of a method's file that cannot be run, with its line."""
+    """Describe in one line why a method's file cannot be run."""
     kind = CannotImport if isinstance(error, ImportError) else ValueError
     if isinstance(error, SyntaxError):
         return kind(f"{error.filename or path}:{error.lineno}: {type(error).__name__}: {error.msg}")
@@ -282,7 +282,7 @@ def _in_one_line(error: BaseException, path: str) -> ValueError:
 
 
 def _place_in(error: BaseException, path: str) -> str | None:
-    """File and line of an error that comes from a method's file, or from one beside it."""
+    """Find file and line of an error that comes from a method's file, or from one beside it."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if _same_file(frame.filename, path)]
     return f"{path}:{own[-1].lineno}" if own else None
@@ -293,13 +293,13 @@ def _same_file(path: str, other: str) -> bool:
 
 
 def in_words(error: BaseException) -> str:
-    """An error's kind and first line, with the nearest name if it is about an unknown one."""
+    """Describe an error by its kind and first line, with the nearest name if it is about an unknown one."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0]}{_name_meant(error)}"
 
 
 def _name_meant(error: BaseException) -> str:
-    """`; did you mean is_regression?`, or an empty string."""
+    """Suggest `; did you mean is_regression?`, or nothing."""
     if isinstance(error, AttributeError) and error.name:
         return nearest_in_words(error.name, dir(error.obj))
     if isinstance(error, NameError) and error.name:

@@ -38,13 +38,13 @@ class Config(TrainingConfig, frozen=True, kw_only=True):
     regression_threshold: Positive | None  # scores agree that differ by less; None for tasks with classes
 
     def check_task(self, task: Task) -> None:
-        """Passes if there is a threshold for scores, and none for classes."""
+        """Check that there is a threshold for scores, and none for classes."""
         condition = f"labels are scores, and {task.title} has {'scores' if task.is_regression else 'classes'}"
         check_used(self, "regression_threshold", used=task.is_regression, condition=condition)
 
 
 def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:
-    """The model of one trial.
+    """Build the model of one trial.
 
     Raises:
         ValueError: the configuration is not for the task.

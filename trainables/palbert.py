@@ -49,13 +49,14 @@ class Config(PonderConfig, frozen=True, kw_only=True):
     sample_draws: AtLeastOne | None  # sample: draws per evaluation
 
     def __post_init__(self) -> None:
+        """Check that each exit has its own setting and no other."""
         super().__post_init__()
         check_used(self, "q", used=self.exit == "threshold", condition="exit is threshold")
         check_used(self, "sample_draws", used=self.exit == "sample", condition="exit is sample")
 
 
 def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:
-    """The model of one trial."""
+    """Build the model of one trial."""
     from trainables.models.exit_rules import ExitRule, Expectation, LastLayer, Sampled, Threshold
     from trainables.models.ponder import Lambda, PonderModel
 

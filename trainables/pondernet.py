@@ -41,7 +41,7 @@ class Config(PonderConfig, frozen=True, kw_only=True):
 
 
 def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:
-    """The model of one trial."""
+    """Build the model of one trial."""
     from trainables.models.exit_rules import Sampled
     from trainables.models.ponder import Lambda, PonderModel
 

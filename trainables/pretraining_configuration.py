@@ -39,6 +39,7 @@ class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
     random_token_share: WholeShare  # of the same: replaced by a random token; the rest stays as it is
 
     def __post_init__(self) -> None:
+        """Check the fields against each other."""
         super().__post_init__()
         if self.batch_size % self.gradient_accumulation:
             raise ValueError(
@@ -56,7 +57,7 @@ class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
             raise ValueError(f"max_predictions is {self.max_predictions}; allowed where masking is bernoulli: 0")
 
     def examples_at_once(self, processes: int) -> int:
-        """What each of so many processes computes of a part of a step's batch.
+        """Count the examples that each of so many processes computes of a part of a step's batch.
 
         Raises:
             ValueError: they cannot share it evenly.
@@ -80,6 +81,7 @@ class ReplacedTokenConfig(PretrainingConfig, frozen=True, kw_only=True):
     generator_intermediate_size: AtLeastOne
 
     def __post_init__(self) -> None:
+        """Check that the heads divide the width."""
         super().__post_init__()
         if self.generator_hidden_size % self.generator_heads:
             raise ValueError(

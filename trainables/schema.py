@@ -26,7 +26,7 @@ class Typed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def from_plain(kind: type[T], value: object, *, where: str) -> T:
-    """The plain value (dicts, lists, numbers, strings) as a `kind`.
+    """Read a plain value (dicts, lists, numbers, strings) as a `kind`.
 
     Raises:
         ValueError: it does not fit; the message begins with `where`.
@@ -38,7 +38,7 @@ def from_plain(kind: type[T], value: object, *, where: str) -> T:
 
 
 def from_json(kind: type[T], line: bytes, *, where: str) -> T:
-    """The JSON text as a `kind`.
+    """Read a JSON text as a `kind`.
 
     Raises:
         ValueError: it does not fit; the message begins with `where`.
@@ -55,7 +55,7 @@ class Reader:
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
 
     def read(self, line: bytes, *, where: str) -> Any:
-        """The text as the kind; see `from_json`."""
+        """Read a text as the kind; see `from_json`."""
         try:
             try:
                 return self._decoder.decode(line)
@@ -68,12 +68,12 @@ class Reader:
 
 
 def to_plain(value: Any) -> Any:
-    """The typed value as dicts, lists, numbers and strings."""
+    """Turn a typed value into dicts, lists, numbers and strings."""
     return msgspec.to_builtins(value)
 
 
 def _in_words(message: str, kind: Any, value: object) -> str:
-    """msgspec's message with the name of the field, its value and the menu, as far as they exist."""
+    """Add the field's name, its value and the menu to msgspec's message, as far as they exist."""
     rule, _, path = message.partition(" - at `$")
     names = re.findall(r"[^.\[\]`]+", path)
     if rule.startswith("Object missing required field "):
@@ -119,7 +119,7 @@ def _at(value: Any, names: list[str]) -> object:
 
 
 def _fields(kind: Any, names: list[str]) -> Sequence[str]:
-    """The fields of the struct at the end of the path; none if several structs are allowed there."""
+    """List the fields of the struct at the end of the path; none if several structs are allowed there."""
     for name in names:
         kind = next(
             (get_type_hints(member)[name] for member in _structs(kind) if name in member.__struct_fields__), None
@@ -133,7 +133,7 @@ def _structs(kind: Any) -> list[Any]:
 
 
 def _menu(kind: Any, names: list[str], value: Any) -> list[str]:
-    """The choices of the field at the end of the path: those of a `Literal`, or the tags of a union."""
+    """List the choices of the field at the end of the path: those of a `Literal`, or the tags of a union."""
     found = _kind_at(kind, names, value)
     literals = [member for member in _members(found) if get_origin(member) is Literal]
     tags = [str(member.__struct_config__.tag) for member in _structs(found)]
@@ -141,7 +141,7 @@ def _menu(kind: Any, names: list[str], value: Any) -> list[str]:
 
 
 def _kind_at(kind: Any, names: list[str], value: Any) -> Any:
-    """The type at the end of the path, or the last one on the way to it if no struct fits from there."""
+    """Find the type at the end of the path, or the last one on the way to it if no struct fits from there."""
     for name in names:
         matching = [member for member in _structs(kind) if _tag_fits(member, value)]
         if not matching:
@@ -151,7 +151,7 @@ def _kind_at(kind: Any, names: list[str], value: Any) -> Any:
 
 
 def _bounds(kind: Any) -> list[str]:
-    """The bounds of a number, as far as it has them: `>= 0`, `< 1`."""
+    """List the bounds of a number, as far as it has them: `>= 0`, `< 1`."""
     of_numbers = [member.__metadata__ for member in _members(kind) if get_origin(member) is Annotated]
     metas = [meta for metadata in of_numbers for meta in metadata if isinstance(meta, msgspec.Meta)]
     signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
@@ -160,7 +160,7 @@ def _bounds(kind: Any) -> list[str]:
 
 
 def _with_both_bounds(allowed: str, bounds: Sequence[str]) -> str:
-    """`a number <= 1.0`, which names the bound that was overstepped, with the other one too.
+    """Add the other bound to `a number <= 1.0`, which names the one that was overstepped.
 
     Beside what is too small `MOST` is not named: it is no rule of the field's own.
     """
@@ -172,7 +172,7 @@ def _with_both_bounds(allowed: str, bounds: Sequence[str]) -> str:
 
 
 def _members(kind: Any) -> tuple[Any, ...]:
-    """The members of a union, else the kind itself; annotations that are not msgspec's are left out."""
+    """List the members of a union, else the kind itself; annotations that are not msgspec's are left out."""
     if get_origin(kind) is Annotated and not any(isinstance(each, msgspec.Meta) for each in kind.__metadata__):
         kind = kind.__origin__
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)

@@ -32,7 +32,7 @@ class Config(TrainingConfig, frozen=True, kw_only=True):
 
 
 def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:
-    """The model of one trial."""
+    """Build the model of one trial."""
     from trainables.models.classifiers import LastLayerModel
 
     return LastLayerModel(encoder, task.num_labels, config)

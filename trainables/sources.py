@@ -34,7 +34,7 @@ class Unusable(ValueError):
 
 
 def checked(look: Callable[[], T], what: str, unchecked: list[str] | None) -> T | str:
-    """The result of a look at data, a corpus or a backbone.
+    """Look at data, a corpus or a backbone.
 
     Where a list is given, a hub that cannot be reached is no error: `what` is added to it and the result is "unknown".
     Each is looked at once more at most: an unreachable hub is slow.
@@ -54,7 +54,7 @@ def checked(look: Callable[[], T], what: str, unchecked: list[str] | None) -> T 
 
 
 def reach_or_work_offline() -> None:
-    """Tries once, briefly, to reach the hub; call this before anything is asked of it.
+    """Try once, briefly, to reach the hub; call this before asking it anything.
 
     If it does not answer, this process works with the local cache alone for a minute, as with HF_HUB_OFFLINE=1: the
     libraries would try each thing anew, six times and up to half a minute, with a line of their own for each.
@@ -86,7 +86,7 @@ def _work_offline(offline: bool) -> None:
 
 @contextmanager
 def hub_errors(what: str, *, allowed: str, offline: str) -> Iterator[None]:
-    """Turns errors of the hub into one line.
+    """Turn errors of the hub into one line.
 
     Args:
         what: the thing that is asked for, with its kind: `backbone 'NAME'`.
@@ -111,7 +111,7 @@ def hub_errors(what: str, *, allowed: str, offline: str) -> Iterator[None]:
 
 
 def hash_of_file(file: Path) -> str:
-    """SHA-256 of a file's content in hexadecimal digits; read once, and again when its size or time changes."""
+    """Hash a file's content (SHA-256, hexadecimal); it is read once, and again when its size or time changes."""
     found = file.stat()
     return _hash(file, found.st_size, found.st_mtime_ns)
 
@@ -123,7 +123,7 @@ def _hash(file: Path, size: int, modified: int) -> str:
 
 
 def cache_folder() -> Path:
-    """The folder of tokenised data of all trials and studies of a machine, unless a caller chooses another.
+    """Find the folder of tokenised data of all trials and studies of a machine, unless a caller chooses another.
 
     The first of $XDG_CACHE_HOME, ~/.cache and the temporary folder that can be written.
 
@@ -150,7 +150,7 @@ def _say_once(line: str) -> None:
 
 
 def cached_folder(cache: Path, content: str, fill: Callable[[Path], object]) -> Path:
-    """The entry of this content: there, or made by `fill` and put there. One process makes it while others wait.
+    """Find the entry of this content, or make it by `fill`. One process makes it while others wait.
 
     An entry has the digests of its files. One that is not what it was is made anew.
     """
@@ -171,7 +171,7 @@ def _fill_with_digests(folder: Path, fill: Callable[[Path], object]) -> None:
 
 
 def _is_whole(entry: Path) -> bool:
-    """Whether an entry of the cache is there, and is what was put there."""
+    """Tell whether an entry of the cache is there, and is what was put there."""
     try:
         return _digests(entry) == json.loads((entry / _DIGESTS).read_text())
     except (OSError, ValueError):

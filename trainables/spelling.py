@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 
 def resolve_name(name: str, menu: Iterable[str], *, what: str, known: Iterable[str] = ()) -> str:
-    """The name of the menu that is meant, however it is written: case, `-`, `_` and spaces count for nothing.
+    """Resolve a name of the menu, however it is written: case, `-`, `_` and spaces count for nothing.
 
     Args:
         what: what is named: a method, a task.
@@ -26,7 +26,7 @@ def resolve_name(name: str, menu: Iterable[str], *, what: str, known: Iterable[s
 
 
 def no_such(what: str, name: str, menu: Iterable[str], *, known: Iterable[str] = ()) -> ValueError:
-    """The error of an unknown name: the menu and, unless the name is a known one, the nearest one."""
+    """Make the error of an unknown name: the menu and, unless the name is a known one, the nearest one."""
     names = list(menu)
     menu_in_words = ", ".join(names) or "none"
     if any(is_same_name(other, name) for other in known) and not any(is_same_name(other, name) for other in names):
@@ -35,14 +35,14 @@ def no_such(what: str, name: str, menu: Iterable[str], *, known: Iterable[str] =
 
 
 def nearest_in_words(name: str, menu: Iterable[str]) -> str:
-    """`; did you mean palbert?`, or an empty string if no name is near."""
+    """Suggest `; did you mean palbert?`, or nothing if no name is near."""
     letters = {_letters(known): known for known in menu}
     near = get_close_matches(_letters(name), letters, n=1)
     return f"; did you mean {letters[near[0]]}?" if near else ""
 
 
 def is_same_name(name: str, other: str) -> bool:
-    """Whether both are the same name, however they are written."""
+    """Tell whether both are the same name, however they are written."""
     return _letters(name) == _letters(other)
 
 

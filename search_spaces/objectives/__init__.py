@@ -37,18 +37,18 @@ class Recipe:
         return self.name.partition(VARIANT)[0]
 
     def configuration(self, *, mini: bool) -> Configuration:
-        """Every field, for a tiny random backbone or for a real one."""
+        """Lay the fields for a tiny random backbone over those for a real one, if `mini`."""
         return {**self.fixed, **self.mini_fixed} if mini else self.fixed
 
 
 def available() -> list[str]:
-    """Names of all recipes: of each objective, in alphabetical order, and behind it its variants."""
+    """List all recipes: the objectives in alphabetical order, each before its variants."""
     names = ((objective, _module(objective)) for objective in objectives.available())
     return [name for own, module in names for name in (own, *(f"{own}{VARIANT}{key}" for key in module.VARIANTS))]
 
 
 def load(name: str) -> Recipe:
-    """The recipe of an objective, or of one of its variants.
+    """Load the recipe of an objective, or of one of its variants.
 
     Raises:
         ValueError: none has this name.

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 def available() -> list[str]:
-    """Names of all objectives, in alphabetical order."""
+    """List all objectives, in alphabetical order."""
     files = [file for folder in __path__ for file in Path(folder).glob("[!_]*.py")]
     return sorted(file.stem.replace("_", "-") for file in files)
 
 
 def load(objective: str) -> ModuleType:
-    """The module of an objective.
+    """Import the module of an objective.
 
     Raises:
         ValueError: none has this name.
@@ -38,12 +38,12 @@ def load(objective: str) -> ModuleType:
 
 
 def module_of(objective: str) -> str:
-    """The name that an objective's module is imported by."""
+    """Name the module that an objective is imported from."""
     return f"trainables.objectives.{objective.replace('-', '_')}"
 
 
 def configure(objective: str, values: Configuration) -> PretrainingConfig:
-    """The configuration of an objective, every field checked.
+    """Build the configuration of an objective, and check every field.
 
     Raises:
         ValueError: no objective has this name; a field is missing, unknown or outside of what is allowed.
@@ -54,7 +54,7 @@ def configure(objective: str, values: Configuration) -> PretrainingConfig:
 
 
 def check_family(objective: str, family: str, *wanted: str) -> None:
-    """Passes if the objective has a model for this family of backbones.
+    """Check that the objective has a model for this family of backbones.
 
     Raises:
         ValueError: it has none.

@@ -25,13 +25,14 @@ class Config(PretrainingConfig, frozen=True, kw_only=True):
     """Nothing beyond what all objectives share; examples are pairs."""
 
     def __post_init__(self) -> None:
+        """Check that examples are pairs."""
         super().__post_init__()
         if self.packing != "sentence_pairs":
             raise ValueError(f"packing is {self.packing!r}; allowed for sentence order: sentence_pairs")
 
 
 def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
-    """The model of one run, with new weights."""
+    """Build the model of one run, with new weights."""
     from transformers import AlbertForPreTraining
 
     from trainables.models.pretraining_models import SentenceOrderModel

@@ -38,13 +38,14 @@ class Config(ReplacedTokenConfig, frozen=True, kw_only=True):
     tie_encoder: bool  # the generator's layers have the discriminator's weights
 
     def __post_init__(self) -> None:
+        """Check that only encoders of one family are tied."""
         super().__post_init__()
         if self.tie_encoder and self.generator_family != "albert":
             raise ValueError(f"tie_encoder is true; allowed where generator_family is {self.generator_family}: false")
 
 
 def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
-    """The model of one run, with new weights."""
+    """Build the model of one run, with new weights."""
     from transformers import BertConfig
 
     check_family("alectra-rtd", encoder.model_type, *FAMILIES)

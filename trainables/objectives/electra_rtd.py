@@ -31,7 +31,7 @@ class Config(ReplacedTokenConfig, frozen=True, kw_only=True):
 
 
 def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
-    """The model of one run, with new weights."""
+    """Build the model of one run, with new weights."""
     check_family("electra-rtd", encoder.model_type, *FAMILIES)
     shared = (*TABLES, "embeddings.LayerNorm") if encoder.model_type == "electra" else TABLES
     return with_generator(deepcopy(encoder), encoder, config, shared=shared)
@@ -40,7 +40,7 @@ def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
 def with_generator(
     generator: PreTrainedConfig, encoder: PreTrainedConfig, config: ReplacedTokenConfig, *, shared: tuple[str, ...]
 ) -> PretrainingModel:
-    """A model with new weights.
+    """Build a model with new weights.
 
     Args:
         generator: the generator's configuration, which gets the sizes of `config`.

@@ -25,7 +25,7 @@ class Config(PretrainingConfig, frozen=True, kw_only=True):
 
 
 def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
-    """The model of one run, with new weights."""
+    """Build the model of one run, with new weights."""
     from transformers import AutoModelForMaskedLM
 
     from trainables.models.pretraining_models import MaskedLanguageModel
