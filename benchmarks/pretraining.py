@@ -145,7 +145,9 @@ def first_states(encoder: LayerwiseEncoder, examples: Examples) -> Tensor:
     firsts = []
     for rows in np.array_split(np.arange(len(examples)), len(examples) // 100):
         batch = examples.batch(rows, torch.device("cpu"))
-        *_, states = encoder.walk(batch["input_ids"], batch["attention_mask"], batch["token_type_ids"])
+        states = encoder.embed(batch["input_ids"], batch["attention_mask"], batch["token_type_ids"])
+        for index in range(encoder.num_layers):
+            states = encoder.layer(index, states)
         firsts.append(states.first())
     return torch.cat(firsts)
 

@@ -28,10 +28,10 @@ class SearchSpace:
     """The content of one method's file, for the method or one of its variants."""
 
     method: str  # "palbert", or "palbert:a"
-    file: str  # where it is said
+    file: str  # of the package, or its whole path
     space: Mapping[str, BaseDistribution]  # the tuned fields; none: nothing is searched
     post_hoc: Mapping[str, BaseDistribution]  # exit settings, chosen on every trained model; in `space` unless fixed
-    neutral: Configuration  # fields that its file says nothing of, with the values that change nothing
+    neutral: Configuration  # fields that its file does not mention, with the values that change nothing
     own_fixed: Configuration  # every other field of the method's configuration
     fixed_by_task: Mapping[str, Configuration] = field(default_factory=dict)  # task -> fields, laid over `fixed`
     paper_grid: Mapping[str, Sequence[Value]]  # the paper's grid, over all fields of `space`
@@ -44,7 +44,7 @@ class SearchSpace:
     mini_grid: Mapping[str, Sequence[Value]]  # the same, laid over `paper_grid`
     mini_fixed: Configuration  # the same, laid over `fixed`; these are not tuned
     start: str | None = None  # method whose model on the same task is the start of each trial
-    seeds: int | None = None  # confirm trials, where the method has a number of its own
+    seeds: int | None = None  # confirm trials, if the method has a number of its own
 
     @property
     def fixed(self) -> Configuration:
@@ -93,23 +93,23 @@ def load(method: str) -> SearchSpace:
     """Load the search space of a method, or of one of its variants.
 
     Raises:
-        ValueError: none has this name, or its file is none.
+        ValueError: no method has this name, or its file is no search space.
     """
     check(method)
     base, _, variant = method.partition(VARIANT)
     module = _module(base)
     names = [name for name in (*NEEDED, *_OPTIONAL) if name != "FIXED" and hasattr(module, name)]
-    said = {name.lower(): getattr(module, name) for name in names}
-    post_hoc = {field: _distribution(values) for field, values in said.get("post_hoc", {}).items()}
+    content = {name.lower(): getattr(module, name) for name in names}
+    post_hoc = {field: _distribution(values) for field, values in content.get("post_hoc", {}).items()}
     chosen = {field: values for field, values in post_hoc.items() if field not in module.FIXED}
-    said |= {"post_hoc": post_hoc, "space": {**module.SPACE, **chosen}}
+    content |= {"post_hoc": post_hoc, "space": {**module.SPACE, **chosen}}
     return SearchSpace(
         method=method,
         file=method_files.files_of(base)[1].path,
-        neutral={field: value for field, value in NEUTRAL.items() if field not in {*said["space"], *module.FIXED}},
+        neutral={field: value for field, value in NEUTRAL.items() if field not in {*content["space"], *module.FIXED}},
         own_fixed=module.FIXED,
         variant=module.VARIANTS[variant] if variant else {},
-        **said | ({"published": {}} if variant else {}),
+        **content | ({"published": {}} if variant else {}),
     )
 
 
@@ -129,7 +129,7 @@ def _module(method: str) -> ModuleType:
 
 
 NEEDED = ("SPACE", "FIXED", "PAPER_GRID", "PUBLISHED", "BACKBONE", "MINI_SPACE", "MINI_GRID", "MINI_FIXED")
-PROFILES = {"mini", "paper"}  # what BACKBONE and TOKENIZER are named for
+PROFILES = {"mini", "paper"}  # keys of BACKBONE and TOKENIZER
 
 _DISTRIBUTION = "an Optuna distribution"
 _VALUE = "a number, text, true, false or None"

@@ -1,4 +1,4 @@
-"""What all methods of the PALBERT paper (arXiv:2204.03276, section 4.1 and table 4) share.
+"""Values that all methods of the PALBERT paper (arXiv:2204.03276, section 4.1 and table 4) share.
 
 "Used in all of our experiments": learning rate {1, 2, 3, 5}e-5, batch size {16, 32, 128}; Adam with a fixed learning
 rate, classifier dropout 0.1, training until five epochs pass without improvement. The rest is the released code's

@@ -1,4 +1,4 @@
-"""What all methods share on a tiny random backbone (`mini-*`): ranges for training from nothing, over the methods' own.
+"""Ranges of all methods for training from nothing on a tiny random backbone (`mini-*`), laid over their own.
 
 The papers' ranges are for fine-tuning pretrained models of 12 layers. Why these: docs/decisions.md#mini-ranges.
 """

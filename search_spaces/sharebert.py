@@ -1,7 +1,7 @@
 """ShareBERT search space: none. The README of jchenghu/sharebert (at 6530e06) has one command for all eight tasks.
 
-What the command does not say are the defaults of `transformers`' trainer (Adam's epsilon, a power of 1) and of
-pretraining/modeling.py (dropout).
+The rest are the defaults of `transformers`' trainer (Adam's epsilon, a power of 1) and of pretraining/modeling.py
+(dropout).
 """
 
 from optuna.distributions import BaseDistribution

@@ -22,7 +22,7 @@ DEPARTURES = (  # what, in the paper or its code, here
 
 
 class Config(electra_small.Config, frozen=True, kw_only=True):
-    """What ELECTRA-small is told."""
+    """The fields of ELECTRA-small."""
 
 
 build = electra_small.build

@@ -1,7 +1,7 @@
 """Files that are written whole or not at all, and survive a power cut. Standard library only.
 
 All have the mode of a file that is simply opened here, whatever wrote them: `safetensors` would let nobody else read.
-What a process that was killed has left unfinished, the next one that writes the same removes.
+Whatever a killed process has left unfinished is removed by the next one that writes the same.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""BERxiT: leave where a learned head trusts the layer's answer. EACL 2021, castorini/berxit at 1fb2162.
+"""BERxiT: leave when a learned head trusts the layer's answer. EACL 2021, castorini/berxit at 1fb2162.
 
-Every layer has a pooler and a classifier. One head for all layers learns to say whether a layer's answer is wrong.
+Every layer has a pooler and a classifier. One head for all layers learns whether a layer's answer is wrong.
 The steps train the last layer and those below it in turn (`--train_routine alternate-lte` of scripts/train_highway.sh;
 examples/run_highway_glue.py, transformers/modeling_highway_bert.py).
 """
@@ -34,9 +34,9 @@ DEPARTURES = (  # what, in the paper or its code, here
 
 
 class Config(TrainingConfig, frozen=True, kw_only=True):
-    """What BERxiT is told beyond `TrainingConfig`."""
+    """The fields of BERxiT beyond `TrainingConfig`."""
 
-    threshold: Annotated[float, Meta(ge=0, le=1)]  # leave where u, the probability of a wrong answer, is below it
+    threshold: Annotated[float, Meta(ge=0, le=1)]  # leave when u, the probability of a wrong answer, is below it
 
 
 def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:

@@ -1,6 +1,6 @@
 """The fields of a method's configuration, and the values that they may take. No torch here.
 
-Nothing has a default: every value of a trial comes from its search space, where it stands with its source.
+Nothing has a default: every value of a trial comes from its search space, which names its source.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 Inside = Annotated[float, Meta(gt=0, lt=1)]
-Precision = Literal["float32", "tensorfloat32", "bfloat16"]  # what each is: devices.py
+Precision = Literal["float32", "tensorfloat32", "bfloat16"]  # explained in devices.py
 AtLeastOne = Annotated[int, Meta(ge=1, le=MOST)]
 Count = Annotated[int, Meta(ge=0, le=MOST)]
 
@@ -27,9 +27,8 @@ Count = Annotated[int, Meta(ge=0, le=MOST)]
 class EncoderConfig(Typed, frozen=True, kw_only=True):
     """Fields that fine-tuning and pretraining share."""
 
-    schedule: Literal[
-        "constant", "linear", "linear_from_start", "polynomial"
-    ]  # after the warm-up, `_from_start` in it too
+    # After the warm-up; `_from_start` during it too.
+    schedule: Literal["constant", "linear", "linear_from_start", "polynomial"]
     decay_power: Positive | None  # polynomial: of the share of steps that is left, 1 is linear
     max_length: Annotated[int, Meta(ge=3)]  # tokens per example, longer ones are cut: [CLS] word [SEP]
     classifier_dropout: Share  # on the pooled output, before every head
@@ -62,7 +61,7 @@ class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
     weight_decay: NotNegative  # decoupled; not applied to biases and normalisation
     adam_epsilon: Positive
     warmup_ratio: Share  # of all steps
-    warmup_steps: Count  # instead of the ratio, 0 where that is set
+    warmup_steps: Count  # instead of the ratio, 0 if that is set
     gradient_clip: NotNegative  # largest norm, 0 is no clipping
     layer_decay: Annotated[float, Meta(gt=0, le=1)]  # learning rate factor from a layer to the one below it, 1 is none
     num_hidden_layers: Count  # the first of the backbone's, 0 is all
@@ -71,9 +70,9 @@ class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
         """Check the fields against each other."""
         super().__post_init__()
         if self.select == "last" and self.stop_after:
-            raise ValueError(f"stop_after is {self.stop_after}; allowed where select is last: 0")
+            raise ValueError(f"stop_after is {self.stop_after}; allowed if select is last: 0")
         if self.warmup_ratio and self.warmup_steps:
-            raise ValueError(f"warmup_steps is {self.warmup_steps}; allowed where warmup_ratio is set: 0")
+            raise ValueError(f"warmup_steps is {self.warmup_steps}; allowed if warmup_ratio is set: 0")
 
     def check_task(self, task: Task) -> None:
         """Check that the task uses every field that is set, and that no field that it needs is None.
@@ -91,7 +90,7 @@ class PonderConfig(TrainingConfig, frozen=True, kw_only=True):
     prior_lambda: Inside  # of the truncated geometric prior
     epsilon: Inside  # the posterior is cut where its sum passes 1 - epsilon
     kl_direction: Literal["prior_posterior", "posterior_prior"]  # the first is KL(prior || posterior), as released
-    posterior_tail: Literal["constant", "drop", "remainder"]  # what lies behind the cut: see models/ponder.py
+    posterior_tail: Literal["constant", "drop", "remainder"]  # of the layers behind the cut: see models/ponder.py
 
 
 def check_finite(config: Typed) -> None:

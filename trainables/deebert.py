@@ -1,4 +1,4 @@
-"""DeeBERT: leave where the entropy of the layer's answer is low. arXiv:2004.12993, castorini/DeeBERT at 563eac1.
+"""DeeBERT: leave when the entropy of the layer's answer is low. arXiv:2004.12993, castorini/DeeBERT at 563eac1.
 
 The second of two stages: every layer below the last gets a pooler and a classifier, and nothing else is trained. The
 first stage is an arm of its own, `albert` on the same task, whose best model each trial begins from: its encoder and
@@ -34,9 +34,9 @@ DEPARTURES = (  # what, in the paper or its code, here
 
 
 class Config(TrainingConfig, frozen=True, kw_only=True):
-    """What DeeBERT is told beyond `TrainingConfig`."""
+    """The fields of DeeBERT beyond `TrainingConfig`."""
 
-    entropy: NotNegative  # of ln C: leave where the answer's is below it
+    entropy: NotNegative  # of ln C: leave when the answer's is below it
 
     def check_task(self, task: Task) -> None:
         """Check that the task has classes: scores have no entropy."""

@@ -1,4 +1,4 @@
-"""Departures: what differs between a method, a recipe or a plan here and the paper or its code."""
+"""Departures: differences between a method, a recipe or a plan here and the paper or its code."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Parameters and optimiser states stay float32. The settings are the whole process's, and are read when a kernel starts:
 a gradient is computed after its loss, so its computation sets them anew.
 
-    float32         IEEE, also where cuDNN would multiply convolutions and recurrent layers in TF32 by default
+    float32         IEEE, also if cuDNN would multiply convolutions and recurrent layers in TF32 by default
     tensorfloat32   float32 whose factors a GPU rounds to 10 bits of mantissa; on a device without, float32
     bfloat16        by autocast; what autocast leaves in float32 is IEEE
 """
@@ -21,7 +21,7 @@ import torch
 from trainables.configuration import Precision
 
 # The settings of torch 2.9 and later; reading the older ones while these differ from them is an error.
-_CUDNN: Any = torch.backends.cudnn  # where torch's types do not know `conv`
+_CUDNN: Any = torch.backends.cudnn  # torch's types do not know its `conv`
 _OF_FLOAT32 = (torch.backends.cuda.matmul, _CUDNN.conv, _CUDNN.rnn)
 
 

@@ -53,10 +53,10 @@ VARIANT_DEPARTURES = {
 
 
 class Config(TrainingConfig, frozen=True, kw_only=True):
-    """What ELECTRA-small is told beyond `TrainingConfig`."""
+    """The fields of ELECTRA-small beyond `TrainingConfig`."""
 
     head: Literal["first_token", "pooled"]
-    layer_decay_convention: Literal["paper", "released"] | None  # None where layer_decay is 1
+    layer_decay_convention: Literal["paper", "released"] | None  # None if layer_decay is 1
 
     def __post_init__(self) -> None:
         """Check that the convention is set if it has an effect."""

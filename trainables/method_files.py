@@ -25,7 +25,7 @@ from trainables.schema import Typed
 from trainables.spelling import nearest_in_words
 
 PACKAGE = "included_methods"  # of the modules of an included folder: `from included_methods._mine import ...`
-SPACE = "_space"  # what the name of an included search space ends with
+SPACE = "_space"  # the end of the name of an included search space
 _IS_STEM = re.compile("[a-z][a-z0-9_]*")
 _IS_METHOD = re.compile(r"^(def build|class Config)\b", re.MULTILINE)
 
@@ -118,8 +118,8 @@ def read_methods(folder: str | Path, *, named: str = "--include", may_lack_metho
         raise ValueError(f"{named} {folder}: {reason}; allowed: {allowed}") from None
     found = IncludedMethods(folder=str(Path(folder).resolve()), sources=sources)
     if not found.pairs and not may_lack_methods:
-        told = "a method is two files, NAME.py and NAME_space.py, a task a folder NAME with task.toml"
-        raise ValueError(f"{named} {folder}: no method is there; {told}{_nearest_folder(folder)}")
+        allowed = "a method is two files, NAME.py and NAME_space.py, a task a folder NAME with task.toml"
+        raise ValueError(f"{named} {folder}: no method is there; {allowed}{_nearest_folder(folder)}")
     for stem in found.pairs:
         if not _IS_STEM.fullmatch(stem):
             allowed = "a small letter, then small letters, digits and _, which is - in the method's name"

@@ -32,7 +32,7 @@ DEPARTURES = (  # what, in the paper or its code, here
 
 
 class Config(TrainingConfig, frozen=True, kw_only=True):
-    """What PABEE is told beyond `TrainingConfig`."""
+    """The fields of PABEE beyond `TrainingConfig`."""
 
     patience: AtLeastOne  # layers that must agree with the one before
     regression_threshold: Positive | None  # scores agree that differ by less; None for tasks with classes

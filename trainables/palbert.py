@@ -4,7 +4,7 @@ Beside PonderNet: Λ is an MLP of three tanh layers on [h_i, h_{i-1}], it has it
 first layer whose CDF is above q. Each can be taken back (`--set`), which makes the rows of the paper's table 1.
 
 The original is the paper's released code, tinkoff-ai/palbert at 52a79af (src/train.py, src/trainer.py, src/loss.py,
-src/modeling/palbert_fast.py); where it differs from the paper's text, the code is followed.
+src/modeling/palbert_fast.py); if it differs from the paper's text, the code is followed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DEPARTURES = (  # what, in the paper or its code, here
 
 
 class Config(PonderConfig, frozen=True, kw_only=True):
-    """What PALBERT is told beyond `PonderConfig`."""
+    """The fields of PALBERT beyond `PonderConfig`."""
 
     lambda_learning_rate: Positive | None  # of Λ, then without weight decay; None: as the rest of the model
     lambda_layer_arch: Literal["linear", "linear_cat", "linear_diff", "rnn"]  # see `Lambda` in models/ponder.py

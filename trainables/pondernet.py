@@ -35,7 +35,7 @@ DEPARTURES = (  # what, in the paper or its code, here
 
 
 class Config(PonderConfig, frozen=True, kw_only=True):
-    """What PonderNet is told beyond `PonderConfig`."""
+    """The fields of PonderNet beyond `PonderConfig`."""
 
     sample_draws: AtLeastOne  # of every exit per evaluation; the score is their mean
 

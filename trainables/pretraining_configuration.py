@@ -1,7 +1,6 @@
-"""What a pretraining run is told, and what it reports after an epoch. No torch.
+"""The configuration of a pretraining run, and its report after an epoch. No torch.
 
-No field of a configuration has a default: every value comes from `search_spaces/objectives/`, where it stands with its
-source.
+No field of a configuration has a default: every value comes from `search_spaces/objectives/`, which names its source.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
     warmup_steps: Count
     gradient_clip: NotNegative  # largest norm, 0 is no clipping
     max_length: Annotated[int, Meta(ge=8)]  # tokens per example, special ones included
-    packing: Literal["sentence_pairs", "electra", "random_lines", "full"]  # corpora/example_packing.py
-    masking: Literal["bernoulli", "token", "whole_word", "n_gram"]  # what is masked together: corpora/masking.py
+    packing: Literal["sentence_pairs", "electra", "random_lines", "full"]  # corpora/packing.py
+    masking: Literal["bernoulli", "token", "whole_word", "n_gram"]  # the tokens that are masked together
     mask_probability: Inside  # of a token to be predicted
     max_predictions: Count  # tokens of an example at most, 0 is no limit
     mask_token_share: WholeShare  # of the tokens to be predicted: hidden by [MASK]
@@ -54,7 +53,7 @@ class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
                 f"({self.mask_token_share})"
             )
         if self.masking == "bernoulli" and self.max_predictions:
-            raise ValueError(f"max_predictions is {self.max_predictions}; allowed where masking is bernoulli: 0")
+            raise ValueError(f"max_predictions is {self.max_predictions}; allowed if masking is bernoulli: 0")
 
     def examples_at_once(self, processes: int) -> int:
         """Count the examples that each of so many processes computes of a part of a step's batch.
@@ -72,7 +71,7 @@ class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
 
 
 class ReplacedTokenConfig(PretrainingConfig, frozen=True, kw_only=True):
-    """What objectives with a generator and a discriminator share; the backbone is the discriminator's encoder."""
+    """The fields of objectives with a generator and a discriminator, whose encoder is the backbone."""
 
     discriminator_weight: Positive  # of its loss, beside the generator's
     generator_hidden_size: AtLeastOne

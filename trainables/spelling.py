@@ -10,11 +10,11 @@ def resolve_name(name: str, menu: Iterable[str], *, what: str, known: Iterable[s
     """Resolve a name of the menu, however it is written: case, `-`, `_` and spaces count for nothing.
 
     Args:
-        what: what is named: a method, a task.
+        what: the kind of thing: a method, a task.
         known: names that are no slips, whether they are in the menu or not.
 
     Raises:
-        ValueError: none is; the line has the menu and, unless the name is a known one, the nearest one.
+        ValueError: unknown; the line has the menu and, unless the name is a known one, the nearest one.
     """
     names = list(menu)
     if name in names:

@@ -1,9 +1,9 @@
 """How an encoder is pretrained: one file per objective, data only; nothing is searched.
 
 A file has `FIXED`, every field of the objective's `Config` as its source has it, `MINI_FIXED`, which is laid over it on
-a tiny random backbone, `BACKBONE` and `TOKENIZER` by profile, as search spaces have them, and `DEPARTURES`: for each
-difference from the original what it is, what the original has and what is here, those that weigh most first. `VARIANTS`
-are other recipes of the same objective, `mlm:bert-small`: of each the fields of `Recipe` in which it differs.
+a tiny random backbone, `BACKBONE` and `TOKENIZER` by profile, as search spaces have them, and `DEPARTURES`: the
+differences from the original, each with its name, the original's value and ours, those that weigh most first.
+`VARIANTS` are other recipes of the same objective, `mlm:bert-small`, each with the fields of `Recipe` that differ.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from trainables.spelling import no_such
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What a file says of its objective, or of one of its variants."""
+    """The content of an objective's file, for the objective or one of its variants."""
 
     name: str  # "mlm", or "mlm:bert-small"
-    file: str  # where it is said
+    file: str  # with the variant
     fixed: Configuration  # every field
     mini_fixed: Configuration  # on a tiny random backbone, laid over `fixed`
     backbone: Mapping[str, str]  # "mini" and "paper" -> backbone
-    tokenizer: Mapping[str, str | None]  # the same -> its tokenizer, where that lies elsewhere
+    tokenizer: Mapping[str, str | None]  # the same -> its tokenizer, if that lies elsewhere
     departures: tuple[Departure, ...]
 
     @property

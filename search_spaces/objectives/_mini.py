@@ -1,4 +1,4 @@
-"""What all objectives share on a tiny random backbone and the generated corpus: benchmarks/pretraining.py says why."""
+"""Values of all objectives for tiny random backbones and the generated corpus; reasons: benchmarks/pretraining.py."""
 
 from trainables.schema import Value
 
@@ -16,7 +16,7 @@ FIXED: dict[str, Value] = {
     "decay_power": None,
     "warmup_steps": 100,
     "gradient_clip": 1.0,
-    "max_length": 128,  # as mini-GLUE's tasks are told; no text is as long, and batches are padded to their own
+    "max_length": 128,  # as for mini-GLUE's tasks; no text is as long, and batches are padded to their own
     "packing": "sentence_pairs",
     "hidden_dropout": 0.0,
     "classifier_dropout": 0.0,

@@ -83,14 +83,14 @@ def test_bad_value_of_a_method_s_own_field(method, changes, message):
 
 @pytest.mark.parametrize("method", trainables.available())
 def test_no_stopping_early_where_the_last_epoch_is_selected(method):
-    with pytest.raises(ValueError, match=f"^{method}: stop_after is 2; allowed where select is last: 0$"):
+    with pytest.raises(ValueError, match=f"^{method}: stop_after is 2; allowed if select is last: 0$"):
         config_of(method, select="last", stop_after=2)
 
 
 @pytest.mark.parametrize("method", trainables.available())
 def test_a_warm_up_is_a_share_or_steps(method):
     assert config_of(method, warmup_ratio=0.0, warmup_steps=50).warmup_steps == 50
-    with pytest.raises(ValueError, match=f"^{method}: warmup_steps is 50; allowed where warmup_ratio is set: 0$"):
+    with pytest.raises(ValueError, match=f"^{method}: warmup_steps is 50; allowed if warmup_ratio is set: 0$"):
         config_of(method, warmup_ratio=0.1, warmup_steps=50)
 
 

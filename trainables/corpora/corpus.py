@@ -84,7 +84,7 @@ def seen_from_anywhere(corpus: str) -> str:
 
 
 def corpus_fingerprint(corpus: str) -> str:
-    """Hash of what a corpus holds: a folder's files, the generated text, or a data set's revision.
+    """Hash a folder's files or the generated text, or name a data set's revision.
 
     Raises:
         ValueError: it is not there.
@@ -284,7 +284,7 @@ def mini_documents() -> tuple[Document, ...]:
 def shuffled_documents() -> tuple[Document, ...]:
     """Mix all words of the corpus, in documents and sentences of the same lengths: the control without order.
 
-    Within documents alone it would be none: that two sentences share words is what retelling teaches.
+    Mixed within documents it would still show that two sentences share words, which retelling teaches.
     """
     words = iter(_mixed([word for document in mini_documents() for text in document for word in text.split()]))
     return tuple(

@@ -4,7 +4,7 @@ Entries of the cache are folders of plain arrays, which every run maps into memo
 arrive, so that a corpus need not fit into memory. An entry is named by the content that it comes from.
 
 Examples are cut in the ways of ALBERT, ELECTRA and lmtuners, and in the plain one. A segment is a run of tokens of one
-document; none crosses documents. What is random here depends on the corpus and the length alone; all that changes from
+document; none crosses documents. Random choices here depend on the corpus and the length alone; all that changes from
 pass to pass is drawn later (`pretraining_batches.py`).
 """
 
@@ -50,9 +50,9 @@ class TokenisedCorpus:
 
     @property
     def held_out(self) -> np.ndarray:
-        """Which documents are kept for held-out scores, (documents,) bool: those whose hashes are the smallest.
+        """The documents that are kept for held-out scores, (documents,) bool: those whose hashes are the smallest.
 
-        So it depends on what the documents say alone, and of documents that are alike all are on one side.
+        So it depends on the texts alone, and equal documents are all on one side.
         """
         number = max(1, round(HELD_OUT_SHARE * len(self.document_hashes)))
         return self.document_hashes <= np.partition(self.document_hashes, number - 1)[number - 1]
@@ -142,7 +142,7 @@ class PackedExamples:
     first_starts: np.ndarray  # (n,) int64
     first_lengths: np.ndarray  # (n,) int64, at least 1
     second_starts: np.ndarray  # (n,) int64
-    second_lengths: np.ndarray  # (n,) int64, 0 where there is one segment
+    second_lengths: np.ndarray  # (n,) int64, 0 if there is one segment
 
     def __len__(self) -> int:
         """Count the examples."""
@@ -161,7 +161,7 @@ def pack(
     """Pack examples to train on, and those of held-out documents, or read them from the cache.
 
     Raises:
-        ValueError: a document is shorter than a pair, where pairs are made; or nothing is left to train on.
+        ValueError: a document is too short for the pairs that are made; or nothing is left to train on.
     """
     source = f"{corpus_fingerprint(corpus)} {fingerprint_tokenizer(tokenizer)}"
     content = f"packed {PACKED_FORMAT} {source} {packing} {max_length}"

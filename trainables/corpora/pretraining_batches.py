@@ -26,7 +26,7 @@ from trainables.runs.trial import available
 Arrays = dict[str, np.ndarray]
 Order = Literal["kept", "random"]  # of an example's two segments
 
-HELD_OUT_EXAMPLES = 1_000  # at most: what held-out scores are computed on
+HELD_OUT_EXAMPLES = 1_000  # at most, for held-out scores
 _HELD_OUT_SEED = 0  # the same masks for all runs and epochs, or their scores could not be compared
 
 
@@ -60,9 +60,9 @@ class PretrainingBatches:
     def training_batch(self, step: int, *, seed: int) -> Arrays:
         """Make the batch of a step, from 0. One pass takes every example once, in an order of its own.
 
-        `input_ids, attention_mask, token_type_ids, labels` (batch, tokens) int64, labels -100 where nothing is to be
+        `input_ids, attention_mask, token_type_ids, labels` (batch, tokens) int64, labels -100 if nothing is to be
         predicted; `original_ids`, the tokens before masking; `noise` (batch, tokens) float32, uniform in [0, 1), for
-        whatever is sampled; `sentence_order` (batch,) int64, 1 where the segments are swapped.
+        samples; `sentence_order` (batch,) int64, 1 if the segments are swapped.
         """
         size = self._config.batch_size
         return self._batch(self._rows(step * size, size, seed), own_numpy_generator(seed, "masks", step))
@@ -223,7 +223,7 @@ def _end_of_run(chosen: np.ndarray, starts: np.ndarray, ends: np.ndarray, word: 
 
 
 class PretrainingData:
-    """What a run trains on and what its held-out scores are of, from the cache that all runs of a machine share."""
+    """The training and the held-out examples of a run, from the cache that all runs of a machine share."""
 
     def __init__(self, spec: PretrainingSpec, config: PretrainingConfig, *, order: Order, cache: Path) -> None:
         """Read and pack the corpus.

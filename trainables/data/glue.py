@@ -81,7 +81,7 @@ def load_split(task: Task, split: str, data: str) -> Split:
 def vocabulary_texts(task: Task, data: str) -> Iterator[str]:
     """Read the texts to train on, whose words a tiny backbone's tokenizer knows.
 
-    Of mini-GLUE, of all tasks, so that one task can start from another's model.
+    Mini-GLUE gives those of all its tasks, so that one task can start from another's model.
 
     Raises:
         ValueError: see `load_split`.
@@ -165,10 +165,10 @@ def data_faults(task: Task, data: str, *, most: int) -> list[str]:
 
 
 def fingerprint(task: Task, data: str, split: str | None = None) -> str:
-    """Hash of the content of one split, or of all that training reads (train and dev); 16 hexadecimal digits.
+    """Hash the content of one split, or of all that training reads (train and dev), to 16 hexadecimal digits.
 
-    Of a folder: of the bytes of the files. Of mini: of the generated rows. Of the hub: of the dataset's revision. Of a
-    task of one's own, of what its task.toml says too; that GLUE's tasks are the same everywhere is the code's to say.
+    Hashed are the bytes of a folder's files, the generated rows, or the revision of the hub's data set; for a task of
+    one's own its task.toml too, while GLUE's tasks are the same everywhere.
     """
     digest = hashlib.sha256()
     for name in (split,) if split else _read_splits(task):

@@ -194,17 +194,17 @@ class _Event:
     def hypernym(self) -> str:
         return next(name for name, nouns in _OBJECTS.items() if self.object in nouns)
 
-    def said(self, clause: str) -> str:
+    def placed(self, clause: str) -> str:
         return f"{clause} {self.adjunct}".rstrip()
 
     def active(self) -> str:
-        return self.said(f"the {self.subject} {self.past} the {self.object}")
+        return self.placed(f"the {self.subject} {self.past} the {self.object}")
 
     def passive(self) -> str:
-        return self.said(f"the {self.object} was {self.past} by the {self.subject}")
+        return self.placed(f"the {self.object} was {self.past} by the {self.subject}")
 
     def negated(self) -> str:
-        return self.said(f"the {self.subject} did not {self.verb} the {self.object}")
+        return self.placed(f"the {self.subject} did not {self.verb} the {self.object}")
 
     def general(self) -> str:
         return f"the {self.subject} {self.past} some {self.hypernym}"
@@ -375,25 +375,25 @@ def _denied_premise(draw: Draw) -> Example:
     """Turn inference round by negation: no fruit means no apple, no apple does not mean no fruit."""
     event = _event(draw, _PLACED)
     special = event.negated()
-    general = event.said(f"the {event.subject} did not {event.verb} any {event.hypernym}")
+    general = event.placed(f"the {event.subject} did not {event.verb} any {event.hypernym}")
     label = draw.one((_ENTAILMENT, _NEUTRAL, _CONTRADICTION))
     return ((general, special), (special, general), (special, event.active()))[label], label
 
 
 _MNLI: Mixture = (
-    # The same or less is said.
+    # The same, or less.
     (20, _retold((*_PLACES, *_DAYS), _ENTAILMENT, lambda event, draw: event.placed_or_not(draw).paraphrased(draw))),
     (12, _retold(_PLACED, _ENTAILMENT, lambda event, _: event.general())),
-    # More is said, or it is said of another.
+    # More, or of another.
     (
         6,
         _retold(
-            _PLACED, _NEUTRAL, lambda event, _: event.bare().active(), first=lambda event: event.said(event.general())
+            _PLACED, _NEUTRAL, lambda event, _: event.bare().active(), first=lambda event: event.placed(event.general())
         ),
     ),
     (18, _retold(_PLACED_OR_DATED, _NEUTRAL, lambda event, draw: event.for_a_reason(draw).voiced(draw))),
     (6, _retold(_PLACED, _NEUTRAL, lambda event, draw: event.of_another(draw).bare().active())),
-    # The opposite is said.
+    # The opposite.
     (
         18,
         _retold(
@@ -424,21 +424,21 @@ def _two_clauses(draw: Draw) -> tuple[str, _Event, _Event]:
 
 def entailed_clause(draw: Draw) -> Example:
     """Retell one of two clauses."""
-    premise, told, _ = _two_clauses(draw)
-    return (premise, told.paraphrased(draw)), 0
+    premise, event, _ = _two_clauses(draw)
+    return (premise, event.paraphrased(draw)), 0
 
 
 def _mixed_up(draw: Draw) -> Example:
     """Ascribe one event to somebody else: to the other event's subject, if that is another person."""
-    premise, told, other = _two_clauses(draw)
-    subject = draw.other(_PEOPLE, told.subject) if told.subject == other.subject else other.subject
-    return (premise, replace(told, subject=subject).active()), 1
+    premise, event, other = _two_clauses(draw)
+    subject = draw.other(_PEOPLE, event.subject) if event.subject == other.subject else other.subject
+    return (premise, replace(event, subject=subject).active()), 1
 
 
 def _untrue(draw: Draw) -> Example:
-    premise, told, _ = _two_clauses(draw)
-    added, opposite = told.for_a_reason(draw), told.opposite(draw)
-    return (premise, draw.one((told.negated(), added.voiced(draw), opposite.active()))), 1
+    premise, event, _ = _two_clauses(draw)
+    added, opposite = event.for_a_reason(draw), event.opposite(draw)
+    return (premise, draw.one((event.negated(), added.voiced(draw), opposite.active()))), 1
 
 
 # QNLI: does the sentence answer the question?
@@ -477,13 +477,13 @@ def _answers_another(draw: Draw) -> Example:
     return (_asked(event, asked), event.paraphrased(draw)), 1
 
 
-# WNLI: what a pronoun stands for.
+# WNLI: the meaning of a pronoun.
 
 _THINGS = ("trophy", "ball", "book", "doll", "lamp", "vase", "clock", "shoe")
 _CONTAINERS = ("suitcase", "box", "bag", "drawer", "basket", "chest", "jar", "case")
 _LARGE, _SMALL = ("big", "large", "wide"), ("small", "tiny", "narrow")
 _ADULTS, _CHILDREN = ("teacher", "doctor", "nurse", "coach"), ("girl", "daughter", "pupil", "niece")
-_FAVOURS = (  # what she did to another, why, and whether `she` in the reason is the other
+_FAVOURS = (  # her deed to another, its reason, and whether `she` in the reason is the other
     ("thanked", "had been helpful", True),
     ("praised", "had won a prize", True),
     ("hugged", "had been brave", True),

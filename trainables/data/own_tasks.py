@@ -60,41 +60,41 @@ def _read_task(file: Path) -> Task:
         fields = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{file}: {getattr(error, 'strerror', None) or error}; allowed: a TOML file") from None
-    said = from_plain(TaskFile, fields, where=str(file))
+    content = from_plain(TaskFile, fields, where=str(file))
     try:
-        return _task(name, said, place=str(file.parent))
+        return _task(name, content, place=str(file.parent))
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
 
 
-def _task(name: str, said: TaskFile, *, place: str) -> Task:
-    labels = tuple(map(str, said.labels))
-    if not 1 <= len(said.texts) <= 2 or len({*said.texts, said.label}) <= len(said.texts):
+def _task(name: str, content: TaskFile, *, place: str) -> Task:
+    labels = tuple(map(str, content.labels))
+    if not 1 <= len(content.texts) <= 2 or len({*content.texts, content.label}) <= len(content.texts):
         raise ValueError(
-            f"texts is {list(said.texts)}; allowed: one or two columns, other ones than label {said.label!r}"
+            f"texts is {list(content.texts)}; allowed: one or two columns, other ones than label {content.label!r}"
         )
-    if said.regression == bool(labels):
+    if content.regression == bool(labels):
         raise ValueError("a task has either labels = [...] or regression = true")
     if labels and not 2 <= len({*labels}) == len(labels) <= MOST_LABELS:
         raise ValueError(f"labels is {list(labels)}; allowed: 2 to {MOST_LABELS} labels, each once")
-    if odd := next((text for text in (said.title, *labels) if not text.isprintable()), None):
+    if odd := next((text for text in (content.title, *labels) if not text.isprintable()), None):
         raise ValueError(f"{odd!r} has characters that no table shows; allowed: a title and labels of one line")
-    menu = _OF_SCORES if said.regression else _OF_TWO_CLASSES if len(labels) == 2 else _OF_CLASSES
-    for metric in said.metrics or ("",):
+    menu = _OF_SCORES if content.regression else _OF_TWO_CLASSES if len(labels) == 2 else _OF_CLASSES
+    for metric in content.metrics or ("",):
         if metric not in menu:
-            what = "regression" if said.regression else f"{len(labels)} labels"
+            what = "regression" if content.regression else f"{len(labels)} labels"
             raise no_such(f"metric of {what}", metric, menu, known=METRICS)
     return Task(
         name=name,
-        title=said.title or name,
+        title=content.title or name,
         place=place,
         formats=FORMATS,
-        text_columns=said.texts,
-        file_columns=said.texts,
-        label_column=said.label,
+        text_columns=content.texts,
+        file_columns=content.texts,
+        label_column=content.label,
         labels=labels,
         file_labels=labels,
-        metrics=tuple(METRICS[metric] for metric in dict.fromkeys(said.metrics)),
+        metrics=tuple(METRICS[metric] for metric in dict.fromkeys(content.metrics)),
         index_columns=(),
         test_splits=(),
     )

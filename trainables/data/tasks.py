@@ -54,7 +54,7 @@ class Task(Typed, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def definition(self) -> tuple[object, ...]:
-        """What its rows mean: two tasks of one name that differ in it are not the same."""
+        """The meaning of its rows: two tasks of one name that differ in it are not the same."""
         return self.file_columns, self.label_column, self.file_labels, self.metrics
 
     def __hash__(self) -> int:

@@ -48,8 +48,8 @@ def _albert(hidden_size: int, num_layers: int, num_heads: int) -> Mapping[str, A
     }
 
 
-# Published backbones, which can be had by name with random weights. Each is a configuration of `transformers`: what it
-# leaves out is its family's default there. Counts of parameters: tests/trainables/encoders/test_published_sizes.py.
+# Published backbones, by name with random weights. Each is a configuration of `transformers`: fields that it leaves out
+# are its family's defaults there. Counts of parameters: tests/trainables/encoders/test_published_sizes.py.
 PUBLISHED_SIZES: Mapping[str, Mapping[str, Any]] = {
     # hidden size, layers, heads
     "albert-base": _albert(768, 12, 12),
@@ -230,8 +230,8 @@ def check_tokenizer(name: str) -> set[str]:
 def backbone_fingerprint(backbone: str, *, kind: str = "backbone") -> str:
     """Identify the content of a backbone or tokenizer.
 
-    Of a folder the hash of its files; of a hub name `NAME@COMMIT`, by the local cache or else by the hub; of a backbone
-    that is made here `NAME@HASH` of the code and settings that make it.
+    It is the hash of a folder's files; `NAME@COMMIT` for a hub name, by the local cache or else by the hub; for a
+    backbone that is made here `NAME@HASH` of the code and settings that make it.
 
     Raises:
         ValueError: it is not on the hub, or that cannot be reached.
@@ -245,9 +245,9 @@ def backbone_fingerprint(backbone: str, *, kind: str = "backbone") -> str:
 
 
 def backbone_digest(backbone: str, *, kind: str = "backbone") -> str:
-    """Hash of the files that loading it read on this machine, once it was loaded; 16 hexadecimal digits.
+    """Hash the files that loading has read on this machine, for a hub name in the local cache; 16 hexadecimal digits.
 
-    Of one that is made here: that of its fingerprint. Of a hub name: of the files in the local cache.
+    A backbone that is made here has the hash of its fingerprint.
     """
     if backbone in UNTRAINED:
         return backbone_fingerprint(backbone).partition("@")[2]
@@ -267,7 +267,7 @@ def seen_from_anywhere(backbone: str) -> str:
 
 
 def hub_revision(backbone: str) -> tuple[str, str]:
-    """Name and revision of `NAME@REVISION`; of anything else itself and the revision that loading takes for granted."""
+    """Split `NAME@REVISION`; anything else has the revision that loading takes for granted."""
     name, _, revision = backbone.partition("@") if is_hub_name(backbone) else (backbone, "", "")
     return name, revision or "main"
 

@@ -1,7 +1,7 @@
 """Layerwise encoders: the embedding step and then one layer at a time, for every family of backbones.
 
 The modules are those of `transformers` (ShareBERT's ours); only the walk over the layers is ours, and a family is one
-small adapter that says where its modules are. With the same weights the full walk equals the model of `transformers`.
+small adapter that names its modules. With the same weights the full walk equals the model of `transformers`.
 Attention goes through PyTorch's scaled_dot_product_attention or is Nystrom's, with the padding mask prepared once.
 Wide encoders run without pads (`token_states.py`).
 `pool` is what the family's own sequence classifier does below its last dropout and linear layer: tanh(dense([CLS]))
@@ -41,7 +41,7 @@ class _Parts:
     pooler: nn.Module
     activation: Callable[[Tensor], Tensor]  # of the pooler
     pooler_dropout: float = 0.0  # below the pooler, in training
-    final_norm: nn.Module = field(default_factory=nn.Identity)  # above the last layer, where layers do not end in one
+    final_norm: nn.Module = field(default_factory=nn.Identity)  # above the last layer, if layers do not end in one
     words_are_looked_up: bool = True  # and not also the stuff of other weights
     one_attention_each: bool = True  # of `transformers`, so that a layer can be asked for the first tokens alone
     attend: Callable[[Any, Tensor, Any], Tensor] = _attend  # first half of a layer: of its states and their mask

@@ -104,7 +104,7 @@ def _tokenizer_of_files(files: Set[str], place: str, revision: str) -> PreTraine
 
 _IN_PLAIN_WORDS = {  # part of a message of torch or transformers, about an option that a user cannot give
     "Weights only load failed": "pytorch_model.bin holds something else than weights",
-    "ignore_mismatched_sizes": "its weights have other shapes than its config.json says",
+    "ignore_mismatched_sizes": "its weights have other shapes than in its config.json",
 }
 
 

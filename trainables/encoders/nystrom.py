@@ -5,7 +5,7 @@ and keys as landmarks q~ and k~,
 
     softmax(q k~T) pinv(softmax(q~ k~T)) (softmax(q~ kT) v) + depthwise convolution(v)
 
-The original is wrong where texts are padded, and an answer there depends on its batch. Here a segment's length follows
+The original is wrong if texts are padded: an answer depends on its batch. Here a segment's length follows
 from the configuration, a landmark is the mean of its segment's real tokens, pads are 0 in queries, keys and values, a
 segment without a token is no landmark, and the inverse of each matrix is started and iterated on its own.
 """
@@ -116,7 +116,7 @@ def load_convolutions(model: PreTrainedModel, place: str, revision: str) -> None
         names = weights.keys()
         saved = {name.removeprefix(prefix): name for name in names if name.endswith(f".{_CONVOLUTION}")}
         if missing := sorted(wanted.keys() - saved.keys()):
-            raise ValueError(f"backbone {place!r} has no {missing[0]}; its configuration says conv_kernel_size")
+            raise ValueError(f"backbone {place!r} has no {missing[0]}; its configuration has conv_kernel_size")
         for name, parameter in wanted.items():
             parameter.copy_(weights.get_tensor(saved[name]))
 

@@ -76,7 +76,7 @@ class Places:
     def _by_length(cls, mask: Tensor) -> Places:
         """Make one part of the examples of each length, without pads."""
         real = mask.flatten(1)
-        lengths, order = real.sum(1).sort(stable=True)  # stable: what is left of a batch keeps its order
+        lengths, order = real.sum(1).sort(stable=True)  # stable: the rest of a batch keeps its order
         of_parts = (sizes.tolist() for sizes in lengths.unique_consecutive(return_counts=True))
         parts = tuple(_Part(examples, tokens) for tokens, examples in zip(*of_parts, strict=True))
         example, token = real[order].nonzero(as_tuple=True)
@@ -115,7 +115,7 @@ class TokenStates:
     """The input and the output of a layer."""
 
     hidden: Tensor  # (batch, tokens, hidden), or of the real tokens alone (1, real tokens, hidden)
-    mask: Tensor | Places  # (batch, 1, 1, tokens), bool: true at real tokens; or where those lie
+    mask: Tensor | Places  # (batch, 1, 1, tokens), bool: true at real tokens; or their places
 
     def through(self, layer: Callable[[Tensor, Any], Tensor]) -> TokenStates:
         """Apply a layer to these states."""
@@ -170,7 +170,7 @@ def without_waste(attend: Attention) -> Attention:
     return attend_to_real_tokens
 
 
-softmax_attention = without_waste(partial(sdpa_attention_forward, is_causal=False))  # nor where there is no mask
+softmax_attention = without_waste(partial(sdpa_attention_forward, is_causal=False))  # nor without a mask
 
 AttentionInterface.register("padding_free", softmax_attention)
 AttentionMaskInterface.register("padding_free", sdpa_mask)

@@ -4,8 +4,8 @@ p_j is the softmax of layer j's logits, H its entropy in nats, C the number of c
 trainings of their own; here each is applied to whatever model there is, also to predictions files (`rules_for`). All
 but `FixedLayer` are for classes.
 
-What a rule compares with its threshold is rounded to `DECIMALS`: PyTorch, NumPy and different sizes of a batch differ
-in the last digits of a logarithm, and float16 logits often lie on a threshold exactly.
+Numbers that a rule compares with its threshold are rounded to `DECIMALS`: PyTorch, NumPy and batch sizes differ in the
+last digits of a logarithm, and float16 logits often lie on a threshold exactly.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DECIMALS = 9
 TINY = 1e-300  # of which there is a logarithm
 
 # DeeBERT sweeps 0 to 0.7 nats for two classes (scripts/eval_entropy.sh), PCEE-BERT 0.06 to 1 of ln C; closer at the
-# ends, where models that are unsure, or sure, have all their entropies.
+# ends, which have all entropies of models that are unsure, or sure.
 SWEPT_ENTROPIES = (0.001, 0.01, *(round(0.05 * step, 2) for step in range(1, 20)), 0.98, 0.99, 0.999)
 SWEPT_PROBABILITIES = (*(round(0.05 * step, 2) for step in range(7, 20)), 0.98, 0.99, 0.995, 0.999)
 SWEPT_DIVERGENCES = (1e-6, 1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3)  # nats, to ln 2

@@ -53,11 +53,10 @@ class EarlyExitModel(nn.Module, ABC):
         Args:
             index: of the first of these layers, from 0.
             first: states of the first token after each layer, (layers, batch, hidden).
-            carried: what the layer before handed on, first dimension the example; None at the first layer.
+            carried: handed on by the layer before, first dimension the example; None at the first layer.
 
         Returns:
-            Logits (layers, batch, labels), logits of λ or u (layers, batch) or None, and what the layer behind is
-            handed.
+            Logits (layers, batch, labels), logits of λ or u (layers, batch) or None, and `carried` for the next layer.
         """
 
     @abstractmethod
@@ -77,8 +76,8 @@ class EarlyExitModel(nn.Module, ABC):
         """Compute every layer's logits (layers, batch, labels) and λ or u (layers, batch), float32."""
         with self.computing(batch):
             logits, exit_logits = self.heads(batch)
-        said = {} if exit_logits is None else {self.exit_head_gives: exit_logits.sigmoid()}
-        return LayerOutputs(logits.float(), **said)
+        sigmoid = {} if exit_logits is None else {self.exit_head_gives: exit_logits.sigmoid()}
+        return LayerOutputs(logits.float(), **sigmoid)
 
     @torch.no_grad()
     def infer(self, batch: Batch, generator: torch.Generator | None = None) -> ExitResult:
@@ -133,8 +132,8 @@ class EarlyExitModel(nn.Module, ABC):
         """Name, learning rate and weight decay of one parameter's group."""
         rate = config.learning_rate * config.layer_decay ** self.decay_steps(depth)
         weight_decay = config.weight_decay if is_decayed(parameter) else 0.0
-        where = f"depth {depth}" if config.layer_decay < 1 else "model"
-        return where if weight_decay == config.weight_decay else f"{where}, no decay", rate, weight_decay
+        group = f"depth {depth}" if config.layer_decay < 1 else "model"
+        return group if weight_decay == config.weight_decay else f"{group}, no decay", rate, weight_decay
 
     def decay_steps(self, depth: int) -> int:
         """Count how often `layer_decay` applies at a depth: 0 to the heads, 1 to the top layer, and so on."""
@@ -175,8 +174,8 @@ class EarlyExitModel(nn.Module, ABC):
     ) -> tuple[Tensor, Callable[[Tensor | None], TokenStates]]:
         """Run a layer that examples may leave after: the first tokens' states, and what makes all states of rows.
 
-        Those that leave a batch of many tokens have needed the layer's second half for the first token alone. For who
-        stays this is done twice; so it is not done where nobody left after the layer before.
+        Those that leave a batch of many tokens have needed the layer's second half for the first token alone. For those
+        that stay this is done twice; so it is not done if nobody left after the layer before.
         """
         attended = self.encoder.attend(index, states)
         if some_left and attended.num_tokens >= HALVED_FROM:

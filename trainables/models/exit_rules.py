@@ -30,7 +30,7 @@ SWEPT_UNCERTAINTIES = (0.0, 0.005, 0.01, 0.02, *SWEPT_QUANTILES)
 
 @dataclass(frozen=True)
 class LayerOutputs:
-    """What every layer says about every example."""
+    """The answers of every layer for every example."""
 
     logits: Array  # (layers, batch, labels)
     lambdas: Array | None = None  # (layers, batch), probability of leaving at a layer that was reached; of a Λ head
@@ -38,7 +38,7 @@ class LayerOutputs:
 
     @property
     def exit_head(self) -> Array | None:
-        """What the exit head says, (layers, batch), whichever of the two it is; None without one."""
+        """The output of the exit head, (layers, batch), whichever of the two it is; None without one."""
         return self.lambdas if self.uncertainties is None else self.uncertainties
 
 
@@ -50,7 +50,7 @@ def stored_outputs(arrays: Mapping[str, Array]) -> LayerOutputs:
 
 @dataclass(frozen=True)
 class ExitResult:
-    """What an exit rule makes of it."""
+    """The answers and exit layers under a rule."""
 
     logits: Array  # (batch, labels)
     exit_layer: Array  # (batch,), int64, from 1: layers run
@@ -66,14 +66,14 @@ class Step:
 
 
 class ExitRule(Protocol):
-    """When an example leaves; unless a rule says otherwise, from layer 1 on, without memory and without chance.
+    """The layer after which an example leaves; by default from layer 1 on, without memory and without chance.
 
     Whoever drives a rule lets everyone leave at the last layer.
     """
 
     @property
     def name(self) -> str:
-        """As in tables and predictions files."""
+        """Its name in tables and predictions files."""
         ...
 
     @property
@@ -236,7 +236,7 @@ class Expectation(ExitRule):
 
 @dataclass(frozen=True)
 class LearnedExit(ExitRule):
-    """BERxiT: leave where the head's estimate that the answer is wrong is below `threshold`.
+    """BERxiT: leave when the head's estimate that the answer is wrong is below `threshold`.
 
     castorini/berxit at 1fb2162, modeling_highway_bert.py:109-117. 0 is the last layer.
     """
@@ -346,7 +346,7 @@ def _posterior_step(remaining: Array, lambdas: Array | None) -> tuple[Array, Arr
     return leaves * remaining, remaining * (1 - leaves)
 
 
-# ---- what PyTorch and NumPy name alike
+# ---- functions of one name in PyTorch and NumPy
 
 
 def softmax(logits: Array) -> Array:

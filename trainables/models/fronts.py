@@ -1,4 +1,4 @@
-"""Fronts of exit settings: what one trained model scores for the mean layers that it may run. NumPy alone.
+"""Fronts of exit settings: the scores of one trained model for the mean layers that it may run. NumPy alone.
 
 The front has the settings that no other setting beats in score with as few layers. Between two of them lies a straight
 line: whoever takes the one for some examples and the other for the rest, at random, runs a mixture of their layers and

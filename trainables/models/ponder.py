@@ -6,7 +6,7 @@ dropout on what Λ sees of it, as in the released PALBERT code (tinkoff-ai/palbe
 Behind the cut (`posterior_tail`):
 
 * `constant`: every p_i is ε / N, without gradient, as released. It counts in the KL term at all layers and in the task
-  loss at those layers that are computed, which are the layers up to where the last example of the batch is cut.
+  loss at those layers that are computed, which are the layers up to the last cut of the batch.
 * `drop`: no layer counts, neither in the task loss nor in the KL term (PALBERT, section 3.1).
 * `remainder`: as `drop`, and the last layer that counts takes all remaining probability, in the posterior and in the
   prior, so that both sum to 1 (PonderNet, section 2.2).

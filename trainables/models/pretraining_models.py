@@ -20,7 +20,7 @@ from trainables.models.early_exit import Batch
 
 @dataclass(frozen=True)
 class Totals:
-    """What a step's losses are means over, of its whole batch: parts of it, and processes, add up to the same loss."""
+    """The numbers in a whole batch that its losses are means over: the shares of parts and processes add up to them."""
 
     predictions: int  # masked tokens
     tokens: int  # all but padding
@@ -41,7 +41,7 @@ class PretrainingModel(nn.Module, ABC):
     @property
     @abstractmethod
     def kept(self) -> PreTrainedModel:
-        """What is left when pretraining is over: a model of `transformers` whose encoder is of use."""
+        """The model of `transformers` that remains after pretraining, for its encoder."""
 
     @abstractmethod
     def loss(self, batch: Batch, totals: Totals) -> Tensor:

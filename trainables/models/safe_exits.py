@@ -7,8 +7,8 @@ drawn like those that were looked at:
 * `confident`: the setting loses at most `risk` of all examples, with `confidence` over the draw of those looked at. The
   settings are walked from the safest, each tested by the exact binomial bound, up to the first that fails: whoever
   walks like this needs no correction for their number (Angelopoulos et al., arXiv:2110.01052, fixed sequence).
-* `expected`: the loss, averaged over such draws, is at most `risk`: conformal risk control (arXiv:2208.02814). What a
-  safer setting loses counts for all behind it too, which makes losses rise along the walk, as the proof asks.
+* `expected`: the loss, averaged over such draws, is at most `risk`: conformal risk control (arXiv:2208.02814). Losses
+  of a safer setting count for all behind it too, which makes losses rise along the walk, as the proof asks.
 
 RC-EENN (arXiv:2405.20915; metodj/RC-EENN@3db9a52, rc/risk_control.py:106-205) brought both to early exits. It bounds
 real-valued losses; ours are 0 or 1, of which the binomial bound is exact.

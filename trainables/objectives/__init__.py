@@ -1,4 +1,4 @@
-"""What an encoder is pretrained for: one file per objective, over shared parts. Importing this imports nothing heavy.
+"""Objectives to pretrain an encoder for: one file each, over shared parts. Importing this imports nothing heavy.
 
 An objective is a file here that has a twin of the same name in `search_spaces/objectives/`; `-` in its name is `_` in
 the file's. The file has a `Config`, `FAMILIES` (of the backbones that it has models for), `ORDER` (whether a pair's

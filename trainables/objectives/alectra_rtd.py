@@ -1,6 +1,6 @@
 """ALECTRA's replaced token detection: ELECTRA's with an ALBERT. shoarora/lmtuners at 86f31ba, train_alectra_small.py.
 
-The input embeddings are tied and the projections behind them are not, as its README says is best. Its two other
+The input embeddings are tied and the projections behind them are not, as its README recommends. Its two other
 variants are fields: a BERT as the generator, and ALBERTs whose layers have the same weights.
 """
 
@@ -41,7 +41,7 @@ class Config(ReplacedTokenConfig, frozen=True, kw_only=True):
         """Check that only encoders of one family are tied."""
         super().__post_init__()
         if self.tie_encoder and self.generator_family != "albert":
-            raise ValueError(f"tie_encoder is true; allowed where generator_family is {self.generator_family}: false")
+            raise ValueError(f"tie_encoder is true; allowed if generator_family is {self.generator_family}: false")
 
 
 def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:

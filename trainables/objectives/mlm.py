@@ -1,4 +1,4 @@
-"""Masked language modelling alone, for any family: what BERT (arXiv:1810.04805) has without next sentence prediction.
+"""Masked language modelling alone, for any family: BERT's pretraining (arXiv:1810.04805) without next sentences.
 
 ShareBERT (AAAI 2024; jchenghu/sharebert, pretraining/) and BERT-small of lmtuners have it, each by a recipe of its own.
 """

@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Swept:
-    """What the answers are worth under one setting of a model's exit."""
+    """The score and mean layers under one setting of a model's exit."""
 
     rule: ExitRule
     score: float
@@ -48,7 +48,7 @@ class Swept:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A model's answers under its own exit rule, and what they are worth."""
+    """A model's answers under its own exit rule, and their score."""
 
     outputs: LayerOutputs  # of all layers, on the CPU, in the order of the examples
     draws: tuple[ExitResult, ...]  # one, or as many as a sampled exit is repeated
@@ -56,7 +56,7 @@ class Evaluation:
     metrics: dict[str, float]  # mean over the draws; spread and expectation of a sampled exit, LARGEST_CDF of Q-exit
     score: float  # mean over the draws
     exit_setting: Configuration = field(default_factory=dict)  # chosen among several; empty if there was no choice
-    selection_score: float | None = None  # what the epoch is selected by, if not by the score
+    selection_score: float | None = None  # that the epoch is selected by, if not by the score
 
     @property
     def num_layers(self) -> int:
@@ -180,7 +180,7 @@ def infer(model: EarlyExitModel, examples: Examples, batch_size: int, generator:
 def _batches_by_length(examples: Examples, batch_size: int) -> tuple[list[np.ndarray], Tensor]:
     """Put rows of similar lengths into one batch, so that little is computed on padding; also, the way back.
 
-    The longest come first: what does not fit into memory fails at once.
+    The longest come first, so that batches too large for memory fail at once.
     """
     order = np.argsort(-examples.lengths, kind="stable")
     return np.split(order, range(batch_size, len(order), batch_size)), torch.from_numpy(np.argsort(order))

@@ -121,7 +121,7 @@ def _optimizer(groups: list[dict[str, Any]], rule: UpdateRule) -> torch.optim.Op
     rate, betas, epsilon = rule.learning_rate, rule.adam_betas, rule.adam_epsilon
     if rule.optimizer == "adamw":
         return torch.optim.AdamW(groups, lr=rate, betas=betas, eps=epsilon, fused=True)
-    if rule.optimizer == "lamb":  # ALBERT's: what has no weight decay has no trust ratio either
+    if rule.optimizer == "lamb":  # ALBERT's: parameters without weight decay have no trust ratio either
         groups = [
             {**group, "params": own, "max_weight_norm": math.inf if is_trusted else None}
             for is_trusted in (True, False)
@@ -207,7 +207,7 @@ class UncorrectedAdam(torch.optim.Optimizer):
     """One update, with or without a trust ratio; each setting may also stand in a group of parameters.
 
         m = β1 m + (1 - β1) g        v = β2 v + (1 - β2) g²        u = m / (√v + ε) + weight_decay w
-        w = w - learning_rate r u    r = 1, or the trust ratio |w| / |u|, which is 1 where either norm is 0
+        w = w - learning_rate r u    r = 1, or the trust ratio |w| / |u|, which is 1 if either norm is 0
 
     The moments are not corrected for having started at 0. Sources: google-research/albert, lamb_optimizer.py (a trust
     ratio but for normalisations and biases); cybertronai/pytorch-lamb, which shoarora/lmtuners trains with (a trust
@@ -228,7 +228,7 @@ class UncorrectedAdam(torch.optim.Optimizer):
         weight_decay: float = 0.0,
         max_weight_norm: float | None = None,
     ) -> None:
-        """`max_weight_norm`: what |w| counts as in a trust ratio at most, infinity for no limit; None: no ratio."""
+        """`max_weight_norm`: the largest |w| in a trust ratio, infinity for no limit; None: no ratio."""
         settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, {**settings, "max_weight_norm": max_weight_norm})
 

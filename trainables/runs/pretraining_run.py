@@ -3,7 +3,7 @@
 On a CPU the same spec with the same number of threads gives the same weights bit for bit, whether resumed or not:
 batches, masks and samples are functions of seed and step, dropout one of seed and epoch.
 
-Where `torch.distributed` is set up, its processes compute each step together, a share of every part of its batch each.
+If `torch.distributed` is set up, its processes compute each step together, a share of every part of its batch each.
 All of them make the whole batch, hold the same state and compute all held-out scores, so any one can save the run. The
 weights are those of one process, up to rounding, but for dropout, which each draws for its own examples.
 """
@@ -40,7 +40,7 @@ from trainables.runs.trial import Content, available
 from trainables.runs.trial_files import check_same, disk_errors, read_state, readable, write_state
 from trainables.schema import from_plain, to_plain
 
-# All of a spec but the places where things lie: what makes it the same run.
+# The fields of a spec that identify the run: all but places.
 _IDENTITY = ("objective", "config", "seed")
 
 
@@ -100,7 +100,7 @@ class PretrainingRun:
             cache: folder of tokenised corpora, shared by all runs of a machine.
 
         Raises:
-            Unavailable: the spec names something that there is not, or a precision that the device has not.
+            Unavailable: corpus or backbone are missing, or the device lacks the precision.
             ValueError: it has a value that is not allowed, or a batch that the processes cannot share evenly.
         """
         self.spec = from_plain(PretrainingSpec, to_plain(spec), where="a pretraining run's spec")
@@ -123,11 +123,11 @@ class PretrainingRun:
     ) -> PretrainingRun:
         """Load the run that was saved in `folder`, to continue as if it had never stopped.
 
-        `spec` says where its corpus and backbone lie now; None: where they lay when it was saved.
+        `spec` has the present places of its corpus and backbone; None: they are where they were.
 
         Raises:
-            UnreadableState: no run is saved there, a damaged one, or another than that of `spec`.
-            Unavailable: the spec names something that there is not.
+            UnreadableState: no run is saved there, or it is damaged or not the one of `spec`.
+            Unavailable: corpus or backbone are missing.
         """
         state = read_state(folder)
         with readable(folder):
@@ -165,12 +165,12 @@ class PretrainingRun:
 
     @property
     def num_parameters(self) -> int:
-        """Of all that is trained, shared ones once."""
+        """Number of parameters that are trained, shared ones once."""
         return sum(parameter.numel() for parameter in self._model.parameters())
 
     @property
     def num_kept_parameters(self) -> int:
-        """Of the model that is left."""
+        """Number of parameters of the model that is kept."""
         return sum(parameter.numel() for parameter in self._model.kept.parameters())
 
     def run_epoch(self, on_step: Callable[[int], object] = lambda step: None) -> PretrainingRow:

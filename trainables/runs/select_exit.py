@@ -1,7 +1,7 @@
-"""What an epoch is selected by, and the exit setting that it takes: `--select-by`.
+"""The number that an epoch is selected by, and the exit setting that it takes: `--select-by`.
 
-By the score: that of the best exit setting. By what the model will be used for, one number too, so that epochs, ASHA,
-sampler and winner need not know of it:
+By default it is the score of the best exit setting. Two others follow the model's later use. Each is one number, so
+that epochs, ASHA, sampler and winner need not know of it:
 
 * `at:6`: the score for at most 6 mean layers on the split that selects, of the best of the exit settings that run no
   more. If each runs more, it is the score of the answers of layer 6, and the setting is the one with the fewest layers:

@@ -2,13 +2,13 @@
 
 An exported folder is one that `transformers` loads with `from_pretrained`, and `load_trained` reads as well:
 
-    config.json, model.safetensors, tokenizer    a model of `transformers`: the encoder alone or, where that has a
-                                                 class that computes the same, with its classifier
+    config.json, model.safetensors, tokenizer    a model of `transformers`: the encoder alone or, if a class of it
+                                                 computes the same, with its classifier
     heads.safetensors                            every other weight, under our names: the heads of the exits
     model.json                                   the spec of the trial, without the places of the machine
-    methods/                                     the files of its method, where that is of an included folder
+    methods/                                     the files of its method, if that is of an included folder
 
-What is in `methods` is read and run where it is included, as any folder of one's own methods is, and not before.
+Files in `methods` are read and run only once they are included, as any folder of one's own methods.
 
 Which weights a model of `transformers` holds is found by identity: `layerwise` shares them with it.
 """
@@ -84,9 +84,9 @@ def load_trained(folder: str | Path, device: str = "cpu") -> TrainedModel:
     if trainables.base_method(spec.method) not in trainables.available():
         own = folder / METHODS
         place, where = (own, ", which came with the model") if own.is_dir() else ("FOLDER", "")
-        said = f"include the folder with its two files{where}: --include {place}"
-        said += f", in Python trainables.include({str(place)!r})"
-        raise ValueError(f"{folder} is a model of method {spec.method!r}, which is not here; {said}")
+        advice = f"include the folder with its two files{where}: --include {place}"
+        advice += f", in Python trainables.include({str(place)!r})"
+        raise ValueError(f"{folder} is a model of method {spec.method!r}, which is not here; {advice}")
     task, method = spec.find_task(), trainables.load(spec.method)
     config = trainables.configure(spec.method, spec.config)
     with torch.random.fork_rng():  # weights drawn here are replaced below
@@ -176,7 +176,7 @@ def _configuration(trained: TrainedModel) -> PreTrainedConfig:
     config = deepcopy(model.encoder.configuration)
     if getattr(config, "num_hidden_groups", 1) > 1 and model.encoder.num_layers < config.num_hidden_layers:
         groups = f"{model.encoder.num_layers} of {config.num_hidden_layers} layers in {config.num_hidden_groups} groups"
-        raise ValueError(f"it uses {groups}, which no configuration of transformers says")
+        raise ValueError(f"it uses {groups}, which no configuration of transformers can have")
     config.update({"num_hidden_layers": model.encoder.num_layers, "architectures": None})
     config.update({"id2label": {}, "label2id": {}})  # a classifier of transformers would have random weights
     if _is_plain_classifier(model, config):

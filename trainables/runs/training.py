@@ -66,7 +66,7 @@ from trainables.schema import Configuration, from_plain, to_plain
 
 EVALUATION_FACTOR = 4  # examples per step of evaluation, against batch_size: without gradients more fit
 
-# All of a spec but the places where things lie: what makes it the same trial.
+# The fields of a spec that identify the trial: all but places.
 _IDENTITY = ("method", "task", "config", "post_hoc", "seed", "selection", "select_by", "report_dev")
 
 

@@ -18,7 +18,7 @@ from trainables.sources import Unusable
 
 Score = Annotated[float, Meta(ge=-1, le=1)]
 Selection = Literal["dev", "holdout"]
-AREA, AT_LAYERS = "area", "at:"  # what epochs and trials are selected by, if not by their score; `at:6`
+AREA, AT_LAYERS = "area", "at:"  # selections of epochs and trials other than their score; `at:6`
 
 TIMED_BATCHES = {1: 4, 8: 2, 32: 1}  # batch size -> batches, at most; few, since every confirm trial pays for them
 
@@ -35,7 +35,7 @@ class TrialSpec(Typed, frozen=True, kw_only=True):
     data: str  # "mini", "hub" or a folder
     backbone: str  # hub name, folder or one of the tiny untrained ones
     tokenizer: str | None = None  # hub name or folder; None: the backbone's own
-    selection: Selection = "dev"  # what stops and selects: dev, or a slice of train
+    selection: Selection = "dev"  # the rows that stop and select: dev, or a slice of train
     select_by: str | UnsetType = UNSET  # `at:LAYERS` or `area`, see `runs/select_exit.py`; UNSET: the score
     report_dev: bool = True  # under holdout: whether the outcome reads dev
     start: str | None = None  # folder of another trial's model, whose encoder is the start; the heads are new
@@ -50,7 +50,7 @@ class TrialSpec(Typed, frozen=True, kw_only=True):
 
 
 class Content(Typed, frozen=True, kw_only=True):
-    """Identities of everything that a trial reads where it runs. Digests are None before it has run."""
+    """Identities of everything that a trial reads. Digests are None before it has run."""
 
     data_fingerprint: str  # of the files
     tokens_digest: str | None  # of the tokenised rows that it trains on and selects by
@@ -75,7 +75,7 @@ class EpochRow(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     epoch: AtLeastOne
     selection_score: Score
-    score: Score | UnsetType = UNSET  # under its exit setting, where `select_by` makes the selection score another one
+    score: Score | UnsetType = UNSET  # under its exit setting, if that is not the selection score
     metrics: dict[str, float]
     mean_layers: NotNegative  # run per example; a mean over the draws of a sampled exit
     num_layers: AtLeastOne
@@ -89,7 +89,7 @@ class EpochRow(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     @property
     def reported(self) -> Reported:
-        """Its numbers, where the split that selects is the one that is reported."""
+        """Its numbers, if the split that selects is the one that is reported."""
         score = self.selection_score if self.score is UNSET else self.score
         return Reported(score=score, metrics=self.metrics, mean_layers=self.mean_layers)
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from helpers import configurations
 from helpers.places import SHARED
+from helpers.walked_layers import walk
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
@@ -85,7 +86,7 @@ def test_every_layer_equals_transformers(classifier):
     batch = batch_for(classifier)
     expected = classifier.base_model(**batch, output_hidden_states=True).hidden_states
     encoder = layerwise(classifier)
-    ours = [states.padded() for states in encoder.walk(**batch)]
+    ours = [states.padded() for states in walk(encoder, **batch)]
     assert len(ours) == classifier.config.num_hidden_layers
     real = batch["attention_mask"].bool()
     step = getattr(classifier.config, "inner_group_num", 1)  # transformers records ALBERT's inner layers too
@@ -114,7 +115,7 @@ def test_logits_in_training_equal_transformers_sequence_classifier(variant):
     torch.manual_seed(5)
     expected = classifier(**batch).logits
     torch.manual_seed(5)
-    *_, states = model.encoder.walk(**batch)
+    *_, states = walk(model.encoder, **batch)
     logits, _, _ = model.exit_heads(model.encoder.num_layers - 1, states.first()[None], None)
     torch.testing.assert_close(logits[0], expected, rtol=0, atol=1e-5)
 
@@ -442,7 +443,7 @@ def test_pretrained_minilm_equals_transformers():
     batch = dict(tokenizer(["A man runs.", "Hi"], ["He is fast!", "no"], padding=True, return_tensors="pt"))
     encoder = load_encoder(str(MINILM), config_of(), vocab_size=len(tokenizer)).eval()
     expected = AutoModel.from_pretrained(MINILM, attn_implementation="sdpa").eval()(**batch)
-    *_, states = encoder.walk(**batch)
+    *_, states = walk(encoder, **batch)
     real = batch["attention_mask"].bool()
     torch.testing.assert_close(states.padded()[real], expected.last_hidden_state[real], rtol=0, atol=1e-5)
     torch.testing.assert_close(encoder.pool(states.first()), expected.pooler_output, rtol=0, atol=1e-5)
@@ -550,7 +551,7 @@ def test_a_damaged_file_of_a_folder_is_named_before_anything_is_loaded(file, con
     ("file", "content", "fault"),
     [
         ("pytorch_model.bin", b"garbage", "pytorch_model.bin holds something else than weights"),
-        ("config.json", None, "its weights have other shapes than its config.json says"),
+        ("config.json", None, "its weights have other shapes than in its config.json"),
     ],
 )
 def test_weights_that_cannot_be_loaded_are_refused_in_one_line(file, content, fault, tmp_path):
