@@ -1,0 +1,1 @@
+"""Plans: what is asked for, and the arms, configurations and protocol that follow from it."""

@@ -1,4 +1,4 @@
-"""Departures of a plan from the papers: of its rules, and of each of its methods."""
+"""The departures of a plan from the papers: those of its rules, and those of each of its methods."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OF_TINY_RECIPE = Departure("steps, packing, optimiser", "", "for a tiny random b
 
 
 def departures(asked: Plan, arms: Sequence[Arm]) -> dict[str, Departures]:
-    """All of them, under "protocol" and under each method's name."""
+    """Collect the departures of a plan, under "protocol" and under each method's name."""
     by_name = dict[str, list[Arm]]()
     for arm in arms:
         by_name.setdefault(_name(arm), []).append(arm)
@@ -36,13 +36,13 @@ def departures(asked: Plan, arms: Sequence[Arm]) -> dict[str, Departures]:
 
 
 def _name(arm: Arm) -> str:
-    """The method, or its variant if that has departures of its own."""
+    """Name the method of an arm, or its variant if that has departures of its own."""
     has_own = trainables.departures(arm.method) != trainables.departures(arm.base_method)
     return arm.method if has_own else arm.base_method
 
 
 def _is_true(departure: Departure, arm: Arm) -> bool:
-    """Whether the arm has the values of the method's own file in the fields that the departure is about."""
+    """Check if the arm has the values of the method's own file in the fields that the departure is about."""
     space = search_spaces.load(arm.base_method)
     fixed = {**space.fixed, **space.fixed_by_task.get(arm.task, {})}
     menus = {**space.paper_grid, **{field: [value] for field, value in fixed.items()}}
@@ -51,7 +51,7 @@ def _is_true(departure: Departure, arm: Arm) -> bool:
 
 
 def departures_in_words(plan: ResolvedPlan) -> list[str]:
-    """The departures of a plan for a screen: what all methods share once, then each method's own."""
+    """Describe the departures of a plan on a screen: those that all methods share once, then each method's."""
     rules = ["protocol", *_of_pretraining(plan.arms)]
     own = {who: lines for who, lines in plan.departures.items() if who not in rules}
     shared = [line for line in next(iter(own.values()), ()) if all(line in lines for lines in own.values())]
@@ -62,11 +62,11 @@ def departures_in_words(plan: ResolvedPlan) -> list[str]:
     width = columns(sys.stdout) or WIDTH
     paragraphs = [f"  {who}: {in_words(lines)}" for who, lines in (shown | own).items() if lines]
     wrapped_lines = [wrapped(text, width) for text in paragraphs]
-    return ["where this is not what the papers and their code did:", *wrapped_lines] if wrapped_lines else []
+    return ["differences from the papers and their code:", *wrapped_lines] if wrapped_lines else []
 
 
 def pretraining_departures(recipe: Recipe, settings: Configuration, *, is_tiny: bool) -> Departures:
-    """The recipe's; tiny random backbones have another."""
+    """Collect the departures of a pretraining; a tiny random backbone has a recipe of its own."""
     changed = {field for field, value in settings.items() if value != recipe.fixed[field]}
     true = tuple(one for one in recipe.departures if not changed & {*one.what.split(", ")})
     lines = (OF_TINY_RECIPE,) if is_tiny else true
@@ -75,7 +75,7 @@ def pretraining_departures(recipe: Recipe, settings: Configuration, *, is_tiny: 
 
 
 def _of_pretraining(arms: Sequence[Arm]) -> dict[str, Departures]:
-    """Those of the recipe that a backbone was pretrained by here, by its name."""
+    """Collect the departures of the recipes by which backbones were pretrained here, by objective."""
     return {made.objective: made.departures for arm in arms if (made := arm.pretraining) is not UNSET}
 
 

@@ -1,6 +1,6 @@
-"""A plan: what a user asks for, a profile's defaults with the command line laid over them.
+"""A plan: a profile's defaults with the command line laid over them.
 
-Also values laid over each other in general: of each field the last one, and where it comes from.
+Also values laid over each other in general: the last value of each field, and its origin.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ class Plan(Typed, frozen=True, kw_only=True):
     tasks: Joined[tuple[str, ...]]
     data: str  # "mini", "hub" or a folder
     backbone: str | None = None  # None: each method's own for this profile and data
-    tokenizer: str | None = None  # None: each method's own where no backbone is given, else the backbone's
+    tokenizer: str | None = None  # None: each method's own if no backbone is given, else the backbone's
     samples: Growing[Count | None]  # search trials per arm; None: the whole grid; 0: nothing is searched
     search_repeats: Growing[SearchRepeats] = 1  # searches per arm, each with its own seeds, winner and confirm trials
-    seeds: Growing[AtLeastOne]  # confirm trials per arm, where the method has no number of its own
+    seeds: Growing[AtLeastOne]  # confirm trials per arm, unless the method has its own number
     sampler: OfProtocol[str]  # a name of `study.plans.samplers`, or package.module:Factory
     selection: OfProtocol[Selection] = "dev"
     select_by: OfProtocol[str | UnsetType] = UNSET  # `at:LAYERS` or `area`, see `study.plans.select_by`; UNSET: score
@@ -95,6 +95,7 @@ class Plan(Typed, frozen=True, kw_only=True):
     first: Remembered[Mapping[str, tuple[First, ...]] | UnsetType] = UNSET  # --first-from: what each arm tries first
 
     def __post_init__(self) -> None:
+        """Move `epochs` of an older file to the settings."""
         if self.epochs is not None:
             force_setattr(self, "settings", {"epochs": self.epochs, **self.settings})
             force_setattr(self, "epochs", None)
@@ -106,16 +107,16 @@ class Plan(Typed, frozen=True, kw_only=True):
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """What a setting can be of, where it is not of all: each method, and each arm."""
+        """The scopes that a setting can have if it is not for all methods: each method, and each arm."""
         return (*self.methods, *(f"{method}/{task}" for method in self.methods for task in self.tasks))
 
     @property
     def is_generated(self) -> bool:
-        """Whether its tasks of GLUE, if there are any, are generated: no published number is comparable."""
+        """True if any GLUE task of the plan is generated, so that no published number is comparable."""
         return self.data == "mini" and any(task in TRAINABLE_TASKS for task in self.tasks)
 
     def extended_from(self, earlier: Plan) -> Plan:
-        """This plan, extended by what the study on disk was asked for before."""
+        """Extend this plan by what the study on disk was asked for before."""
         rules = {name: join for name, join in marks_of(Plan).items() if callable(join)}
         joined = {name: join(getattr(earlier, name), getattr(self, name)) for name, join in rules.items()}
         return replace(self, **joined)
@@ -127,28 +128,28 @@ class Plan(Typed, frozen=True, kw_only=True):
 
     @property
     def of_numbers(self) -> dict[str, Any]:
-        """The fields that are set and decide what any one number is: all but those that may grow or change."""
+        """The fields that are set and decide any one number: all but those that may grow or change."""
         names = [name for name, mark in marks_of(Plan).items() if mark in (None, "protocol")]
         return {name: value for name in names if (value := getattr(self, name)) is not UNSET}
 
     def start_of(self, method: str, task: str, its_own: str | None = None) -> str | None:
-        """The name of the arm whose model is the start of this one; `its_own`: the method that its file names."""
+        """Name the arm whose model this one starts from; `its_own`: the method that its file names."""
         source = self.start_from.get(f"{method}/{task}", f"{its_own}/{task}" if its_own else self.start_from.get(task))
         return source if source is None or "/" in source else f"{method}/{source}"
 
     def first_of(self, arm: str) -> tuple[First, ...]:
-        """What an arm tries first because it won in another study."""
+        """List the values that an arm tries first because they won in another study."""
         return () if self.first is UNSET else self.first.get(arm, ())
 
     def search_precision_of(self, fixed: Configuration, *, is_searched: bool) -> Precision | UnsetType:
-        """The precision of an arm's search trials, where that is not the one that it fixes for all its trials."""
+        """Return the precision of an arm's search trials; UNSET if it is that of all its trials."""
         is_another = is_searched and self.search_precision != fixed.get("precision")
         return self.search_precision if is_another else UNSET
 
 
 @cache
 def marks_of(kind: type[Typed]) -> dict[str, object]:
-    """The mark of each field, which says what may happen to it when a study is extended; None where it has none."""
+    """Map each field to its mark, which says what an extension may change; None for a field without one."""
     hints = get_type_hints(kind, include_extras=True)
     return {
         name: next((mark for mark in getattr(hints[name], "__metadata__", ()) if not isinstance(mark, Meta)), None)
@@ -168,22 +169,22 @@ class Layered(Generic[T]):
 
 
 def last_of(layers: Layers[T]) -> dict[str, Layered[T]]:
-    """Of each field the value of the last layer that has it; fields in the order in which they first appear."""
+    """Take each field's value from the last layer that has it; fields keep the order in which they first appear."""
     return {name: Layered(value, origin) for origin, values in layers for name, value in values.items()}
 
 
 def in_columns(rows: list[tuple[str, str, str]]) -> list[str]:
-    """Field, value and origin, a line each, by field."""
+    """Format field, value and origin in columns, a line each, sorted by field."""
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     return [f"  {name:{widths[0]}}  {value:{widths[1]}}  {origin}" for name, value, origin in sorted(rows)]
 
 
 def lay_backbone(
-    said: SearchSpace | Recipe, kind: str, *, backbone: str | None, tokenizer: str | None
+    source: SearchSpace | Recipe, kind: str, *, backbone: str | None, tokenizer: str | None
 ) -> tuple[Layered[str], Layered[str | None]]:
-    """The backbone and the tokenizer that are asked for, else those that a method's or an objective's file names."""
-    loaded = Layered(said.backbone[kind], f"{said.file} BACKBONE[{kind!r}]")
-    its_own = Layered[str | None](said.tokenizer.get(kind), f"{said.file} TOKENIZER[{kind!r}]")
+    """Choose the backbone and tokenizer asked for, or else those in the file of a method or an objective."""
+    loaded = Layered(source.backbone[kind], f"{source.file} BACKBONE[{kind!r}]")
+    its_own = Layered[str | None](source.tokenizer.get(kind), f"{source.file} TOKENIZER[{kind!r}]")
     if backbone is not None:
         loaded, its_own = Layered(backbone, "--backbone"), Layered(None, "--backbone")
     return loaded, its_own if tokenizer is None else Layered(tokenizer, "--tokenizer")
@@ -218,7 +219,7 @@ NAMES_IN_REPOSITORIES = {  # of fields, in the scripts of PALBERT, PABEE, DeeBER
 
 
 def nearest_field(field: str, known: Collection[str]) -> str:
-    """`; did you mean learning_rate?`, also of a name in the papers' repositories, or an empty string."""
+    """Suggest a field, also for a name in the papers' repositories: `; did you mean learning_rate?`, or ""."""
     theirs = NAMES_IN_REPOSITORIES.get(field.replace("-", "_"))
     if field == "exit_criteria" and theirs in known:
         return f"; did you mean exit? Their sample is {SAMPLED}"
@@ -228,11 +229,11 @@ def nearest_field(field: str, known: Collection[str]) -> str:
 def no_such_field(
     named: str, field: str, what: str, known: Collection[str], *, departures: Collection[Departure] = ()
 ) -> ValueError:
-    """The error that a method or an objective lacks a field.
+    """Make the error for a field that a method or an objective lacks.
 
     Args:
         named: the option with the field.
-        departures: of the method; one that names the field says what stands in its place.
+        departures: of the method; one that names the field explains what replaces it.
     """
     naming = (f"; {one}" for one in departures if "_" in field and field in re.findall(r"\w+", str(one)))
     near = next(naming, nearest_field(field, known))

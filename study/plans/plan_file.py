@@ -1,5 +1,4 @@
-"""The files of a plan: `plan.json` of a study's folder, the TOML that a person writes for --plan, and the folder of
-methods and tasks that it names.
+"""The files of a plan: `plan.json` of a study, the TOML file of --plan, and the folder of --include.
 
 Also what may change when a study is extended: `plan_changes`.
 """
@@ -56,6 +55,7 @@ class PlanFile(Typed, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, folder: Path, plan: ResolvedPlan, code: Provenance, *, created: str, command: str) -> PlanFile:
+        """Make the file's content for a launch of this code; `created` is UTC, ISO 8601."""
         return cls(
             format=formats.FORMAT,
             name=folder.name,
@@ -70,7 +70,7 @@ class PlanFile(Typed, frozen=True, kw_only=True):
 
 
 def read_plan(folder: Path) -> PlanFile | None:
-    """The plan of a study folder; None if it has none.
+    """Read the plan of a study folder; None if it has no file.
 
     Raises:
         ValueError: the file is not a plan, or was edited.
@@ -101,13 +101,13 @@ def read_plan(folder: Path) -> PlanFile | None:
 
 
 def write_plan(folder: Path, content: PlanFile) -> None:
-    """Replaces the plan of a study folder, whole or not at all."""
+    """Replace the plan of a study folder, whole or not at all."""
     plain = to_plain(content)
     write_json(folder / FILE, {**plain, "digest": digest(plain)})
 
 
 def plan_on_disk(folder: Path) -> PlanFile | None:
-    """The plan of a study folder, where `plan.json` is lost that of its last launch; None where there is neither.
+    """Read the plan of a study folder, or its last launch's if `plan.json` is lost; None without either.
 
     Raises:
         ValueError: the file is not a plan or was edited, or the journal that is read in its place is broken.
@@ -116,11 +116,10 @@ def plan_on_disk(folder: Path) -> PlanFile | None:
 
 
 def require_plan(folder: Path) -> PlanFile:
-    """The plan of a study folder; its launch has the plan of the journal too, everything else the file alone.
+    """Read the plan of a study folder from `plan.json` alone; only a launch also reads it from the journal.
 
     Raises:
-        ValueError: there is none, it is no plan, or was edited; where the journal has it, the line says how the file
-            comes back.
+        ValueError: it is missing, invalid or edited; if the journal has it, the message says how to restore the file.
     """
     if found := read_plan(folder):
         return found
@@ -133,7 +132,7 @@ def require_plan(folder: Path) -> PlanFile:
 
 
 def _near(folder: Path) -> str:
-    """The studies that a folder holds, or the one beside it whose name is nearest, in words."""
+    """Name the studies in a folder, or the one beside it with the nearest name."""
     if held := sorted(str(path.parent) for path in folder.glob(f"*/{FILE}")):
         return f", {first_of(held, MOST_NAMED)}"
     if folder.exists():
@@ -150,14 +149,14 @@ def _plan_in_journal(folder: Path) -> PlanFile | None:
 
 
 def _with_tasks(file: PlanFile) -> PlanFile:
-    """The same plan. This process then knows its tasks of one's own, as their files say them if it has read those."""
+    """Register the tasks of one's own that the plan has, unless their files were read already."""
     for name, task in (file.plan.own_tasks or {}).items():
         TASKS.setdefault(name, task)
     return file
 
 
 def plan_as_toml(plan: Plan) -> str:
-    """The plan as TOML: every field that has a value, or whose profile has one."""
+    """Format the plan as TOML: every field that has a value, or whose profile has one."""
     default = to_plain(profiles.load(plan.profile))
     fields = {
         name: NONE if value is None else value
@@ -168,17 +167,17 @@ def plan_as_toml(plan: Plan) -> str:
 
 
 def read_toml(path: Path) -> Plan:
-    """The plan of a file; what it does not say is as its profile has it, `mini` where it names none.
+    """Read the plan of a TOML file, over the defaults of its profile (`mini` if it names none).
 
     Raises:
-        ValueError: it cannot be read, is no TOML, or says something else than a plan has.
+        ValueError: it cannot be read, is not TOML, or has a field or value that no plan has.
     """
     try:
-        said = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else getattr(error, "strerror", None) or error
         raise ValueError(f"--plan {path}: {reason}; allowed: a TOML file, as --dry-run --toml prints it") from None
-    profile = said.get("profile", "mini")
+    profile = tables.get("profile", "mini")
     if not isinstance(profile, str):
         raise ValueError(f"--plan {path}: profile is {profile!r}; allowed: {', '.join(profiles.available())}")
     try:
@@ -186,7 +185,7 @@ def read_toml(path: Path) -> Plan:
     except ValueError as error:
         raise ValueError(f"--plan {path}: profile: {error}") from None
     allowed = [*(name for name in Plan.__struct_fields__ if name not in ("epochs", "settings")), *TABLES]
-    fields = {name: None if value == NONE else value for name, value in said.items() if name not in TABLES}
+    fields = {name: None if value == NONE else value for name, value in tables.items() if name not in TABLES}
     try:
         for name in fields:
             if name not in allowed:
@@ -197,7 +196,7 @@ def read_toml(path: Path) -> Plan:
                 )
                 raise ValueError(f"--plan {path}: no field named {name}; available: {', '.join(allowed)}{near}")
         try:
-            settings = from_tables(said)
+            settings = from_tables(tables)
         except ValueError as error:
             raise ValueError(f"--plan {path}: {error}") from None
         plan = from_plain(Plan, {**to_plain(base), **fields}, where=f"--plan {path}")
@@ -226,20 +225,20 @@ def in_file(fault: str, plan: Plan, *, path: str, typed: Collection[str]) -> str
         return fault if name in typed else f"--plan {path}: {name}{fault[field.end() :]}"
     else:
         default = profiles.load(plan.profile)
-        said = {name: value for name in _NAMED if (value := getattr(plan, name)) != getattr(default, name)}
-        name = next((name for name, value in said.items() if name not in typed and value and value in fault), "")
+        set_here = {name: value for name in _NAMED if (value := getattr(plan, name)) != getattr(default, name)}
+        name = next((name for name, value in set_here.items() if name not in typed and value and value in fault), "")
         return f"--plan {path}: {name}: {fault}" if name else fault
     return fault if key in typed or key not in plan.settings else f"--plan {path}: [{table}] {key}{rest}"
 
 
 def other_data(earlier: Plan, later: Plan) -> str:
-    """The data of two plans, as a person names them."""
+    """Describe the data of two plans by their options."""
     return f"--data {earlier.data} against --data {later.data}"
 
 
 def another_study(folder: Path, changed: Iterable[str], *, is_continued: bool) -> ValueError:
-    """The error that a study is not the one that is asked for; `changed` as of `plan_changes`."""
-    more = f", or --continue {folder} for what is not said"
+    """Make the error for a command that asks for another study; `changed` is from `plan_changes`."""
+    more = f", or --continue {folder} for all that is not given"
     return ValueError(
         f"study {folder} is another than this command asks for; on disk against asked for: {'; '.join(changed)}. "
         f"Choose another --name{' instead of --continue' if is_continued else more}"
@@ -247,9 +246,9 @@ def another_study(folder: Path, changed: Iterable[str], *, is_continued: bool) -
 
 
 def plan_changes(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collection[str] | None = None) -> list[str]:
-    """Every field in which two plans are not of one study: its name and both values.
+    """List every field in which two plans are not of one study, with both values.
 
-    `settled` are the arms of which a trial was started: what the others are made of, no number depends on. None: all.
+    `settled` are the arms of which a trial was started: no number depends on the others. None: all.
     """
     changed = changes("protocol", to_plain(earlier.protocol), to_plain(later.protocol))
     before, arms_by_change = {arm.name: arm for arm in earlier.arms}, dict[str, list[str]]()
@@ -257,8 +256,8 @@ def plan_changes(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collect
     for arm in compared:
         for change in changes_of_arm(before[arm.name], arm):
             is_named = change.startswith("data_fingerprint ") and earlier.asked.data != later.asked.data
-            told = other_data(earlier.asked, later.asked) if is_named else change
-            arms_by_change.setdefault(told, []).append(arm.name)
+            line = other_data(earlier.asked, later.asked) if is_named else change
+            arms_by_change.setdefault(line, []).append(arm.name)
     changes_by_arms = dict[tuple[str, ...], list[str]]()
     for change, arms in arms_by_change.items():
         changes_by_arms.setdefault(tuple(arms), []).append(change)
@@ -269,7 +268,7 @@ def plan_changes(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collect
 
 
 def changes_of_arm(before: Arm, after: Arm) -> list[str]:
-    """The fields of the configuration with their values or ranges, and then what else numbers are made of."""
+    """List the fields of the configuration that differ, with both values, and then the other facts of the arm."""
     fields = dict.fromkeys(name for arm in (before, after) for name in (*arm.fixed, *arm.decided))
     pairs = {name: (before.field(name), after.field(name)) for name in fields}
     changed = [
@@ -284,7 +283,7 @@ def changes_of_arm(before: Arm, after: Arm) -> list[str]:
 
 
 def changes(where: str, before: object, after: object) -> list[str]:
-    """Every field, however deep, in which two plain values differ: its name and both values."""
+    """List every field, however deep, in which two plain values differ, with both values."""
     if before == after:
         return []
     if isinstance(before, dict) and isinstance(after, dict):
@@ -294,7 +293,7 @@ def changes(where: str, before: object, after: object) -> list[str]:
 
 
 def include_folder(methods: Iterable[str], folder: str) -> None:
-    """Makes the methods of the folder known; it may have gone where the package has all of these methods.
+    """Register the methods of a folder; it may be gone if the package has all of these methods.
 
     Raises:
         ValueError: it has gone, or is no folder of methods.
@@ -308,13 +307,13 @@ def include_folder(methods: Iterable[str], folder: str) -> None:
         trainables.include(folder, named="--include")
     elif needed:
         raise ValueError(
-            f"{needed[0]} is a method of the folder {folder}, which is gone; allowed: put it back, or say where it is "
-            "now by --include FOLDER"
+            f"{needed[0]} is a method of the folder {folder}, which is gone; allowed: put it back, or name its new "
+            "place by --include FOLDER"
         )
 
 
 def check_in_one_folder(methods: Iterable[str], asked: Plan, earlier: Plan) -> None:
-    """Passes unless a study has a method of another folder than the one that it is to go on with.
+    """Refuse another folder of methods if a method of the study is missing from it.
 
     Raises:
         ValueError: it has; a study has one folder.
@@ -330,7 +329,7 @@ def check_in_one_folder(methods: Iterable[str], asked: Plan, earlier: Plan) -> N
 
 
 def include_for(method: str, asked: Plan | None, given: str | None) -> None:
-    """Makes known what a study's method is: from the folder that is given, or else the one that its plan names.
+    """Register a study's method from the given folder, or else from the one that its plan names.
 
     Raises:
         ValueError: the folder has gone, or is no folder of methods.

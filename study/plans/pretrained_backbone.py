@@ -43,7 +43,7 @@ class Epoch(Typed, frozen=True, kw_only=True):
 
 
 class PretrainingFile(Typed, frozen=True, kw_only=True):
-    """All that the file says."""
+    """The content of the file."""
 
     made: Pretraining
     config: Configuration
@@ -65,13 +65,14 @@ class PretrainingFile(Typed, frozen=True, kw_only=True):
 
     @property
     def wanted_steps(self) -> int:
+        """The number of steps after which the pretraining is finished."""
         steps = self.config["steps"]
         assert isinstance(steps, int)
         return steps
 
 
 def read_pretraining(folder: Path) -> PretrainingFile | None:
-    """The file of a folder; None if it has none.
+    """Read the file of a folder; None if it has none.
 
     Raises:
         ValueError: it is damaged.
@@ -84,12 +85,12 @@ def read_pretraining(folder: Path) -> PretrainingFile | None:
 
 
 def write_pretraining(folder: Path, content: PretrainingFile) -> None:
-    """Replaces the file, whole or not at all."""
+    """Replace the file, whole or not at all."""
     write_json(folder / PRETRAINING_FILE, to_plain(content))
 
 
 def pretraining_of(backbone: str) -> Pretraining | None:
-    """How a backbone was pretrained here; None for any other.
+    """Read how a backbone was pretrained here; None for any other.
 
     Raises:
         ValueError: its pretraining has not finished, or its file is damaged.
@@ -106,7 +107,7 @@ def pretraining_of(backbone: str) -> Pretraining | None:
 
 
 def is_tiny(backbone: str) -> bool:
-    """Whether a backbone is a tiny random one, or was pretrained from one here.
+    """Check if a backbone is a tiny random one, or was pretrained from one here.
 
     Raises:
         ValueError: see `pretraining_of`.
@@ -116,14 +117,14 @@ def is_tiny(backbone: str) -> bool:
 
 
 def unknown_in_words(plan: ResolvedPlan) -> list[str]:
-    """A warning that names the tasks of which a pretrained backbone's tokenizer knows little; nothing otherwise.
+    """Warn of the tasks of whose words a pretrained backbone's tokenizer knows few; [] if there are none.
 
-    Looked at are backbones of `study.pretrain`, and texts that are here, generated or in a folder.
+    Only backbones of `study.pretrain` are checked, on generated texts or those of a folder.
 
     Raises:
         ValueError: data that are not as they should be; see `load_split`.
     """
-    arm, data = plan.arms[0], plan.asked.data  # all have one backbone, where that is a folder
+    arm, data = plan.arms[0], plan.asked.data  # all arms have one backbone, if that is a folder
     if arm.pretraining is UNSET or glue.kind_of(data) == "hub":
         return []
     if is_generated(arm.pretraining.corpus) and arm.pretraining.is_tiny and data == "mini":
@@ -135,7 +136,7 @@ def unknown_in_words(plan: ResolvedPlan) -> list[str]:
 
 
 def warn_of_unknown(name: str, tokenizer: Tokenizer | None, texts: Mapping[str, Iterable[str]]) -> list[str]:
-    """A warning that names each of these texts of which the tokenizer knows little, by its title; nothing otherwise."""
+    """Warn of those texts, by title, of whose words the tokenizer knows few; [] if there are none."""
     if tokenizer is None:
         return []
     shares = {title: unknown_share(tokenizer, own) for title, own in texts.items()}
@@ -143,14 +144,14 @@ def warn_of_unknown(name: str, tokenizer: Tokenizer | None, texts: Mapping[str, 
     if not large:
         return []
     return [
-        f"warning: the tokenizer of {name} does not know {', '.join(large)} (share of tokens; more than "
-        f"{LARGE_SHARE:.0%} is told); one of word pieces does: --tokenizer NAME_OR_FOLDER"
+        f"warning: the tokenizer of {name} does not know {', '.join(large)} (share of tokens; limit "
+        f"{LARGE_SHARE:.0%}); one of word pieces does: --tokenizer NAME_OR_FOLDER"
     ]
 
 
 def _dev_texts(task: str, data: str) -> Iterable[str]:
-    """Of dev, which is short and in the words of train."""
+    """Read the texts of dev, which is short and has the words of train."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of numbers of rows: trials tell it
+        warnings.simplefilter("ignore")  # of numbers of rows: trials warn of them
         rows = glue.load_split(TASKS[task], TASKS[task].dev_splits[0], data).texts
     return (text for row in rows for text in row)

@@ -1,7 +1,7 @@
-"""Fields that a plan fixes or searches by hand, whether `--set` and `--search` say so or tables of a plan file.
+"""Fields that a plan fixes or searches by hand, by `--set` and `--search` or by tables of a plan file.
 
-All stand in one mapping. A key is `FIELD`, of every method that has it, or `SCOPE:FIELD`, where the scope is a method,
-a variant or an arm: `palbert:a:beta`, `palbert/rte:epochs`. A value fixes the field; choices or an interval search it.
+All stand in one mapping. A key is `FIELD`, for every method that has it, or `SCOPE:FIELD` for a method, a variant or an
+arm: `palbert:a:beta`, `palbert/rte:epochs`. A value fixes the field; choices or an interval search it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 FORMS = "LOW..HIGH, LOW..HIGH:log, A,B,C"
-NONE = "none"  # TOML has no word for it
+NONE = "none"  # null, which TOML lacks
 _LOG = ":log"
 _OF_NUMBERS = "0123456789.eE+-_"
 
@@ -31,10 +31,11 @@ class Interval(Typed, frozen=True, kw_only=True):
     log: bool = False
 
     def __post_init__(self) -> None:
+        """Refuse ends that are not finite or not in order."""
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
             raise ValueError(f"low is {self.low} and high is {self.high}; allowed: finite numbers, low below high")
         if self.log and self.low <= 0:
-            raise ValueError(f"low is {self.low}; allowed where log is true: a number > 0")
+            raise ValueError(f"low is {self.low}; allowed if log is true: a number > 0")
 
 
 Choices = tuple[Value, ...]
@@ -43,51 +44,53 @@ Settings = Mapping[str, Setting]
 
 
 def is_searched(setting: Setting) -> bool:
+    """Check if the setting is a range, not a value."""
     return isinstance(setting, Interval | tuple)
 
 
 def in_option(key: str, setting: Setting) -> str:
-    """The option that says so, without the value: `--search palbert:beta`."""
+    """Format the option of a setting without its value: `--search palbert:beta`."""
     return f"{'--search' if is_searched(setting) else '--set'} {key}"
 
 
 def in_words(setting: Setting) -> str:
+    """Format a setting for captions: `1e-05 to 0.0001 log`, `16 | 32`, `5`."""
     if isinstance(setting, Interval):
         return f"{setting.low} to {setting.high}{' log' * setting.log}"
     return " | ".join(map(json.dumps, setting)) if isinstance(setting, tuple) else json.dumps(setting)
 
 
 def scope_and_field(key: str) -> tuple[str, str]:
-    """Both parts of a key; the scope is empty where every method is meant."""
+    """Split a key; the scope is empty if the setting is for every method."""
     scope, _, field = key.rpartition(":")
     return scope, field
 
 
 def shorten(key: str) -> str:
-    """The key as captions have it, where those of single arms would be too many."""
+    """Shorten a key of a single arm for captions, which would name too many."""
     scope, field = scope_and_field(key)
     return f"{field} of single arms" if "/" in scope else key
 
 
 def said_of(settings: Settings, arm: str) -> dict[str, str]:
-    """Of each field the key that holds for an arm: the arm's goes before its method's, that before all methods'."""
+    """Find the key of each field that holds for an arm: the arm's before its method's before that of all methods."""
     scopes = ("", arm.partition("/")[0], arm)
     parts = {key: scope_and_field(key) for key in settings}
     return {field: key for scope in scopes for key, (its, field) in parts.items() if its == scope}
 
 
 def lay_over(base: Settings, over: Settings) -> dict[str, Setting]:
-    """Both, but for what is said again, of the same scope or of one around it."""
-    said = [scope_and_field(key) for key in over]
+    """Merge settings; one of `over` replaces those of the same field in its scope and in narrower ones."""
+    replaced = [scope_and_field(key) for key in over]
 
-    def is_said_again(scope: str, field: str) -> bool:
-        return any(field == other and around in ("", scope, scope.partition("/")[0]) for around, other in said)
+    def is_replaced(scope: str, field: str) -> bool:
+        return any(field == other and around in ("", scope, scope.partition("/")[0]) for around, other in replaced)
 
-    return {key: value for key, value in base.items() if not is_said_again(*scope_and_field(key))} | dict(over)
+    return {key: value for key, value in base.items() if not is_replaced(*scope_and_field(key))} | dict(over)
 
 
 def joined(fixed: Mapping[str, Value], searched: Mapping[str, Choices | Interval]) -> dict[str, Setting]:
-    """What is fixed and what is searched, as one.
+    """Merge what is fixed and what is searched.
 
     Raises:
         ValueError: a field is both, in the same scope.
@@ -98,7 +101,7 @@ def joined(fixed: Mapping[str, Value], searched: Mapping[str, Choices | Interval
 
 
 def read_value(text: str) -> Value:
-    """The text as JSON, or else as itself."""
+    """Read the text as JSON, or else keep it."""
     is_number = text.strip(_OF_NUMBERS) == ""
     try:
         read: Value = float(text) if is_number else json.loads(text)
@@ -112,7 +115,7 @@ def read_value(text: str) -> Value:
 
 
 def read_searched(text: str) -> Choices | Interval:
-    """`3e-5..3e-4:log`, `1..3` or `16,32`.
+    """Read `3e-5..3e-4:log`, `1..3` or `16,32`.
 
     Raises:
         ValueError: it has another form.
@@ -131,19 +134,19 @@ def read_searched(text: str) -> Choices | Interval:
     return _choices([read_value(choice.strip()) for choice in text.split(",")], text)
 
 
-def _choices(values: list[Value], said: object) -> Choices:
+def _choices(values: list[Value], given: object) -> Choices:
     if len(values) < 2:
-        raise ValueError(f"{said} is one value; allowed: {FORMS}, or the value by --set")
+        raise ValueError(f"{given} is one value; allowed: {FORMS}, or the value by --set")
     if len({*map(json.dumps, values)}) < len(values):
-        raise ValueError(f"{said} has a choice twice; allowed: each once")
+        raise ValueError(f"{given} has a choice twice; allowed: each once")
     return tuple(values)
 
 
 def from_tables(tables: Mapping[str, object]) -> dict[str, Setting]:
-    """The settings of the tables `set` and `search` of a plan file.
+    """Read the settings from the tables `set` and `search` of a plan file.
 
     Raises:
-        ValueError: one says what cannot be; the message begins with table and key.
+        ValueError: one is invalid; the message begins with table and key.
     """
     fixed = _flat(tables, "set", lambda value: from_plain(Value, None if value == NONE else value, where=""))  # type: ignore[arg-type]  # a union
     return joined(fixed, _flat(tables, "search", _from_plain))
@@ -176,7 +179,7 @@ def _flat(tables: Mapping[str, object], table: str, read: Callable[[object], Any
 
 
 def to_toml(fields: Mapping[str, object], settings: Settings) -> str:
-    """The fields of a plan as TOML, and behind them its settings as the tables `set` and `search`."""
+    """Format the fields of a plan as TOML, followed by its settings as the tables `set` and `search`."""
     import tomli_w
 
     tables: dict[str, Any] = {}
@@ -189,14 +192,14 @@ def to_toml(fields: Mapping[str, object], settings: Settings) -> str:
 
 
 def _in_toml(value: Value | Interval) -> Value:
-    """An interval as text in quotation marks, as long as it is not written: tomli_w has no inline tables."""
+    """Write an interval as a quoted text first, since tomli_w has no inline tables; `to_toml` unquotes it."""
     if isinstance(value, Interval):
         return f"{{ low = {value.low}, high = {value.high}{', log = true' * value.log} }}"
     return NONE if value is None else value
 
 
 def from_option(kind: Any, value: Value, *, named: str) -> Any:
-    """The value of the option `named` as a field of this type holds it, or a ValueError that begins with its name."""
+    """Convert the value of the option `named` to the type of a field; a ValueError begins with that name."""
     try:
         return from_plain(kind, value, where=named)
     except ValueError as error:
@@ -204,7 +207,7 @@ def from_option(kind: Any, value: Value, *, named: str) -> Any:
 
 
 def distribution_of(setting: Choices | Interval, kind: Any, *, named: str) -> BaseDistribution:
-    """The Optuna distribution of a field whose type is `kind`; `named` is the option, for messages.
+    """Make the Optuna distribution of a field of type `kind`; `named` is the option, for messages.
 
     Raises:
         ValueError: the field cannot hold an end of the interval, or a choice.

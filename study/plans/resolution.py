@@ -1,4 +1,4 @@
-"""From a plan to its arms: each value of a configuration, and where it comes from.
+"""From a plan to its arms: each value of a configuration, and its origin.
 
 Every value is that of the last layer that has the field:
 
@@ -8,8 +8,8 @@ Every value is that of the last layer that has the field:
     any: the plan's settings, those of all methods, of the method, of the arm (`study.plans.ranges`)
 
 A field that MINI_FIXED, VARIANTS or --set fixes is no longer tuned; one that --search searches is no longer fixed.
-MINI_* apply where the backbone is a tiny random one. What --search-only leaves out has a paper's value, and so has an
-exit setting where nothing else is tuned.
+MINI_* apply if the backbone is a tiny random one. What --search-only leaves out has a paper's value, and so has an
+exit setting if nothing else is tuned.
 """
 
 from __future__ import annotations
@@ -103,16 +103,15 @@ class Resolution:
 
 
 def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str, str] | None = None) -> ResolvedPlan:
-    """The plan's arms and protocol. Nothing is created.
+    """Resolve a plan to its arms and protocol. Nothing is created.
 
-    `pins` are fingerprints of hub names that an earlier plan has chosen: whatever the hub says now, they stay. All
-    others are resolved to the commit that they stand for now.
+    `pins` are fingerprints of hub names that an earlier plan has resolved; they stay. All others are resolved to the
+    hub's commit of now.
 
-    Where a list is given, a hub that cannot be reached is no error: what it was to be asked for is added there, and its
-    fingerprint is "unknown".
+    If `unchecked` is a list, an unreachable hub is no error: its name is added there, and its fingerprint is "unknown".
 
     Raises:
-        ValueError: something of it cannot be run.
+        ValueError: a part of it cannot be run.
     """
     _check_plan(plan)
     plan = replace(plan, baseline=_baseline(plan))
@@ -150,16 +149,16 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
 
 
 def _baseline(plan: Plan) -> str | None:
-    """The plan's baseline; where several methods are compared without it, ALBERT or else the first."""
+    """Choose the plan's baseline; if several methods without it are compared, ALBERT or else the first."""
     if plan.baseline is None or plan.baseline in plan.methods or len(plan.methods) == 1:
         return plan.baseline
     return "albert" if "albert" in plan.methods else plan.methods[0]
 
 
 def _check_backbones(plan: ResolvedPlan, unchecked: list[str] | None) -> None:
-    """Passes if all that trials begin with is there, and fits them."""
+    """Check that all that trials begin with is there, and fits them."""
     for backbone, tokenizer in {(arm.pinned_backbone, arm.pinned_tokenizer): None for arm in plan.arms}:
-        asked = backbone if tokenizer is None or is_hub_name(backbone) else tokenizer  # of a hub, if of any
+        asked = backbone if tokenizer is None or is_hub_name(backbone) else tokenizer  # the one of a hub, if any
         checked(partial(check_backbone, backbone, tokenizer), hub_revision(asked)[0], unchecked)
     for arm in plan.arms:
         config, depth = trainables.configure(arm.method, arm.any_configuration), arm.most("num_hidden_layers")
@@ -170,10 +169,10 @@ def _check_backbones(plan: ResolvedPlan, unchecked: list[str] | None) -> None:
 
 
 def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
-    """Every field of the method's configuration on this task, and where its value or range comes from.
+    """Resolve every field of the method's configuration on this task, with the origin of its value or range.
 
     Raises:
-        ValueError: --set or --search name a field of the method that it does not have, or say what it cannot hold.
+        ValueError: --set or --search name a field that the method lacks, or a value that the field cannot hold.
     """
     space, arm = search_spaces.load(method), f"{method}/{task}"
     backbone, tokenizer = lay_backbone(space, kind_of(plan), backbone=plan.backbone, tokenizer=plan.tokenizer)
@@ -223,10 +222,10 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
 
 
 def explain(plan: Plan, method: str, task: str, *, origins: Mapping[str, str]) -> str:
-    """Every field of the arm's configuration with its value or range and where that comes from, a line each.
+    """Describe every field of the arm's configuration with its value or range and its origin, a line each.
 
     Args:
-        origins: what stands for an option that says the same and was not given.
+        origins: replacements for the options that were not given themselves.
     """
     resolution = resolve_configuration(plan, method, task)
     rows = [(name, json.dumps(layered.value), layered.origin) for name, layered in resolution.fixed.items()]
@@ -298,12 +297,12 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_
         raise ValueError(f"{error}{_narrower_scopes(plan, arm, field=str(error).partition(' ')[0])}") from None
     except Exception as error:  # whatever a person's code may do wrong
         raise ValueError(method_files.describe_error(error, arm.base_method)) from error
-    fixed = {name: getattr(config, name) for name in arm.fixed}  # `0`, for a share, is the 0.0 that it is elsewhere
+    fixed = {name: getattr(config, name) for name in arm.fixed}  # `0`, for a share, becomes 0.0 as elsewhere
     return replace(arm, fixed=fixed, search_precision=plan.search_precision_of(fixed, is_searched=bool(arm.space)))
 
 
 def _narrower_scopes(plan: Plan, arm: Arm, *, field: str) -> str:
-    """The options that set a field for the tasks that take its value, if it is set for all; or an empty string."""
+    """Suggest the options that set a field only for the tasks that take its value; "" if it is not set for all."""
     key = said_of(plan.settings, arm.name).get(field, arm.name)
     if "/" in key:
         return ""
@@ -317,9 +316,9 @@ def _narrower_scopes(plan: Plan, arm: Arm, *, field: str) -> str:
 
 
 def _check_ends(arm: Arm, resolution: Resolution) -> None:
-    """Passes if the method can have each end, and each choice, of what is searched by hand.
+    """Check that the method can have each end, and each choice, of what is searched by hand.
 
-    The ranges of its file are checked where that is.
+    The ranges of its file are checked with that file.
     """
     menus = {name: (own.origin, arm.space[name].extremes) for name, own in resolution.tuned.items()}
     menus |= {name: (own.origin, [*own.value]) for name, own in resolution.post_hoc.items()}
@@ -332,25 +331,25 @@ def _check_ends(arm: Arm, resolution: Resolution) -> None:
 
 
 def _repeated(arm: Arm, repeat: int, arms: Collection[Arm]) -> Arm:
-    """The arm with another search. It starts from the same repeat of its source, where that is searched at all."""
+    """Copy an arm for another search, which starts from the same repeat of its source if that is searched too."""
     source = next((other for other in arms if other.name == arm.start_from), None)
     start_from = arm_name(source.method, source.task, repeat) if source and source.space else arm.start_from
     return replace(arm, repeat=repeat, seeds=confirm_seeds(len(arm.seeds), repeat=repeat), start_from=start_from)
 
 
 def kind_of(plan: Plan) -> str:
-    """The kind of backbone that the plan asks for: on generated data a tiny one."""
+    """Choose the kind of backbone for a plan: a tiny one on generated data."""
     return "mini" if "mini" in (plan.profile, plan.data) else "paper"
 
 
 def fits(method: str, backbone: str) -> bool:
-    """True if a backbone may stand under the name of a method, which may have families of its own."""
+    """Check if a backbone may stand under the name of a method, which may be limited to some families."""
     families = search_spaces.load(method).families
     return not families or family_of(backbone) in families
 
 
 def check_family(method: str, backbone: str) -> None:
-    """Passes if the backbone may stand under the method's name.
+    """Refuse a backbone of a family that is not the method's.
 
     Raises:
         ValueError: it is of a family that is not the method's.
@@ -381,10 +380,10 @@ def _known(space: SearchSpace) -> set[str]:
 def _by_hand(
     plan: Plan, space: SearchSpace, arm: str
 ) -> tuple[dict[str, Layered[Value]], dict[str, Layered[BaseDistribution]]]:
-    """The fields of an arm that the plan fixes, and those that it searches.
+    """Collect the fields of an arm that the plan fixes, and those that it searches.
 
     Raises:
-        ValueError: the method has no field of the name, or the field cannot hold what is said.
+        ValueError: the method has no field of the name, or the field cannot hold the value.
     """
     profile = profiles.load(plan.profile).settings
     kinds = get_type_hints(trainables.load(space.method).Config, include_extras=True)
@@ -406,13 +405,13 @@ def _by_hand(
 
 
 def papers_values(plan: Plan, method: str, task: str) -> list[str]:
-    """The fields of an arm that take the paper's value because the plan leaves them out of the search."""
+    """List the fields of an arm that take the paper's value because the plan leaves them out of the search."""
     fixed = resolve_configuration(plan, method, task).fixed
     return [name for name, layered in fixed.items() if layered.origin.endswith(_NOT_SEARCHED)]
 
 
 def _papers_value(field: str, ranged: Layered[BaseDistribution], points: Layers[Value]) -> Layered[Value]:
-    """The value of a field that could be searched and is not: of the first of these points that its range holds."""
+    """Fix a field that could be searched at the first of these points that its range holds, or else its middle."""
     for origin, point in points:
         if field in point and _holds(ranged, point[field]):
             return Layered(point[field], f"{origin}{_NOT_SEARCHED}")
@@ -425,7 +424,7 @@ def _holds(ranged: Layered[BaseDistribution], value: Value) -> bool:
 
 
 def _values(field: str, ranged: Layered[BaseDistribution], *, why: str) -> Sequence[Value]:
-    """Every value of a field, which has to be finite in number; `why` begins the error."""
+    """List every value of a field, which has to be finite in number; `why` begins the error."""
     allowed = range_of(ranged.value)
     if allowed.values is None:
         raise ValueError(
@@ -436,18 +435,18 @@ def _values(field: str, ranged: Layered[BaseDistribution], *, why: str) -> Seque
 
 
 def range_of(distribution: BaseDistribution) -> Range:
-    """The distribution as plans hold it."""
+    """Convert a distribution to the form that plans have."""
     return from_json(Range, distribution_to_json(distribution).encode(), where="an Optuna distribution")
 
 
 def _grid_points(grid: Mapping[str, Sequence[Value]], first: list[dict[str, Value]]) -> list[dict[str, Value]]:
-    """Every point of the grid once, those of `first` leading."""
+    """List every point of the grid once, beginning with those of `first`."""
     points = combinations_of(grid)
     return _without_repeats([*(point for point in first if point in points), *points])
 
 
 def _check_range(first: First, tuned: Mapping[str, Layered[BaseDistribution]], arm: str) -> None:
-    """Passes if the arm could have drawn the values that won elsewhere.
+    """Refuse values that won elsewhere and that the arm could not have drawn.
 
     Raises:
         ValueError: it searches a field in another range.
@@ -493,7 +492,7 @@ def _check_plan(plan: Plan) -> None:
 
 
 def _check_settings(plan: Plan) -> None:
-    """Passes if every scope is of the study, and every field is of one of its methods."""
+    """Refuse a scope that is not of the study, and a field that none of its methods has."""
     for key, setting in plan.settings.items():
         scope, _ = scope_and_field(key)
         if scope and scope not in plan.scopes:
@@ -515,7 +514,7 @@ def _check_settings(plan: Plan) -> None:
 
 
 def _check_search_precision(plan: Plan, arms: Collection[Arm]) -> None:
-    """Passes unless no arm would search in another precision than it confirms in, or one tunes its precision."""
+    """Refuse --search-precision if no arm would use it, or if one tunes its precision."""
     if plan.search_precision is UNSET:
         return
     if tuning := next((arm.name for arm in arms if "precision" in arm.space), None):
@@ -528,7 +527,7 @@ def _check_search_precision(plan: Plan, arms: Collection[Arm]) -> None:
 
 
 def _check_starts(arms: Mapping[str, Arm]) -> None:
-    """Every arm starts from one that is studied too, and none from itself, however far round."""
+    """Check that every arm starts from one that is studied too, and none from itself, however far round."""
     for arm in arms.values():
         source, chain = arm.start_from, [arm.name]
         while source is not None:

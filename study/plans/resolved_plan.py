@@ -1,4 +1,4 @@
-"""A plan with its arms and its protocol, as `plan.json` holds it: all that decisions need. No Optuna here.
+"""A plan with its arms and its protocol, as `plan.json` holds it: all that decisions need, without Optuna.
 
 Also the identities of arms, trials and protocols, and the seeds of trials.
 """
@@ -25,7 +25,7 @@ from trainables.schema import Configuration, Typed, Value, to_plain
 
 T = TypeVar("T")
 FIRST_SEED = 42  # confirm seeds are 42, 43, ...: tinkoff-ai/palbert test.py:34
-MOST_SEEDS = 100  # per arm, where a search is repeated
+MOST_SEEDS = 100  # per arm, if its search is repeated
 Fact = Annotated[T, "fact"]  # what an arm's numbers are made of: may not change once one of its trials has begun
 
 
@@ -69,6 +69,7 @@ class Range(Typed, frozen=True, kw_only=True):
         return [low + number * step for number in range(1 + round((high - low) / step))]
 
     def __str__(self) -> str:
+        """Format the range for captions: `16 | 32`, `1e-05 to 0.0001 log`."""
         choices, log = self.attributes.get("choices"), " log" * (self.attributes.get("log") is True)
         if isinstance(choices, list):
             return " | ".join(json.dumps(choice) for choice in choices)
@@ -82,7 +83,7 @@ class Range(Typed, frozen=True, kw_only=True):
         return str(self).replace(" to ", "..").replace(" log", ":log")
 
     def holds(self, value: Value) -> bool:
-        """Whether the field can have this value."""
+        """Check if the field can have this value."""
         choices, low, high = (self.attributes.get(name) for name in ("choices", "low", "high"))
         if isinstance(choices, list):
             return value in choices
@@ -90,7 +91,7 @@ class Range(Typed, frozen=True, kw_only=True):
 
 
 class Pretraining(Typed, frozen=True, kw_only=True):
-    """What made a backbone: what captions, the compute ledger and the report of a study name."""
+    """The making of a backbone, which captions, the compute ledger and the report of a study name."""
 
     objective: str
     corpus: str  # "mini", "mini-shuffled", "hub:NAME[:CONFIGURATION]" or a folder of text files
@@ -128,10 +129,11 @@ class Arm(Typed, frozen=True, kw_only=True):
     start_from: Fact[str | None]  # name of the arm whose best confirm model is the start
     pretraining: Pretraining | UnsetType = UNSET  # how its backbone was made, if that is a folder of `study.pretrain`
     random_weights: bool | UnsetType = UNSET  # True for a folder of a configuration without weights; else left out
-    search_precision: Precision | UnsetType = UNSET  # of search trials, where that is not the fixed one
+    search_precision: Precision | UnsetType = UNSET  # of search trials, if that is not the fixed one
 
     @property
     def name(self) -> str:
+        """`palbert/rte`, or `palbert/rte@2` for its second search."""
         return arm_name(self.method, self.task, self.repeat)
 
     @property
@@ -157,17 +159,18 @@ class Arm(Typed, frozen=True, kw_only=True):
 
     @property
     def pinned_tokenizer(self) -> str | None:
+        """The tokenizer; a hub name at the commit that the plan has resolved; None: the backbone's."""
         return self.tokenizer and backbones.pinned(self.tokenizer, self.tokenizer_fingerprint or "")
 
     @property
     def can_search_more(self) -> bool:
-        """Whether more samples would find a point of the space that no search trial has yet."""
+        """True if more samples would find a point of the space that no search trial has yet."""
         numbers = [math.inf if allowed.values is None else len(allowed.values) for allowed in self.space.values()]
         return bool(self.space) and math.prod(numbers) > self.samples
 
     @property
     def exit_settings(self) -> Mapping[str, tuple[Value, ...]]:
-        """The exit settings that each search trial's model is evaluated under; none if all are fixed."""
+        """The exit settings under which each search trial's model is evaluated; empty if all are fixed."""
         return self.post_hoc or {}
 
     @property
@@ -176,32 +179,33 @@ class Arm(Typed, frozen=True, kw_only=True):
         return (*self.space, *self.exit_settings)
 
     def values_of(self, name: str) -> list[Value]:
-        """The value of a fixed field; all choices or both ends of a tuned one."""
+        """List the value of a fixed field; all choices or both ends of a tuned one."""
         return self.space[name].extremes if name in self.space else [self.fixed[name]]
 
     def most(self, name: str) -> int:
-        """The highest value of a field that counts something."""
+        """Return the highest value of a field that counts something."""
         return max(value for value in self.values_of(name) if isinstance(value, int))
 
     def field(self, name: str) -> Range | tuple[Value, ...] | Value:
-        """The range of a tuned field or the value of a fixed one; `absent` if the arm has no such field."""
+        """Return the range of a tuned field or the value of a fixed one; `absent` if the arm has no such field."""
         return self.space.get(name) or self.exit_settings.get(name) or self.fixed.get(name, "absent")
 
     def fixes(self, name: str, value: Value) -> bool:
-        """Whether the field has this value in every configuration of the arm that says nothing else."""
+        """Check if the field has this value in every configuration of the arm that does not name it."""
         return name in self.fixed and self.fixed[name] == value and type(self.fixed[name]) is type(value)
 
     def searched(self, point: Configuration) -> Configuration:
-        """The configuration of a search trial with these values of the tuned fields; its exit settings are open."""
+        """Complete the configuration of a search trial from its tuned values; exit settings stay open."""
         own = {} if self.search_precision is UNSET else {"precision": self.search_precision}
         return {**self.fixed, **own, **point}
 
     def repeated(self, searched: Configuration) -> Configuration:
-        """The configuration of the trials that repeat such a search trial: all of it but the precision."""
+        """Complete the configuration of the trials that repeat a search trial: all of it but the precision."""
         return searched if self.search_precision is UNSET else {**searched, "precision": self.fixed["precision"]}
 
     @property
     def any_configuration(self) -> Configuration:
+        """One configuration that the arm allows, with the first choices and the lower ends."""
         settings = {name: values[0] for name, values in self.exit_settings.items()}
         return {**self.fixed, **{name: allowed.extremes[0] for name, allowed in self.space.items()}, **settings}
 
@@ -221,7 +225,7 @@ class Protocol(Typed, frozen=True, kw_only=True):
     aggregate: str
     sampler: str
     early_stopping: EarlyStopping | None
-    search_precision: Precision | UnsetType = UNSET  # of search trials alone; left out of files where it is none
+    search_precision: Precision | UnsetType = UNSET  # of search trials alone; files leave out UNSET
 
 
 class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
@@ -235,10 +239,11 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def protocol_hash(self) -> str:
+        """The 16 hexadecimal digits that stand in every record."""
         return digest(to_plain(self.protocol))
 
     def trial_key(self, arm: Arm, *, phase: str, config: Configuration, seed: int, start: str | None) -> str:
-        """The identity of a trial of the arm: the same key is the same training run; `start` is another trial's.
+        """Compute the identity of a trial: the same key is the same training run; `start` is a trial's key.
 
         The menu of exit settings is part of a search trial's, since it decides which epoch is best; no setting is.
         """
@@ -248,33 +253,33 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
 
     @property
     def untrained(self) -> list[str]:
-        """The backbones that begin with random weights, as far as that has to be said."""
+        """The backbones that begin with random weights, unless that goes without saying."""
         return untrained_backbones(self.asked, self.arms)
 
     @property
     def pins(self) -> dict[str, str]:
-        """The hub names that it has resolved, and their fingerprints."""
+        """The hub names that the plan has resolved, with their fingerprints."""
         pairs = [(arm.backbone, arm.backbone_fingerprint) for arm in self.arms]
         pairs += [(arm.tokenizer, arm.tokenizer_fingerprint or "") for arm in self.arms if arm.tokenizer]
         return {name: fingerprint for name, fingerprint in pairs if backbones.is_hub_name(name)}
 
     @property
     def data(self) -> str:
-        """What its tasks are read from, in words."""
+        """The source of the tasks' data, for captions."""
         own = self.own_tasks or {}
         return ", ".join([self.asked.data] * (len(own) < len(self.asked.tasks)) + ["own tasks"] * bool(own))
 
     def own_task(self, name: str) -> Task | UnsetType:
-        """The task of this name, if it is none of GLUE."""
+        """Return the task of this name if it is one's own; UNSET for one of GLUE."""
         return (self.own_tasks or {}).get(name, UNSET)
 
     def arm(self, name: str) -> Arm:
-        """The arm of this name; KeyError where the plan has none."""
+        """Return the arm of this name; KeyError if the plan has none."""
         return self._arms[name]
 
     @property
     def first_arms(self) -> list[Arm]:
-        """Those of the first search of each method on each task: their numbers stand in the tables."""
+        """The arms of the first search of each method on each task: tables show their numbers."""
         return [arm for arm in self.arms if not arm.repeat]
 
     @cached_property
@@ -283,7 +288,7 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
 
 
 def untrained_backbones(asked: Plan, arms: Iterable[Arm]) -> list[str]:
-    """The backbones of arms that begin with random weights; on generated data the tiny ones go without saying."""
+    """List the arms' backbones with random weights; on generated data the tiny ones go without saying."""
     names = backbones.PUBLISHED_SIZES if asked.is_generated else backbones.UNTRAINED
     return list(dict.fromkeys(arm.backbone for arm in arms if arm.backbone in names or arm.random_weights))
 
@@ -292,27 +297,27 @@ def untrained_backbones(asked: Plan, arms: Iterable[Arm]) -> list[str]:
 
 
 def digest(value: object, length: int = 16) -> str:
-    """The first `length` hexadecimal digits of SHA-256 over canonical JSON of a plain value."""
+    """Compute the first `length` hexadecimal digits of SHA-256 over canonical JSON of a plain value."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:length]
 
 
 def arm_name(method: str, task: str, repeat: int) -> str:
-    """`palbert/rte`; of the second search of that arm, whose `repeat` is 1, `palbert/rte@2`."""
+    """Format `palbert/rte`, or `palbert/rte@2` for the second search of that arm, whose `repeat` is 1."""
     return f"{method}/{task}@{repeat + 1}" if repeat else f"{method}/{task}"
 
 
 def confirm_seeds(number: int, *, repeat: int = 0) -> tuple[int, ...]:
-    """Seeds of confirm trials; no two repeats of a search share one while there are at most `MOST_SEEDS`."""
+    """List the seeds of confirm trials; repeats of a search share none while there are at most `MOST_SEEDS`."""
     first = FIRST_SEED + repeat * MOST_SEEDS
     return tuple(range(first, first + number))
 
 
 def search_seed(arm: str, number: int) -> int:
-    """The seed of the arm's search trial `number`; never one of the confirm seeds."""
+    """Derive the seed of the arm's search trial `number`; never one of the confirm seeds."""
     return 1_000 + int(digest([arm, number], length=7), 16)
 
 
 def in_file_names(method: str) -> str:
-    """A method's name as names of files and of registered models can hold it."""
+    """Replace the character of a method's name that names of files and registered models cannot hold."""
     return method.replace(trainables.VARIANT, "-")

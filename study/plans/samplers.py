@@ -1,6 +1,6 @@
-"""The samplers that a search may have: Optuna's by their names, or a person's own, `package.module:Factory`.
+"""The samplers of a search: Optuna's by name, or one's own as `package.module:Factory`.
 
-What proposes configurations is in `study.decisions.proposals`. Importing this does not import Optuna.
+`study.decisions.proposals` asks them for configurations. Importing this does not import Optuna.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RANDOM_TRIALS = 10  # of an arm's search, before TPE and GP begin to learn: Optu
 
 
 class Sampler(NamedTuple):
-    """What a person has to know of a sampler."""
+    """The needs and limits of a sampler."""
 
     needs: tuple[str, ...] = ()  # packages
     with_asha: str = ""  # what it cannot do beside early stopping
@@ -40,7 +40,7 @@ SAMPLERS = {
 
 
 def sampler_as_meant(name: str) -> str:
-    """The name of a sampler, however it is written; that of a person's own as it is.
+    """Correct the spelling of a sampler's name; keep that of one's own.
 
     Raises:
         ValueError: there is no such sampler.
@@ -49,7 +49,7 @@ def sampler_as_meant(name: str) -> str:
 
 
 def check_sampler(name: str) -> None:
-    """Passes if there is such a sampler, and all that it needs is installed.
+    """Refuse a sampler that does not exist, or whose packages are not installed.
 
     Raises:
         ValueError: there is not, or something is missing.
@@ -63,7 +63,7 @@ def check_sampler(name: str) -> None:
 
 
 def make_own_sampler(name: str, *, seed: int) -> BaseSampler:
-    """What `package.module:Factory`, imported from where Python finds packages, makes of a seed.
+    """Import `package.module:Factory` from Python's path, and call it with a seed.
 
     Raises:
         ValueError: it cannot be imported, or does not make an Optuna sampler of a seed.
@@ -83,7 +83,7 @@ def make_own_sampler(name: str, *, seed: int) -> BaseSampler:
 
 
 def describe_sampler(name: str, samples: int, stopping: EarlyStopping | None) -> str:
-    """The sampler, and what it cannot do in a search of so many trials under this rule."""
+    """Describe the sampler, and its limits in a search of so many trials under this rule."""
     known = SAMPLERS.get(name, Sampler())
     limits = [known.with_asha] if stopping and known.with_asha else []
     if name in ("tpe", "gp") and 0 < samples <= RANDOM_TRIALS:

@@ -1,4 +1,4 @@
-"""What epochs and trials are selected by: `--select-by`, which `trainables/runs/select_exit.py` computes."""
+"""The rule that selects epochs and trials: `--select-by`, which `trainables/runs/select_exit.py` computes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FORMS = f"score, {AREA}, {AT_LAYERS}LAYERS"
 
 
 def read_select_by(text: str) -> str | UnsetType:
-    """The rule as plans have it: `at:6` for `at:6.0`, UNSET for the score.
+    """Read the rule into the form of plans: `at:6` for `at:6.0`, UNSET for the score.
 
     Raises:
         ValueError: there is no such rule.
@@ -27,7 +27,7 @@ def read_select_by(text: str) -> str | UnsetType:
 
 
 def describe_select_by(select_by: str) -> str:
-    """The rule in words, for captions and dry runs."""
+    """Describe the rule for captions and dry runs."""
     last = "a model that cannot leave early by its score"
     if select_by == AREA:
         return f"selected by the mean score over the front of exit settings and single layers, {last}"

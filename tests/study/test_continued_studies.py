@@ -69,7 +69,7 @@ def test_what_would_make_another_study_is_refused_with_both_ways_out(study, caps
     again = ["--out", str(study.parent), "--name", study.name, "--epochs", "99"]
     assert launch.main(["--profile", "mini", *arms, *again]) == 2
     error = capsys.readouterr().err
-    assert "epochs" in error and f"Choose another --name, or --continue {study} for what is not said" in error
+    assert "epochs" in error and f"Choose another --name, or --continue {study} for all that is not given" in error
     assert error.count("\n") == 1
 
 

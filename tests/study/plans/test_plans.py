@@ -204,7 +204,7 @@ def test_a_dry_run_without_a_network_says_what_it_did_not_check(capsys, monkeypa
     assert "ways: --departures lists them" in (output := capsys.readouterr().out) and output.count("\n") < 60
     assert launch.main([*asked, "--departures"]) == 0
     output = capsys.readouterr().out
-    departures = output[output.index("where this is not what the papers and their code did:") :]
+    departures = output[output.index("differences from the papers and their code:") :]
     assert all(f"  {method}: " in departures for method in ("albert", "pabee", "pondernet", "palbert"))
     assert departures.count("\n") < 50, "more than one screen"
 

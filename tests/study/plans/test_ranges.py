@@ -153,7 +153,7 @@ def test_a_grid_has_choices_and_whole_numbers():
         ("--search exit=1..3", "--search exit is 1; allowed: threshold, sample, expectation, "),
         ("--search-only lr", "prior_lambda; did you mean learning_rate?; to tune another: --search FIELD=LOW..HIGH"),
         ("--search beta=3..1", "--search beta=3..1: low is 3 and high is 1; allowed: finite numbers, low below high"),
-        ("--search beta=0..1:log", "--search beta=0..1:log: low is 0; allowed where log is true: a number > 0"),
+        ("--search beta=0..1:log", "--search beta=0..1:log: low is 0; allowed if log is true: a number > 0"),
         ("--search beta=0.1...1", "--search beta=0.1...1: 0.1...1 has three dots; did you mean 0.1..1?"),
         ("--search beta=3e-5...3e-4:log", "3e-5...3e-4:log has three dots; did you mean 3e-5..3e-4:log?"),
         ("--set palbert/rte:epochs=ten", "--set palbert/rte:epochs is 'ten'; allowed: a whole number"),

@@ -34,7 +34,7 @@ def test_data_of_other_words_than_the_tokenizer_knows_are_named_with_their_share
     ours = pretrained_folder(tmp_path / "ours", is_tiny=False)
     (line,) = told("--backbone", str(ours))
     assert line.startswith(f"warning: the tokenizer of {ours} does not know about ")
-    assert "% of RTE (share of tokens; more than 20% is told)" in line
+    assert "% of RTE (share of tokens; limit 20%)" in line
     foreign = pretrained_folder(tmp_path / "foreign", texts=[text for pair in FOREIGN for text in pair])
     assert told("--backbone", str(foreign), "--data", foreign_data(tmp_path / "glue")) == []
 
