@@ -1,0 +1,1 @@
+"""Facts: the journal's events and what they add up to."""

@@ -1,4 +1,4 @@
-"""What trains a trial, and on what: the code of launches, and what a worker attests, held against plan and launch."""
+"""The code of launches, and what a worker attests of code and data, compared with plan and launch."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _WORDS = {
     "backbone_digest": "files of the backbone",
     "tokenizer_fingerprint": "tokenizer",
 }
-_DIGESTS = ("tokens_digest", "backbone_digest")  # known once the first trial of an arm has said them
+_DIGESTS = ("tokens_digest", "backbone_digest")  # known once the first trial of an arm has reported them
 
 
 class Provenance(Typed, frozen=True, kw_only=True):
-    """What code a launch runs."""
+    """The code that a launch runs."""
 
     versions: Mapping[str, str]
     git_commit: str | None
@@ -36,6 +36,7 @@ class Provenance(Typed, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, launch: LaunchBegan) -> Provenance:
+        """Copy the code of a launch from its event."""
         return cls(
             versions=launch.versions,
             git_commit=launch.git_commit,
@@ -44,14 +45,14 @@ class Provenance(Typed, frozen=True, kw_only=True):
         )
 
     def of_method(self, method: str) -> Provenance:
-        """What trains the method or the variant: the packages, with the files of an included one in the digest."""
+        """Narrow the code to a method or variant: the digest covers the files of an included one."""
         own = self.included.get(base_method(method))
         code = self.code_digest if own is None else digest([self.code_digest, own])
         return replace(self, code_digest=code, included={})
 
 
 def code_of(method: str, launches: Sequence[LaunchBegan]) -> Provenance:
-    """What of the code of these launches is the method's. Where they differ, the last stands last: `2.12.0, 2.13.0`."""
+    """Join the code of a method over launches. Values that differ are listed, the last one last: `2.12.0, 2.13.0`."""
     codes = [Provenance.of(launch).of_method(method) for launch in launches]
     names = dict.fromkeys(name for code in codes for name in code.versions)
     return Provenance(
@@ -66,14 +67,14 @@ def _joined(values: Iterable[str | None]) -> str:
 
 
 class Attestation(Content, frozen=True, kw_only=True):
-    """What a trial is made of and the code that trains it: found by a worker, or expected of it."""
+    """The data, backbone and code of a trial: found by a worker, or expected of it."""
 
     code_digest: str  # of the sources of what trains
     versions: Mapping[str, str]  # of Python and of packages; what is not installed is left out
 
 
 def contradictions(attested: Attestation, expected: Attestation) -> list[str]:
-    """What is not as expected, in words. Builds of one version, `2.8.0+cpu` and `2.8.0+cu128`, do not differ."""
+    """List what is not as expected. Builds of one version, `2.8.0+cpu` and `2.8.0+cu128`, do not differ."""
     pairs = [(word, getattr(attested, name), getattr(expected, name)) for name, word in _WORDS.items()]
     known = [pair for pair, name in zip(pairs, _WORDS, strict=True) if name not in _DIGESTS or pair[2] is not None]
     differing = [f"{word} {found}, not {wanted}" for word, found, wanted in known if found != wanted]
@@ -81,7 +82,7 @@ def contradictions(attested: Attestation, expected: Attestation) -> list[str]:
 
 
 def other_code(found: Attestation | Provenance | SmokeReport, wanted: Attestation | Provenance) -> list[str]:
-    """Which code and versions are others than wanted, in words; what is not installed at both places is left out."""
+    """List the code and versions that differ; packages that are missing from either are left out."""
     both = [name for name in found.versions if name in wanted.versions]
     pairs = [("code", found.code_digest, wanted.code_digest)]
     pairs += [(name, _release(found.versions[name]), _release(wanted.versions[name])) for name in both]
@@ -89,7 +90,7 @@ def other_code(found: Attestation | Provenance | SmokeReport, wanted: Attestatio
 
 
 def agree_but_for_digests(attested: Attestation, expected: Attestation) -> bool:
-    """Whether all that a launch knows by itself is as expected; in the rest the first worker may have been in error."""
+    """Check all that a launch knows by itself; the rest is from the first worker, which may be wrong."""
     return not contradictions(attested, replace(expected, **dict.fromkeys(_DIGESTS)))
 
 

@@ -1,4 +1,4 @@
-"""The events of a study: all that ever happens to it, one line of `events.jsonl` each. Read and checked here alone."""
+"""The events of a study, one line of `events.jsonl` each. Read and checked here alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Reopening = Literal["asked", "code", "versions"]
 # Of memory: of the machine, until it did not suffice as often as `--max-failures` allows. Of the method: a result.
 Cause = Literal["machine", "node", "preemption", "memory", "method"]
 TRACEBACK_CHARACTERS = 4_000
-_LAUNCH = b'{"event":"launch_began"'  # how its line begins
+_LAUNCH = b'{"event":"launch_began"'  # the beginning of its line
 
 
 def _snake_case(name: str) -> str:
@@ -38,13 +38,13 @@ def _snake_case(name: str) -> str:
 
 
 class BaseEvent(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="event", tag=_snake_case):
-    """What all events have; the field `event` names their kind."""
+    """The fields of all events; the field `event` names their kind."""
 
     time: str  # UTC, ISO 8601 with microseconds
 
 
 class LaunchBegan(BaseEvent, frozen=True, kw_only=True):
-    """A `study.launch` runs the study from here on."""
+    """The start of a `study.launch`."""
 
     format: Count  # of its lines, see study/facts/formats.py
     launch: AtLeastOne  # its number
@@ -55,25 +55,25 @@ class LaunchBegan(BaseEvent, frozen=True, kw_only=True):
     git_commit: str | None
     code_digest: str  # of the sources of what trains
     max_gpu_hours: NotNegative | None = None  # None: no limit
-    storage: str | None = None  # where trials keep states and models; None: the study's folder
+    storage: str | None = None  # place of the trials' states and models; None: the study's folder
     plan: ResolvedPlan  # with all that launches before were asked for
     included: Mapping[str, str] | UnsetType = UNSET  # method of an included folder -> digest of its files
 
 
 class LaunchEnded(BaseEvent, frozen=True, kw_only=True):
-    """It ended: by itself, with the whole study or (`partial`) the arms that it was asked for; drained by one Ctrl-C;
-    interrupted by two, or since nothing moved; or paused, since the machine's faults went on.
+    """The end of a launch; one that was killed has none.
 
-    One that was killed has no such event.
+    `complete` and `partial`: by itself, with the whole study or the arms asked for. `drained`: by one Ctrl-C.
+    `interrupted`: by two, or because nothing moved. `paused`: because faults of the machine went on.
     """
 
     launch: AtLeastOne
     status: LaunchStatus
-    note: str | None = None  # in a line: what interrupted it, beside Ctrl-C, or which output it went on without
+    note: str | None = None  # one line: what interrupted it, beside Ctrl-C, or the outputs that it lost
 
 
 class PlanRegistered(BaseEvent, frozen=True, kw_only=True):
-    """Somebody else holds the digest of the plan of the launch under way; counts only before the first trial."""
+    """A digest of the plan held by somebody else; it counts only before the first trial."""
 
     digest: str
     place: str  # a git tag, or the address of an MLflow
@@ -84,11 +84,11 @@ class StartChosen(BaseEvent, frozen=True, kw_only=True):
 
     arm: str
     key: str  # of the trial that left the model
-    model: str  # where it lies, a path or a URI
+    model: str  # its address, a path or a URI
 
 
 class TrialStarted(BaseEvent, frozen=True, kw_only=True):
-    """A trial was handed out for the first time."""
+    """The first time that a trial is handed out."""
 
     key: str
     arm: str  # its name in the plan of the launch
@@ -100,7 +100,7 @@ class TrialStarted(BaseEvent, frozen=True, kw_only=True):
 
 
 class Report(Typed, frozen=True, kw_only=True, omit_defaults=True):
-    """What a worker says of a trial after an epoch. Seconds are totals of the trial so far."""
+    """A worker's report of an epoch. Seconds are totals of the trial so far."""
 
     row: EpochRow
     outcome: Outcome | None = None  # with the last epoch; its model is an address that everybody sees
@@ -112,17 +112,17 @@ class Report(Typed, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Failure(Typed, frozen=True, kw_only=True):
-    """Why a trial broke off, and where."""
+    """The reason and the place of a trial's break-off."""
 
     cause: Cause
     error: str  # one line
-    traceback: str | None = None  # its last `TRACEBACK_CHARACTERS`; None where the process is gone
-    host: str | None = None  # None where it is not known
+    traceback: str | None = None  # its last `TRACEBACK_CHARACTERS`; None if the process is gone
+    host: str | None = None  # None if it is unknown
     node: str | None = None  # Ray's number of it
 
 
 class Process(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The process that trains a trial, and what it has found there that no plan can know."""
+    """The process that trains a trial, and the digests that it found, which no plan can know."""
 
     host: str
     device: str
@@ -131,7 +131,7 @@ class Process(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 class EpochReported(BaseEvent, frozen=True, kw_only=True):
-    """A trial ran an epoch. Seconds are totals of the trial so far."""
+    """An epoch of a trial. Seconds are totals of the trial so far."""
 
     key: str
     row: EpochRow
@@ -142,54 +142,54 @@ class EpochReported(BaseEvent, frozen=True, kw_only=True):
 
 
 class AshaDecided(BaseEvent, frozen=True, kw_only=True):
-    """A search trial reached a rung."""
+    """ASHA's decision on a search trial at a rung."""
 
     key: str
     rung: AtLeastOne  # epochs; the score is that of the epoch
-    cutoff: Score | None = None  # None where the rung was empty
+    cutoff: Score | None = None  # None if the rung was empty
     recorded: Count  # scores at the rung before this one
     decision: Literal["continue", "stop"]
 
 
 class TrialRetried(BaseEvent, frozen=True, kw_only=True):
-    """A fault of the machine broke a trial off; the trial is handed out again."""
+    """A fault of the machine that broke a trial off; the trial is handed out again."""
 
     key: str
     failure: Failure
 
 
 class TrialRestarted(BaseEvent, frozen=True, kw_only=True):
-    """A trial that had been saved begins anew, since its state cannot be used. What it had reported counts no more."""
+    """A new beginning of a trial whose saved state cannot be used. Its earlier reports no longer count."""
 
     key: str
     reason: str
 
 
 class TrialEnded(BaseEvent, frozen=True, kw_only=True):
-    """A trial is over."""
+    """The end of a trial."""
 
     key: str
     status: Status
     failure: Failure | None = None  # of a failed one
-    predictions_digest: str | None = None  # SHA-256 of its predictions file; None where none is stored
+    predictions_digest: str | None = None  # SHA-256 of its predictions file; None if none is stored
 
 
 class TrialReopened(BaseEvent, frozen=True, kw_only=True):
-    """A trial that had failed runs again, from its beginning."""
+    """A new run of a failed trial, from its beginning."""
 
     key: str
     reason: Reopening  # `--retry-failed`, or other code or versions than those of its record
 
 
 class TrialDropped(BaseEvent, frozen=True, kw_only=True):
-    """A person set an ended trial aside: it stays, and counts nowhere."""
+    """An ended trial that a person set aside: it stays, and counts nowhere."""
 
     key: str
     because: str | None  # in a line; None takes it back
 
 
 class SmokeStepFailed(BaseEvent, frozen=True, kw_only=True):
-    """The one step that an arm's method takes before any trial of the arm failed: the launch ended, nothing ran."""
+    """The failure of an arm's one step before any trial: the launch ended, and nothing ran."""
 
     arm: str
     config: Configuration
@@ -197,7 +197,7 @@ class SmokeStepFailed(BaseEvent, frozen=True, kw_only=True):
 
 
 class NodeLeftOut(BaseEvent, frozen=True, kw_only=True):
-    """A node gets no trials for a while: several failed there while others went on elsewhere, or it has other code."""
+    """A node that gets no trials for a while: it has other code, or trials failed only there."""
 
     node: str  # Ray's number of it
     host: str
@@ -207,14 +207,14 @@ class NodeLeftOut(BaseEvent, frozen=True, kw_only=True):
 
 
 class NodeTakenBack(BaseEvent, frozen=True, kw_only=True):
-    """The while is over."""
+    """The end of that while."""
 
     node: str
     host: str
 
 
 class StudyPaused(BaseEvent, frozen=True, kw_only=True):
-    """Nothing is handed out for a while: on every node the last that was heard is a fault."""
+    """A while in which nothing is handed out: every node was last heard of by a fault."""
 
     seconds: NotNegative
     faults: AtLeastOne  # since a trial last got on
@@ -222,14 +222,14 @@ class StudyPaused(BaseEvent, frozen=True, kw_only=True):
 
 
 class SearchClosed(BaseEvent, frozen=True, kw_only=True):
-    """Searches ended early: their share of the GPU time is used, or every configuration was drawn."""
+    """An early end of searches: their share of the GPU time is used, or every configuration was drawn."""
 
     arms: list[str]
     max_gpu_hours: NotNegative | None  # the limit that was kept; None: every configuration was drawn
 
 
 class ConfirmClosed(BaseEvent, frozen=True, kw_only=True):
-    """No GPU time is left for the confirm trials of these arms that are missing."""
+    """The end of GPU time for the missing confirm trials of these arms."""
 
     arms: list[str]
     max_gpu_hours: NotNegative  # the limit that was kept
@@ -245,7 +245,7 @@ class ModelOnTest(Typed, frozen=True, kw_only=True):
 
 
 class ScoredOnTest(BaseEvent, frozen=True, kw_only=True):
-    """The winners' confirm models answered a test set whose labels were given. No trial runs after it."""
+    """The scores of the winners' confirm models on test labels. No trial runs after it."""
 
     task: str
     rows: AtLeastOne
@@ -277,19 +277,21 @@ Event = (
 
 
 class _Began(msgspec.Struct):
-    """As much of a `launch_began` as every format has."""
+    """The part of a `launch_began` that every format has."""
 
     format: int = 1
 
 
 class EventReader(Reader):
-    """Reads the lines of one journal, in their order: each launch says the format of those that follow."""
+    """A reader of the lines of one journal, in order: each launch says the format of those that follow."""
 
     def __init__(self) -> None:
+        """Begin with today's format."""
         super().__init__(Event)
         self._format = formats.FORMAT
 
     def read(self, line: bytes, *, where: str) -> Event:
+        """Read one line, `where` being its place for errors; older formats are migrated."""
         if line.startswith(_LAUNCH):
             with suppress(msgspec.DecodeError, UnicodeDecodeError):  # reported below
                 self._format = msgspec.json.decode(line, type=_Began).format
@@ -302,14 +304,14 @@ class EventReader(Reader):
 
 
 def read_events(folder: Path) -> list[Event]:
-    """The events of a study folder, in order; none where there are none yet.
+    """Read the events of a study folder, in order; [] before its first launch.
 
     Raises:
-        ValueError: a line is no event; file, line and field are named.
+        ValueError: a line is not an event; it names file, line and field.
     """
     return [event for _, event in read_lines(folder / FILE, EventReader())]
 
 
 def utc_now() -> str:
-    """The time, UTC, ISO 8601 with microseconds."""
+    """Format the time of now: UTC, ISO 8601 with microseconds."""
     return datetime.now(UTC).isoformat(timespec="microseconds")

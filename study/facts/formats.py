@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-FIRST = 2  # of plans that do not say it
+FIRST = 2  # of plans without the field
 FORMAT = 2
 
 Plain = dict[str, Any]
@@ -20,7 +20,7 @@ Plain = dict[str, Any]
 
 @dataclass(frozen=True)
 class Step:
-    """What makes plain values of a format those of the next one; neither changes what it is given."""
+    """A conversion of plain values from one format to the next; neither function changes its argument."""
 
     plan: Callable[[Plain], Plain]  # a resolved plan, of `plan.json` and of `launch_began`
     event: Callable[[Plain], Plain]  # a line of the journal; its plan is made new already
@@ -30,7 +30,7 @@ STEPS: Mapping[int, Step] = {}  # format -> to the next
 
 
 def check_format(number: int, *, where: str) -> None:
-    """Passes if this version reads the format.
+    """Refuse a format that this version does not read.
 
     Raises:
         ValueError: it is newer, or was never released.
@@ -47,14 +47,14 @@ def check_format(number: int, *, where: str) -> None:
 
 
 def migrate_plan(plan: Plain, number: int) -> Plain:
-    """A resolved plan of this format as one of today's."""
+    """Convert a resolved plan of this format to today's."""
     for step in _steps(number):
         plan = step.plan(plan)
     return plan
 
 
 def migrate_event(event: Plain, number: int) -> Plain:
-    """A line of a journal of this format as one of today's; a launch keeps the number that it says."""
+    """Convert a line of a journal of this format to today's; a launch keeps the number that it says."""
     for step in _steps(number):
         if "plan" in event:
             event = {**event, "plan": step.plan(event["plan"])}

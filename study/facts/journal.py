@@ -1,7 +1,7 @@
-"""The journal of a study, a file that survives a power cut, and what keeps two launches from writing to it.
+"""The journal of a study, a file that survives a power cut, and the lock that keeps two launches apart.
 
-A launch locks the journal itself. Where locks mean nothing (a share mounted without them), its lease beside the journal
-shows that it lives; and whoever finds lines of somebody else in the journal writes no more.
+A launch locks the journal itself. If locks mean nothing (a share mounted without them), its lease beside the journal
+shows that it runs; and a launch that finds lines of another in the journal writes no more.
 """
 
 from __future__ import annotations
@@ -43,24 +43,27 @@ class Lease(Typed, frozen=True, kw_only=True):
 
     @classmethod
     def of_this_process(cls) -> Lease:
+        """Describe this process."""
         host, pid = socket.gethostname(), os.getpid()
         return cls(host=host, boot=_boot(), pid=pid, started=_started(pid), since=to_second(utc_now()))
 
     def __str__(self) -> str:
+        """Format the lease for messages: `process 41 on host since TIME`."""
         return f"process {self.pid} on {self.host} since {self.since}"
 
     @property
     def is_of_this_machine(self) -> bool:
+        """True if its process numbers count here: the same host, kernel start and container."""
         return bool(self.boot) and (self.host, self.boot) == (socket.gethostname(), _boot())
 
     @property
     def runs_here(self) -> bool:
-        """Whether it is of another process of this machine, and that lives."""
+        """True if it is of another process of this machine that still runs."""
         return self.is_of_this_machine and self.pid != os.getpid() and _started(self.pid) == self.started
 
 
 def _boot() -> str:
-    """The number of the kernel's start, and of the space of its process numbers: each container has its own."""
+    """Identify the kernel's start and its space of process numbers: each container has its own; "" if unknown."""
     try:
         return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
@@ -68,7 +71,7 @@ def _boot() -> str:
 
 
 def _started(pid: int) -> str:
-    """When a process started, in ticks of the kernel; "" if it is gone."""
+    """Read when a process started, in ticks of the kernel; "" if it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:
@@ -76,7 +79,7 @@ def _started(pid: int) -> str:
 
 
 def read_lease(folder: Path) -> Lease | None:
-    """The lease of a study folder; None if there is none, or it is being written."""
+    """Read the lease of a study folder; None if there is none, or it is being written."""
     try:
         return msgspec.json.decode((folder / LEASE).read_bytes(), type=Lease)
     except (OSError, msgspec.DecodeError):
@@ -84,10 +87,10 @@ def read_lease(folder: Path) -> Lease | None:
 
 
 class StudyLock:
-    """Held by one launch per study folder; the kernel lets go of it when the process dies."""
+    """The lock of a study folder, held by one launch; the kernel releases it when the process dies."""
 
     def __init__(self, folder: Path):
-        """Locks the journal and leaves a lease.
+        """Lock the journal and leave a lease.
 
         Raises:
             ValueError: another launch has the study, or its file system has no locks.
@@ -110,7 +113,7 @@ class StudyLock:
         self._thread.start()
 
     def _taken(self, folder: Path) -> bool:
-        """Whether the lock is ours now. `lock_holder` takes it for a moment to look, so once is not enough."""
+        """Try to take the lock, more than once: `lock_holder` holds it for a moment to look."""
         for _ in range(_LOCK_ATTEMPTS):
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -125,7 +128,7 @@ class StudyLock:
         return False
 
     def _lives(self, lease: Lease) -> bool:
-        """Whether the launch of a lease still runs, though its lock could be taken."""
+        """Check if the launch of a lease still runs, though its lock could be taken."""
         if lease.is_of_this_machine:
             return lease.runs_here
         print(f"waiting {SILENT_SECONDS:g} s for a sign of the launch of {lease}", file=sys.stderr, flush=True)
@@ -152,6 +155,7 @@ class StudyLock:
                     write_bytes(self._path, self._lease)
 
     def release(self) -> None:
+        """Stop the beat, delete the lease and release the lock."""
         self._is_over.set()
         self._thread.join()
         self._path.unlink(missing_ok=True)
@@ -159,7 +163,7 @@ class StudyLock:
 
 
 def _file_system(folder: Path) -> str:
-    """Kind and place of the file system of a folder: `nfs4 at /home`."""
+    """Describe the file system of a folder: `nfs4 at /home`."""
     with suppress(OSError):
         mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
         above = [(len(place), f"{kind} at {place}") for place, kind in mounts if folder.resolve().is_relative_to(place)]
@@ -168,7 +172,7 @@ def _file_system(folder: Path) -> str:
 
 
 def lock_holder(folder: Path) -> str | None:
-    """The launch that runs the study now, in words; None if none does."""
+    """Describe the launch that runs the study now; None if none does."""
     lease = read_lease(folder)
     try:
         with (folder / FILE).open("rb") as file:
@@ -182,7 +186,7 @@ def lock_holder(folder: Path) -> str | None:
 
 @contextmanager
 def undivided() -> Iterator[None]:
-    """Ctrl-C and SIGTERM take effect after the block, not in it; only the main thread ever gets them."""
+    """Delay Ctrl-C and SIGTERM to the end of the block; only the main thread ever gets them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -200,10 +204,10 @@ def undivided() -> Iterator[None]:
 
 
 class Journal:
-    """The facts of a study, read once at opening, and the one way to add to them."""
+    """The facts of a study, read once at opening, with the one way to add to them."""
 
     def __init__(self, folder: Path):
-        """Opens the journal of the folder, for this process alone.
+        """Open the journal of the folder, for this process alone.
 
         Raises:
             ValueError: another launch holds the study, or a line is broken (file and line are named).
@@ -218,17 +222,17 @@ class Journal:
             raise
 
     def now(self) -> str:
-        """The time of an event that happens now: never before the last one, even if somebody has set the clock back."""
+        """Return the time for an event: never before the last event, even if somebody has set the clock back."""
         return max(utc_now(), self.facts.time)
 
     def append(self, *events: Event) -> None:
-        """Makes events safe on disk, all at once, and then facts; no signal comes in between."""
+        """Sync events to disk, all at once, and then apply them; no signal comes in between."""
         with undivided():
             self._events_file.append_lines([msgspec.json.encode(event) for event in events])
             for event in events:
                 self.facts.apply(event)
 
     def close(self) -> None:
-        """Lets other launches have the study."""
+        """Release the study for other launches."""
         self._events_file.close()
         self._lock.release()

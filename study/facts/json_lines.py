@@ -21,7 +21,7 @@ class AppendOnlyFile:
     """
 
     def __init__(self, path: Path, reader: Reader):
-        """`reader`: of what stands in a line; nothing is written that it could not read again."""
+        """Open the file; `reader` reads its lines, and nothing is written that it could not read again."""
         self.path = path
         self._reader = reader
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -30,7 +30,7 @@ class AppendOnlyFile:
         self._size = os.fstat(self._descriptor).st_size
 
     def append_lines(self, lines: Sequence[bytes]) -> None:
-        """Rows as JSON, without the ends of their lines; all are synced at once.
+        """Append JSON lines, given without their line ends; all are synced at once.
 
         Raises:
             ValueError: a line could not be read again, or the file is no longer what this process has left.
@@ -52,7 +52,7 @@ class AppendOnlyFile:
         self._size += written
 
     def _check_untouched(self) -> None:
-        """Passes if nobody else has written to the file or put it away; one that was deleted is written again."""
+        """Refuse a file that somebody else has changed or moved; write a deleted one again."""
         now = os.fstat(self._descriptor)
         if now.st_nlink and now.st_size != self._size:
             raise ValueError(f"{self.path}: another process has written to it; this one writes no more")
@@ -64,6 +64,7 @@ class AppendOnlyFile:
             )
 
     def close(self) -> None:
+        """Close the file."""
         os.close(self._descriptor)
 
     def _cut_torn_tail(self) -> None:
@@ -77,7 +78,7 @@ class AppendOnlyFile:
 
 
 def read_lines(path: Path, reader: Reader) -> Iterator[tuple[int, Any]]:
-    """(line number from 1, what it says) of each line; none where there is no file.
+    """Yield the number, from 1, and the content of each line; nothing if there is no file.
 
     A last line that a crash has torn is left out with a warning.
 
@@ -98,16 +99,17 @@ def read_lines(path: Path, reader: Reader) -> Iterator[tuple[int, Any]]:
 
 
 class Tail:
-    """The lines of a file as they come: whole ones only, so that a torn last line is left for later."""
+    """The lines of a file as they come; a torn last line is left for later."""
 
     def __init__(self, path: Path, reader: Reader) -> None:
+        """Begin at the first line of a file, which may come later."""
         self._path = path
         self._reader = reader
         self._offset = 0
         self._line = 0
 
     def read(self) -> list[tuple[int, Any]]:
-        """(line number from 1, what it says) of each line that was written since the last call.
+        """Read the lines written since the last call, each with its number from 1.
 
         Raises:
             ValueError: a line is broken; file, line and field are named.
@@ -124,7 +126,7 @@ class Tail:
 
 
 def _is_json(line: bytes) -> bool:
-    """Whether the line is whole: a JSON object that was cut short is none."""
+    """Check if a line is whole: an object that was cut short is not JSON."""
     try:
         msgspec.json.decode(line)
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""The ledger of compute: what each arm and phase of a study has cost, stopped and failed trials included."""
+"""The ledger of compute: the cost of each arm and phase, stopped and failed trials included."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ class Spent(Typed, frozen=True, kw_only=True):
 
     @property
     def task(self) -> str:
+        """The task of the arm."""
         return self.arm.rpartition("/")[2].partition("@")[0]
 
 
 def ledger(records: Iterable[Record]) -> list[Spent]:
-    """One entry per arm and phase that has any record, in the order of the records, search before confirm."""
+    """Sum the records of each arm and phase, in the order of the records, search before confirm."""
     arms: dict[str, list[Record]] = {}
     for record in records:
         arms.setdefault(record.arm, []).append(record)
@@ -42,14 +43,14 @@ def ledger(records: Iterable[Record]) -> list[Spent]:
 
 
 def count_by_status(entries: Iterable[Spent]) -> dict[str, int]:
-    """Trials by status over several entries; a status that none has is left out."""
+    """Count trials by status over several entries; a status without trials is left out."""
     counts = [entry.trials for entry in entries]
     totals = {status: sum(count.get(status, 0) for count in counts) for status in get_args(Status)}
     return {status: number for status, number in totals.items() if number}
 
 
 def in_words(trials: dict[str, int]) -> str:
-    """Trials by status in words: `3 completed, 1 stopped`."""
+    """Format trials by status: `3 completed, 1 stopped`."""
     return ", ".join(f"{number} {status}" for status, number in trials.items())
 
 

@@ -1,4 +1,4 @@
-"""Which trials have other code than those that the study began with: their numbers may differ for that alone."""
+"""The trials trained with other code than the study's first: their numbers may differ for that alone."""
 
 from __future__ import annotations
 
@@ -9,29 +9,30 @@ from study.facts.plain_words import counted
 from study.facts.study_facts import StudyFacts, TrialFacts
 from trainables import base_method
 
-_DIGITS = 12  # of a commit or a digest, as they are said to people
+_DIGITS = 12  # of a commit or a digest, as people see them
 
 
 class FirstCode:
-    """What the study's first trials were trained with, and the first of each method of an included folder."""
+    """The code of the study's first trials, and of the first of each method of an included folder."""
 
     def __init__(self, facts: StudyFacts) -> None:
+        """Find the first launch that trained, overall and for each method."""
         self._launches = {number: launch.began for number, launch in facts.launches.items()}
         trials = facts.trials.values()
         trained = sorted((number, base_method(trial.arm.method)) for trial in trials for number in trial.trained_in)
-        # None where no trial had an epoch: a launch that ended before that has made no number.
+        # None if no trial had an epoch: a launch that ended before that has made no number.
         self.launch = self._launches[trained[0][0]] if trained else None
         self._files: dict[str, str | None] = {}  # method -> digest of its files; None: it was the package's
         for number, method in trained:
             self._files.setdefault(method, _files_of(method, self._launches[number]))
 
     def others(self, trial: TrialFacts) -> list[str]:
-        """What of the code that the trial was trained with is another than its study, or its method, began with."""
+        """Describe the code that trained the trial and differs from the first of its study or method."""
         others = [", ".join(self._others(trial, self._launches[number])) for number in trial.trained_in]
         return list(dict.fromkeys(filter(None, others)))
 
     def _others(self, trial: TrialFacts, launch: LaunchBegan) -> list[str]:
-        """A commit, and the digest of the sources, which tells it from others of the same name."""
+        """Name the sources by commit and digest; the digest alone if the commit is the same."""
         assert self.launch is not None, "the trial was trained"
         method, found = base_method(trial.arm.method), []
         if launch.code_digest != self.launch.code_digest:
@@ -42,7 +43,7 @@ class FirstCode:
 
 
 def code_in_words(launch: LaunchBegan) -> str:
-    """The commit, where there is one, and the digest of the sources, both shortened."""
+    """Format the commit, if there is one, and the digest of the sources, both shortened."""
     if launch.git_commit is None:
         return _sources(launch)
     commit, _, changed = launch.git_commit.partition("-")
@@ -50,7 +51,7 @@ def code_in_words(launch: LaunchBegan) -> str:
 
 
 def code_by_launch(facts: StudyFacts) -> list[str]:
-    """What each launch that trained ran, in their order; launches that ran the same stand together."""
+    """Describe the code of each launch that trained, in order; launches of the same code share a line."""
     trained = Counter(number for trial in facts.trials.values() for number in trial.trained_in)
     parts: list[tuple[LaunchBegan, list[int]]] = []
     for number in sorted(trained):

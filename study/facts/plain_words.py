@@ -1,4 +1,4 @@
-"""Counts, times, lines and tables as people read them, in one form everywhere."""
+"""Counts, times, lines and tables in the one form in which people read them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _TO_PASTE = re.compile(r"`[^`]*`|\S*python\S* -m [^;]*[^;,.)]|--continue \S+")  
 
 @dataclass(frozen=True)
 class CellInWords:
-    """A cell of a table and what is missing from it."""
+    """A cell of a table with what is missing from it."""
 
     row: str
     column: str
-    name: str  # of the cell, where it stands alone
-    shortfall: str  # empty where nothing is missing
+    name: str  # of the cell, if it is alone
+    shortfall: str  # empty if nothing is missing
 
 
 def shortfalls(cells: Sequence[CellInWords]) -> list[str]:
-    """A line for all cells of a row that miss the same: 44 lines of a study that was broken off say no more than 6."""
+    """Describe missing cells, one line for all cells of a row that miss the same."""
     found: dict[tuple[str, str], list[CellInWords]] = {}
     for cell in cells:
         if cell.shortfall:
@@ -42,22 +42,22 @@ def _place(row: str, cells: Sequence[CellInWords], *, of: int) -> str:
 
 
 def joined(parts: Sequence[str]) -> str:
-    """`RTE`, `RTE and CoLA`, `RTE, MRPC and CoLA`."""
+    """Join names: `RTE`, `RTE and CoLA`, `RTE, MRPC and CoLA`."""
     return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else "".join(parts)
 
 
 def first_of(names: Sequence[str], most: int) -> str:
-    """`a, b, c and 4 more`: all of a few names, of many the first."""
+    """Format all of a few names, or the first of many: `a, b, c and 4 more`."""
     return ", ".join(names[:most]) + f" and {len(names) - most} more" * (len(names) > most)
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 cell`, `2 cells`."""
+    """Format a count: `1 cell`, `2 cells`."""
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def columns(output: TextIO) -> int | None:
-    """Of the terminal that it is; None where it is none, or one that does not say."""
+    """Return the width of a terminal in columns; None for another output, or if it is unknown."""
     try:
         return os.get_terminal_size(output.fileno()).columns or None
     except (OSError, ValueError):
@@ -65,8 +65,10 @@ def columns(output: TextIO) -> int | None:
 
 
 def wrapped(line: str, width: int, *, hang: str = "  ") -> str:
-    """A line broken between its words, the next ones behind `hang`. What is to be pasted stays whole: a terminal breaks
-    it so that it can be."""
+    """Break a line between its words, with `hang` before the next ones.
+
+    Commands and quoted code stay whole, so that they can be pasted: a terminal breaks them itself.
+    """
     whole = _TO_PASTE.sub(lambda quoted: quoted[0].replace(" ", "\0"), line)
     indent = line[: len(line) - len(line.lstrip())] + hang
     filled = textwrap.fill(whole, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
@@ -74,14 +76,16 @@ def wrapped(line: str, width: int, *, hang: str = "  ") -> str:
 
 
 def on_screen(text: str, output: TextIO) -> str:
-    """Lines as this output shows them: in a terminal broken between their words, elsewhere as they are."""
+    """Break lines between their words for a terminal; leave them alone for other outputs."""
     width = columns(output)
     return text if width is None else "\n".join(wrapped(line, width) for line in text.split("\n"))
 
 
 def for_screen(markdown: str, output: TextIO) -> str:
-    """A Markdown text as this output shows it: in a terminal without the backslashes that make characters stand for
-    themselves, and broken between its words, but for the rows of tables."""
+    """Prepare a Markdown text for an output.
+
+    In a terminal escapes are removed, and lines other than rows of tables are broken between their words.
+    """
     if not output.isatty():
         return markdown
     text, width = re.sub(r"\\([\\*`<\[|])", r"\1", markdown), columns(output)
@@ -93,12 +97,12 @@ def _prose(line: str, width: int) -> str:
 
 
 def clock(seconds: float) -> str:
-    """`75` as `1:15`, `3675` as `1:01:15`."""
+    """Format seconds: `75` as `1:15`, `3675` as `1:01:15`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def to_second(time: str) -> str:
-    """`2026-11-24T02:09:53.896600+00:00` as `2026-11-24T02:09:53+00:00`."""
+    """Cut a time to the second: `2026-11-24T02:09:53.896600+00:00` as `2026-11-24T02:09:53+00:00`."""
     return datetime.fromisoformat(time).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""The record of an ended trial: one flat row, all of its numbers from one epoch. What `analysis` works on."""
+"""The record of an ended trial: one flat row, all of its numbers from one epoch, which `analysis` reads."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Record(Typed, frozen=True, kw_only=True, gc=False):
     eval_seconds: NotNegative = 0.0
     gpu_seconds: NotNegative = 0.0  # share of a GPU x seconds held
     wall_seconds: NotNegative = 0.0  # from the trial's start to its end, waiting after a crash left out
-    model: str | None = None  # where the selected model lies, a path or a URI
-    predictions_digest: str | None = None  # SHA-256 of the predictions file; None where none was stored
+    model: str | None = None  # address of the selected model, a path or a URI
+    predictions_digest: str | None = None  # SHA-256 of the predictions file; None if none was stored
     backbone_fingerprint: str
-    tokenizer_fingerprint: str | None  # where the tokenizer does not come with the backbone
+    tokenizer_fingerprint: str | None  # None if the tokenizer comes with the backbone
     data_fingerprint: str
     data_differences: tuple[str, ...] | None = None  # from the official GLUE; None before a trial has completed
-    tokens_digest: str | None = None  # of the tokenised rows, as the worker found them; None before it has said so
+    tokens_digest: str | None = None  # of the tokenised rows, as the worker found them; None before its report
     backbone_digest: str | None = None  # of the files that were loaded, likewise
     versions: Mapping[str, str]  # of every launch that trained it, the last one's last: `2.12.0, 2.13.0`
     git_commit: str | None  # likewise
@@ -62,6 +62,7 @@ class Record(Typed, frozen=True, kw_only=True, gc=False):
     latency: Latency | None = None  # of a completed confirm trial, measured once
 
     def __post_init__(self) -> None:
+        """Refuse a completed trial without scores."""
         if self.status == "completed" and (self.score is None or self.selection_score is None):
             missing = "score" if self.score is None else "selection_score"
             raise ValueError(f"record {self.key!r}: {missing} of a completed trial is null; allowed: a number")
@@ -73,5 +74,5 @@ class Record(Typed, frozen=True, kw_only=True, gc=False):
 
 
 def records_as_lines(records: Iterable[Record]) -> bytes:
-    """One line of JSON per record, as `records.jsonl` has them. The same records give the same bytes."""
+    """Format the records as `records.jsonl` has them. The same records give the same bytes."""
     return b"".join(msgspec.json.encode(record) + b"\n" for record in records)

@@ -1,4 +1,4 @@
-"""The facts of a study: what its events add up to. The one fold of the journal; whoever wants to know asks here."""
+"""The facts of a study, the one fold of its journal: every other module asks here."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Notice = NodeLeftOut | NodeTakenBack | StudyPaused | TrialRestarted | TrialReope
 
 
 def read_facts(folder: Path) -> StudyFacts:
-    """The facts of a study folder, as its journal has them now; nothing is written.
+    """Fold the journal of a study folder as it is now; nothing is written.
 
     Raises:
         ValueError: a line of the journal is broken; file, line and field are named.
@@ -68,7 +68,7 @@ def read_facts(folder: Path) -> StudyFacts:
 
 
 def read_records(folder: Path) -> list[Record]:
-    """The records of a study folder's ended trials, in the order in which these ended.
+    """Read the records of a study folder's ended trials, in the order in which these ended.
 
     Raises:
         ValueError: as `read_facts`.
@@ -77,7 +77,7 @@ def read_records(folder: Path) -> list[Record]:
 
 
 def apply_line(facts: StudyFacts, event: Event, *, where: str) -> None:
-    """Takes an event in that stands at `where`, which its errors name."""
+    """Apply an event that was read at `where`, which errors name."""
     try:
         facts.apply(event)
     except ValueError as error:
@@ -86,21 +86,21 @@ def apply_line(facts: StudyFacts, event: Event, *, where: str) -> None:
 
 @dataclass
 class Reported:
-    """Sums over all that the trials of an arm have reported, so that nobody has to go through the trials for them."""
+    """Sums over the reports of an arm's trials, so that nobody has to go through the trials for them."""
 
     epochs: int = 0
     gpu_seconds: float = 0.0
     wall_seconds: float = 0.0
 
     def add(self, before: EpochReported | None, now: EpochReported) -> None:
-        """Adds what a trial has done from one report, or from its beginning, to another."""
+        """Add the work of a trial between two reports, or up to its first one."""
         self.epochs += now.row.epoch - (before.row.epoch if before else 0)
         self.gpu_seconds += now.gpu_seconds - (before.gpu_seconds if before else 0.0)
         self.wall_seconds += now.wall_seconds - (before.wall_seconds if before else 0.0)
 
 
 class FailedAttempt(Typed, frozen=True, kw_only=True):
-    """An attempt at a trial that failed, or a smoke step that did."""
+    """An attempt at a trial, or a smoke step, that failed."""
 
     time: str
     launch: AtLeastOne
@@ -115,13 +115,13 @@ class FailedAttempt(Typed, frozen=True, kw_only=True):
 
 @dataclass
 class LaunchFacts:
-    """One `python -m study.launch` and what became of it."""
+    """A `python -m study.launch` and how it ended."""
 
     began: LaunchBegan
-    ended: LaunchEnded | None = None  # None while it runs, and for ever where it was killed
+    ended: LaunchEnded | None = None  # None while it runs, and for ever if it was killed
 
     def is_over(self) -> bool:
-        """True once it ended, or when its process is gone from this machine."""
+        """Check if it has ended, or its process is gone from this machine."""
         return self.ended is not None or self._was_killed()
 
     def _was_killed(self) -> bool:
@@ -138,7 +138,7 @@ class LaunchFacts:
 
 @dataclass
 class TrialFacts:
-    """A trial that was started, and how far it came. Of its reports the last and the best are kept."""
+    """A trial that was started, and its progress. Only the last and the best of its reports are kept."""
 
     started: TrialStarted
     arm: Arm  # in the plan that it was started by
@@ -156,23 +156,24 @@ class TrialFacts:
     record: Record | None = None  # once it has ended
 
     def __post_init__(self) -> None:
+        """Derive what is asked often from the event and the arm."""
         started = self.started
         self.key, self.phase, self.seed, self.start = started.key, started.phase, started.seed, started.start
         self.config: Configuration = {**self.arm.fixed, **started.config}
         self.max_length = self.config.get("max_length")  # tokens of a row at most: by it its data are tokenised
 
     def forget_reports(self) -> None:
-        """What it had reported counts no more: it is trained from its beginning."""
+        """Discard its reports: it is trained from its beginning."""
         self.scores, self.last, self.best, self.trained_in = {}, None, None, []
 
     @property
     def epochs(self) -> int:
-        """How many it has reported."""
+        """The epochs that it has reported."""
         return self.last.row.epoch if self.last else 0
 
     @property
     def gpu_seconds(self) -> float:
-        """Used so far."""
+        """The GPU seconds used so far."""
         return self.last.gpu_seconds if self.last else 0.0
 
     @property
@@ -200,9 +201,11 @@ class ArmFacts:
 
     @property
     def trials(self) -> list[TrialFacts]:
+        """All trials, search before confirm."""
         return [*self.search, *self.confirm]
 
     def phase(self, phase: Phase) -> list[TrialFacts]:
+        """Return the trials of a phase."""
         return self.search if phase == "search" else self.confirm
 
     @property
@@ -212,13 +215,15 @@ class ArmFacts:
 
     @property
     def start_key(self) -> str | None:
+        """The key of the trial whose model all trials begin from; None before it is chosen."""
         return self.start.key if self.start else None
 
 
 class StudyFacts:
-    """All that the events so far say."""
+    """The state that the events so far add up to."""
 
     def __init__(self) -> None:
+        """Begin without any event."""
         self.launches: dict[int, LaunchFacts] = {}
         self.plan: ResolvedPlan | None = None  # of the last launch
         self.registered: list[PlanRegistered] = []  # before the first trial
@@ -230,22 +235,23 @@ class StudyFacts:
         self.failed: list[FailedAttempt] = []  # of all trials, those that have run again since too
         self.smoke_failed: dict[str, SmokeStepFailed] = {}  # by arm, in the last launch
         self.scored_on_test: list[ScoredOnTest] = []
-        self.notices: list[Notice] = []  # what the launch under way has to tell
+        self.notices: list[Notice] = []  # of the launch under way
         self.launch_number = 0  # of the launch under way, or of the last one; 0 before any
         self.time = ""  # of the latest event
         self._planned: dict[str, Arm] = {}  # by name, in the plan of the last launch
         self._shared: dict[tuple[str, tuple[int, ...]], dict[str, Any]] = {}  # see `_shared_facts`
 
     def arm(self, name: str) -> ArmFacts:
-        """The facts of an arm; empty ones before its first event."""
+        """Return the facts of an arm, which are empty before its first event."""
         return self.arms[name]
 
     @property
     def last_launch(self) -> LaunchFacts | None:
+        """The launch under way, or the last one; None before any."""
         return self.launches.get(self.launch_number)
 
     def apply(self, event: Event) -> None:  # noqa: C901  # one case per event
-        """Takes one event in.
+        """Apply one event.
 
         Raises:
             ValueError: it is about a trial or a launch that never began, or about a trial that began or ended before.
@@ -298,7 +304,7 @@ class StudyFacts:
                 self._note(event, event.failure, "launch refused")
 
     def check_unscored(self) -> None:
-        """Passes unless test labels were seen.
+        """Refuse a change to a study that was scored on test labels.
 
         Raises:
             ValueError: they were, and what is asked for could be chosen by them.
@@ -372,10 +378,10 @@ class StudyFacts:
         return None
 
     def _record(self, trial: TrialFacts, event: TrialEnded) -> Record:
-        """The record of a trial that ends with this event.
+        """Make the record of a trial that ends with this event.
 
-        Its numbers are those of its selected epoch; of one that was stopped before its end, of the best epoch, which
-        has no score on dev unless dev selects. A failed trial has none.
+        Its numbers are those of its selected epoch, or of the best epoch if it was stopped before its end; such a
+        record has no score on dev unless dev selects. A failed trial has no numbers.
         """
         last = trial.last
         config = trial.config if trial.best is None else {**trial.config, **trial.best.row.exit_setting}
@@ -403,7 +409,7 @@ class StudyFacts:
         )
 
     def _shared_facts(self, trial: TrialFacts) -> dict[str, Any]:
-        """The part of a record that is of the arm, and of the code of the launches that trained the trial.
+        """Collect the part of a record that the arm and the launches that trained the trial decide.
 
         If none did, the code is that of the launch under way.
         """
@@ -419,7 +425,7 @@ class StudyFacts:
         return self._shared[trial.started.arm, numbers]
 
     def _note(self, event: TrialRetried | TrialEnded | SmokeStepFailed, failure: Failure, became: Became) -> None:
-        """Adds an attempt at a trial, or a smoke step, that failed."""
+        """Note a failed attempt at a trial, or a failed smoke step."""
         if isinstance(event, SmokeStepFailed):
             arm, of, key, attempt, config = event.arm, "smoke step", None, 1, event.config
         else:
@@ -442,7 +448,7 @@ class StudyFacts:
         )
 
     def _reopen(self, event: TrialReopened) -> None:
-        """The trial as it was when it was started; other code may score otherwise, so ASHA decides anew too."""
+        """Reset a trial to its start; other code may score otherwise, so ASHA decides anew too."""
         trial = self._heard_of(event.key)
         trial.forget_reports()
         trial.decision = trial.ended = trial.record = None
@@ -454,7 +460,7 @@ class StudyFacts:
         self.notices.append(event)
 
     def _drop(self, event: TrialDropped) -> None:
-        """The record stays where it is, with another status. What ASHA has decided by its scores stays decided."""
+        """Change the status of a record in place. What ASHA has decided by its scores stays decided."""
         trial = self._heard_of(event.key)
         if trial.record is None or trial.ended is None:
             raise ValueError(f"trial {event.key!r} has not ended, so it cannot be dropped")
@@ -474,11 +480,11 @@ class StudyFacts:
 
 
 def _copied(source: object | None, *names: str) -> dict[str, Any]:
-    """What a record has under the same names as its source; nothing without one."""
+    """Copy the fields that a record and its source share; nothing without a source."""
     return {} if source is None else {name: getattr(source, name) for name in names}
 
 
 def _refuse_unlike(before: Event, event: Event, fault: str) -> None:
-    """A line that stands twice is one event; two that differ are a fault."""
+    """Refuse a second event that differs: a line that stands twice is one event."""
     if event != before:
         raise ValueError(fault)

@@ -1,4 +1,4 @@
-"""What lies where in a study's folder."""
+"""The places of files in a study's folder."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _BEGAN, _ENDED, _STARTED = (b'{"event":"%b"' % name for name in (b"launch_began"
 
 
 def dev_table(folder: Path) -> str:
-    """The study's first table as Markdown; "" where none was made."""
+    """Read the study's first table as Markdown; "" if none was made."""
     return _read(folder / DEV_TABLE)
 
 
 def answer(folder: Path) -> str:
-    """The study's scores and what they say, as a launch prints them; "" where no tables were made."""
+    """Read the study's scores and claims, as a launch prints them; "" if no tables were made."""
     return _read(folder / ANSWER)
 
 
 def mean_intervals(folder: Path) -> dict[tuple[str, ...], tuple[float, float]]:
-    """The interval of each mean score in the study's first table, by the keys of its records; {} if none was made."""
+    """Read the interval of each mean score in the first table, by the keys of its records; {} without a table."""
     numbers = json.loads(_read(folder / DEV_NUMBERS) or "{}")
     records = {(cell["row"], cell["task"]): tuple(cell["records"]) for cell in numbers.get("cells", [])}
     return {records[mean["row"], mean["task"]]: (mean["low"], mean["high"]) for mean in numbers.get("means", [])}
@@ -43,26 +43,26 @@ def _read(path: Path) -> str:
 
 @dataclass(frozen=True)
 class JournalDigest:
-    """The digest of a study's journal: tables, report and MLflow name it."""
+    """The digest of a study's journal, which tables, report and MLflow name."""
 
     sha256: str
     lines: int
 
     def describe(self) -> str:
-        """Both as text: `3f2a...c8, 412 lines`, the digest in full."""
+        """Format the whole digest and the number of lines: `3f2a...c8, 412 lines`."""
         return f"{self.sha256}, {counted(self.lines, 'line')}"
 
     @property
     def short(self) -> str:
-        """As captions have it: the digest's first 16 digits and the lines."""
+        """The digest's first 16 digits and the number of lines, for captions."""
         return f"{self.sha256[:16]} ({counted(self.lines, 'line')})"
 
 
 def journal_digest(folder: Path, *, first: int | None = None) -> JournalDigest:
-    """SHA-256 and number of the journal's whole lines, as `head -n LINES events.jsonl | sha256sum` prints it.
+    """Compute SHA-256 and number of the whole lines, as `head -n LINES events.jsonl | sha256sum` does.
 
-    A last `launch_ended` is left out: a launch writes it once its tables and its report stand. `first`: of so many
-    lines at most, which were all that there were at some time.
+    A last `launch_ended` is left out: a launch writes it after its tables and its report. `first`: only so many lines,
+    those that there were at some time.
     """
     path = folder / FILE
     content = path.read_bytes() if path.exists() else b""
@@ -74,7 +74,7 @@ def journal_digest(folder: Path, *, first: int | None = None) -> JournalDigest:
 
 
 def first_plan_digest(folder: Path) -> str:
-    """The digest of the plan that the first trial started under, as the journal has it; "" before any launch."""
+    """Compute the digest of the plan under which the first trial started; "" before any launch."""
     plan = None
     with (folder / FILE).open("rb") as file:
         for line in file:
@@ -85,11 +85,11 @@ def first_plan_digest(folder: Path) -> str:
 
 
 def predictions_file(folder: Path, key: str) -> Path:
-    """The predictions of a confirm trial."""
+    """Return the path of a confirm trial's predictions."""
     return folder / "predictions" / f"{key}.npz"
 
 
 def predictions_digest(folder: Path, key: str) -> str | None:
-    """SHA-256 of the predictions of a confirm trial; None where none are stored."""
+    """Compute SHA-256 of a confirm trial's predictions; None if none are stored."""
     path = predictions_file(folder, key)
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None

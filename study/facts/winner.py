@@ -1,8 +1,8 @@
-"""The winner of an arm: which configuration and start its confirm trials repeat, and which trials those are.
+"""The winner of an arm: the configuration and start that its confirm trials repeat, and those trials.
 
-The one rule of what counts as a number of the arm. Decisions, tables, notebooks, MLflow, the model registry and
-submissions all ask here. A search that is extended may find a better configuration: the confirm trials of the former
-winner are then superseded. They stay where they are and count nowhere.
+This is the one rule for what counts as a number of the arm. Decisions, tables, notebooks, MLflow, the model registry
+and submissions all ask here. A search that is extended may find a better configuration: the confirm trials of the
+former winner are then superseded. They are kept and count nowhere.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from trainables.schema import Configuration
 
 
 class _Identity(Protocol):
-    """What a started trial and its record have in common."""
+    """The fields that a started trial and its record share."""
 
     @property
     def phase(self) -> Phase: ...
@@ -34,14 +34,14 @@ Trial = TypeVar("Trial", bound=_Identity)
 
 @dataclass(frozen=True)
 class Winner:
-    """What the confirm trials of an arm repeat."""
+    """The configuration that the confirm trials of an arm repeat."""
 
     config: Configuration
     start: str | None  # key of the trial whose model they begin from
-    search: Record | None  # the best search trial; None where nothing is searched
+    search: Record | None  # the best search trial; None if nothing is searched
 
     def confirm_trials(self, trials: Iterable[Trial]) -> list[Trial]:
-        """Those of the arm's trials that repeat the winner, by seed."""
+        """Select the trials that repeat the winner, sorted by seed."""
         repeating = [trial for trial in trials if trial.phase == "confirm" and self._is_repeated_by(trial)]
         return sorted(repeating, key=lambda trial: trial.seed)
 
@@ -50,10 +50,10 @@ class Winner:
 
 
 def winner_of(arm: Arm, records: Sequence[Record], *, start: str | None = None) -> Winner | None:
-    """The completed search trial of the arm with the best selection score, the first of equals; None if there is none.
+    """Find the completed search trial with the best selection score, the first of equals; None if there is none.
 
-    Where nothing is searched it is the arm's one configuration, with the `start` that was chosen for the arm: all its
-    records have that one.
+    If nothing is searched, the winner is the arm's one configuration, with the `start` that was chosen for the arm: all
+    its records have that one.
     """
     if not arm.space:
         return Winner(arm.fixed, start or next((record.start for record in records), None), None)
@@ -62,6 +62,6 @@ def winner_of(arm: Arm, records: Sequence[Record], *, start: str | None = None) 
 
 
 def best_search_record(records: Iterable[Record]) -> Record | None:
-    """The completed search trial with the highest selection score, the earliest of equals; None if there is none."""
+    """Find the completed search trial with the highest selection score, the earliest of equals."""
     completed = [record for record in records if record.phase == "search" and record.status == "completed"]
     return max(completed, key=lambda record: (record.selection_score, -record.trial), default=None)
