@@ -18,7 +18,7 @@ Rungs = Mapping[int, Mapping[str, float]]  # epochs -> trial key -> score
 
 @dataclass(frozen=True)
 class Decision:
-    """What happens to a trial at a rung."""
+    """ASHA's decision on a trial at a rung."""
 
     rung: int  # epochs
     score: float
@@ -30,7 +30,7 @@ class Decision:
 def decide(
     rungs: Rungs, key: str, *, epoch: int, score: float, epochs: int, stopping: EarlyStopping
 ) -> Decision | None:
-    """What happens to trial `key` at `epoch` of `epochs`; None where no rung stands, or it passed this one before."""
+    """Decide on trial `key` at `epoch` of `epochs`; None if no rung stands there, or it passed this one before."""
     if epoch not in rungs_of(epochs, stopping):
         return None
     recorded = rungs.get(epoch, {})
@@ -42,7 +42,7 @@ def decide(
 
 
 def cutoff_of(ascending: Sequence[float], stopping: EarlyStopping) -> float:
-    """The (1 - 1/factor) quantile of one score or more, between two of them by linear interpolation.
+    """Compute the (1 - 1/factor) quantile of one score or more, by linear interpolation.
 
     To the bit what `numpy.percentile` gives: constant in time, and without numpy.
     """
@@ -54,7 +54,7 @@ def cutoff_of(ascending: Sequence[float], stopping: EarlyStopping) -> float:
 
 
 def rungs_of(epochs: int, stopping: EarlyStopping) -> list[int]:
-    """The epochs at which rungs stand; at the last epoch there is nothing left to stop."""
+    """List the epochs at which rungs stand; at the last epoch there is nothing left to stop."""
     rungs, rung = [], stopping.grace
     while rung < epochs:
         rungs.append(rung)

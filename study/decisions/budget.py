@@ -1,9 +1,9 @@
-"""How a limit on GPU time is shared out: which trials may start, and which searches and confirm trials it ends.
+"""The shares of a limit on GPU time: which trials may start, and which searches and confirm trials it ends.
 
 Nothing starts that is not paid for: what trials under way may still use is set aside, and so are one search trial and
-all confirm trials of every arm, before any arm gets another search trial. Who has had the least part of its search
-comes next. So the limit is passed by no more than what trials under way take longer than they were expected to, and a
-tenth of one confirm trial.
+all confirm trials of every arm, before any arm gets another search trial. The arm with the least part of its search
+comes next. So the limit is passed by no more than what trials under way take longer than expected, and a tenth of one
+confirm trial.
 """
 
 from __future__ import annotations
@@ -21,16 +21,19 @@ _ROUNDING = 1 + 1e-9  # sums of the same seconds in another order
 
 
 class GpuBudget:
-    """What a study's limit allows by its facts of this moment. Amounts are GPU seconds."""
+    """The amounts that a study's limit allows by its facts of this moment, in GPU seconds."""
 
     def __init__(self, progress: StudyProgress):
+        """Read the limit of the launch."""
         self._progress = progress
         hours = progress.max_gpu_hours
         self._limit = math.inf if hours is None else 3600 * hours * _ROUNDING
 
     def allows(self, arm: ArmProgress, phase: Phase) -> bool:
-        """Whether the limit pays for one more trial of an arm that has some to start. Before anything was measured,
-        for one of the shortest alone: all costs are known from its first epoch on."""
+        """Check if the limit pays for one more trial of an arm that has some to start.
+
+        Before anything was measured it pays for one of the shortest alone: all costs are known from its first epoch on.
+        """
         if self._limit in (0, math.inf):
             return self._limit > 0
         if self._pace is None:
@@ -42,22 +45,27 @@ class GpuBudget:
         return self._are_all_measured and self._committed + self._with_one_more(arm) <= self._limit
 
     def searches_to_close(self) -> list[str]:
-        """Names of the arms whose searches end now, where nothing can start: those that get no other search trial,
-        whatever becomes of the trials under way."""
+        """Name the arms whose searches end now.
+
+        Nothing can start, and they get no other search trial, whatever becomes of the trials under way.
+        """
         if self._limit == math.inf or self._can_start_any:
             return []
         return [arm.arm.name for arm in self._startable if arm.search_trials_to_start and not self._may_fit_later(arm)]
 
     def confirms_to_close(self) -> list[str]:
-        """Names of the arms whose missing confirm trials will not be started: those that nothing is left for."""
+        """Name the arms whose missing confirm trials will not be started, since nothing is left for them."""
         if self._limit == math.inf or self._progress.facts.under_way or self._can_start_any:
             return []
         return [arm.arm.name for arm in self._startable if arm.missing_seeds]
 
     def in_turn(self) -> Sequence[ArmProgress]:
-        """The arms, who comes first first: long trials, so that short ones fill the end, and the confirm trials of an
-        arm behind the search of the next one, so that they fill the wait for its last trials. Under a limit, those that
-        have had the least part of their searches, of these the short ones, so that many cells are served."""
+        """Sort the arms by turn.
+
+        Long trials come first, so that short ones fill the end, and the confirm trials of an arm behind the search of
+        the next one, so that they fill the wait for its last trials. Under a limit, the arms with the least part of
+        their searches come first, of these the short ones, so that many cells are served.
+        """
         arms = self._progress.arms  # sorting is stable: equals stay in the plan's order
         if self._limit != math.inf:
             return sorted(arms, key=lambda arm: (_part_searched(arm), self._length(arm)))
@@ -73,7 +81,7 @@ class GpuBudget:
 
     @cached_property
     def _committed(self) -> float:
-        """Used so far, and what trials under way are expected to use yet."""
+        """The seconds used so far, and those that trials under way are expected to use yet."""
         return self._used + sum(map(self._to_come, self._progress.facts.under_way.values()))
 
     def _to_come(self, trial: TrialFacts) -> float:
@@ -83,7 +91,7 @@ class GpuBudget:
 
     @cached_property
     def _served(self) -> list[str]:
-        """Names of the arms that the limit pays a whole cell for: those that have begun, then the cheapest."""
+        """The names of the arms that the limit pays a whole cell for: those that have begun, then the cheapest."""
         served, total = [], self._committed
         for arm in sorted(self._progress.arms, key=lambda arm: (not arm.facts.trials, self._owed_to(arm))):
             total += self._owed_to(arm)
@@ -96,12 +104,12 @@ class GpuBudget:
         return sum(self._owed_to(self._progress.arm(name)) for name in self._served)
 
     def _owed_to_cheaper(self, arm: ArmProgress) -> float:
-        """Set aside for arms of cheaper trials: where costs were expected too low, the dear cells are incomplete."""
+        """Sum what is set aside for arms of cheaper trials; if costs were underrated, dear cells stay incomplete."""
         cheaper = [other for other in self._startable if self._confirm_cost(other) < self._confirm_cost(arm)]
         return sum(self._owed_to(other) for other in cheaper if other.arm.name in self._served)
 
     def _owed_to(self, arm: ArmProgress) -> float:
-        """Set aside for the arm: its confirm trials, and search trials until it has the part that every arm has had."""
+        """Compute what is set aside for the arm: confirm trials, and search trials up to the part that all have had."""
         wanted = max(1, math.ceil(self._part_of_all * arm.arm.samples)) if arm.search_trials_to_start else 0
         search = max(0, wanted - len(arm.facts.search)) * self._cost(arm)
         return search + _MARGIN * arm.confirm_trials_to_start * self._confirm_cost(arm)
@@ -112,14 +120,14 @@ class GpuBudget:
         return min(map(_part_searched, begun), default=0.0)
 
     def _with_one_more(self, arm: ArmProgress) -> float:
-        """What is set aside, and one more search trial of the arm."""
+        """Compute what is set aside, and one more search trial of the arm."""
         return self._owed_to_all + self._cost(arm)
 
     # ---- what can start
 
     @property
     def _are_all_measured(self) -> bool:
-        """Whether every arm that could have begun has an epoch, or a trial that failed without one."""
+        """True if every arm that could have begun has an epoch, or a trial that failed without one."""
         return all(
             arm.facts.records or arm.facts.reported.epochs
             for arm in self._startable
@@ -132,7 +140,7 @@ class GpuBudget:
 
     @cached_property
     def _shortest(self) -> ArmProgress | None:
-        """Of the arms that have something to start now."""
+        """The shortest of the arms that have something to start now."""
         waiting = [arm for arm in self._startable if arm.search_trials_to_start or arm.missing_seeds]
         return min(waiting, key=self._length, default=None)
 
@@ -145,7 +153,7 @@ class GpuBudget:
         )
 
     def _may_fit_later(self, arm: ArmProgress) -> bool:
-        """Whether another search trial fits if all trials under way end now."""
+        """Check if another search trial fits if all trials under way end now."""
         is_under_way = bool(self._progress.facts.under_way)
         if self._pace is None or not arm.facts.search or not self._are_all_measured:
             return is_under_way
@@ -154,8 +162,11 @@ class GpuBudget:
     # ---- what trials are expected to cost, by what the study has measured so far
 
     def _cost(self, arm: ArmProgress) -> float:
-        """GPU seconds of a trial that is not stopped: those of the dearest that completed; else by the arm's epochs, or
-        by those of all arms. 0 before any epoch was measured."""
+        """Estimate the GPU seconds of a trial that is not stopped.
+
+        They are those of the dearest that completed; else by the arm's epochs, or by those of all arms. 0 before any
+        epoch was measured.
+        """
         if arm.facts.dearest is not None:
             return arm.facts.dearest
         reported = arm.facts.reported
@@ -164,20 +175,20 @@ class GpuBudget:
         return (self._pace or 0.0) * self._length(arm)
 
     def _confirm_cost(self, arm: ArmProgress) -> float:
-        """GPU seconds that the search trial has cost that a confirm trial repeats, once that is known."""
+        """Estimate the GPU seconds of a confirm trial: those of the search trial that it repeats, if that is known."""
         winner = arm.winner if arm.is_search_over else None
         return winner.search.gpu_seconds if winner and winner.search else self._cost(arm)
 
     def _length(self, arm: ArmProgress) -> int:
-        """Training examples that a full trial sees."""
+        """Count the training examples that a full trial sees."""
         return self._progress.examples_per_epoch(arm) * arm.arm.epochs
 
     @cached_property
     def _pace(self) -> float | None:
-        """GPU seconds of a training example, over all arms; None before any epoch."""
+        """The GPU seconds of a training example, over all arms; None before any epoch."""
         return self._progress.seconds_per_example(self._progress.arms, "gpu_seconds")
 
 
 def _part_searched(arm: ArmProgress) -> float:
-    """How much of its samples the arm has started."""
+    """Compute the started share of the arm's samples."""
     return len(arm.facts.search) / max(1, arm.arm.samples)

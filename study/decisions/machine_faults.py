@@ -1,14 +1,14 @@
-"""What the machine's faults ask for: which trial waits, which is set aside, which node is left out, when all pauses.
+"""The rules for faults of the machine: which trial waits or is set aside, which node is left out, when all pause.
 
-Memory of one launch: the next one looks at everything afresh. A trial *gets on* when it reports an epoch that it has
-trained; what failed before that is judged by it:
+These are the memory of one launch: the next one looks at everything afresh. A trial *gets on* when it reports an epoch
+that it has trained; earlier faults are judged by that:
 
 - a trial waits after a fault, twice as long after each in a row;
 - a trial that broke off, others got on, it broke off again, more often than `max_failures`, is set aside until the
   next launch;
 - a node on which two trials broke off, one got on elsewhere, and one broke off again, is left out for a while; at once
   one that has other code or data than the launch;
-- where the last that was heard of every node is a fault, all wait, twice as long each time, then one trial tries;
+- if every node was last heard of by a fault, all wait, twice as long each time, then one trial tries;
 - a trial that broke off on a node that is lost, is not to blame for that;
 - after `PATIENCE_SECONDS` in which no trial got on, the launch gives up; after `LASTING_PAUSES` before any trial got
   on, if all faults are one that no waiting mends, such as a folder that cannot be written. No trial fails by this.
@@ -43,7 +43,7 @@ class _TrialFaults:
     not_before: float = 0.0
 
     def forget_node(self, node: str) -> None:
-        """What broke off there says nothing about the trial."""
+        """Forget the faults on a node, which say nothing about the trial."""
         others = [failure for failure in self.failures if failure.node != node]
         self.blamed, self.failures = min(self.blamed, len(others)), others
         self.is_last_heard = self.is_last_heard and bool(others)
@@ -68,7 +68,7 @@ class Faults:
         self._has_got_on = False  # any trial, in this launch
 
     def add(self, key: str, failure: Failure, *, running: int, time: str) -> list[NodeLeftOut | StudyPaused]:
-        """Takes in that the trial broke off while `running` others go on; what follows for its node and the study."""
+        """Take in that the trial broke off while `running` others go on; return what follows for node and study."""
         now, trial = self._clock(), self._trials[key]
         if not self._in_a_row:
             self._since = now
@@ -87,7 +87,7 @@ class Faults:
         return [StudyPaused(time=time, seconds=seconds, faults=len(self._in_a_row), error=failure.error)]
 
     def got_on(self, key: str, node: str | None) -> None:
-        """Takes in that the trial trained an epoch on the node."""
+        """Take in that the trial trained an epoch on the node."""
         self._trials.pop(key, None)
         self._has_got_on = True
         self._nodes.add(node)
@@ -99,13 +99,13 @@ class Faults:
             trial.is_last_heard = False
 
     def forget(self, nodes: Iterable[str]) -> None:
-        """What broke off on nodes that are lost says nothing about the trials: it may have been heard of sooner."""
+        """Forget faults on nodes that are lost: they may have been heard of sooner than the loss."""
         for node in nodes:
             for trial in self._trials.values():
                 trial.forget_node(node)
 
     def nodes_due(self, *, time: str) -> list[NodeTakenBack]:
-        """The nodes that were left out for long enough; they are taken back."""
+        """Take back the nodes that were left out for long enough."""
         due = {node: host for node, (until, host) in self._left_out.items() if self._clock() >= until}
         for node in due:
             del self._left_out[node]
@@ -113,26 +113,27 @@ class Faults:
         return [NodeTakenBack(time=time, node=node, host=host) for node, host in due.items()]
 
     def is_due(self, key: str) -> bool:
-        """Whether the trial may be handed out now."""
+        """Check if the trial may be handed out now."""
         return not self.is_set_aside(key) and (key not in self._trials or self._clock() >= self._trials[key].not_before)
 
     def is_set_aside(self, key: str) -> bool:
+        """Check if the trial waits for the next launch, since it broke off too often."""
         return key in self._trials and self._trials[key].blamed > self.max_failures
 
     def is_final(self, key: str, failure: Failure) -> bool:
-        """Whether the trial is over with this failure: its method's, or too little memory as often as is allowed."""
+        """Check if the trial is over with this failure: its method's, or too little memory for the last time."""
         if failure.cause == "memory":
             before = self._trials[key].failures if key in self._trials else []
             return sum(earlier.cause == "memory" for earlier in before) >= self.max_failures
         return failure.cause == "method"
 
     def room(self, *, running: int) -> bool:
-        """Whether anything may be handed out now; after a second pause in a row one trial shows the way."""
+        """Check if anything may be handed out now; after a second pause in a row one trial shows the way."""
         return self._clock() >= self._paused_until and (self._pauses < 2 or running == 0)
 
     @property
     def surrender(self) -> str | None:
-        """Why nothing more is tried in this launch; None while something is."""
+        """The reason why nothing more is tried in this launch; None while something is."""
         if not self._in_a_row:
             return None
         if self._clock() - self._since >= PATIENCE_SECONDS:
@@ -147,19 +148,19 @@ class Faults:
         return self._in_a_row[-1][1].error
 
     def avoided_by(self, key: str) -> frozenset[str]:
-        """The nodes that the trial should not run on, if there is another."""
+        """List the nodes that the trial should not run on, if there is another."""
         own = self._trials[key].failures if key in self._trials else []
         return frozenset(self._left_out) | {failure.node for failure in own if failure.node is not None}
 
     def _is_everywhere(self, running: int) -> bool:
-        """Whether every node was last heard of by a fault; one trial's alone says nothing while others run."""
+        """Check if every node was last heard of by a fault; one trial's alone proves nothing while others run."""
         at_fault = {failure.node for _, failure in self._in_a_row}
         trials = {key for key, _ in self._in_a_row}
         several = len(self._in_a_row) > 1 and (len(trials) > 1 or running == 0)
         return several and at_fault >= self._nodes - self._left_out.keys()
 
     def _is_nodes_fault(self, key: str, failure: Failure) -> bool:
-        """Takes the fault in as one of its node; whether it is the node that is to be left out."""
+        """Take in a fault of a node, and return True if the node is to be left out."""
         node = failure.node
         if node is None or node in self._left_out:
             return False
@@ -180,5 +181,5 @@ class Faults:
 
 
 def pause_seconds(number: int) -> float:
-    """Seconds to wait after so many faults in a row."""
+    """Compute the seconds to wait after so many faults in a row."""
     return min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(number - 1, 30))

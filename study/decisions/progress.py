@@ -1,4 +1,4 @@
-"""What of a plan is done and what is left, by its facts. Everybody asks here: decisions, forecast, status, screen."""
+"""The done and the open part of a plan, by its facts: decisions, forecast, status and screen ask here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainables.data.tasks import TASKS
 
 
 class ArmProgress:
-    """How far one arm is."""
+    """The progress of one arm."""
 
     def __init__(self, arm: Arm, facts: ArmFacts, *, max_gpu_hours: float | None):
         """`max_gpu_hours`: of this launch; None: no limit."""
@@ -28,7 +28,7 @@ class ArmProgress:
 
     @property
     def winner(self) -> Winner | None:
-        """What the confirm trials repeat, by the trials that have ended so far; None if none completed."""
+        """The configuration that confirm trials repeat, by the trials that have ended; None if none completed."""
         if self._winner_of != len(self.facts.records) or not self.arm.space:
             self._winner = winner_of(self.arm, self.facts.records, start=self.facts.start_key)
             self._winner_of = len(self.facts.records)
@@ -36,31 +36,33 @@ class ArmProgress:
 
     @property
     def is_search_closed(self) -> bool:
-        """Whether no search trial is started any more, however many are wanted; a larger budget opens it again."""
+        """True if no search trial is started any more, whatever is wanted; a larger budget opens it again."""
         return any(event.max_gpu_hours is None or event.max_gpu_hours >= self._limit for event in self.facts.closed)
 
     @property
     def is_confirm_closed(self) -> bool:
-        """Whether no confirm trial is started any more, for want of GPU time; a larger budget opens it again."""
+        """True if no confirm trial is started any more, for want of GPU time; a larger budget opens it again."""
         return any(event.max_gpu_hours >= self._limit for event in self.facts.confirm_closed)
 
     @property
     def search_trials_to_start(self) -> int:
+        """The search trials that are wanted and not started; 0 for a closed search."""
         return 0 if self.is_search_closed else max(0, self.arm.samples - len(self.facts.search))
 
     @property
     def is_search_over(self) -> bool:
+        """True if no search trial is to start or under way."""
         is_under_way = any(trial.phase == "search" for trial in self.facts.under_way.values())
         return self.search_trials_to_start == 0 and not is_under_way
 
     @property
     def confirm_trials(self) -> list[TrialFacts]:
-        """Those that repeat the winner, by seed."""
+        """The trials that repeat the winner, by seed."""
         return self.winner.confirm_trials(self.facts.confirm) if self.winner else []
 
     @property
     def missing_seeds(self) -> list[int]:
-        """Seeds of confirm trials that can be started now; none while the search goes on."""
+        """The seeds of confirm trials that can be started now; none while the search goes on."""
         if not self.is_search_over or self.is_confirm_closed or self.winner is None:
             return []
         present = {trial.seed for trial in self.confirm_trials}
@@ -68,7 +70,7 @@ class ArmProgress:
 
     @property
     def confirm_trials_to_start(self) -> int:
-        """As far as it is known: all of them while the search goes on."""
+        """The number of them, as far as it is known: all while the search goes on."""
         return len(self.missing_seeds) if self.is_search_over else len(self.arm.seeds)
 
     @property
@@ -90,7 +92,7 @@ class ArmProgress:
 
     @property
     def missing(self) -> str:
-        """What the arm's cell waits for, in words; empty when it is complete."""
+        """The part that the arm's cell lacks, for people; empty when it is complete."""
         if not self.facts.trials:
             return "not begun"
         if not self.is_search_over:
@@ -104,7 +106,7 @@ class ArmProgress:
 
 
 class StudyProgress:
-    """How far a study is."""
+    """The progress of a study."""
 
     def __init__(
         self,
@@ -114,8 +116,7 @@ class StudyProgress:
         max_gpu_hours: float | None,
         launched: Collection[str] | None = None,
     ):
-        """`max_gpu_hours`: of this launch; None: no limit. `launched`: names of the arms whose trials this launch runs;
-        None: all."""
+        """`max_gpu_hours`: of this launch; None: no limit. `launched`: names of the arms that it runs; None: all."""
         self.plan = plan
         self.facts = facts
         self.max_gpu_hours = max_gpu_hours
@@ -124,12 +125,12 @@ class StudyProgress:
         self.launched = [arm for arm in self.arms if launched is None or arm.arm.name in launched]
 
     def arm(self, name: str) -> ArmProgress:
-        """The progress of the arm of this name; KeyError where the plan has none."""
+        """Return the progress of the arm of this name; KeyError if the plan has none."""
         return self._by_name[name]
 
     @property
     def total_trials(self) -> int:
-        """Trials that will have ended when this launch has done all that it is asked for, as far as it is known."""
+        """The trials that will have ended when this launch has done its work, as far as it is known."""
         to_start = sum(
             arm.search_trials_to_start + arm.confirm_trials_to_start
             for arm in self.launched
@@ -139,28 +140,28 @@ class StudyProgress:
 
     @property
     def ended_trials(self) -> int:
-        """Trials that have ended, and do not run again; each counts once, however many records it has."""
+        """The trials that have ended and do not run again; each counts once, however many records it has."""
         return len(self.facts.trials) - len(self.facts.under_way)
 
     @property
     def is_finished(self) -> bool:
-        """Whether every trial of the plan has ended."""
+        """True if every trial of the plan has ended."""
         return not (self.facts.under_way or any(map(self.has_work, self.arms)))
 
     @property
     def is_done(self) -> bool:
-        """Whether every trial of this launch has ended: of the whole plan, or of some of its arms."""
+        """True if every trial of this launch has ended: of the whole plan, or of some of its arms."""
         return not (self.under_way or any(map(self.has_work, self.launched)))
 
     @property
     def under_way(self) -> dict[str, TrialFacts]:
-        """Trials of this launch that have begun and not ended, by key."""
+        """The trials of this launch that have begun and not ended, by key."""
         others = {arm.arm.name for arm in self.arms} - {arm.arm.name for arm in self.launched}
         return {key: trial for key, trial in self.facts.under_way.items() if trial.started.arm not in others}
 
     @property
     def unsettled(self) -> list[TrialFacts]:
-        """Trials that had nothing left to do but to be ended when an earlier launch broke off."""
+        """The trials that had only to be ended when an earlier launch broke off."""
         trials = self.facts.under_way.values()
         return [t for t in trials if t.last and (t.last.row.finished or t.stopped_at is not None)]
 
@@ -172,34 +173,34 @@ class StudyProgress:
 
     @property
     def missing(self) -> dict[str, str]:
-        """What is missing from the table: by the name of its arm, what each incomplete cell waits for, in words."""
+        """The part that each incomplete cell of the table lacks, by the name of its arm."""
         return {arm.arm.name: reason for arm in self.arms if (reason := arm.missing)}
 
     def examples_per_epoch(self, arm: ArmProgress) -> int:
-        """Training examples of an epoch of the official data; the generated tasks count as if they were all alike."""
+        """Count the training examples of an epoch of the official data; all generated tasks count alike."""
         task = self.plan.own_task(arm.arm.task) or TASKS[arm.arm.task]
         return mini_glue.TRAIN_ROWS if self.plan.asked.data == "mini" and not task.place else task.sizes["train"]
 
     def seconds_per_example(
         self, arms: Iterable[ArmProgress], of: Literal["gpu_seconds", "wall_seconds"]
     ) -> float | None:
-        """Seconds that these arms took for a training example; None before any epoch."""
+        """Compute the seconds that these arms took for a training example; None before any epoch."""
         own = list(arms)
         examples = sum(arm.facts.reported.epochs * self.examples_per_epoch(arm) for arm in own)
         return sum(getattr(arm.facts.reported, of) for arm in own) / examples if examples else None
 
     def start_of(self, arm: ArmProgress) -> Record | None:
-        """The best confirm record of the arm that this one starts from; None until all have ended, or if none did."""
+        """Find the best confirm record of the arm's source; None until all have ended, or if none completed."""
         assert arm.arm.start_from is not None
         source = self.arm(arm.arm.start_from)
         return None if self._is_under_way(source) else source.best_confirmed
 
     def can_start(self, arm: ArmProgress) -> bool:
-        """Whether the arm's trials have what they begin from."""
+        """Check if the arm's trials have what they begin from."""
         return arm.arm.start_from is None or arm.facts.start is not None or self.start_of(arm) is not None
 
     def has_work(self, arm: ArmProgress) -> bool:
-        """Whether a trial of the arm that makes numbers is still to be started, now or after those of another arm."""
+        """Check if a trial of the arm is still to start, now or after those of another arm."""
         if not self.can_start(arm):
             assert arm.arm.start_from is not None
             return self._is_under_way(self.arm(arm.arm.start_from))
@@ -210,6 +211,6 @@ class StudyProgress:
 
 
 def last_progress(plan: ResolvedPlan, facts: StudyFacts) -> StudyProgress:
-    """How far a study is, within the GPU time of its last launch."""
+    """Compute the progress of a study within the GPU time of its last launch."""
     last = facts.last_launch
     return StudyProgress(plan, facts, max_gpu_hours=last.began.max_gpu_hours if last else None)

@@ -1,4 +1,4 @@
-"""Which configuration an arm tries next. Optuna proposes; all that it knows is told from the facts of the arm.
+"""The next configuration of an arm. Optuna proposes; it knows only the facts of the arm.
 
 A proposal is a function of the arm's facts: its sampler is new, with a seed derived from the arm and the number of
 trials before it, so a search that is rebuilt from the journal goes on as if it had never stopped. A sampler that keeps
@@ -30,13 +30,14 @@ STATES: dict[Status, TrialState] = {
     "failed": TrialState.FAIL,
     "dropped": TrialState.FAIL,
 }
-_ATTEMPTS = 50  # proposals in a row; where all were drawn before, the points of the space are gone through
+_ATTEMPTS = 50  # proposals in a row; if all were drawn before, the points of the space are gone through
 
 
 class Proposals:
-    """Proposes the configurations of one arm. Lives in memory, and catches up with the facts when it is asked."""
+    """The proposals for one arm, in memory; they catch up with the facts when they are asked."""
 
     def __init__(self, arm: Arm, *, sampler: str):
+        """`sampler`: its name, or `package.module:Factory`."""
         optuna.logging.set_verbosity(optuna.logging.ERROR)  # it would announce every trial, and again in each replay
         self._arm = arm
         self._sampler = sampler
@@ -51,9 +52,9 @@ class Proposals:
         self._reported: dict[str, int] = {}  # reports of each open trial that Optuna has
 
     def next(self, facts: ArmFacts) -> dict[str, Value] | None:
-        """Values of the tuned fields that no trial of the arm has had yet; None when every point was tried.
+        """Propose values of the tuned fields that no trial of the arm has had; None when every point was tried.
 
-        The first proposals are the arm's `first` configurations, what they leave open sampled.
+        The first proposals are the arm's `first` configurations; the sampler fills in the fields that they leave open.
         """
         if self._is_replayed:
             self._forget()
@@ -90,7 +91,7 @@ class Proposals:
                 self._tell(trial)
 
     def _tell(self, trial: TrialFacts) -> None:
-        """A trial that ASHA stopped is pruned, not complete: its score is not one of full training."""
+        """Report a trial to Optuna. One that ASHA stopped is pruned: its score is not one of full training."""
         reported = self._reported.get(trial.key, 0)
         for step, score in islice(trial.scores.items(), reported, None):
             self._open[trial.key].report(score, step)
@@ -100,7 +101,7 @@ class Proposals:
             self._study.tell(self._open.pop(trial.key), value, state=STATES[trial.record.status])
 
     def _sample(self, attempt: int) -> dict[str, Value]:
-        """What the sampler proposes next. The trial it is asked through is withdrawn: the real one comes as a fact."""
+        """Ask the sampler through a trial that is then withdrawn: the real one comes as a fact."""
         if not self._is_replayed:
             self._study.sampler = self._make_sampler(number=len(self._drawn), attempt=attempt)
         trial = self._study.ask(self._space)
@@ -125,7 +126,7 @@ class Proposals:
 
 
 class _Sequence(QMCSampler):
-    """Optuna's scrambled Sobol sequence from its first point on, which Optuna draws at random for want of a space."""
+    """Optuna's scrambled Sobol sequence from its first point, which Optuna itself draws at random without a space."""
 
     def __init__(self, space: Mapping[str, BaseDistribution], *, seed: int) -> None:
         with warnings.catch_warnings():
@@ -138,5 +139,5 @@ class _Sequence(QMCSampler):
 
 
 def distributions_of(arm: Arm) -> dict[str, BaseDistribution]:
-    """The arm's space in Optuna's terms."""
+    """Convert the arm's space to Optuna's distributions."""
     return {name: json_to_distribution(msgspec.json.encode(allowed).decode()) for name, allowed in arm.space.items()}

@@ -1,6 +1,6 @@
-"""The decisions of a study: what runs next, what is stopped, what a trial amounts to. No Ray; all state is from events.
+"""The decisions of a study: what runs next, what is stopped, what a trial amounts to. No Ray.
 
-Every change of state is an event: it is safe in the journal before it is a fact. So a study that was interrupted
+Every change of state is an event, which is safe in the journal before it is a fact. So a study that was interrupted
 anywhere decides on as if it never was.
 """
 
@@ -48,7 +48,7 @@ from trainables.schema import Configuration
 
 
 class Scheduler:
-    """What a driver asks: `next_trial`, `report`, `retry`, `end`."""
+    """The decisions that a driver asks for: `next_trial`, `report`, `retry`, `end`."""
 
     def __init__(
         self,
@@ -60,9 +60,11 @@ class Scheduler:
         faults: Faults | None = None,
         launched: Collection[str] | None = None,
     ):
-        """`provenance` is that of this launch; nothing is started that `max_gpu_hours` cannot pay
-        for, see `GpuBudget`, nor of an arm that is not `launched`, by name, where not all are. `faults`: where it is
-        not one of the usual patience."""
+        """Begin with the facts of the journal.
+
+        Nothing starts that `max_gpu_hours` cannot pay for, see `GpuBudget`, nor any arm that is not `launched`, by
+        name; None: all are. `provenance` is the launch's; `faults` default to the usual patience.
+        """
         self.plan = plan
         self.progress = StudyProgress(plan, journal.facts, max_gpu_hours=max_gpu_hours, launched=launched)
         self.faults = faults or Faults()
@@ -74,10 +76,11 @@ class Scheduler:
 
     @property
     def facts(self) -> StudyFacts:
+        """The facts of the journal."""
         return self._journal.facts
 
     def begin_launch(self, *, command: str, host: str, pid: int, storage: str | None = None) -> None:
-        """Notes that a launch begins; `storage` is None where that is the study's folder."""
+        """Note that a launch begins; `storage` is None for the study's folder."""
         self._journal.append(
             LaunchBegan(
                 time=self._journal.now(),
@@ -97,11 +100,12 @@ class Scheduler:
         )
 
     def end_launch(self, status: LaunchStatus, note: str | None = None) -> None:
+        """Note that the launch has ended."""
         now, number = self._journal.now(), self.facts.launch_number
         self._journal.append(LaunchEnded(time=now, launch=number, status=status, note=note))
 
     def next_trial(self) -> TrialFacts | None:
-        """The trial to run now, its start on disk; None when there is nothing to hand out at present."""
+        """Choose the trial to run now, its start on disk; None if there is nothing to hand out at present."""
         for event in self.faults.nodes_due(time=self._journal.now()):
             self._journal.append(event)
         if self.draining or not self.faults.room(running=self.running):
@@ -113,12 +117,12 @@ class Scheduler:
 
     @property
     def running(self) -> int:
-        """Trials that were handed out and have not come back."""
+        """The number of trials that were handed out and have not come back."""
         return len(self._handed_out)
 
     @property
     def has_given_up(self) -> bool:
-        """Whether faults of the machine leave nothing that this launch could still do, though trials are left."""
+        """True if faults of the machine leave nothing that this launch could still do, though trials are left."""
         under_way = self.progress.under_way
         if self.running or not under_way:
             return False
@@ -126,10 +130,10 @@ class Scheduler:
         return self.faults.surrender is not None or is_stuck
 
     def report(self, key: str, report: Report, *, node: str | None = None) -> Literal["continue", "stop"]:
-        """Takes in one epoch of a trial. Known ones change nothing: a trial that came back repeats its own.
+        """Take in one epoch of a trial. A known one changes nothing: a trial that came back repeats its own.
 
         Raises:
-            ValueError: it was trained on something else than the plan says; nothing is noted.
+            ValueError: it was trained on something else than in the plan; nothing is noted.
         """
         trial, row = self.facts.trials[key], report.row
         if report.attested is not None:
@@ -147,7 +151,7 @@ class Scheduler:
         return "stop" if may_stop and is_stopped else "continue"
 
     def _reported(self, trial: TrialFacts, report: Report) -> EpochReported:
-        """The event of a report, without what the journal has already."""
+        """Make the event of a report, without what the journal has already."""
         row, outcome, process = report.row, report.outcome, None
         selected = trial.best.row if trial.best and row.best_epoch != row.epoch else row
         if outcome is not None and outcome.reported == selected.reported:
@@ -166,7 +170,7 @@ class Scheduler:
         )
 
     def retry(self, key: str, failure: Failure) -> None:
-        """Takes back a trial that a fault of the machine broke off, to be handed out again once `faults` let it."""
+        """Take back a trial that a fault of the machine broke off, to be handed out again once `faults` allow it."""
         self._journal.append(TrialRetried(time=self._journal.now(), key=key, failure=failure))
         self._handed_out.discard(key)
         if failure.cause != "preemption":
@@ -174,13 +178,13 @@ class Scheduler:
                 self._journal.append(event)
 
     def restart(self, key: str, reason: str) -> None:
-        """Notes that a trial begins anew, since what was saved of it cannot be used."""
+        """Note that a trial begins anew, since its saved state cannot be used."""
         self._journal.append(TrialRestarted(time=self._journal.now(), key=key, reason=reason))
 
     def end(self, key: str, *, failure: Failure | None = None, predictions_digest: str | None = None) -> Record:
-        """The record of a trial that is over, safe on disk: failed if there is a failure, stopped if ASHA said so.
+        """End a trial, and return its record, safe on disk: failed with a failure, stopped if ASHA decided so.
 
-        `predictions_digest` is that of its predictions file, where it left one.
+        `predictions_digest` is that of its predictions file, if it left one.
         """
         trial = self.facts.trials[key]
         status: Status = "failed" if failure else "stopped" if trial.stopped_at is not None else "completed"
@@ -193,7 +197,7 @@ class Scheduler:
         return trial.record
 
     def _taken_back(self) -> TrialFacts | None:
-        """A trial that was started and does not run: of an earlier launch, or taken back in this one."""
+        """Find a trial that was started and does not run: of an earlier launch, or taken back in this one."""
         waiting = (trial for key, trial in self.progress.under_way.items() if key not in self._handed_out)
         return next((trial for trial in waiting if self.faults.is_due(trial.key)), None)
 
@@ -225,7 +229,7 @@ class Scheduler:
         return None
 
     def _choose_start(self, arm: ArmProgress) -> None:
-        """Once for all trials of the arm: a source that is extended later changes nothing here."""
+        """Choose the start once for all trials of the arm: a source that is extended later changes nothing."""
         if arm.arm.start_from is None or arm.facts.start is not None:
             return
         source = self.progress.start_of(arm)
@@ -252,7 +256,7 @@ class Scheduler:
         return self.facts.trials[key]
 
     def _close_unpaid(self) -> bool:
-        """Ends searches, or else confirm trials, that nothing is left for; whether any."""
+        """End searches, or else confirm trials, that nothing is left for; return True if there were any."""
         budget, limit = GpuBudget(self.progress), self.progress.max_gpu_hours
         if searches := budget.searches_to_close():
             self._close_search(searches, max_gpu_hours=limit)
@@ -267,7 +271,7 @@ class Scheduler:
         self._journal.append(SearchClosed(time=self._journal.now(), arms=arms, max_gpu_hours=max_gpu_hours))
 
     def _decide(self, trial: TrialFacts, epoch: int, score: float) -> AshaDecided | None:
-        """What ASHA makes of a score; None where it decides nothing."""
+        """Ask ASHA about a score; None if it decides nothing."""
         stopping = self.plan.protocol.early_stopping
         if stopping is None:
             return None
@@ -290,13 +294,13 @@ class Scheduler:
 
 
 def reopen_failed(journal: Journal, progress: StudyProgress, provenance: Provenance, *, asked: bool) -> None:
-    """Lets trials run again that failed with other code or versions than this launch has; all of them, if asked."""
+    """Reopen trials that failed with other code or versions than this launch has; all of them, if asked."""
     for key, reason in to_reopen(progress, provenance, asked=asked).items():
         journal.append(TrialReopened(time=journal.now(), key=key, reason=reason))
 
 
 def to_reopen(progress: StudyProgress, provenance: Provenance, *, asked: bool) -> dict[str, Reopening]:
-    """Keys of the failed trials that a launch of this provenance lets run again, and why; all of them if `asked`."""
+    """List the failed trials that a launch of this provenance reopens, by key, with the reasons."""
     others = {arm.arm.name for arm in progress.arms} - {arm.arm.name for arm in progress.launched}
     failures = [record for record in progress.failures if record.arm not in others]
     reasons = {record.key: "asked" if asked else change_of(record, provenance) for record in failures}
@@ -304,13 +308,13 @@ def to_reopen(progress: StudyProgress, provenance: Provenance, *, asked: bool) -
 
 
 def arms_of_other_code(progress: StudyProgress, provenance: Provenance) -> list[str]:
-    """The arms that have a trial which was trained with other code than this launch has."""
+    """List the arms with a trial that was trained with other code than this launch has."""
     trained = [record for arm in progress.arms for record in arm.facts.records if record.epochs]
     return list(dict.fromkeys(record.arm for record in trained if change_of(record, provenance) == "code"))
 
 
 def change_of(record: Record, now: Provenance) -> Reopening | None:
-    """What of the code that the trial last failed with is another one now; None where nothing is."""
+    """Find what has changed since the record's last launch, code before versions; None if nothing has."""
     if _last(record.code_digest) != now.of_method(record.method).code_digest:
         return "code"
     versions = {name: _last(version) for name, version in record.versions.items()}
@@ -318,5 +322,5 @@ def change_of(record: Record, now: Provenance) -> Reopening | None:
 
 
 def _last(text: str) -> str:
-    """Of what a record names of several launches."""
+    """Take the last launch's value from a record of several."""
     return text.rpartition(", ")[2]

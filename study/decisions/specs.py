@@ -1,4 +1,4 @@
-"""What a trial is told, and what its worker must find: both follow from the plan and the facts."""
+"""The spec of a trial, and the attestation expected of its worker: both follow from plan and facts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainables.schema import Configuration
 
 
 def trial_spec(plan: ResolvedPlan, facts: StudyFacts, trial: TrialFacts) -> TrialSpec:
-    """All that the trial's numbers depend on."""
+    """Specify all that the trial's numbers depend on."""
     started, start = trial.started, facts.arm(trial.started.arm).start
     is_confirm, arm = trial.phase == "confirm", plan.arm(started.arm)
     spec = spec_of_arm(plan, arm, trial.config, seed=started.seed, reads_dev=is_confirm)
@@ -27,7 +27,7 @@ def trial_spec(plan: ResolvedPlan, facts: StudyFacts, trial: TrialFacts) -> Tria
 def spec_of_arm(
     plan: ResolvedPlan, arm: Arm, config: Configuration, *, seed: int, reads_dev: bool = False
 ) -> TrialSpec:
-    """A trial of this configuration, which starts from the backbone; under `holdout` it reads dev if it is to."""
+    """Specify a trial of this configuration, which starts from the backbone; `reads_dev` counts under `holdout`."""
     tokenizer = arm.pinned_tokenizer
     return TrialSpec(
         method=arm.method,
@@ -45,7 +45,10 @@ def spec_of_arm(
 
 
 def expected_attestation(progress: StudyProgress, trial: TrialFacts, *, by: Provenance) -> Attestation:
-    """What a worker must find of the trial, `by` being what its launch runs. Digests are those of the arm's first."""
+    """Collect what a worker must find for the trial, `by` being the code of the launch.
+
+    Digests are those of the arm's first trial.
+    """
     arm, facts = progress.plan.arm(trial.started.arm), progress.facts.arm(trial.started.arm)
     code = by.of_method(arm.method)
     return Attestation(
@@ -60,16 +63,16 @@ def expected_attestation(progress: StudyProgress, trial: TrialFacts, *, by: Prov
 
 
 def check_attested(progress: StudyProgress, key: str, attested: Attestation, *, host: str, by: Provenance) -> None:
-    """Passes if a worker on this host trains what the plan says, with the code of this launch.
+    """Refuse a worker on this host that trains something else than the plan, or with other code than the launch.
 
     Raises:
-        ValueError: it does not; all that differs is named.
+        ValueError: it lists all that differs.
     """
     trial = progress.facts.trials[key]
     if found := contradictions(attested, expected_attestation(progress, trial, by=by)):
         raise ValueError(
-            f"trial {key} of {trial.started.arm} on {host} is not what the plan says: {'; '.join(found)}; nothing "
-            "of it was noted. Mend that, and the same command continues"
+            f"trial {key} of {trial.started.arm} on {host} differs from the plan: {'; '.join(found)}; nothing of it "
+            "was noted. Mend that, and the same command continues"
         )
 
 
@@ -83,15 +86,15 @@ def refusal(
     others: bool,
     by: Provenance,
 ) -> Failure:
-    """The failure of a trial that a worker did not train, since its node has other code or data than the launch.
+    """Make the failure of a trial that a worker refused, since its node has other code or data than the launch.
 
     `others`: whether there are nodes that may do better.
 
     Raises:
-        ValueError: there are none, or nobody knows which node is in error.
+        ValueError: there are none, or it is unknown which node is in error.
     """
     expected = expected_attestation(progress, progress.facts.trials[key], by=by)
     if not others or agree_but_for_digests(attested, expected):
         check_attested(progress, key, attested, host=host, by=by)
-    error = f"it has not what the plan says: {'; '.join(contradictions(attested, expected))}"
+    error = f"it differs from the plan: {'; '.join(contradictions(attested, expected))}"
     return Failure(cause="node", error=error, host=host, node=node)

@@ -1,0 +1,1 @@
+"""Drivers: the loop of a launch, two ways to reach workers, and the workers themselves."""

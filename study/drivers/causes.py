@@ -1,4 +1,4 @@
-"""Whose fault it is that a trial broke off: exceptions and lost processes as `Failure`s of the journal."""
+"""The cause of a break-off: exceptions and lost processes as `Failure`s of the journal."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from trainables.runs.trial import OutOfMemory, TrainingError, Unavailable
 from trainables.sources import Unusable
 
 _OF_THE_MACHINE = (OSError, Unavailable, ImportError)  # disk, network, folders that are away, a broken installation
-# What torch says, as plain `RuntimeError`s and `AssertionError`s, of a GPU, a driver or an operating system that fails.
+# Words in plain `RuntimeError`s and `AssertionError`s of torch when a GPU, a driver or an operating system fails.
 _WORDS_OF_THE_MACHINE = re.compile(
     r"CUDA error|CUDA GPUs|CUDA initialization|CUDA unknown error|compiled with CUDA|cudaGetDeviceCount|NVIDIA driver"
     r"|cuDNN error|CUDNN_STATUS|CUBLAS_STATUS|NCCL|gloo|NVML|can't start new thread|unable to mmap"
 )
-# And the errors of a GPU that the method brings about, by an index that is out of range.
+# Words in errors of a GPU that the method causes, by an index that is out of range.
 _WORDS_OF_THE_METHOD = re.compile(r"device-side assert|illegal memory access|CUBLAS_STATUS_INVALID_VALUE")
-# What Ray says of an actor whose node was lost, one that it had not started there too.
+# Ray's message about an actor whose node was lost, perhaps before the actor started there.
 _LOST_NODE = re.compile(r"its node has died\. Node Id: (?P<node>\w+)\s*(?P<reason>[^\n]*)")
 
 
 def failure_of(error: Exception, *, node: str | None, module: str | None = None) -> Failure:
-    """What the journal says of an exception that ended the work on a trial here, on this node of Ray's.
+    """Make the failure for an exception that ended the work on a trial here, on this node of Ray's.
 
-    `module`: of the method, or of the objective, whose exceptions are told with their place.
+    `module`: of the method, or of the objective; the place of its exceptions is added to the line.
     """
     lines, cause = str(error).strip().splitlines() or [""], _cause_of(error)
     says_all = isinstance(error, (TrainingError, Unavailable, Unusable, NotShared))
@@ -46,7 +46,7 @@ def failure_of(error: Exception, *, node: str | None, module: str | None = None)
 
 
 def place_of(error: Exception, module: str) -> str:
-    """Folder, file and line of the deepest frame in the module's own file, or else of the deepest one."""
+    """Name folder, file and line of the deepest frame in the module's own file, or else of the deepest one."""
     frame = (frames_in(module, error) or traceback.extract_tb(error.__traceback__))[-1]
     return f"{Path(frame.filename).parent.name}/{Path(frame.filename).name}, line {frame.lineno}"
 
@@ -54,9 +54,9 @@ def place_of(error: Exception, module: str) -> str:
 def lost_process(
     error: str, *, is_preempted: bool, node: str | None, lost_nodes: Mapping[str, str] | None = None
 ) -> Failure:
-    """What the journal says of a process that is gone, by what Ray says of it; nobody's fault where its node is lost.
+    """Make the failure for a process that is gone, from Ray's message; a lost node is nobody's fault.
 
-    `node` is the one it was last heard of from, `lost_nodes` Ray's numbers of those that are gone and their hosts.
+    `node` is the last that the process was heard of from; `lost_nodes` maps Ray's numbers of lost nodes to their hosts.
     """
     lost_nodes, said = lost_nodes or {}, _LOST_NODE.search(error)
     node = said["node"] if said else node
@@ -67,7 +67,7 @@ def lost_process(
 
 
 def breaks_process(error: Exception) -> bool:
-    """Whether nothing that comes after the exception can work in this process: an error of a GPU stays."""
+    """Check if nothing can work in this process after the exception: an error of a GPU stays."""
     return type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error)
 
 

@@ -1,7 +1,7 @@
-"""What every driver of a study does: hands out what the study's scheduler asks for, and takes in what workers say.
+"""The part that all drivers share: they hand out the scheduler's trials, and take in messages of workers.
 
-What runs, what stops and what is known is in the journal, so no state of a driver's own is kept: a trial whose worker
-died is handed out again. How workers come about is a matter of each driver.
+All that is known is in the journal, so a driver keeps no state of its own: a trial whose worker died is handed out
+again. Each driver has its own way to start workers.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from study.storage.trial_places import (
 )
 from trainables.method_files import included
 
-LOOK_SECONDS = 5.0  # between two questions whether there are nodes
+LOOK_SECONDS = 5.0  # between two looks at the nodes
 
 
 class Driver(ABC):
-    """One launch of a study: from its facts to the end of what there is to do.
+    """One launch of a study, from its facts to the end of its work.
 
-    An assignment that was handed out is known by a work id, which is the driver's to choose.
+    An assignment that was handed out is known by a work id, which the driver chooses.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Driver(ABC):
         smoke: SmokeSteps | None = None,
         until: float = math.inf,
     ):
-        """`until`: the reading of the monotonic clock from which on it ends: no epoch under way is waited for."""
+        """`until`: the reading of the monotonic clock at which the launch ends, in the middle of an epoch too."""
         self.scheduler = scheduler
         self.on_progress = on_progress
         self._watchdog = watchdog
@@ -74,16 +74,15 @@ class Driver(ABC):
         self._folder = folder
         self._storage = storage
         self._resources = resources
-        self._marks: tuple[str, ...] = ()  # of the launch in its storage, while it runs
-        self._keys: dict[str, str | None] = {}  # work id -> key of its trial; None: it has none, or that is over
-        self._training: set[str] = set()  # work ids of those that have a worker
+        self._marks: tuple[str, ...] = ()  # of the launch in its storage, while the launch runs
+        self._keys: dict[str, str | None] = {}  # work id -> key of its trial; None: it has none, or the trial is over
+        self._training: set[str] = set()  # work ids that have a worker
         self.steps: dict[str, Steps] = {}  # key -> how far the epoch under way is, if the worker has reported that
-        self._written: dict[str, Steps] | None = None  # of those, where `study.status` reads them
+        self._written: dict[str, Steps] | None = None  # the steps that `study.status` reads
         self._node_of: dict[str, str | None] = {}  # work id -> node that it was last heard of from
 
     def run(self) -> None:
-        """Runs until nothing is left to hand out, or until it is interrupted and the running trials are saved, or until
-        its time is over."""
+        """Run until nothing is left, until an interrupt has saved the running trials, or until the time is over."""
         with (
             launch_marks(self._storage, self._folder) as self._marks,
             drain_on_interrupt(self.scheduler),
@@ -94,22 +93,22 @@ class Driver(ABC):
             finally:
                 remove_steps(self._folder)
 
-    # ---- what each driver has its own way for
+    # ---- what each driver defines
 
     @abstractmethod
     def _run(self) -> None:
-        """Brings assignments to workers and takes in what they say, until `has_ended` or `drained`."""
+        """Bring assignments to workers and take in their messages, until `has_ended` or `drained`."""
 
     @abstractmethod
     def _state(self) -> str:
-        """What is waited for, where nothing moves."""
+        """Describe what is waited for while nothing moves."""
 
     # ---- what they share
 
     def next_assignment(self, work_id: str) -> Assignment | None:
-        """What a worker is to do now; None for "not now".
+        """Choose a worker's next assignment; None for "not now".
 
-        The first step of some methods, where these are to be tried out: no trial before all have taken theirs.
+        Smoke steps come first, if there are any: no trial starts before all arms have taken theirs.
         """
         if self._smoke and not self._smoke.are_over:
             part = None if self.scheduler.draining else self._smoke.next_part(work_id)
@@ -124,12 +123,12 @@ class Driver(ABC):
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing is left that this launch could hand out."""
+        """True if nothing is left that this launch could hand out."""
         return self.scheduler.progress.is_done or self.scheduler.has_given_up
 
     @property
     def drained(self) -> bool:
-        """Whether Ctrl-C was pressed, or the time is over, and every trial has left its worker."""
+        """True if Ctrl-C was pressed, or the time is over, and every trial has left its worker."""
         return self.scheduler.draining and not self._training
 
     @property
@@ -139,7 +138,7 @@ class Driver(ABC):
 
     @property
     def awaited(self) -> str:
-        """What there is before the first trial; nothing once that is over."""
+        """The state before the first trial, for a screen; empty afterwards."""
         if self._smoke is None or self._smoke.are_over:
             return ""
         return (
@@ -149,7 +148,7 @@ class Driver(ABC):
         )
 
     def take_in(self, work_id: str, message: Message) -> bool:
-        """Takes in what a worker says, and tells whether its work is over.
+        """Take in the message of a worker, and return True if its work is over.
 
         Raises:
             SmokeStepsFailed: a method cannot take a step.
@@ -170,7 +169,7 @@ class Driver(ABC):
         return self._keys[work_id] is None or self.scheduler.draining  # when draining, its epoch is saved
 
     def failed(self, work_id: str, error: str, *, preempted: bool) -> None:
-        """A worker, its process or its node is gone: its trial is handed out again."""
+        """Take back the trial of a lost worker, process or node, to be handed out again."""
         self._watchdog.moved()
         self._training.discard(work_id)
         if self._smoke:
@@ -184,7 +183,7 @@ class Driver(ABC):
             self.scheduler.retry(key, failure)
 
     def watch(self) -> None:
-        """Looks whether the time is over and, once in a while, asks the watchdog.
+        """Check the time and, once in a while, ask the watchdog.
 
         Raises:
             Stalled: nothing has moved for too long.
@@ -204,7 +203,7 @@ class Driver(ABC):
     # ---- inside
 
     def _look_at_clock(self) -> None:
-        """Hands out nothing more once the time is over."""
+        """Hand out nothing more once the time is over."""
         if time.monotonic() < self._until or self._is_time_over:
             return
         self.scheduler.draining = self._is_time_over = True
@@ -214,7 +213,7 @@ class Driver(ABC):
         )
 
     def _longest_epoch(self) -> str:
-        """How long the longest epoch under way would take by its steps: a limit below that is of no use."""
+        """Estimate the longest epoch under way from its steps: a limit below that is of no use."""
         seconds = {key: steps.seconds / steps.done * steps.of for key, steps in self.steps.items() if steps.done}
         if not seconds:
             return ""
@@ -222,7 +221,7 @@ class Driver(ABC):
         return f"; an epoch of {self.scheduler.facts.trials[key].started.arm} would take about {clock(seconds[key])}"
 
     def _assignment(self, trial: TrialFacts) -> Assignment:
-        """What a worker does for a trial: what it is, and where it goes on and leaves files."""
+        """Make the assignment of a trial: its spec, its place, and the files that it leaves."""
         cpus, gpus = self._resources.cpus, self._resources.gpus
         spec = trial_spec(self.scheduler.plan, self.scheduler.facts, trial)
         if spec.start is not None and trial.start is not None:
@@ -248,16 +247,16 @@ class Driver(ABC):
         )
 
     def _avoided_by(self, trial: TrialFacts) -> tuple[str, ...]:
-        """Nodes on which the trial is better not placed; none if no other can hold it."""
+        """List the nodes on which the trial is better not placed; none if no other can hold it."""
         avoided = self.scheduler.faults.avoided_by(trial.key)
         others = avoided and self._resources.nodes_with_room() - avoided
         return tuple(sorted(avoided)) if others else ()
 
     def _is_over(self, news: News, node: str | None) -> bool:
-        """Takes in the news of one trial, and ends it if it is over; whether its work here is.
+        """Take in the news of one trial, end it if it is over, and return True if its work here is.
 
         Raises:
-            ValueError: what a worker trains is not what the plan says, and there is no other that may do better.
+            ValueError: a worker trains something else than the plan, and no other node may do better.
         """
         if news.restarted is not None:
             self.scheduler.restart(news.key, news.restarted)
@@ -281,14 +280,14 @@ class Driver(ABC):
         scheduler.retry(key, failure)
 
     def _has_others_than(self, node: str | None) -> bool:
-        """Whether there are nodes that may do better than this one."""
+        """Check if any other node may do better than this one."""
         return bool(self._resources.nodes_with_room() - self.scheduler.faults.differing - {node})
 
     def _judged(self, failure: Failure) -> Failure:
-        """A node that does not see the storage of the launch is at fault only where the launcher itself does.
+        """Blame a node that does not see the storage only if the launcher itself does.
 
         Raises:
-            ValueError: it does, and there is no other node.
+            ValueError: the launcher does, and there is no other node.
         """
         if failure.cause != "node":
             return failure
@@ -298,7 +297,7 @@ class Driver(ABC):
             return replace(failure, cause="machine")
         if not self._has_others_than(failure.node):
             raise ValueError(
-                f"{failure.host}: {failure.error}; there is no other node. Then the same command continues"
+                f"{failure.host}: {failure.error}; no other node is available; fix this and rerun the same command"
             )
         return failure
 
@@ -310,7 +309,7 @@ class Driver(ABC):
         end_trial(self.scheduler, trial, storage=self._storage, folder=self._folder, failure=failure)
 
     def _end(self, news: News, *, node: str | None) -> None:
-        """Ends a trial that has told its last epoch; one whose outcome cannot be found is handed out again."""
+        """End a trial that has reported its last epoch; hand it out again if its outcome cannot be found."""
         trial = self.scheduler.facts.trials[news.key]
         try:
             end_trial(self.scheduler, trial, storage=self._storage, folder=self._folder)
@@ -322,7 +321,7 @@ class Driver(ABC):
 
 @contextmanager
 def drain_on_interrupt(scheduler: Scheduler) -> Iterator[None]:
-    """The first Ctrl-C lets running trials save their epoch and hands out nothing more; the second stops at once."""
+    """Let running trials save their epoch at the first Ctrl-C, and stop at once at the second."""
 
     def interrupted(signal_number: int, frame: FrameType | None) -> None:
         if scheduler.draining:
@@ -341,12 +340,12 @@ def drain_on_interrupt(scheduler: Scheduler) -> Iterator[None]:
 def end_trial(
     scheduler: Scheduler, trial: TrialFacts, *, storage: str, folder: Path, failure: Failure | None = None
 ) -> Record:
-    """The record of a trial that is over; the same for every driver, and written between its files coming and going.
+    """End a trial, and return its record; every driver does it in this order.
 
-    Its predictions are in the study's folder before, its state goes after.
+    Its predictions come to the study's folder before the record is written, and its state is deleted after that.
 
     Raises:
-        OutcomeGone: predictions or model are not where they should be; nothing is noted.
+        OutcomeGone: predictions or model are missing; nothing is noted.
     """
     place = place_at(trial_address(storage, trial.key))
     digest = None
@@ -362,7 +361,7 @@ def end_trial(
 
 
 def end_unsettled(scheduler: Scheduler, *, storage: str, folder: Path) -> None:
-    """Ends trials that told their last epoch to a launcher that died; one whose outcome is gone begins anew."""
+    """End trials that reported their last epoch to a launcher that died; restart one whose outcome is gone."""
     for trial in scheduler.progress.unsettled:
         try:
             end_trial(scheduler, trial, storage=storage, folder=folder)

@@ -1,4 +1,4 @@
-"""Runs a study without Ray: processes of the launch itself on this machine, a slot each."""
+"""The driver without Ray: processes of the launch on this machine, one a slot."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from study.drivers.driver import Driver
 from study.drivers.trial_process import RELEASE, STEP, ProcessLost, TrialProcess
 from study.facts.study_folder import WORKERS_LOG
 
-WAIT_SECONDS = 0.2  # for what a process says, between two looks at everything else
+WAIT_SECONDS = 0.2  # for messages of processes, between two looks at everything else
 
 
 @dataclass
@@ -28,6 +28,7 @@ class LocalDriver(Driver):
     """A launch whose workers are its own processes; a work id is the number of an assignment."""
 
     def __init__(self, scheduler: Scheduler, *, resources: Resources, **given: Any):
+        """`given`: as `Driver` takes it."""
         super().__init__(scheduler, resources=resources, **given)
         self._slots = [_Slot(gpus=gpus) for gpus in gpus_of_slots(resources)]
         self._handed_out = 0
@@ -73,7 +74,7 @@ class LocalDriver(Driver):
                 self._lose(slot, str(lost))
 
     def _hear(self) -> None:
-        """Takes in what processes say, after a while at most."""
+        """Take in the messages of processes, after waiting for a moment at most."""
         slots: dict[Any, _Slot] = {slot.process.connection: slot for slot in self._slots if slot.process}
         for connection in wait(slots, timeout=WAIT_SECONDS):
             try:
@@ -99,9 +100,9 @@ class LocalDriver(Driver):
 
 
 def gpus_of_slots(resources: Resources) -> list[str]:
-    """What the trial of each slot sees of the GPUs of this machine, in the words of CUDA_VISIBLE_DEVICES.
+    """Assign GPUs of this machine to slots, in the words of CUDA_VISIBLE_DEVICES.
 
-    Trials that hold a part of one are spread over all.
+    Trials that hold a part of a GPU are spread over all.
     """
     names, held, number = visible_gpus(), resources.gpus, resources.slots()
     if held == 0:

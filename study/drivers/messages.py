@@ -1,4 +1,4 @@
-"""What a driver and the workers that train say to each other: JSON, read and checked on both sides."""
+"""The messages between a driver and its workers: JSON, read and checked on both sides."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class AssignedTrial(Typed, frozen=True, kw_only=True):
     expected: Attestation  # what the worker must find
     epochs: Count  # that it has reported, in earlier launches too: its saved state has them
     place: str  # its place in the storage, a path or a URI
-    predictions: str | None  # path, also from within its place; None where there are none to stay
+    predictions: str | None  # path, absolute or within its place; None: none will stay
     marks: tuple[str, ...] = ()  # of the launch in its storage, that the worker must see
 
 
 class Assignment(Typed, frozen=True, kw_only=True):
-    """What a worker works on, and what it holds meanwhile."""
+    """The work of a worker, and the resources that it holds meanwhile."""
 
     trial: AssignedTrial | None = None
     smoke: Mapping[str, TrialSpec] = {}  # without a trial, before all of them: arms whose methods take one step each
@@ -40,8 +40,10 @@ class Assignment(Typed, frozen=True, kw_only=True):
 
 
 class News(Typed, frozen=True, kw_only=True):
-    """What became of a trial: an epoch, a failure that ends the work on it here, or that it was refused: what is here
-    is not the plan's."""
+    """An epoch of a trial, a failure that ends the work on it here, or its refusal.
+
+    It is refused if code or data here are not the plan's.
+    """
 
     key: str
     host: str
@@ -52,7 +54,7 @@ class News(Typed, frozen=True, kw_only=True):
 
 
 class Steps(Typed, frozen=True, kw_only=True):
-    """How far a trial is in the epoch that it trains: nothing that the journal holds."""
+    """The steps of the epoch under way, which the journal does not hold."""
 
     key: str
     done: Count
@@ -69,13 +71,13 @@ class SmokeReport(Typed, frozen=True, kw_only=True):
 
 
 class Message(Typed, frozen=True, kw_only=True):
-    """What a worker says after a step."""
+    """A worker's message after a step."""
 
-    news: News | None = None  # of its trial, where that goes on
+    news: News | None = None  # of its trial, if that goes on
     steps: Steps | None = None  # of an epoch that is not over; the next step goes on with it
     node: str | None = None  # number of the worker's
     smoke: SmokeReport | None = None
-    broken: str | None = None  # the exception that ends a process of the launch's own; of an actor Ray says that
+    broken: str | None = None  # the exception that ends a process of the launch; Ray reports an actor's
 
 
 ASSIGNMENTS = Reader(Assignment)

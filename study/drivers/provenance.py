@@ -1,4 +1,4 @@
-"""What code runs here, on a launcher or a worker: versions of packages, the commit, a digest of the sources."""
+"""The code that runs here, on a launcher or a worker: versions, the commit, a digest of the sources."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ ROOT = Path(__file__).parents[2]
 
 
 def attest(content: Content, *, method: str) -> Attestation:
-    """What this process trains the method, or the objective, on, by what it has read, and with."""
+    """Attest the data that this process has read, and the code by which it trains a method or an objective."""
     code = provenance().of_method(method)
     return Attestation(**to_plain(content), code_digest=code.code_digest, versions=code.versions)
 
 
 def provenance() -> Provenance:
-    """What this process runs, with the methods that it has included."""
+    """Describe the code of this process, with the methods that it has included."""
     code, own = _code_of_project(), included()
     return code if own is None else replace(code, included=own.digests)
 
 
 @lru_cache(maxsize=1)
 def _code_of_project() -> Provenance:
-    """Looked at once, since what is imported stays. The engine is one version more: a node must have the same."""
+    """Read the code once, since imports stay. The engine is one more version: all nodes need the same."""
     trains, engine = (code_digest(ROOT / name for name in names) for names in (TRAINS, ENGINE))
     return Provenance(versions=versions() | {"study": engine}, git_commit=git_commit(), code_digest=trains)
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of the packages that make numbers; those that are not installed are left out."""
+    """List the versions of Python and of the packages that make numbers; those not installed are left out."""
     found = {"python": platform.python_version()}
     for name in DISTRIBUTIONS:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -53,7 +53,7 @@ def versions() -> dict[str, str]:
 
 
 def git_commit() -> str | None:
-    """The commit of the checkout that this code lies in, `-dirty` where it was changed; None where it is not one."""
+    """Read the commit of this code's checkout, `-dirty` if it was changed; None outside a checkout."""
     # Without the lock, which a launch that is killed would leave to whoever commits next: `describe --dirty` takes it.
     git = ["git", "-C", str(ROOT), "--no-optional-locks"]
     commands = [*git, "rev-parse", "HEAD"], [*git, "status", "--porcelain", "--untracked-files=no"]
@@ -65,7 +65,7 @@ def git_commit() -> str | None:
 
 
 def plan_tag(plan: str) -> str | None:
-    """The git tag `plan-DIGEST` of the repository that the command is given in, if it has one."""
+    """Find the git tag `plan-DIGEST` in the repository of the current folder; None if there is none."""
     tag = f"plan-{plan}"
     try:
         listed = subprocess.run(["git", "tag", "--list", tag], capture_output=True, text=True, check=False).stdout
@@ -75,7 +75,7 @@ def plan_tag(plan: str) -> str | None:
 
 
 def code_digest(folders: Iterable[Path]) -> str:
-    """Hash of names and content of the Python files under these folders; 16 hexadecimal digits."""
+    """Hash names and content of the Python files under these folders; 16 hexadecimal digits."""
     digest = hashlib.sha256()
     for folder in folders:
         for path in sorted(folder.rglob("*.py")):

@@ -1,8 +1,7 @@
-"""One step of each arm before any trial runs: a mistake in a method's code ends the launch, in one line.
+"""One step of each arm before any trial runs: a mistake in a method's code ends the launch with one line.
 
-A step is taken where trials run, on a few rows of mini-GLUE: data are checked beforehand, and to tokenise large ones
-here would keep every slot waiting. Only faults of the method count; all others are for the trials to tell, which are
-tried again and elsewhere.
+A step runs on a worker, on a few rows of mini-GLUE: data are checked beforehand, and to tokenise large ones here would
+keep every slot waiting. Only faults of the method count; trials meet all others, and are tried again elsewhere.
 """
 
 from __future__ import annotations
@@ -28,19 +27,20 @@ if TYPE_CHECKING:
 
 
 class SmokeStepsFailed(ValueError):
-    """Arms whose method cannot take a step, with the specs of these and what went wrong."""
+    """The arms whose method cannot take a step, with their specs and failures."""
 
     def __init__(self, failures: Mapping[str, Failure], specs: Mapping[str, TrialSpec]):
+        """Report the first of the failures, both mappings being by arm."""
         self.failures, self.specs = failures, specs
         first = next(iter(failures.values()))
         super().__init__(f"{first_of([*failures], 1)}: {first.error}, in the first step, before any trial")
 
 
 class SmokeSteps:
-    """The steps of a launch, handed out to workers that then run trials: what they have imported serves both."""
+    """The steps of a launch, handed out to workers that then run trials and need not import again."""
 
     def __init__(self, scheduler: Scheduler, resources: Resources):
-        """A part for each worker that there is room and a trial for now; one that has no step in it only starts it."""
+        """Make a part for each worker with room and a trial; a part may be empty and only start the worker."""
         arms = untried_arms(scheduler.progress, scheduler.provenance)
         self._specs = {arm.name: smoke_spec(scheduler.plan, arm) for arm in arms}
         self._resources, self._code = resources, scheduler.provenance
@@ -51,21 +51,21 @@ class SmokeSteps:
 
     @property
     def have_steps(self) -> bool:
-        """Whether any arm takes one: where all have trained with this code, workers only start."""
+        """True if any arm takes a step: if all have trained with this code, workers only start."""
         return bool(self._specs)
 
     @property
     def are_left(self) -> bool:
-        """Whether a part is still to be handed out."""
+        """True if a part is still to be handed out."""
         return bool(self._parts)
 
     @property
     def are_over(self) -> bool:
-        """Whether every part was taken, or lost with its process."""
+        """True if every part was taken, or lost with its process."""
         return not (self._parts or self._held)
 
     def next_part(self, work_id: str) -> Assignment | None:
-        """What a worker is to do; None where no part is left."""
+        """Hand out a part; None if none is left."""
         if not self._parts:
             return None
         self._held.add(work_id)
@@ -80,7 +80,7 @@ class SmokeSteps:
         )
 
     def taken(self, work_id: str, report: SmokeReport) -> None:
-        """A part is over. A worker with other code than this launch has nothing to say: its node will be left out.
+        """Take in the report of a part. One of other code than the launch's is ignored: its node will be left out.
 
         Raises:
             SmokeStepsFailed: a method failed.
@@ -90,14 +90,14 @@ class SmokeSteps:
             raise SmokeStepsFailed(report.failures, self._specs)
 
     def lost(self, work_id: str) -> None:
-        """The process of a part is gone; whose fault that was its trials will tell."""
+        """Forget the part of a lost process; its trials will show whose fault that was."""
         self._held.discard(work_id)
 
 
 def untried_arms(progress: StudyProgress, code: Provenance) -> list[Arm]:
-    """The arms of this launch that have trials to come and of which none has trained with this code.
+    """List the arms of this launch that have trials to come and have not trained with this code.
 
-    Of a search that is repeated the first arm stands for all.
+    The first arm stands for all repeats of its search.
     """
     return [
         arm.arm
@@ -115,7 +115,7 @@ def _has_trained(arm: ArmProgress, progress: StudyProgress, code: Provenance) ->
 
 
 def smoke_spec(plan: ResolvedPlan, arm: Arm) -> TrialSpec:
-    """A trial of the arm's first configuration on mini-GLUE, or on the task of one's own, which it has no rows of."""
+    """Specify a trial of the arm's first configuration on mini-GLUE, or on a task of one's own, which has no rows."""
     first = arm.first[0] if arm.first else {}
     config = arm.searched({**arm.any_configuration, **first}) if arm.space else arm.fixed
     return replace(spec_of_arm(plan, arm, config, seed=0), data="mini", selection="dev", report_dev=True)

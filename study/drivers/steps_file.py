@@ -1,4 +1,4 @@
-"""How far the epochs under way are, for `study.status` in another process. Nothing of it is in the journal."""
+"""The steps of the epochs under way, for `study.status` in another process. The journal has none of them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _STEPS = Reader(tuple[Steps, ...])
 
 
 def write_steps(folder: Path, steps: Collection[Steps]) -> None:
-    """Replaces what is there; a launch goes on where that cannot be written."""
+    """Replace the file; a launch goes on if that fails."""
     with suppress(OSError):
         write_json(folder / FILE, to_plain(tuple(steps)))
 
 
 def remove_steps(folder: Path) -> None:
-    """Leaves no file behind at the end of a launch."""
+    """Delete the file at the end of a launch."""
     with suppress(OSError):
         (folder / FILE).unlink(missing_ok=True)
 
 
 def read_steps(folder: Path) -> Mapping[str, Steps]:
-    """Steps by the key of the trial; none without a file that can be read."""
+    """Read the steps by the key of their trial; {} if the file cannot be read."""
     try:
         found: tuple[Steps, ...] = _STEPS.read((folder / FILE).read_bytes(), where=FILE)
     except (OSError, ValueError):

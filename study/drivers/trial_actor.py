@@ -21,11 +21,12 @@ WAIT_SECONDS = 0.1  # for the smoke steps of other actors, between two looks
 
 
 class TrialActor(tune.Trainable):
-    """Runs the trial of the assignment in `config`; one `step` is one epoch, or a second of it."""
+    """An actor that runs the trial of the assignment in `config`; one `step` is one epoch, or a second of it."""
 
     _worker: Worker | None = None
 
     def setup(self, config: dict[str, Any]) -> None:
+        """Begin the assignment of a new actor."""
         assignment = ASSIGNMENTS.read(config[MESSAGE].encode(), where="an assignment")
         if self._worker is None:
             self._worker = Worker()
@@ -34,10 +35,12 @@ class TrialActor(tune.Trainable):
         self._worker.begin(assignment, node=node)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Begin the next assignment of a warm actor."""
         self.setup(new_config)
         return True
 
     def step(self) -> dict[str, Any]:
+        """Run a step, and return its message for the driver."""
         assert self._worker is not None
         message = self._worker.step()
         if not (message.news or message.steps or message.smoke):  # its smoke steps are taken, those of others are not
@@ -45,12 +48,13 @@ class TrialActor(tune.Trainable):
         return {MESSAGE: msgspec.json.encode(message).decode()}
 
     def cleanup(self) -> None:
+        """Release the trial."""
         assert self._worker is not None
         self._worker.release()
 
 
 def _print_to(log: str | None) -> None:
-    """Adds what this process prints to a file; on a node that does not see its folder, Ray's session has it."""
+    """Append what this process prints to a file; a node that cannot open it leaves it to Ray's session."""
     if log is None:
         return
     with suppress(OSError), Path(log).open("ab") as file:

@@ -1,6 +1,6 @@
-"""A worker process of the launch itself, on this machine: it is told assignments and answers over a pipe.
+"""A worker process of the launch on this machine, which gets assignments and answers over a pipe.
 
-`python -m study.drivers.trial_process` is the process, `TrialProcess` what the launch has of it.
+`python -m study.drivers.trial_process` is the process, `TrialProcess` its handle in the launch.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from study.drivers.messages import ASSIGNMENTS, MESSAGES, Assignment, Message
 from study.drivers.worker import Worker
 from study.facts.study_folder import WORKERS_LOG
 
-STEP, RELEASE = b"step", b"release"  # what a process is told beside assignments: to go on; to let go of its trial
-NICENESS = 5  # over the launch's own, as Ray's workers have: where processors are short the driver goes first
+STEP, RELEASE = b"step", b"release"  # messages beside assignments: to go on; to release its trial
+NICENESS = 5  # over the launch's own, as Ray's workers have: if processors are short the driver goes first
 END_SECONDS = 600.0  # for a process that is idle; one that still imports on a busy machine takes minutes
 PR_SET_PDEATHSIG = 1  # of Linux's prctl: a signal when the parent is gone
 
 
 class ProcessLost(Exception):
-    """The process is gone, or about to; says what ended it."""
+    """A process that is gone, or about to be, with what ended it."""
 
 
 class TrialProcess:
-    """One such process, which is busy from an assignment or a step to its answer."""
+    """A process that is busy from an assignment or a step to its answer."""
 
     def __init__(self, *, gpus: str, threads: int, log: Path):
-        """`gpus`: what it sees of them, as in CUDA_VISIBLE_DEVICES; what it prints is added to `log`."""
+        """Start it; `gpus`: the CUDA_VISIBLE_DEVICES of the process; its output is appended to `log`."""
         self.connection, theirs = Pipe()
         self.is_busy = False
         own = {"CUDA_VISIBLE_DEVICES": gpus, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
@@ -55,7 +55,7 @@ class TrialProcess:
             )
 
     def tell(self, what: Assignment | bytes) -> None:
-        """Has it take up an assignment and make the first step, make the next one (`STEP`), or let go (`RELEASE`).
+        """Send an assignment, whose first step follows, the next step (`STEP`), or a release (`RELEASE`).
 
         Raises:
             ProcessLost: it is gone.
@@ -67,17 +67,17 @@ class TrialProcess:
             raise ProcessLost(self._end_in_words()) from None
 
     def hear(self) -> Message:
-        """What it says after a step; waits for that.
+        """Wait for the message after a step.
 
         Raises:
             ProcessLost: it is gone.
         """
         try:
-            said = self.connection.recv_bytes()
+            received = self.connection.recv_bytes()
         except (EOFError, OSError):
             raise ProcessLost(self._end_in_words()) from None
         self.is_busy = False
-        message: Message = MESSAGES.read(said, where="a message of a worker")
+        message: Message = MESSAGES.read(received, where="a message of a worker")
         if message.broken is not None:
             self.end()
             self.wait()
@@ -85,13 +85,13 @@ class TrialProcess:
         return message
 
     def end(self) -> None:
-        """Has it end, at once where it is busy; `wait` is to follow."""
+        """End it, at once if it is busy; `wait` is to follow."""
         self.connection.close()
         if self.is_busy:
             self._process.kill()
 
     def wait(self) -> int:
-        """Its exit status, once it has ended."""
+        """Wait for its end, and return its exit status."""
         try:
             self._process.wait(timeout=END_SECONDS)
         except subprocess.TimeoutExpired:
@@ -108,7 +108,7 @@ class TrialProcess:
 
 
 def main() -> None:
-    """Works for the launch that has started this process, until that closes the pipe or is gone."""
+    """Work for the launch that started this process, until that closes the pipe or is gone."""
     pipe, launch = map(int, sys.argv[1:])
     _end_with(launch)
     os.nice(NICENESS)
@@ -128,22 +128,22 @@ def _work(connection: Connection) -> None:
     worker = Worker()
     while True:
         try:
-            told = connection.recv_bytes()
+            received = connection.recv_bytes()
         except EOFError:
             worker.release()
             return
-        if told == RELEASE:
+        if received == RELEASE:
             worker.release()
             continue
-        if told != STEP:
-            worker.begin(ASSIGNMENTS.read(told, where="an assignment"), node=socket.gethostname())
+        if received != STEP:
+            worker.begin(ASSIGNMENTS.read(received, where="an assignment"), node=socket.gethostname())
         connection.send_bytes(msgspec.json.encode(worker.step()))
 
 
 def _end_with(launch: int) -> None:
-    """The kernel kills this process when the launch is gone; one that already is, is not waited for.
+    """Have the kernel kill this process when the launch is gone; exit if it already is.
 
-    Where there is no Linux, a process that trains ends when it next has something to say.
+    Without Linux, a process that trains ends at its next message.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Runs a study on Ray: one `tune.Tuner` whose searcher and scheduler ask the study's scheduler what to do.
+"""The driver on Ray: one `tune.Tuner` whose searcher and scheduler ask the study's scheduler.
 
 Ray places trials and keeps actors warm. Nothing of Ray's own state is kept: there is no `Tuner.restore`.
 """
@@ -28,11 +28,12 @@ START_SECONDS = 10.0  # that the first actor of a launch waits for the others at
 
 
 class TuneDriver(Driver):
-    """A launch on Ray; a work id is Ray's of its Ray trial."""
+    """A launch on Ray; a work id is the id of a Ray trial."""
 
     def __init__(
         self, scheduler: Scheduler, *, resources: Resources, actor: type[tune.Trainable] = TrialActor, **given: Any
     ):
+        """`actor`: the class that runs trials; `given`: as `Driver` takes it."""
         super().__init__(scheduler, resources=resources, **given)
         self._actor = actor
         self._waiting: dict[str, frozenset[str]] = {}  # Ray's ids of trials without an actor yet -> nodes they avoid
@@ -70,10 +71,10 @@ class TuneDriver(Driver):
     # ---- what Ray's searcher, scheduler and callbacks ask
 
     def suggest(self, ray_id: str) -> dict[str, Any] | str | None:
-        """The next trial as a Ray configuration; None for "not now".
+        """Return the next trial as a Ray configuration; None for "not now".
 
         One trial waits while all slots train, so that none stands idle; more only to fill slots, those that an
-        autoscaler would add for them too. Ray alone would start one actor at a time and, where trials are shorter than
+        autoscaler would add for them too. Ray alone would start one actor at a time and, if trials are shorter than
         that, throw each away for the one that is warm.
         """
         if len(self._waiting) >= max(1, self._slots() - len(self._training)):
@@ -86,7 +87,7 @@ class TuneDriver(Driver):
         return {MESSAGE: msgspec.json.encode(assignment).decode()}
 
     def reported(self, ray_id: str, message: Message) -> str:
-        """Takes in what an actor says, and tells whether Ray stops its Ray trial.
+        """Take in the message of an actor, and return Ray's word for going on or stopping.
 
         Raises:
             SmokeStepsFailed: a method cannot take a step.
@@ -101,21 +102,26 @@ class TuneDriver(Driver):
 
     @property
     def _waits_for_others(self) -> bool:
-        """Whether an actor whose smoke steps are taken waits for those of others: Ray lets a warm one go that no trial
-        is pending for, and throws away one that still starts where a warm one could do its work."""
+        """True if an actor that has taken its smoke steps waits for those of others.
+
+        Ray drops a warm actor that no trial is pending for, and throws away a starting one if a warm one could do its
+        work.
+        """
         is_under_way = self._smoke is not None and not self._smoke.are_over and not self._smoke.are_left
         return is_under_way and time.monotonic() < self._start_over and not self.scheduler.draining
 
     def begun(self, ray_id: str) -> None:
-        """A trial has its actor now; one that gets it after Ctrl-C is not waited for."""
+        """Note that a trial has its actor now; one that gets it after Ctrl-C is not waited for."""
         self._watchdog.moved()
         self._waiting.pop(ray_id, None)
         if not self.scheduler.draining:
             self._training.add(ray_id)
 
     def take_back_unplaceable(self) -> list[str]:
-        """Ray's ids of trials that wait for a node that has gone: every other is one that they avoid. They are handed
-        out again, and Ray is to drop them; asked of Ray once in a while."""
+        """Take back trials that avoid every node with room, and return Ray's ids of them.
+
+        They are handed out again, and Ray is to drop them; Ray is asked once in a while.
+        """
         if time.monotonic() < self._next_placing or not any(self._waiting.values()):
             return []
         self._next_placing, nodes = time.monotonic() + LOOK_SECONDS, self._resources.nodes_with_room()
@@ -125,7 +131,7 @@ class TuneDriver(Driver):
         return stuck
 
     def failed(self, ray_id: str, error: str, *, preempted: bool) -> None:
-        """An actor, its process or its node is gone: its trial is handed out again."""
+        """Take back the trial of a lost actor, process or node, to be handed out again."""
         self._waiting.pop(ray_id, None)
         super().failed(ray_id, error, preempted=preempted)
 
@@ -138,7 +144,7 @@ class TuneDriver(Driver):
         return f"{waiting} trials wait for a slot; {self._resources.room_in_words()}"
 
     def _slots(self) -> int:
-        """Trials that the cluster can run at a time, or could. Asked of Ray once a second: it takes milliseconds."""
+        """Count the trials that the cluster could run at a time; Ray is asked once a second, for milliseconds."""
         if time.monotonic() >= self._slots_asked + 1:
             slots = self._resources.slots(without=self.scheduler.facts.left_out)
             self._known_slots, self._slots_asked = max(slots, self._to_come), time.monotonic()
@@ -146,7 +152,7 @@ class TuneDriver(Driver):
 
 
 def placement_of(config: dict[str, Any]) -> tune.PlacementGroupFactory:
-    """What Ray sets aside for the trials of an assignment."""
+    """Choose the resources and nodes that Ray reserves for an assignment."""
     assignment = ASSIGNMENTS.read(config[MESSAGE].encode(), where="an assignment")
     bundles: list[dict[str, int | float]] = [{"CPU": assignment.cpus, "GPU": assignment.gpus}]
     if not any(bundles[0].values()):
@@ -158,14 +164,14 @@ def placement_of(config: dict[str, Any]) -> tune.PlacementGroupFactory:
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """What was raised here: Ray wraps, more than once, whatever comes out of a searcher, a scheduler or a callback."""
+    """Unwrap what was raised here: Ray wraps errors of searchers, schedulers and callbacks, more than once."""
     while isinstance(error, tune.TuneError) and (inner := error.__cause__ or error.__context__):
         error = inner
     return error
 
 
 class _StaysHere:
-    """Ray pickles and copies what it is given; the driver's own state is in the journal and stays where it is."""
+    """An object that Ray does not pickle or copy: the driver's state is in the journal and stays here."""
 
     def __init__(self, driver: TuneDriver):
         super().__init__()
@@ -183,10 +189,10 @@ class _Searcher(_StaysHere, Searcher):
         return self._driver.suggest(trial_id)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """The scheduler has ended the trial already, or `_Progress` is about to."""
+        """Do nothing: the scheduler has ended the trial already, or `_Progress` is about to."""
 
     def save(self, checkpoint_path: str) -> None:
-        """Nothing: the journal is the state."""
+        """Do nothing: the journal is the state."""
 
     def restore(self, checkpoint_path: str) -> None:
         raise AssertionError("a study is rebuilt from its journal")

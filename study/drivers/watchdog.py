@@ -1,4 +1,4 @@
-"""Says that nothing moves, and ends a launch in which nothing has moved for long. The same command continues it."""
+"""The watchdog: it warns if nothing moves, and in the end stops the launch, which the same command continues."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import time
 from collections.abc import Callable
 
 SPEAK_SECONDS = 600.0  # without a start, a step, an end or a failure; then again after twice as long
-NO_NODE_SECONDS = 10.0  # with no node alive, which Ray says after 15: those that come later are another cluster
+NO_NODE_SECONDS = 10.0  # with no node alive, which Ray reports after 15: later nodes are another cluster
 NO_ROOM_SECONDS = 3600.0  # with no node that could hold a trial: as long as an autoscaler may take
 IDLE_HOURS = 24.0  # whatever the reason; longer than the longest step
 
 
 class Stalled(Exception):
-    """Nothing moves any more; the launch is to end."""
+    """The end of a launch in which nothing moves any more."""
 
 
 class Watchdog:
-    """Asked again and again, it compares how long nothing has moved with how long that may be."""
+    """A comparison, made again and again, of how long nothing has moved with how long that may be."""
 
     def __init__(
         self,
@@ -26,19 +26,20 @@ class Watchdog:
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ):
+        """`say` prints a line; `clock` is in seconds."""
         self._limit = 3600 * max_idle_hours
         self.say = say
         self._clock = clock
         self.moved()
 
     def moved(self) -> None:
-        """A trial has begun, reported, ended or failed."""
+        """Note that a trial has begun, reported, ended or failed."""
         self._moved = self._clock()
         self._nodes_gone = math.inf  # since when no node has been alive
         self._next_word = self._moved + SPEAK_SECONDS
 
     def look(self, *, nodes: int, has_room: bool, state: str) -> None:
-        """Speaks where it is time to.
+        """Warn if it is time to.
 
         `nodes` is the number of those alive, `has_room` whether a trial fits on any, `state` what is waited for.
 

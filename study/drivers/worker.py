@@ -1,7 +1,7 @@
-"""A worker and its trial: training is `trainables.runs.training`, this only carries it to and from its place.
+"""A worker and its trial: it carries `trainables.runs.training` to and from the trial's place.
 
 A trial keeps its state in the study's storage; whoever runs it next finds it there and goes on. So a trial that comes
-back first repeats the rows it had reported.
+back first repeats the rows that it had reported.
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ PAUSE_SECONDS = 1.0  # of an epoch, until the driver hears how far it is and may
 
 
 class Worker:
-    """What a process does for a driver, a Ray actor or a process of the launch: one assignment after another."""
+    """The work of a process for a driver, a Ray actor or a process of the launch: one assignment after another."""
 
     def __init__(self) -> None:
+        """Begin without an assignment."""
         self._trial: RunningTrial | None = None
         self._smoke: Assignment | None = None  # whose steps are to be taken first
         self._node: str | None = None
 
     def begin(self, assignment: Assignment, *, node: str | None) -> None:
-        """Takes it up, in the place of the one before; `node` is its number in the journal."""
+        """Replace the assignment; `node` is the number of this node in the journal."""
         self.release()
         self._node = node
         include(assignment.included)
@@ -56,16 +57,16 @@ class Worker:
             self._trial = RunningTrial(assignment.trial, device=assignment.device, gpus=assignment.gpus, node=node)
 
     def step(self) -> Message:
-        """An epoch of the trial, unless it is over, or a part of a long one; or the steps before any trial."""
-        told = self._trial.go_on() if self._trial and not self._trial.is_over else None
-        if isinstance(told, Steps):
-            return Message(steps=told, node=self._node)
+        """Run an epoch of the trial, or a part of a long one, or else the smoke steps."""
+        news = self._trial.go_on() if self._trial and not self._trial.is_over else None
+        if isinstance(news, Steps):
+            return Message(steps=news, node=self._node)
         smoke, self._smoke = self._smoke, None
         report = smoke_report(smoke.smoke, device=smoke.device, node=self._node) if smoke else None
-        return Message(news=told, node=self._node, smoke=report)
+        return Message(news=news, node=self._node, smoke=report)
 
     def release(self) -> None:
-        """Lets go of the model, its memory and its folder."""
+        """Free the model, its memory and its folder."""
         has_trained = self._trial is not None
         if self._trial:
             self._trial.release()
@@ -78,7 +79,7 @@ class Worker:
 
 
 def _set_threads(number: int) -> None:
-    """Of torch; where it cannot be loaded, the trials say so as theirs."""
+    """Set the threads of torch; if torch is missing, each trial reports it as its own error."""
     try:
         import torch
     except (ImportError, OSError):
@@ -87,14 +88,14 @@ def _set_threads(number: int) -> None:
 
 
 def smoke_report(specs: Mapping[str, TrialSpec], *, device: str, node: str | None) -> SmokeReport:
-    """Takes the steps of these arms in this process."""
+    """Take the steps of these arms in this process."""
     failures = {arm: failure for arm, spec in specs.items() if (failure := _failure_of_step(spec, device, node))}
     code = provenance()
     return SmokeReport(failures=failures, code_digest=code.code_digest, versions=code.versions)
 
 
 def _failure_of_step(spec: TrialSpec, device: str, node: str | None) -> Failure | None:
-    """How the method fails; None where it does not, or something else is in the way."""
+    """Try one step; None if the method does not fail, or something else is in the way."""
     try:
         from trainables.runs.training import TrainingRun
         from trainables.sources import cache_folder
@@ -115,11 +116,11 @@ def _failure_of_step(spec: TrialSpec, device: str, node: str | None) -> Failure 
 class RunningTrial:
     """A trial whose folder this process holds from its first news until `release`.
 
-    Not before: Ray also sets up actors that it then drops for a warm one, which works in that folder.
+    Not earlier: Ray also sets up actors that it then drops for a warm one, which works in that folder.
     """
 
     def __init__(self, assigned: AssignedTrial, *, device: str, gpus: float, node: str | None = None):
-        """`gpus` is the share that it holds, `node` the number of the machine."""
+        """`gpus` is the share of GPUs that it holds, `node` the number of the machine."""
         self.key = assigned.key
         self.is_over = False  # no more news to come
         self._assigned = assigned
@@ -128,16 +129,16 @@ class RunningTrial:
         self._is_begun = False
         self._held = ExitStack()
         self._known: deque[EpochRow] = deque()  # rows of epochs that were run before
-        self._restarted: str | None = None  # why, until it is told
-        self._attested: Attestation | None = None  # told until an epoch was trained
+        self._restarted: str | None = None  # why, until it is reported
+        self._attested: Attestation | None = None  # reported until an epoch was trained
         self._epochs_before = 0
         self._broken: Exception | None = None
         self._epoch: Generator[None, None, EpochRow] | None = None  # under way
 
     def go_on(self) -> News | Steps:
-        """Runs an epoch, as far as it comes in `PAUSE_SECONDS`, or repeats one that was run before.
+        """Run an epoch, for `PAUSE_SECONDS` at most, or repeat one that was run before.
 
-        Nothing is raised but what breaks the process.
+        Only an error that breaks the process is raised.
         """
         if not self._is_begun:
             self._begin()
@@ -165,7 +166,7 @@ class RunningTrial:
         return News(key=self.key, host=report.host, report=report, restarted=restarted)
 
     def release(self) -> None:
-        """Lets go of the model and of the folder."""
+        """Free the model and the folder."""
         if self._epoch:
             self._epoch.close()
         self._epoch = None
@@ -176,11 +177,11 @@ class RunningTrial:
         self._is_begun = True
         try:
             self._take_up()
-        except Exception as error:  # noqa: BLE001  # told by the news
+        except Exception as error:  # noqa: BLE001  # the news report it
             self._broken = error
 
     def _take_up(self) -> None:
-        """Goes on where the trial is: a new one, or one that was saved."""
+        """Resume the trial if it was saved; begin it otherwise."""
         from trainables.runs.training import TrainingRun
         from trainables.sources import cache_folder
 
@@ -200,7 +201,7 @@ class RunningTrial:
                 self._restarted = str(error)
             self._run = self._new_run()
         self._attested = attest(self._run.content(), method=spec.method)
-        self._run.spec = spec  # what is saved says where the start lies for everybody
+        self._run.spec = spec  # the saved spec has the address of the start that all nodes see
         self._known.extend(self._run.history)
         self._epochs_before = len(self._known)
 
@@ -215,7 +216,7 @@ class RunningTrial:
             return TrainingRun(replace(spec, start=start), device=self._device, cache=cache_folder())
 
     def _train(self) -> EpochRow | None:
-        """The next epoch, saved; None while it is not over, to be asked again."""
+        """Train the next epoch and save it; None while it is not over, to be called again."""
         if self._epoch is None:
             self._epoch, self._epoch_began = self._run.epoch_in_steps(), time.monotonic()
         pause = time.monotonic() + PAUSE_SECONDS
@@ -238,7 +239,7 @@ class RunningTrial:
         return Steps(key=self.key, done=run.steps_done, of=run.steps_per_epoch, seconds=seconds)
 
     def _outcome(self) -> Outcome:
-        """The run's outcome; if its model stays, with that model's address and latency."""
+        """Make the run's outcome; if its model stays, with that model's address and latency."""
         predictions = None
         if self._assigned.predictions is not None:
             predictions = self._folder / self._assigned.predictions
@@ -266,9 +267,10 @@ class RunningTrial:
 
 
 class Clock:
-    """Seconds that a trial has been worked on, and those times its share of a GPU, over all processes that did."""
+    """The seconds of work on a trial, and those times its share of a GPU, over all of its processes."""
 
     def __init__(self, path: Path, *, gpus: float):
+        """Continue from the file, if there is one; `gpus` is the share."""
         self._path = path
         self._gpus = gpus
         try:
@@ -279,10 +281,11 @@ class Clock:
         self._started = time.monotonic()
 
     def read(self) -> tuple[float, float]:
-        """Wall-clock seconds and GPU seconds so far."""
+        """Return wall-clock seconds and GPU seconds so far."""
         seconds = time.monotonic() - self._started
         return self._before[0] + seconds, self._before[1] + seconds * self._gpus
 
     def save(self) -> None:
+        """Write both to the file."""
         wall_seconds, gpu_seconds = self.read()
         write_json(self._path, {"wall_seconds": wall_seconds, "gpu_seconds": gpu_seconds})

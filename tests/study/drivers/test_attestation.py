@@ -178,7 +178,9 @@ DIFFERENT = {
 def test_what_differs_from_the_plan_is_refused_in_one_line_and_not_noted(field):
     scheduler, key, expected = launch()
     attested = replace(expected, **{field: "f00d"})
-    with pytest.raises(ValueError, match=f"^trial {key} of albert/rte on node-1 is not .*{DIFFERENT[field]}") as error:
+    with pytest.raises(
+        ValueError, match=f"^trial {key} of albert/rte on node-1 differs from the plan: .*{DIFFERENT[field]}"
+    ) as error:
         scheduler.report(key, replace(report_of(row_of(1, 0.5)), attested=attested))
     assert "\n" not in str(error.value)
     assert [event for event in scheduler._journal.events if isinstance(event, EpochReported)] == []
@@ -187,7 +189,7 @@ def test_what_differs_from_the_plan_is_refused_in_one_line_and_not_noted(field):
 def test_a_node_with_another_version_is_refused_by_the_version():
     scheduler, key, expected = launch()
     attested = replace(expected, versions={"torch": "2.1.0", "accelerate": "1.0"})
-    with pytest.raises(ValueError, match=r"says: torch 2.1.0, not 2.13.0; nothing of it was noted"):
+    with pytest.raises(ValueError, match=r"plan: torch 2.1.0, not 2.13.0; nothing of it was noted"):
         check_attested(scheduler.progress, key, attested, host="node-1", by=scheduler.provenance)
 
 
@@ -252,7 +254,7 @@ def test_where_every_node_has_other_code_the_launch_is_refused_in_one_line(tmp_p
     first, second = cluster.hand_out()
     cluster.refuse(first, "a", code_digest="f00d")
     noted = len(cluster.scheduler._journal.events)
-    with pytest.raises(ValueError, match="of albert/rte on host-b is not what the plan says: code beef, not c0de") as e:
+    with pytest.raises(ValueError, match="of albert/rte on host-b differs from the plan: code beef, not c0de") as e:
         cluster.refuse(second, "b", code_digest="beef")
     assert "\n" not in str(e.value) and len(cluster.scheduler._journal.events) == noted
     assert cluster.scheduler.facts.records == []
