@@ -1,0 +1,1 @@
+"""The progress of a study on a screen."""

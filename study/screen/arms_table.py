@@ -1,4 +1,4 @@
-"""How far every arm is, as a table for a terminal."""
+"""The progress of every arm as a table for a terminal."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from study.screen.words import points
 
 UNDER_WAY = "under way"
 COLUMNS = ("arm", "search", "stopped", "failed", UNDER_WAY, "confirm", "best", "median")
-_DISPENSABLE = ("stopped", UNDER_WAY, "best", "failed", "median")  # where the width is short, the first one first
+_DISPENSABLE = ("stopped", UNDER_WAY, "best", "failed", "median")  # if the width is short, the first one first
 _BETWEEN = 2  # blanks
 
 
 def arms_table(
     progress: StudyProgress, *, width: int, arms: Sequence[ArmProgress] | None = None, under_way: str = UNDER_WAY
 ) -> Table:
-    """Of these arms, or of all, with the columns that fit: names are never cut. `under_way`: what trials are called
-    that have begun and not ended."""
+    """Make the table of these arms, or of all, with the columns that fit: names are never cut.
+
+    `under_way`: the heading of trials that have begun and not ended.
+    """
     rows = [(arm.arm.name, *_cells(arm)) for arm in (progress.arms if arms is None else arms)]
     renamed = {UNDER_WAY: under_way}
     columns, dispensable = ([renamed.get(name, name) for name in names] for names in (COLUMNS, _DISPENSABLE))
@@ -30,7 +32,7 @@ def arms_table(
 def table_of(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, width: int, dispensable: Sequence[str] = ()
 ) -> Table:
-    """A table without lines, left out of which is what the width has no room for; its first column is of words."""
+    """Make a table without lines; dispensable columns are left out if they do not fit, and the first is of words."""
     widths = {name: max(map(cell_len, (name, *cells))) for name, *cells in zip(columns, *rows, strict=True)}
     for name in dispensable:
         if sum(widths.values()) + _BETWEEN * (len(widths) - 1) > width:
@@ -57,7 +59,7 @@ def _cells(arm: ArmProgress) -> list[str]:
 
 
 def _best_score(arm: ArmProgress) -> float | None:
-    """Of the search trials that count, those under way too."""
+    """Find the best score of the search trials that count, those under way too; None before any."""
     others = [t for t in arm.facts.search if not (t.record and t.record.status in ("failed", "dropped"))]
     return max((trial.best.row.selection_score for trial in others if trial.best), default=None)
 

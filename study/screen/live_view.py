@@ -1,4 +1,4 @@
-"""What a person sees while a study runs: a live table in a terminal that can move its cursor, plain lines elsewhere."""
+"""The screen of a launch: a live table in a terminal that can move its cursor, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -32,21 +32,23 @@ _NAMED = 3  # trials of those that are equally far
 BAR = 24  # columns, at most
 _RUNNING = ("running", "epoch", "score", "time")
 _LEAST_ARMS = 3  # that are shown, however many trials run
-_A_SLOT, _THE_NEXT_LAUNCH = "a slot", "the next launch"  # what trials under way wait for that have no worker
+_A_SLOT, _THE_NEXT_LAUNCH = "a slot", "the next launch"  # that trials under way without a worker wait for
 
 
 class Slots(Protocol):
-    """Trials that can run at a time, `without` the nodes of these numbers: `Resources.slots`."""
+    """A count of the trials that can run at a time, `without` the nodes of these numbers: `Resources.slots`."""
 
-    def __call__(self, *, without: Collection[str]) -> int: ...
+    def __call__(self, *, without: Collection[str]) -> int:
+        """Count them now."""
 
 
 class LiveView:
-    """Shows how far a study is; `update` is cheap and may be called all the time."""
+    """The progress of a study on a screen; `update` is cheap and may be called all the time."""
 
     def __init__(
         self, scheduler: Scheduler, *, slots: Slots, output: TextIO, clock: Callable[[], float] = time.monotonic
     ):
+        """`clock` is in seconds."""
         self._scheduler = scheduler
         self._progress = scheduler.progress
         self._slots = slots
@@ -58,17 +60,19 @@ class LiveView:
         self._waits_for = _A_SLOT
         self._next_refresh = 0.0
         self._next_sign_of_life = self._started + _SIGN_OF_LIFE_SECONDS
-        self._printed = len(scheduler.facts.records)  # records that were told of
+        self._printed = len(scheduler.facts.records)  # records that were printed
         self._noticed = 0  # notices
         self._blocked = set[str]()  # arms whose exit was found to be out of reach
         self._live = Live(console=self._console, auto_refresh=False) if can_redraw(self._console) else None
 
     def __enter__(self) -> LiveView:
+        """Start the live table, if there is one."""
         if self._live:
             self._live.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
+        """Show the last state, and leave it on the screen."""
         self._at_work, self._awaited, self._waits_for = frozenset(), "", _THE_NEXT_LAUNCH
         if self._live:
             self._live.update(self._table(), refresh=True)
@@ -77,7 +81,7 @@ class LiveView:
             self._print_ended()
 
     def update(self, driver: Driver) -> None:
-        """Shows what is new of its workers, at most twice a second."""
+        """Show what is new of its workers, at most twice a second."""
         now = self._clock()
         if now < self._next_refresh:
             return
@@ -102,7 +106,7 @@ class LiveView:
                 self.say(f"{trial_name(trial)}: {reason}")
 
     def say(self, line: str) -> None:
-        """Prints a line, above the table where there is one."""
+        """Print a line, above the table if there is one."""
         self._console.print(on_screen(line, self._output), markup=False, soft_wrap=True)
 
     def _print_ended(self) -> None:
@@ -120,7 +124,7 @@ class LiveView:
             self.say(f"[{place}] {describe_record(record)}  {time_line}")
 
     def _under_way(self) -> str:
-        """Trials by how far they are, those last that wait for a slot."""
+        """Describe the trials under way by their progress, those that wait for a slot last."""
         running: dict[int, list[str]] = {}
         waiting: list[str] = []
         for trial in self._progress.under_way.values():
@@ -162,17 +166,18 @@ def _how_far(epochs: int, trials: int) -> str:
 
 
 class TrialClocks:
-    """How long trials have run, by the second, though they report it at the end of an epoch alone.
+    """Running times of trials by the second, though trials report them only at the end of an epoch.
 
-    For each trial that runs the seconds of its last report, and those since that report was first seen here.
+    A running trial has the seconds of its last report, and those since that report was first seen here.
     """
 
     def __init__(self, clock: Callable[[], float]):
+        """`clock` is in seconds."""
         self._clock = clock
         self._seen: dict[str, tuple[int, float]] = {}  # key -> epochs reported, and when that was seen
 
     def seconds(self, running: Iterable[TrialFacts]) -> dict[str, float]:
-        """By key; to be asked now and then. A trial that ran before and does not now begins anew where it goes on."""
+        """Compute the seconds by key, to be asked now and then. A trial that stopped running begins anew."""
         now = self._clock()
         trials = {trial.key: trial for trial in running}
         self._seen = {key: self._as_seen(trial, now) for key, trial in trials.items()}
@@ -199,10 +204,10 @@ def live_layout(
     width: int,
     height: int,
 ) -> Group:
-    """At most `height` lines of `width` columns: the bar, trials that run, arms; of many a line says how many more.
+    """Lay out the bar, running trials and arms in `height` lines of `width` columns; the rest is counted in a line.
 
-    `seconds`: how long each trial has run that runs now, and `steps` how far its epoch is, by key; `awaited`: what
-    there is before the first; `waits_for`: what trials wait for that do not run.
+    `seconds`: the running time of each trial that runs, and `steps` those of its epoch, by key; `awaited`: the state
+    before the first trial; `waits_for`: what trials under way wait for that do not run.
     """
     parts: list[RenderableType] = [_overall(progress, time_line, draining=draining, width=width)]
     left = height - 1  # the bar is one line
@@ -226,7 +231,7 @@ def live_layout(
 
 
 def _others(more: int, waiting: int, waits_for: str) -> str:
-    """Trials that run and have no line, and those that wait."""
+    """Describe running trials without a line, and those that wait."""
     words = [f"and {counted(more, 'trial')} more"] if more else []
     words += [f"{counted(waiting, 'trial')} {'wait' if waiting > 1 else 'waits'} for {waits_for}"] if waiting else []
     return "; ".join(words)
@@ -253,7 +258,7 @@ def _running_table(
 
 
 def _arms(progress: StudyProgress, *, width: int, room: int) -> list[RenderableType]:
-    """The table of as many arms as there is room for, those first that run, then those that have begun."""
+    """Make the table of as many arms as fit: first those that run, then those that have begun."""
     if room < 1:
         return []
     if len(progress.arms) <= room:

@@ -1,4 +1,4 @@
-"""What a terminal can show: what moves, a line while nothing else is to see, and nothing once it is gone."""
+"""The output of a process: a moving line in a terminal, and silence once the terminal is gone."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ _OUTPUTS = ("stdout", "stderr")
 
 
 def console_on(output: TextIO) -> Console:
+    """Make a console without highlighting."""
     return Console(file=output, highlight=False)
 
 
 def can_redraw(console: Console) -> bool:
-    """Whether what stands there can be written over: `TERM=dumb` is a terminal too, but cannot move its cursor."""
+    """Check if lines can be written over: `TERM=dumb` is a terminal too, but cannot move its cursor."""
     return console.is_terminal and not console.is_dumb_terminal
 
 
 @contextmanager
 def waiting_for(what: str, *, output: TextIO) -> Iterator[Callable[[], None]]:
-    """A line that moves, until it is over or what this gives is called; nothing where no line can move."""
+    """Show a moving line until the block ends or the yielded function is called; nothing if no line can move."""
     console = console_on(output)
     words = f"waiting for {what}"
     if not can_redraw(console):
@@ -41,26 +42,28 @@ def waiting_for(what: str, *, output: TextIO) -> Iterator[Callable[[], None]]:
 
 
 class LastingOutput(io.TextIOWrapper):
-    """Standard output or error of a process that goes on in silence once its reader or its terminal is gone."""
+    """A standard output or error that becomes silent once its reader or its terminal is gone."""
 
     def __init__(self, stream: TextIO):
-        """Takes the place of a stream with a file descriptor."""
+        """Take the place of a stream with a file descriptor."""
         settings: dict[str, Any] = {name: getattr(stream, name) for name in ("encoding", "errors", "line_buffering")}
         super().__init__(os.fdopen(stream.fileno(), "wb", closefd=False), **settings)
         self.lost: OSError | None = None  # what came first when it could not be written
 
     def write(self, text: str, /) -> int:
+        """Write the text, or drop it after an error."""
         with self._silent_when_lost():
             return super().write(text)
         return len(text)
 
     def flush(self) -> None:
+        """Flush, or do nothing after an error."""
         with self._silent_when_lost():
             super().flush()
 
     @contextmanager
     def _silent_when_lost(self) -> Iterator[None]:
-        """Has the descriptor lead nowhere after an error, for the processes that inherit it too."""
+        """Redirect the descriptor to nowhere after an error, for the processes that inherit it too."""
         try:
             yield
         except OSError as error:
@@ -72,7 +75,7 @@ class LastingOutput(io.TextIOWrapper):
 
 @contextmanager
 def lasting_outputs() -> Iterator[None]:
-    """Has this process outlive its terminal and the readers of its outputs, and what it starts ignore SIGHUP too."""
+    """Let this process outlive its terminal and readers, and its children ignore SIGHUP too."""
     streams, on_hangup = (sys.stdout, sys.stderr), signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for name, stream in zip(_OUTPUTS, streams, strict=True):
         stream.flush()
@@ -87,7 +90,7 @@ def lasting_outputs() -> Iterator[None]:
 
 
 def lost_outputs() -> str | None:
-    """A line about the outputs that were lost; None if all are written."""
+    """Describe the outputs that were lost; None if all are written."""
     outputs = {name: getattr(sys, name) for name in _OUTPUTS}
     errors = {name: out.lost.strerror for name, out in outputs.items() if isinstance(out, LastingOutput) and out.lost}
     return f"went on without {' and '.join(f'{name} ({error})' for name, error in errors.items())}" if errors else None

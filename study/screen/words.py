@@ -1,4 +1,4 @@
-"""Numbers and trials in words, the same on every screen."""
+"""Formats of numbers and trials, the same on every screen."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ _NUMBERS = 20  # of trials that failed alike
 
 
 def points(score: float | None) -> str:
-    """A score in [-1, 1] as the papers print it; nothing where there is none."""
+    """Format a score in [-1, 1] as the papers print it; "" for None."""
     return "" if score is None else f"{100 * score:.1f}"
 
 
 def trial_name(trial: TrialFacts) -> str:
+    """Name a trial: `palbert/rte search 3`."""
     started = trial.started
     return f"{started.arm} {started.phase} {started.trial}"
 
 
 def describe_step(trial: TrialFacts, steps: Mapping[str, Steps], form: str) -> str:
-    """The step that a trial is at, where that is known."""
+    """Format the step that a trial is at; "" if it is unknown."""
     own = steps.get(trial.key)
     return form.format(f"step {own.done}/{own.of}") if own else ""
 
 
 def describe_record(record: Record) -> str:
-    """An ended trial in a line."""
+    """Describe an ended trial in a line."""
     if record.status == "failed":
         return f"{_record_name(record)} failed: {record.error}"
     if record.status == "dropped":
@@ -51,7 +52,7 @@ def describe_record(record: Record) -> str:
 
 
 def blocked_exits(progress: StudyProgress) -> dict[str, str]:
-    """The arms in which no example can leave early, each with the reason, by their last epochs and last trials."""
+    """Find the arms in which no example can leave early, with the reason, by their last epochs and trials."""
     seen = {record.arm: (record.metrics or {}, record.config) for record in progress.facts.records}
     seen |= {
         trial.started.arm: (trial.last.row.metrics, trial.config) for trial in progress.under_way.values() if trial.last
@@ -60,7 +61,7 @@ def blocked_exits(progress: StudyProgress) -> dict[str, str]:
 
 
 def describe_missing(progress: StudyProgress) -> list[str]:
-    """What is missing from the table; cells of a method that wait for the same share a line."""
+    """Describe what the table lacks; cells of a method that wait for the same share a line."""
     missing = progress.missing
     return shortfalls(
         [
@@ -76,22 +77,22 @@ def describe_missing(progress: StudyProgress) -> list[str]:
 
 
 def missing_cells(progress: StudyProgress) -> list[str]:
-    """The same for programs: a line for each cell."""
+    """Describe the same for programs, a line for each cell."""
     return [f"{name}: {reason}" for name, reason in progress.missing.items()]
 
 
 def describe_failure(record: Record) -> str:
-    """A failed trial and its error in a line."""
+    """Describe a failed trial and its error in a line."""
     return f"{_record_name(record)}: {record.error}"
 
 
 def describe_smoke_failure(event: SmokeStepFailed) -> str:
-    """An arm whose first step failed before any trial, and why, in a line."""
+    """Describe in a line an arm whose first step failed before any trial."""
     return f"{event.arm} smoke step, before any trial: {event.failure.error}"
 
 
 def describe_attempts(alike: Sequence[FailedAttempt]) -> list[str]:
-    """The first of attempts that failed alike, with all that is known of it, and which the others are."""
+    """Describe the first of attempts that failed alike in full, and list the others."""
     attempt = alike[0]
     failure = attempt.failure
     node = f" (node {failure.node[:8]})" if failure.node else ""
@@ -113,7 +114,7 @@ def describe_attempts(alike: Sequence[FailedAttempt]) -> list[str]:
 
 
 def _trials_of(attempts: Sequence[FailedAttempt]) -> str:
-    """`search 1, 2; confirm 0`; of a phase's trials the first ones."""
+    """List the first trials of each phase: `search 1, 2; confirm 0`."""
     numbers: dict[str, dict[str, None]] = {}
     for attempt in attempts:
         phase, _, number = attempt.trial.rpartition(" ")
@@ -122,25 +123,25 @@ def _trials_of(attempts: Sequence[FailedAttempt]) -> str:
 
 
 def failures_command(folder: Path | str) -> str:
-    """What shows the tracebacks of a study's failures."""
+    """Format the command that shows the tracebacks of a study's failures."""
     return f"{python()} -m study.status {shlex.quote(str(folder))} --failures"
 
 
 def python() -> str:
-    """This interpreter as a person would type it here."""
+    """Format this interpreter as a person would type it here."""
     here = os.path.relpath(sys.executable)
     return sys.executable if here.startswith("..") else here
 
 
 def describe_retries(trial: TrialFacts) -> str:
-    """A trial that faults of the machine broke off, and the last of them, in a line."""
+    """Describe in a line a trial that faults of the machine broke off, with the last of them."""
     last = trial.retries[-1].failure
     where = f" on {last.host}" if last.host else ""
     return f"{trial_name(trial)}, {len(trial.retries)} times, last{where}: {last.error}"
 
 
 def describe_notice(event: Notice) -> str:
-    """What a launch has to tell beside its results, in a line."""
+    """Describe in a line what a launch reports beside its results."""
     match event:
         case NodeLeftOut():
             what = f"{counted(event.trials, 'trial')} broke off there: {event.error}"

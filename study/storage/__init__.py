@@ -1,0 +1,1 @@
+"""Folders and URIs of trials, and the addresses that people give."""

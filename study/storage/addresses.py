@@ -1,6 +1,6 @@
 """The addresses that people give: of a Ray cluster, of a storage, of MLflow; none may hold a password.
 
-A storage, where trials keep their states and models, is the path of a folder that every node sees, or a URI
+A storage, the place for states and models of trials, is the path of a folder that every node sees, or a URI
 (s3://bucket/path).
 """
 
@@ -35,12 +35,12 @@ _CLUSTER_ALLOWED = "auto, HOST:PORT, ray://HOST:PORT"
 
 
 def masked(text: str) -> str:
-    """`text` with the password of every URI in it hidden."""
+    """Hide the password of every URI in the text."""
     return _PARAMETER.sub(r"\1***", _TOKEN.sub(r"\1***@", _USER.sub(r"\1:***@", text)))
 
 
 def has_secret_parameter(query: str) -> bool:
-    """Whether a parameter of a URI's query is named like a password, within another parameter's value too."""
+    """Check if a parameter of a URI's query is named like a password, within another parameter's value too."""
     return _PARAMETER.search(f"?{unquote(query)}") is not None
 
 
@@ -48,18 +48,18 @@ def has_secret_parameter(query: str) -> bool:
 
 
 def cluster_address() -> str | None:
-    """What `--address` is where it is not given; None: Ray on this machine alone."""
+    """Read the default of `--address` from RAY_ADDRESS; None: Ray on this machine alone."""
     address = os.environ.get("RAY_ADDRESS", "")
     return None if address in ("", "local") else address  # Ray's own word for this machine
 
 
 def named(address: str) -> str:
-    """The address of a cluster with the name of what gave it."""
+    """Put the source of a cluster's address before it: `RAY_ADDRESS` or `--address`."""
     return f"RAY_ADDRESS {address}" if address == os.environ.get("RAY_ADDRESS") else f"--address {address}"
 
 
 def check_address(address: str) -> None:
-    """Passes if it is an address without user and password, which would stand in the plan and the journal.
+    """Refuse an address that is malformed, or has a user or password, which plan and journal would hold.
 
     Raises:
         ValueError: malformed, or with a user or password.
@@ -73,7 +73,7 @@ def check_address(address: str) -> None:
 
 
 def is_port(text: str) -> bool:
-    """Whether a text is the number of a port."""
+    """Check if a text is the number of a port."""
     return text.isascii() and text.isdigit() and 0 < int(text) < 2**16
 
 
@@ -81,11 +81,12 @@ def is_port(text: str) -> bool:
 
 
 def is_uri(text: str) -> bool:
+    """Check if an address is a URI, not a path."""
     return "://" in text
 
 
 def storage_address(text: str) -> str:
-    """The whole path, or the URI, that `--storage` names.
+    """Complete the path, or check the URI, of `--storage`.
 
     Raises:
         ValueError: it is a kind of URI that is not allowed.
@@ -132,7 +133,7 @@ _TRACKING_CREDENTIALS = (
 
 
 def tracking_address(text: str) -> str:
-    """The URI of an MLflow store that `--tracking-uri` names.
+    """Check the URI of an MLflow store that `--tracking-uri` names.
 
     Raises:
         ValueError: it is a folder, which MLflow writes no more, or a kind of address that it does not have, or one of a
@@ -158,7 +159,7 @@ def tracking_address(text: str) -> str:
 
 
 def join(address: str, name: str) -> str:
-    """The path or URI of `name` under `address`; a URI keeps its parameters."""
+    """Append `name` to a path or URI; a URI keeps its parameters."""
     if not is_uri(address):
         return str(Path(address) / name)
     parts = urlsplit(address)
@@ -166,7 +167,7 @@ def join(address: str, name: str) -> str:
 
 
 def open_uri(uri: str) -> tuple[FileSystem, str]:
-    """The file system of the URI, and the path within it."""
+    """Open the file system of the URI, and split off the path within it."""
     from pyarrow.fs import FileSystem
 
     if uri.startswith("gs://") and "retry_limit_seconds=" not in uri:  # Google's client tries for 15 minutes
@@ -176,7 +177,7 @@ def open_uri(uri: str) -> tuple[FileSystem, str]:
 
 
 def exists(address: str) -> bool:
-    """Whether anything is at the path or URI."""
+    """Check if anything is at the path or URI."""
     if not is_uri(address):
         return Path(address).exists()
     files, path = open_uri(address)
@@ -184,7 +185,7 @@ def exists(address: str) -> bool:
 
 
 def make_writable(address: str) -> None:
-    """Makes the folder, or the place under the URI, and writes in it, for once.
+    """Make the folder, or the place under the URI, and write in it, for once.
 
     Raises:
         ValueError: that cannot be done.
@@ -201,7 +202,7 @@ def make_writable(address: str) -> None:
 
 @contextmanager
 def small_object(uri: str) -> Iterator[str]:
-    """The URI of an empty object under `uri`, for a while.
+    """Make an empty object under `uri` for a while, and yield its URI.
 
     Raises:
         ValueError: it cannot be written or deleted.
@@ -220,7 +221,7 @@ def small_object(uri: str) -> Iterator[str]:
 
 @contextmanager
 def one_line_errors(what: str) -> Iterator[None]:
-    """An `OSError` within becomes a `ValueError` of one line that says `what` went wrong."""
+    """Turn an `OSError` within into a `ValueError` of one line that begins with `what`."""
     try:
         yield
     except OSError as error:
@@ -228,6 +229,6 @@ def one_line_errors(what: str) -> Iterator[None]:
 
 
 def make_parent(files: FileSystem, path: str) -> None:
-    """Makes the folder of `path` where the file system has folders; object stores need none."""
+    """Make the folder of `path` if the file system has folders; object stores need none."""
     if files.type_name == "local":
         files.create_dir(str(PurePosixPath(path).parent))

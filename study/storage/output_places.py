@@ -1,4 +1,4 @@
-"""Where a command is to leave what it makes: found wrong before its work, in one line that has the value.
+"""Checks of the place for a command's output, before its work, with errors of one line that name the value.
 
 Each check raises a ValueError. `option` is what the place was named by.
 """
@@ -14,14 +14,14 @@ _FOLDER = "a folder that can be written, or be made in one"
 
 
 def check_file(option: str, path: Path) -> None:
-    """Passes if a file can be written there; one that is there will be replaced."""
+    """Check that a file can be written there; one that is there will be replaced."""
     if path.exists() and not path.is_file():
-        raise ValueError(f"{option} {path} is no file; allowed: {_FILE}")
+        raise ValueError(f"{option} {path} is not a file; allowed: {_FILE}")
     _check_within(path.parent, f"{option} {path}", allowed=_FILE)
 
 
 def check_new_file(option: str, path: Path) -> None:
-    """Passes if a file can be made there; none is there, though its folder is."""
+    """Check that a file can be made there: none is there, though its folder is."""
     if os.path.lexists(path):
         raise ValueError(f"{option} {path} exists; allowed: a new file")
     if not path.absolute().parent.is_dir():
@@ -30,12 +30,12 @@ def check_new_file(option: str, path: Path) -> None:
 
 
 def check_folder(option: str, path: Path) -> None:
-    """Passes if files can be written there; the folder may have to be made."""
+    """Check that files can be written there; the folder may have to be made."""
     _check_within(path, f"{option} {path}", allowed=_FOLDER)
 
 
 def check_new_folder(option: str, path: Path) -> None:
-    """Passes if a folder can be put there, where there is none yet or an empty one."""
+    """Check that a folder can be put there: there is none yet, or an empty one."""
     folder = Path(os.path.realpath(path))
     if os.path.lexists(folder) and not (folder.is_dir() and not any(folder.iterdir())):
         raise ValueError(f"{option} {path} exists; allowed: a new or an empty folder")
@@ -43,11 +43,11 @@ def check_new_folder(option: str, path: Path) -> None:
 
 
 def _check_within(folder: Path, what: str, *, allowed: str) -> None:
-    """Passes if something can be written in the folder or, where it is not there, in the next one above it."""
+    """Check that something can be written in the folder or, if it is missing, in the next one above it."""
     whole = Path(os.path.realpath(folder))
     there = next(place for place in (whole, *whole.parents) if os.path.lexists(place))
     if not there.is_dir():
-        raise ValueError(f"{what} cannot be written: {there} is no folder; allowed: {allowed}")
+        raise ValueError(f"{what} cannot be written: {there} is not a folder; allowed: {allowed}")
     try:
         tempfile.TemporaryFile(dir=there).close()
     except OSError:

@@ -50,15 +50,15 @@ STATE_NAME = re.compile(r"state-(\d+)-(\d+)\.zip")
 
 
 class NotShared(OSError):
-    """What is here is not the storage of the launch."""
+    """A place that is not the storage of the launch."""
 
 
 class OutcomeGone(ValueError):
-    """A trial has ended, and what it left is not there: it is handed out again."""
+    """A trial that has ended without the files that it should have left: it is handed out again."""
 
 
 def through_outages(action: Callable[P, R]) -> Callable[P, R]:
-    """The action, tried again for a while where nobody answers: a trial is not to blame for that."""
+    """Repeat the action for a while if nobody answers: a trial is not to blame for that."""
 
     @functools.wraps(action)
     def patient(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -80,14 +80,14 @@ _exists = through_outages(exists)
 
 
 class TrialPlace(ABC):
-    """What is done with a trial's place, by its worker and by the launcher."""
+    """The operations on a trial's place, by its worker and by the launcher."""
 
     @abstractmethod
     def work(self) -> AbstractContextManager[Path]:
-        """Worker: the folder that the trial works in on this node, with its newest whole state."""
+        """Worker: yield the folder that the trial works in on this node, with its newest whole state."""
 
     def check_held(self, folder: Path) -> None:
-        """Worker: passes if a folder that it writes to is there, and the trial is still its own.
+        """Worker: check that a folder that it writes to is there, and the trial is still its own.
 
         A folder that is away is not made anew: what is written there would be in the way when it is back.
         """
@@ -96,40 +96,40 @@ class TrialPlace(ABC):
 
     @abstractmethod
     def send_state(self, folder: Path, *, epoch: int) -> None:
-        """Worker: replaces the state by the one in `folder`, after each saved epoch and before its report."""
+        """Worker: replace the state by the one in `folder`, after each saved epoch and before its report."""
 
     @abstractmethod
     def send_outcome(self, model: Path) -> str:
-        """Worker: the address of a model that stays, once it and the predictions beside it, if any, are safe."""
+        """Worker: secure a model that stays, and predictions beside it, and return its address."""
 
     @abstractmethod
     def has_work(self) -> bool:
-        """Launcher: whether anything of the trial is there that would have to be done again."""
+        """Launcher: check if anything of the trial is there that would have to be done again."""
 
     @abstractmethod
     def fetch_predictions(self, target: Path) -> None:
-        """Launcher: puts the predictions of a trial into `target`, whole or not at all, before its record is written.
+        """Launcher: put a trial's predictions into `target`, whole or not at all, before its record is written.
 
         Raises:
-            OutcomeGone: there are none.
+            OutcomeGone: they are missing.
         """
 
     def check_model(self, model: str) -> None:
-        """Launcher: passes if the model of an ended trial is there, before its record is written.
+        """Launcher: check that the model of an ended trial is there, before its record is written.
 
         Raises:
-            OutcomeGone: it is not.
+            OutcomeGone: it is missing.
         """
         if not _exists(join(model, DESCRIPTION)):
             raise OutcomeGone(f"the model is not in {model}")
 
     @abstractmethod
     def prune(self, record: Record) -> None:
-        """Launcher: deletes what does not stay now that the trial has ended, after the record is written."""
+        """Launcher: delete what does not stay now that the trial has ended, after the record is written."""
 
 
 def keeps_model(record: Record) -> bool:
-    """The study's one rule of what stays: the model of a completed confirm trial, dropped or not; all else goes."""
+    """Check the study's one rule: the model of a completed confirm trial stays, dropped or not; all else goes."""
     return record.phase == "confirm" and record.status in ("completed", "dropped")
 
 
@@ -137,13 +137,14 @@ class TrialFolder(TrialPlace):
     """A trial's place in a folder that every node sees."""
 
     def __init__(self, folder: Path):
+        """Take the folder, which may have to be made."""
         self._folder, self._lock, self._held = folder, folder / "trial.lock", 0
 
     @contextmanager
     def work(self) -> Iterator[Path]:
-        """The trial's folder, once no other process works in it: an actor whose launcher was killed lives on a bit.
+        """Yield the trial's folder once no other process works in it: the actor of a killed launcher may still.
 
-        One that lives on for longer, such as on a frozen node, loses it. The launcher has made the folder above it; one
+        One that does so for longer, such as on a frozen node, loses it. The launcher has made the folder above it; one
         that is away (a share that is not mounted) is not made anew.
         """
         self._folder.mkdir(exist_ok=True)
@@ -163,6 +164,7 @@ class TrialFolder(TrialPlace):
                     return
 
     def check_held(self, folder: Path) -> None:
+        """Check that the folder is there, and locked by this process."""
         super().check_held(folder)
         if not self._is_held():
             raise NotShared(f"{self._folder} is worked in by another process, which took this one for dead")
@@ -173,23 +175,25 @@ class TrialFolder(TrialPlace):
         return False
 
     def send_state(self, folder: Path, *, epoch: int) -> None:
-        """Nothing: it is there."""
+        """Do nothing: the state is there."""
 
     def send_outcome(self, model: Path) -> str:
+        """Check the model's folder, and return its path."""
         if not model.is_dir():
             raise FileNotFoundError(f"model {model} is missing")
         return str(model)
 
     def has_work(self) -> bool:
-        """Whether the trial has saved an epoch there; its predictions are elsewhere."""
+        """Check if the trial has saved an epoch there; its predictions are elsewhere."""
         return (self._folder / "state.pt").exists()
 
     def fetch_predictions(self, target: Path) -> None:
-        """Nothing: the trial wrote them to the study's folder."""
+        """Check that the trial wrote them to the study's folder."""
         if not target.exists():
             raise OutcomeGone(f"the predictions are not in {target}")
 
     def prune(self, record: Record) -> None:
+        """Delete the folder, or all but the model that stays."""
         if not keeps_model(record):
             shutil.rmtree(self._folder, ignore_errors=True)
             return
@@ -201,12 +205,13 @@ class TrialObjects(TrialPlace):
     """A trial's place under a URI."""
 
     def __init__(self, uri: str):
+        """Open the file system of the URI."""
         self._uri = uri
         self._files, self._path = through_outages(open_uri)(uri)
 
     @contextmanager
     def work(self) -> Iterator[Path]:
-        """A temporary folder of this node with the newest whole state, if there is one."""
+        """Yield a temporary folder of this node with the newest whole state, if there is one."""
         with tempfile.TemporaryDirectory(prefix="glue-exit-study-") as temporary:
             folder = Path(temporary) / "trial"
             folder.mkdir()
@@ -220,6 +225,7 @@ class TrialObjects(TrialPlace):
             yield folder
 
     def send_state(self, folder: Path, *, epoch: int) -> None:
+        """Upload the state as one object, and delete earlier ones."""
         archive = folder.with_name("state.zip")
         with zipfile.ZipFile(archive, "w") as file:  # not compressed: weights hardly shrink
             for path in folder.rglob("*"):
@@ -231,22 +237,25 @@ class TrialObjects(TrialPlace):
                 self._delete(info)
 
     def send_outcome(self, model: Path) -> str:
+        """Upload the model and the predictions beside it."""
         for path in (*model.iterdir(), *model.parent.glob(PREDICTIONS)):
             self._send(path, str(path.relative_to(model.parent)))
         return join(self._uri, model.name)
 
     def has_work(self) -> bool:
-        """Whether a whole state is under the URI, or predictions that wait for the launcher."""
+        """Check if a whole state is under the URI, or predictions that wait for the launcher."""
         is_waiting = any(info.base_name == PREDICTIONS for info in self._contents())
         return is_waiting or any(size == info.size for _, size, info in self._states())
 
     def fetch_predictions(self, target: Path) -> None:
+        """Download the predictions."""
         try:
             write_atomically(target, lambda file: self._fetch(f"{self._path}/{PREDICTIONS}", file))
         except FileNotFoundError:
             raise OutcomeGone(f"the predictions are not in {join(self._uri, PREDICTIONS)}") from None
 
     def prune(self, record: Record) -> None:
+        """Delete the place, or all files but the model that stays."""
         contents = self._contents()
         if contents and not keeps_model(record):
             self._delete_all()
@@ -256,7 +265,7 @@ class TrialObjects(TrialPlace):
                 self._delete(info)
 
     def _states(self) -> Iterator[tuple[int, int, FileInfo]]:
-        """Epoch and full size in bytes of each state, and what is there of it."""
+        """Yield epoch and full size in bytes of each state, with what is there of it."""
         for info in self._contents():
             if named := STATE_NAME.fullmatch(info.base_name):
                 yield int(named[1]), int(named[2]), info
@@ -291,12 +300,12 @@ class TrialObjects(TrialPlace):
 
 
 def trial_address(storage: str, key: str) -> str:
-    """Where the trial keeps its state while it runs, and its best model afterwards."""
+    """Make the address of the trial's state while it runs, and of its best model afterwards."""
     return join(storage, f"trials/{key}")
 
 
 def place_at(address: str) -> TrialPlace:
-    """The trial's place at its address."""
+    """Open the trial's place at its address."""
     return TrialObjects(address) if is_uri(address) else TrialFolder(Path(address))
 
 
@@ -304,7 +313,7 @@ def place_at(address: str) -> TrialPlace:
 
 
 def model_exists(model: str | None) -> bool:
-    """Whether the model of a record's `model` is still there.
+    """Check if the model of a record's `model` is still there.
 
     Raises:
         ValueError: nobody answers.
@@ -317,7 +326,7 @@ def model_exists(model: str | None) -> bool:
 
 @contextmanager
 def local_model(model: str) -> Iterator[Path]:
-    """A folder on this machine, for a while, with the model of a record's `model`."""
+    """Yield a folder on this machine, for a while, with the model of a record's `model`."""
     if not is_uri(model):
         yield Path(model)
         return
@@ -331,13 +340,13 @@ def local_model(model: str) -> Iterator[Path]:
 
 
 def lies_now(model: str, *, folder: Path, key: str) -> str:
-    """The address of a trial's model: in this study folder, where the folder was moved or copied with it."""
+    """Find a trial's model in this study folder, if that was moved or copied with it; else keep its address."""
     beside = folder / "trials" / key / Path(model).name
     return str(beside) if beside.is_dir() else model
 
 
 def where_it_lies(record: Record, folder: Path) -> Record:
-    """The record with the address that its model has now."""
+    """Copy the record with the address that its model has now."""
     return replace(record, model=record.model and lies_now(record.model, folder=folder, key=record.key))
 
 
@@ -346,7 +355,7 @@ def where_it_lies(record: Record, folder: Path) -> Record:
 
 
 def storage_for(asked: str | None, folder: Path, facts: StudyFacts) -> str:
-    """The storage of a launch: what `--storage` asks for, or else that of the last launch, which is told.
+    """Choose the storage of a launch: that of `--storage`, or else that of the last launch, which is printed.
 
     Raises:
         ValueError: trials under way would train anew, since their states lie in the storage of the last launch.
@@ -378,9 +387,9 @@ def _check_states(storage: str, before: str, facts: StudyFacts) -> None:
 
 @contextmanager
 def launch_marks(storage: str, folder: Path) -> Iterator[tuple[str, ...]]:
-    """The paths or URIs of the marks of this launch: with the trials and, where workers write there, the predictions.
+    """Make the marks of this launch with the trials and, if workers write there, the predictions.
 
-    Those of launches that were killed are deleted.
+    It yields their paths or URIs. Those of launches that were killed are deleted.
 
     Raises:
         ValueError: they cannot be written.
@@ -400,7 +409,7 @@ def launch_marks(storage: str, folder: Path) -> Iterator[tuple[str, ...]]:
 
 
 def check_marks(marks: Sequence[str]) -> None:
-    """Passes if all that the launch has left is seen from here.
+    """Check that all marks of the launch are seen from here.
 
     Raises:
         NotShared: something is not.
@@ -412,7 +421,7 @@ def check_marks(marks: Sequence[str]) -> None:
 
 
 def _is_listed(mark: Path) -> bool:
-    """Whether it is there. Opening its folder has a network's file system ask the server; a path may be remembered."""
+    """Check if it is there. Opening its folder has a network's file system ask the server; paths may be cached."""
     try:
         return mark in mark.parent.iterdir()
     except (FileNotFoundError, NotADirectoryError):
@@ -428,7 +437,7 @@ def _write(mark: str) -> None:
 
 
 def _delete_all(place: str) -> None:
-    """Deletes the marks in a place."""
+    """Delete the marks in a place."""
     if not is_uri(place):
         for mark in Path(place).glob(f"{MARK}*"):
             mark.unlink()
