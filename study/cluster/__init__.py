@@ -1,0 +1,1 @@
+"""The machines of a study: Ray clusters, nodes, resources."""

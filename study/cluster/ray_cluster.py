@@ -1,4 +1,4 @@
-"""A Ray cluster: the connection to one, or to one that is started on this machine, its nodes, and workers to come."""
+"""A Ray cluster: a connection to one, or to one started on this machine, its nodes, and workers to come."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ RAY_SETTINGS = {
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # ours drains
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",  # nothing of Ray's state is kept
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # the record holds the error
-    "TUNE_MAX_PENDING_TRIALS_PG": "1000000",  # `TuneDriver.suggest` says how many
+    "TUNE_MAX_PENDING_TRIALS_PG": "1000000",  # `TuneDriver.suggest` limits them
     "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "1000000000",
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_prestart_worker_first_driver": "0",  # a process a core, of which Tune's actors, with an environment, use none
-    "RAY_worker_niceness": "5",  # where processors are short the driver goes first, and the mirror last
+    "RAY_worker_niceness": "5",  # if processors are short the driver goes first, and the mirror last
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
@@ -42,9 +42,9 @@ ANY = WorkerKind(name="any", resources={}, most=1)
 
 @contextmanager
 def ray_cluster(address: str | None) -> Iterator[None]:
-    """A connection to the Ray cluster at `address`, or to one started here on loopback.
+    """Connect to the Ray cluster at `address`, or to one started here on loopback.
 
-    A terminal is shown how long the latter takes to stop.
+    A terminal shows how long the latter takes to stop.
 
     Raises:
         ValueError: no cluster answers there.
@@ -68,14 +68,14 @@ def _start() -> None:
     try:
         with loopback_only():
             ray.init(address="local", num_cpus=cores, include_dashboard=False, **_QUIET)
-    except Exception as error:  # noqa: BLE001  # Ray raises just that where its processes do not start
+    except Exception as error:  # noqa: BLE001  # Ray raises just that if its processes do not start
         reason = str(error).splitlines()[0]
         advice = "; RAY_TMPDIR=/tmp gives its sockets a shorter folder" * ("107 bytes" in reason)
         raise OSError(f"Ray does not start on this machine ({reason}){advice}") from None
 
 
 def _join(address: str) -> None:
-    """Connects this process. If nobody answers, Ray itself would wait for a minute and log while it does."""
+    """Connect this process. If nobody answers, Ray itself would wait for a minute and log while it does."""
     try:
         _connect(address)
         if not address.startswith("ray://") and (head := head_of(address)) is not None:
@@ -90,21 +90,21 @@ def _join(address: str) -> None:
 
 
 def _connect(address: str) -> None:
-    """Passes if something listens there."""
+    """Check that something listens there."""
     host, _, port = address.rpartition("://")[-1].rpartition(":")
     if host and port.isdigit():  # "auto" has none
         socket.create_connection((host, int(port)), timeout=5).close()
 
 
 def cluster_gpus(address: str) -> int:
-    """GPUs of the Ray cluster at `address`."""
+    """Count the GPUs of the Ray cluster at `address`."""
     with ray_cluster(address):
         return int(ray.cluster_resources().get("GPU", 0))
 
 
 @contextmanager
 def interrupts_held(doing: str) -> Iterator[None]:
-    """One Ctrl-C within is heard at the end; a second ends the process there and then, without a clean-up.
+    """Delay one Ctrl-C to the end of the block; a second ends the process at once, without a clean-up.
 
     A Ray that is left half started or half stopped may crash the interpreter.
     """
@@ -129,14 +129,14 @@ def interrupts_held(doing: str) -> Iterator[None]:
 
 
 class RayNodes:
-    """Asked of Ray each time; a node's number is Ray's."""
+    """The nodes of the cluster as Ray reports them, asked each time; a node's number is Ray's."""
 
     def alive(self) -> dict[str, Mapping[str, float]]:
-        """Number of every node that is alive -> its resources."""
+        """Map the number of every node that is alive to its resources."""
         return {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
 
     def lost(self) -> dict[str, str]:
-        """Numbers of the nodes that are not alive any more -> their hosts."""
+        """Map the numbers of the nodes that are not alive any more to their hosts."""
         return {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes() if not node["Alive"]}
 
 
@@ -144,7 +144,7 @@ class RayNodes:
 
 
 def absent_kinds() -> list[WorkerKind]:
-    """The kinds of worker of which no node is alive; where no kinds are known, whether there is any node for trials."""
+    """List the kinds of worker without a living node; if none are known, `ANY` if no node can run a trial."""
     autoscaler = Autoscaler.here()
     kinds = [kind for kind in autoscaler.kinds if kind.most] if autoscaler else []
     nodes = RayNodes().alive().values()
@@ -152,7 +152,10 @@ def absent_kinds() -> list[WorkerKind]:
 
 
 def await_workers(*, minutes: float, say: Callable[[str], None]) -> list[WorkerKind]:
-    """The kinds of which none has come after so many minutes; their autoscaler is asked for one of each meanwhile."""
+    """Wait for a worker of each kind, and list the kinds without one after so many minutes.
+
+    Their autoscaler is asked for one of each meanwhile.
+    """
     begun, spoken = time.monotonic(), -SPEAK_SECONDS
     absent = absent_kinds()
     with _asked_for(absent):
@@ -166,14 +169,15 @@ def await_workers(*, minutes: float, say: Callable[[str], None]) -> list[WorkerK
 
 
 def names(kinds: Sequence[WorkerKind]) -> str:
+    """Join the names of the kinds."""
     return ", ".join(kind.name for kind in kinds)
 
 
 @contextmanager
 def _asked_for(kinds: Sequence[WorkerKind]) -> Iterator[None]:
-    """Tasks that need a whole node each wait meanwhile: that is what an autoscaler adds nodes for.
+    """Keep a task waiting for each whole node: that is what an autoscaler adds nodes for.
 
-    Ray's `request_resources` would go on asking where this process is killed.
+    Ray's `request_resources` would go on asking after this process is killed.
     """
     tasks = [ray.remote(max_retries=0)(_nothing).options(**_whole(kind.resources)).remote() for kind in kinds]
     try:
@@ -184,10 +188,10 @@ def _asked_for(kinds: Sequence[WorkerKind]) -> Iterator[None]:
 
 
 def _nothing() -> None:
-    """Its place is all that is wanted."""
+    """Do nothing: only its place is wanted."""
 
 
 def _whole(resources: Mapping[str, float]) -> dict[str, Any]:
-    """What a task asks for that fills such a node; where that is not known, what a trial would."""
+    """Choose resources that fill such a node; a trial's if its own are unknown."""
     cpus, gpus = resources.get("CPU", 0), resources.get("GPU", 0)
     return {"num_cpus": cpus if cpus or gpus else 1, "num_gpus": gpus}

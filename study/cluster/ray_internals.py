@@ -1,7 +1,7 @@
-"""Every use of what Ray keeps to itself, so that a new version of Ray breaks this file alone.
+"""Every use of Ray's private parts, so that a new version of Ray breaks this file alone.
 
-Ray has no public way to do these: listen on loopback alone, print nothing of what goes wrong on a node, find the head
-of `auto` and ask it for nothing but an answer, and read the limits of KubeRay's autoscaler.
+Ray has no public way to listen on loopback alone, to print nothing of what goes wrong on a node, to find the head of
+`auto` and ask it for nothing but an answer, or to read the limits of KubeRay's autoscaler.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ray._raylet import GcsClient  # type: ignore[attr-defined]
 
 @contextmanager
 def loopback_only() -> Iterator[None]:
-    """A Ray that starts within listens on 127.0.0.1: it runs whatever code it is sent, and asks nobody for a token.
+    """Have a Ray that starts within listen on 127.0.0.1: it runs any code that it is sent, without a token.
 
-    Ray takes 127.0.0.1 for the address of a node only where it has no clusters, macOS and Windows; given by hand it
+    Ray takes 127.0.0.1 for the address of a node only on macOS and Windows, where it has no clusters; given by hand it
     replaces it by the address of a network.
     """
     before = ray_constants.ENABLE_RAY_CLUSTER
@@ -34,7 +34,7 @@ def loopback_only() -> Iterator[None]:
 
 @contextmanager
 def nothing_printed() -> Iterator[None]:
-    """Ray prints nothing of what goes wrong on a node: many lines, on standard output. The journal says it in one."""
+    """Keep Ray from printing many lines on standard output for each fault of a node; the journal has one."""
     before = worker.print_to_stdstream
     worker.print_to_stdstream = lambda data, ignore_prefix: None
     try:
@@ -44,12 +44,12 @@ def nothing_printed() -> Iterator[None]:
 
 
 def head_of(address: str) -> str | None:
-    """The host and port of a cluster's head; None if none is known for `auto`."""
+    """Find the host and port of a cluster's head; None if none is known for `auto`."""
     return services.canonicalize_bootstrap_address("auto") if address == "auto" else address
 
 
 def ask_head(head: str) -> None:
-    """Passes if the head answers to this process. `ray.init` would print a page of warnings and try for half a minute.
+    """Check that the head answers to this process. `ray.init` would print warnings and try for half a minute.
 
     Raises:
         AuthenticationError: it asks for another token.
@@ -61,7 +61,7 @@ def ask_head(head: str) -> None:
 
 @contextmanager
 def _no_standard_error() -> Iterator[None]:
-    """Nothing is printed to standard error, not by what is no Python either."""
+    """Silence standard error, also for code that is not Python."""
     sys.stderr.flush()
     before, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
@@ -74,9 +74,9 @@ def _no_standard_error() -> Iterator[None]:
 
 
 def kuberay_configuration(name: str, *, namespace: str) -> Mapping[str, Any] | None:
-    """The RayCluster of this name, as Ray's own autoscaler reads it; None where this pod may not read it.
+    """Read the RayCluster of this name, as Ray's own autoscaler does; None if this pod may not read it.
 
-    KubeRay lets the head do so where the cluster has `enableInTreeAutoscaling`.
+    KubeRay lets the head do so if the cluster has `enableInTreeAutoscaling`.
     """
     from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr
     from ray.autoscaler._private.kuberay.node_provider import KubernetesHttpApiClient

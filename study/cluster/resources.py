@@ -1,4 +1,4 @@
-"""The machines that trials run on, what a trial holds of one, and how many run at a time. No Ray."""
+"""The machines that trials run on, the share that a trial holds, and how many run at a time. No Ray."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Nodes(Protocol):
     """The machines of a launch, as they are now."""
 
     def alive(self) -> Mapping[str, Mapping[str, float]]:
-        """Number of every node that is alive -> what it has of `CPU` and `GPU`."""
+        """Map the number of every node that is alive to its `CPU` and `GPU`."""
         ...
 
     def lost(self) -> Mapping[str, str]:
-        """Numbers of the nodes that are not alive any more -> their hosts."""
+        """Map the numbers of the nodes that are not alive any more to their hosts."""
         ...
 
 
@@ -35,17 +35,17 @@ class ThisMachine:
     """The one node of a launch whose trials are processes of its own; its number is its host's name."""
 
     def alive(self) -> dict[str, dict[str, float]]:
-        """This one, with the cores and GPUs that are ours."""
+        """Return this machine, with the cores and GPUs that are ours."""
         cores = len(os.sched_getaffinity(0))
         return {socket.gethostname(): {"CPU": float(cores), "GPU": float(local_gpus())}}
 
     def lost(self) -> dict[str, str]:
-        """None: a launch ends with its machine."""
+        """Return nothing: a launch ends with its machine."""
         return {}
 
 
 def visible_gpus() -> tuple[str, ...]:
-    """NVIDIA GPUs of this machine that CUDA_VISIBLE_DEVICES leaves, by its names, found without loading a driver."""
+    """List the NVIDIA GPUs of this machine that CUDA_VISIBLE_DEVICES leaves, without loading a driver."""
     there = next((number for pattern in GPUS if (number := len(glob(pattern)))), 0)  # noqa: PTH207  # a whole path
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = map(str, range(there)) if visible is None else (name.strip() for name in visible.split(","))
@@ -53,7 +53,7 @@ def visible_gpus() -> tuple[str, ...]:
 
 
 def local_gpus() -> int:
-    """How many these are."""
+    """Count these."""
     return len(visible_gpus())
 
 
@@ -69,7 +69,7 @@ class WorkerKind:
     most: int  # that there may be
 
     def is_one(self, resources: Mapping[str, float]) -> bool:
-        """Whether a node with these resources can do what one of the kind can, and anything at all."""
+        """Check if a node with these resources can do what one of the kind can, and anything at all."""
         wanted = {name: self.resources[name] for name in ("CPU", "GPU") if self.resources.get(name)}
         if not wanted:
             return bool(resources.get("CPU") or resources.get("GPU"))
@@ -78,14 +78,14 @@ class WorkerKind:
 
 @dataclass(frozen=True, kw_only=True)
 class Autoscaler:
-    """The limits of one."""
+    """The limits of an autoscaler."""
 
     most: int  # nodes beside the head
     kinds: tuple[WorkerKind, ...]
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Autoscaler:
-        """The one that Ray runs by this configuration."""
+        """Read the limits from Ray's configuration."""
         most = config["max_workers"]
         kinds = tuple(
             WorkerKind(name=name, resources=kind.get("resources", {}), most=kind.get("max_workers", most))
@@ -96,7 +96,7 @@ class Autoscaler:
 
     @classmethod
     def here(cls) -> Autoscaler | None:
-        """That of the cluster whose head this is; None where there is none, or nobody says."""
+        """Find the autoscaler of the cluster whose head this is; None if there is none, or it is unknown."""
         if CONFIG.exists():
             import yaml
 
@@ -115,42 +115,44 @@ class Autoscaler:
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What one trial holds of one of the nodes. `gpus` may be a fraction."""
+    """The share of one of the nodes that one trial holds. `gpus` may be a fraction."""
 
     nodes: Nodes
     cpus: float
     gpus: float
-    autoscaler: Autoscaler | None = None  # of the cluster, where there is one
+    autoscaler: Autoscaler | None = None  # of the cluster, if it has one
 
     @classmethod
     def of(cls, nodes: Nodes, *, cpus: float, gpus: float | None, address: str | None = None) -> Resources:
-        """A whole GPU for a trial where there are any, unless it is said otherwise. `address`: of their cluster, if it
-        is not this machine."""
+        """Choose the share of a trial: a whole GPU, if there are any, unless `gpus` is given.
+
+        `address`: of the nodes' cluster; None: this machine.
+        """
         if gpus is None:
             gpus = float(any(node.get("GPU") for node in nodes.alive().values()))
         return cls(nodes=nodes, cpus=cpus, gpus=gpus, autoscaler=Autoscaler.here() if address else None)
 
     def slots(self, *, without: Collection[str] = ()) -> int:
-        """Trials that the cluster can run at a time, as it is now, `without` the nodes of these numbers."""
+        """Count the trials that the cluster can run at a time now, `without` the nodes of these numbers."""
         return sum(fit for node, fit in self._rooms().items() if node not in without)
 
     def nodes_with_room(self) -> frozenset[str]:
-        """Numbers of the nodes, alive now, that can hold a trial."""
+        """List the numbers of living nodes that can hold a trial."""
         return frozenset(node for node, fit in self._rooms().items() if fit)
 
     def _rooms(self) -> dict[str, int]:
-        """Number of every node that is alive -> trials that fit on it."""
+        """Map the number of every living node to the trials that fit on it."""
         return {number: self._fit_in(node) for number, node in self.nodes.alive().items()}
 
     def slots_to_come(self) -> int:
-        """Trials at a time once the autoscaler has added every node that it may; 0 where there is no autoscaler."""
+        """Count the trials at a time once the autoscaler has added all nodes; 0 without an autoscaler."""
         if self.autoscaler is None:
             return 0
         slots = [self._fit_in(kind.resources) for kind in self.autoscaler.kinds for _ in range(kind.most)]
         return sum(sorted(slots, reverse=True)[: self.autoscaler.most])
 
     def room_in_words(self) -> str:
-        """What a trial asks for, and which kinds of node are alive."""
+        """Describe the share of a trial, and the kinds of living nodes."""
         kinds = sorted({_in_words(node) for node in self.nodes.alive().values()})
         there = f"there are nodes with {', '.join(kinds)}" if kinds else "there is no node"
         return f"a trial asks for {_in_words(self._wanted)} of one node; {there}"
@@ -160,7 +162,7 @@ class Resources:
         return {"CPU": self.cpus, "GPU": self.gpus}
 
     def _fit_in(self, node: Mapping[str, float]) -> int:
-        """Trials at a time; one that holds a part of a GPU holds that of a single one."""
+        """Count the trials at a time; one that holds a part of a GPU holds that of a single one."""
         fit = {name: int(node.get(name, 0) / amount) for name, amount in self._wanted.items() if amount}
         if 0 < (part := self._wanted["GPU"]) < 1:
             fit["GPU"] = int(node.get("GPU", 0)) * int(1 / part)
@@ -172,7 +174,7 @@ def _in_words(amounts: Mapping[str, float]) -> str:
 
 
 def check_room(resources: Resources, *, address: str | None) -> str | None:
-    """None where a trial fits on a node; else what is waited for, in words.
+    """Check that a trial fits on a node; describe what is waited for if one may come; None if it fits now.
 
     Raises:
         ValueError: it does not fit, and no node can come.

@@ -1,0 +1,1 @@
+"""The journal as MLflow runs and registered models."""

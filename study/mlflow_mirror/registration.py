@@ -1,4 +1,4 @@
-"""Registers the confirm models of each arm's winning configuration in MLflow's model registry.
+"""The registration of each arm's winning confirm models in MLflow's model registry.
 
 One registered model per arm, `STUDY.METHOD.TASK`, one version per confirm trial; the alias `best` is the version with
 the highest score. A model that is registered already is left as it is, one whose configuration is the winner no more
@@ -36,7 +36,7 @@ class Registered(NamedTuple):
 
 
 def register(tracking: Tracking, progress: StudyProgress, folder: Path) -> Iterator[Registered]:
-    """Registers what is missing of the study in `folder`, and gives each new version as soon as it is there.
+    """Register what is missing of the study in `folder`, and yield each new version.
 
     Raises:
         ValueError: the folder of a model is gone.
@@ -66,7 +66,7 @@ def _register_arm(tracking: Tracking, name: str, confirmed: list[Record]) -> Ite
 
 
 def _create_version(tracking: Tracking, name: str, record: Record) -> str:
-    """The version that the record's model got under `name`; its files are artifacts of the trial's run."""
+    """Create the version of the record's model under `name`; its files are artifacts of the trial's run."""
     run = tracking.client.get_run(tracking.run_ids[record.key])
     with tempfile.TemporaryDirectory() as folder:
         save_model(record, Path(folder) / "model")
@@ -77,7 +77,7 @@ def _create_version(tracking: Tracking, name: str, record: Record) -> str:
 
 
 def save_model(record: Record, folder: Path) -> None:
-    """Writes the record's model to `folder` in MLflow's format, with its signature, and its method's code."""
+    """Write the record's model to `folder` in MLflow's format, with its signature, and its method's code."""
     import mlflow.pyfunc
 
     if record.model is None or not model_exists(record.model):
@@ -101,7 +101,7 @@ def save_model(record: Record, folder: Path) -> None:
 
 
 def _signature(record: Record) -> Any:
-    """Texts by the task's column names, to the answer and the layers run for it."""
+    """Describe the texts, by the task's column names, and the answer with the layers run for it."""
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, Schema
 

@@ -1,6 +1,6 @@
-"""What a study looks like in MLflow: its facts as study > arm > trial runs. Pure data, without MLflow.
+"""The facts of a study as MLflow runs: study > arm > trial. Pure data, without MLflow.
 
-A run's status in MLflow says what became of the trial:
+A run's status in MLflow shows how its trial ended:
 
 | trial | MLflow status | tag `status` |
 |---|---|---|
@@ -22,7 +22,7 @@ of these.
 Tags to search by: `level` (study, arm, trial), `arm`, `method`, `task`, `phase`; `counts` is `true` for the confirm
 trials that make the arm's number, `best` for the one of them with the highest score. The tags `winner.FIELD` of an arm
 are the configuration that its confirm trials repeat: MLflow's parameters never change, and a winner may. Values of
-`git_commit`, `versions` and `device` are several where trials differ.
+`git_commit`, `versions` and `device` are lists if trials differ.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Run:
-    """All that one MLflow run should hold."""
+    """The whole content of one MLflow run."""
 
     key: str  # finds the run again, within its study
     name: str
@@ -104,7 +104,7 @@ class StudyRuns:
         reports: Mapping[str, Sequence[EpochReported]],
         intervals: Mapping[tuple[str, ...], tuple[float, float]] = MappingProxyType({}),
     ) -> None:
-        """Says what the study is.
+        """Begin with the facts of the study.
 
         Args:
             reports: those of each trial, by its key, each epoch once.
@@ -115,6 +115,7 @@ class StudyRuns:
         self.progress = last_progress(plan.plan, facts)
 
     def trial(self, key: str) -> Run:
+        """Make the run of a trial."""
         trial = self.facts.trials[key]
         started, status, arm = trial.started, self.status(trial), self.progress.arm(trial.started.arm)
         is_superseded = trial.phase == "confirm" and trial not in arm.confirm_trials
@@ -150,6 +151,7 @@ class StudyRuns:
         )
 
     def arm(self, name: str) -> Run:
+        """Make the run of an arm."""
         arm = self.progress.arm(name)
         trials = arm.facts.trials
         statuses = Counter(self.status(trial) for trial in trials)
@@ -175,9 +177,10 @@ class StudyRuns:
     def study(
         self, *, files: dict[str, tuple[str, ...]], note: str, plan: str = "", journal: JournalDigest | None = None
     ) -> Run:
-        """`files`: artifact folder -> paths; `note`: Markdown that MLflow shows as the run's description.
+        """Make the run of the study.
 
-        `plan`: the digest of the first launch's plan; `journal`: once the launch is over.
+        `files`: artifact folder -> paths; `note`: Markdown that MLflow shows as the run's description; `plan`: the
+        digest of the first launch's plan; `journal`: once the launch is over.
         """
         last = self.facts.last_launch
         assert last is not None, "a study without a launch"
@@ -205,7 +208,7 @@ class StudyRuns:
         )
 
     def status(self, trial: TrialFacts) -> str:
-        """A key of MLFLOW_STATUS."""
+        """Choose the key of MLFLOW_STATUS for a trial."""
         if trial.record:
             return trial.record.status
         last = self.facts.last_launch
@@ -223,13 +226,13 @@ class StudyRuns:
         return "interrupted" if statuses["interrupted"] else "waiting"
 
     def _status_of_all(self) -> str:
-        """What the study has come to when its last launch is over."""
+        """Summarise the study when its last launch is over."""
         if not self.progress.missing:
             return "completed"
         return "failed" if self.progress.is_finished else "interrupted"
 
     def _arm_points(self, arm: ArmProgress) -> list[Point]:
-        """The arm's number in the tables, and how the scores of its confirm trials spread."""
+        """Make the points of the arm's number in the tables, and of the spread of its confirm scores."""
         summary = summarise([record.score for record in arm.confirmed if record.score is not None])
         values = {"score": summary["median"], **{name: summary.get(of) for name, of in SPREAD.items()}}
         if (interval := self.intervals.get(tuple(record.key for record in arm.confirmed))) is not None:
@@ -238,7 +241,7 @@ class StudyRuns:
         return _points(values, max(milliseconds(record.ended) for record in arm.confirmed), 0)
 
     def _medians(self) -> list[Point]:
-        """The median score of every complete arm, as a metric METHOD/TASK of the study."""
+        """Make a metric METHOD/TASK of the study for the median score of every complete arm."""
         arms = [self.arm(name) for name, facts in self.facts.arms.items() if facts.trials]
         return [replace(point, name=arm.key) for arm in arms for point in arm.points if point.name == "score"]
 
@@ -247,13 +250,13 @@ class StudyRuns:
         return common | tags | {"mlflow.source.name": "study.launch", "mlflow.source.type": "LOCAL"}
 
     def _code_tag(self, trials: Sequence[TrialFacts]) -> dict[str, str]:
-        """What code of these trials is another than the study began with, if any is."""
+        """Name the code of these trials that differs from the study's first; {} if none does."""
         codes = dict.fromkeys(code for trial in trials for code in self._first.others(trial))
         return {"other_code": "; ".join(codes)} if codes else {}
 
 
 def milliseconds(time: str) -> int:
-    """An event's time as milliseconds since 1970."""
+    """Convert an event's time to milliseconds since 1970."""
     return round(datetime.fromisoformat(time).timestamp() * 1000)
 
 
@@ -261,7 +264,7 @@ def milliseconds(time: str) -> int:
 
 
 def _epoch_points(event: EpochReported, *, selects_on_dev: bool) -> list[Point]:
-    """The points of the curves that an epoch adds."""
+    """Make the points that an epoch adds to the curves."""
     row = event.row
     values = {"score": row.reported.score if selects_on_dev else None}
     values |= {name: getattr(row, name) for name in CURVES} | dict(_components(row.metrics))
@@ -270,7 +273,7 @@ def _epoch_points(event: EpochReported, *, selects_on_dev: bool) -> list[Point]:
 
 
 def _selected_points(record: Record | None) -> list[Point]:
-    """The record's numbers, all of the selected epoch."""
+    """Make the points of the record's numbers, all of the selected epoch."""
     if record is None or record.epoch is None:
         return []
     values: dict[str, float | None] = {name: getattr(record, name) for name in NUMBERS}
@@ -285,13 +288,13 @@ def _selected_points(record: Record | None) -> list[Point]:
 
 
 def _points(values: Mapping[str, float | None], time: int, step: int) -> list[Point]:
-    """Points of those values that are finite."""
+    """Make points of those values that are finite."""
     finite = {name: value for name, value in values.items() if value is not None and math.isfinite(value)}
     return [Point(name, float(value), time, step) for name, value in finite.items()]
 
 
 def _components(metrics: Mapping[str, float]) -> Mapping[str, float]:
-    """The metrics that the score is the mean of; none where it is the only one."""
+    """Select the metrics whose mean is the score; none if it is the only one."""
     return metrics if len(metrics) > 1 else {}
 
 
@@ -303,7 +306,7 @@ def _last_end(trials: list[TrialFacts]) -> int | None:
 
 
 def _provenance_tags(records: Sequence[Record]) -> dict[str, str]:
-    """Which commits and versions of packages have made them, and on what."""
+    """Name the commits, versions and devices of these records."""
     if not records:
         return {}
     names = dict.fromkeys(name for record in records for name in record.versions)
@@ -347,7 +350,7 @@ def _trial_note(trial: TrialFacts, status: str, *, is_superseded: bool) -> str:
 
 
 def _arm_note(arm: ArmProgress) -> str:
-    """The arm's number, the score of each seed, and what is missing."""
+    """Describe the arm's number, the score of each seed, and what is missing."""
     scores = [f"{record.score:.4f} (seed {record.seed})" for record in arm.confirmed]
     number = f"Score {arm.median:.4f}, the median of {', '.join(scores)}." if arm.median is not None else ""
     missing = f"Missing: {arm.missing}." if arm.missing else ""
@@ -355,7 +358,7 @@ def _arm_note(arm: ArmProgress) -> str:
 
 
 def _failure_note(record: Record, failure: Failure | None) -> str:
-    """The error, and as a block of code the traceback; a tag of MLflow's has room for both."""
+    """Format the error, and the traceback as a block of code; a tag of MLflow's has room for both."""
     error = f"Failed: {(record.error or '')[:NOTE_ERROR_CHARACTERS]}"
     if failure is None or failure.traceback is None:
         return error

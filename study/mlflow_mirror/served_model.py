@@ -23,13 +23,16 @@ BATCH_SIZE = 32
 
 
 class EarlyExitClassifier(PythonModel):
+    """A trained model behind MLflow's interface."""
+
     def load_context(self, context: Any) -> None:
+        """Load the model, and the included methods if it has any."""
         if "methods" in context.artifacts:
             include(context.artifacts["methods"])
         self._trained = load_trained(Path(context.artifacts["model"]))
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
-        """For each row its `prediction` (class name or score) and `exit_layer` (layers run, from 1)."""
+        """Answer each row with `prediction` (class name or score) and `exit_layer` (layers run, from 1)."""
         batches = [model_input[start : start + BATCH_SIZE] for start in range(0, len(model_input), BATCH_SIZE)]
         return pd.concat([self._answer(batch) for batch in batches], ignore_index=True)
 

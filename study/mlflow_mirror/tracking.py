@@ -1,8 +1,8 @@
-"""Writes runs to MLflow: each run, parameter and curve point exactly once, however often it is tried.
+"""A writer of runs to MLflow: each run, parameter and curve point exactly once, however often it is tried.
 
 A run is found again by its tags `study_id` and `key`, and MLflow's own primary key (run, name, time, step, value) makes
-a point that is sent twice one point. So a writer that lost its server, or its life, starts over with a new `Tracking`
-and loses and doubles nothing.
+a point that is sent twice one point. So a writer that lost its server, or was killed, starts over with a new
+`Tracking`, and nothing is lost or doubled.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ FATAL_ERRORS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "PERMISSION_DENIED", "
 
 
 def default_uri(folder: Path) -> str:
-    """The tracking store inside the study folder; a path in a URI may not have everything: `what?`, `100%25`."""
+    """Make the URI of the store in the study folder, quoting what a path in a URI may not have: `what?`, `100%25`."""
     path = str(folder.resolve() / "mlflow.db")
     return f"sqlite:///{path.replace('%', '%25').replace('?', '%3F')}"
 
 
 def silence_of(uri: str) -> str | None:
-    """Why the server at this address does not answer; None if it does, whatever it says, or if it is no web server.
+    """Explain why no web server answers at this address; None if one does, or if it is another store.
 
-    Asked without MLflow, which takes seconds to import. A certificate that Python does not know is no silence: MLflow
-    may have been told of it.
+    MLflow takes seconds to import and is not asked. A certificate that Python does not know counts as an answer: MLflow
+    may know it.
     """
     if not uri.startswith(("http://", "https://")):
         return None
@@ -61,7 +61,7 @@ def silence_of(uri: str) -> str | None:
 
 
 def prepare_environment() -> None:
-    """Settings of this process that MLflow reads when it is imported; those that the user has set stay."""
+    """Set the variables that MLflow reads when it is imported; those that the user has set stay."""
     for name, value in {
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "DO_NOT_TRACK": "true",
@@ -77,7 +77,7 @@ def prepare_environment() -> None:
 
 
 def outages() -> tuple[type[Exception], ...]:
-    """What MLflow raises when its store is away, or refuses."""
+    """List the errors that MLflow raises when its store is away, or refuses."""
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -85,19 +85,19 @@ def outages() -> tuple[type[Exception], ...]:
 
 
 def is_fatal(error: Exception) -> bool:
-    """True for an error that trying again does not mend."""
+    """Check if an error will stay, however often the call is repeated."""
     return getattr(error, "error_code", None) in FATAL_ERRORS
 
 
 def reason(error: BaseException) -> str:
-    """The first line of what was at the bottom of `error`, without passwords."""
+    """Return the first line of the innermost cause of `error`, without passwords."""
     while error.__cause__ or error.__context__:
         error = error.__cause__ or error.__context__  # type: ignore[assignment]
     return masked(str(error) or type(error).__name__).splitlines()[0]
 
 
 def count_experiments(uri: str) -> int:
-    """How many experiments the store at `uri` holds (1000 at most); raises `outages()` when it is away."""
+    """Count the experiments of the store at `uri` (1000 at most); raises `outages()` when it is away."""
     from mlflow.tracking import MlflowClient
 
     return len(MlflowClient(tracking_uri=uri).search_experiments(max_results=1000))
@@ -105,14 +105,14 @@ def count_experiments(uri: str) -> int:
 
 @dataclass(frozen=True)
 class StoredRun:
-    """What a store holds of one run."""
+    """The part of a run that a store holds."""
 
     tags: dict[str, str]
     metrics: dict[str, float]  # the last point of each
 
 
 def read_runs(uri: str, study_id: str) -> dict[str, StoredRun]:
-    """The runs of a study by key, in whatever experiment they are; nothing is written."""
+    """Read the runs of a study by key, from whatever experiment; nothing is written."""
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(tracking_uri=uri)
@@ -122,7 +122,7 @@ def read_runs(uri: str, study_id: str) -> dict[str, StoredRun]:
 
 
 def _search(client: Any, experiments: list[str], study_id: str) -> Iterator[Any]:
-    """The runs of the study in these experiments, page by page, in the order in which they began."""
+    """Yield the runs of the study in these experiments, page by page, in the order in which they began."""
     token = None
     while True:
         page = client.search_runs(
@@ -142,7 +142,7 @@ class Tracking:
     """The runs of one study in one tracking store. Any method may raise `outages()` when the store is away."""
 
     def __init__(self, uri: str, *, experiment: str, study_id: str, artifacts: Path) -> None:
-        """`artifacts` is the folder for files, used where no tracking server decides about them."""
+        """`artifacts` is the folder for files, unless a tracking server has its own."""
         from mlflow.tracking import MlflowClient
 
         self.client = MlflowClient(tracking_uri=uri)
@@ -155,7 +155,7 @@ class Tracking:
             self._remember(run)
 
     def write(self, run: Run) -> None:
-        """Brings the MLflow run of `run` to its content. Sends nothing if it has it already."""
+        """Bring the MLflow run of `run` to its content. Nothing is sent if it has it already."""
         digest = self._digest(run)
         if self._finished.get(run.key) == digest:
             return
@@ -172,7 +172,7 @@ class Tracking:
         self._finished[run.key] = digest
 
     def _digest(self, run: Run) -> str:
-        """The same for the same content below the same run, files' bytes included."""
+        """Hash the content, its place below another run, and the bytes of its files."""
         paths = [Path(path) for paths in run.files.values() for path in paths]
         files = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
         content = json.dumps([asdict(run), self._parent_tag(run), files])
@@ -205,7 +205,7 @@ class Tracking:
         return run_id
 
     def _send_batches(self, run: Run, run_id: str, digest: str) -> None:
-        """Sends what is new. The tag `content` goes last: where it stands, all the rest stands too."""
+        """Send what is new. The tag `content` goes last: if it is there, all the rest is too."""
         from mlflow.entities import Metric, Param, RunTag
 
         sent = self._sent.setdefault(run.key, set())
