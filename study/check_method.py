@@ -59,7 +59,7 @@ def check(method: str) -> Iterator[tuple[str, str | None]]:
     for rule in (*space_rules.RULES, *space_rules.POINT_RULES):
         fault = _fault_of(method, partial(space_rules.first_fault, rule, subject))
         is_sound &= fault is None
-        yield rule.__doc__ or "", fault
+        yield space_rules.describe(rule), fault
         if fault is not None and rule in space_rules.FIRST:
             return
     if is_sound:
@@ -73,7 +73,7 @@ def _model_rules(method: str) -> Iterator[tuple[str, str | None]]:
     for rule in RULES:
         found = ((subject.backbone, _fault_of(method, partial(rule, subject))) for subject in subjects)
         fault = next((f"{fault} (on {backbone})" for backbone, fault in found if fault), None)
-        yield rule.__doc__ or "", fault
+        yield space_rules.describe(rule), fault
         if fault is not None and rule is RULES[0]:  # all others use what this one is about
             return
 

@@ -31,12 +31,10 @@ NUM_EXAMPLES = 8
 
 
 class RuleBroken(AssertionError):
-    """A model does not do what every method's must.
-
-    `function`: the one that does otherwise; None: it is in no single one.
-    """
+    """A model that breaks a rule of every method."""
 
     def __init__(self, fault: str, function: Callable[..., object] | None = None) -> None:
+        """Keep the fault with the function that has it; None: no single one has."""
         super().__init__(fault)
         self.function = function
 
@@ -51,7 +49,7 @@ class Subject:
 
     @property
     def tasks(self) -> list[str]:
-        """One with classes and one with scores, as far as the method is for them."""
+        """One task with classes and one with scores, if the method takes them."""
         method = Method(self.method)
         mini = [task for task in TRAINABLE_TASKS if is_generated(TASKS[task])]
         fitting = [task for task in mini if method.refuses(task) is None]
@@ -59,19 +57,20 @@ class Subject:
         return [*classes[:1], *(task for task in fitting if TASKS[task].is_regression)]
 
     def config(self, task: str, **changes: Any) -> TrainingConfig:
-        """The method's first grid point, with a learning rate for tiny untrained backbones."""
+        """Configure the first grid point, with a learning rate for tiny untrained backbones."""
         values = Method(self.method).values(task)
         values |= {name: 2e-3 for name, value in values.items() if name.endswith("learning_rate") and value is not None}
         return trainables.configure(self.method, values | {"max_length": 32} | changes)
 
     def model(self, task: str, **changes: Any) -> EarlyExitModel:
+        """Build the method's model with the weights of seed 0."""
         torch.manual_seed(0)
         config = self.config(task, **changes)
         encoder = load_encoder(self.backbone, config, vocab_size=examples(task)[1])
         return trainables.load(self.method).build(config, encoder, TASKS[task])
 
     def decisive_model(self, task: str) -> EarlyExitModel:
-        """One with large random weights, so that examples differ and leave at different layers. Not to be changed."""
+        """Build a model with large random weights, whose examples leave at different layers. Do not change it."""
         if task in self._decisive:
             return self._decisive[task]
         model = self._decisive[task] = self.model(task)
@@ -85,7 +84,7 @@ class Subject:
 
 @functools.cache
 def examples(task_name: str) -> tuple[Batch, int]:
-    """A padded batch of mini-GLUE and the size of its vocabulary."""
+    """Make a padded batch of mini-GLUE, and count its vocabulary."""
     task = TASKS[task_name]
     split = load_split(task, task.train_split, "mini")
     columns = [list(column) for column in zip(*split.texts[:NUM_EXAMPLES], strict=True)]
@@ -96,7 +95,7 @@ def examples(task_name: str) -> tuple[Batch, int]:
 
 
 def require(holds: bool, fault: str, function: Callable[..., object] | None = None) -> None:
-    """Passes if it holds.
+    """Check a condition of a rule.
 
     Raises:
         RuleBroken: it does not, by the fault of this function, if it is one's.
@@ -106,7 +105,7 @@ def require(holds: bool, fault: str, function: Callable[..., object] | None = No
 
 
 def what_is_returned_can_be_used(subject: Subject) -> None:
-    """build returns a model, loss a dictionary with a finite loss, and step of an exit rule a Step"""
+    """Check that build returns a model, loss a dictionary with a finite loss, and step of an exit rule a Step."""
     for task in subject.tasks:
         model, batch = subject.model(task), examples(task)[0]
         require(isinstance(model, EarlyExitModel), f"build returned {_kind(model)}; allowed: an EarlyExitModel")
@@ -133,7 +132,7 @@ def what_is_returned_can_be_used(subject: Subject) -> None:
 
 
 def loss_decreases(subject: Subject) -> None:
-    """the loss decreases on one batch, without dropout"""
+    """Check that the loss decreases on one batch, without dropout."""
     task = subject.tasks[0] if Method(subject.method).refuses("sst2") else "sst2"
     off = {"hidden_dropout": 0.0, "classifier_dropout": 0.0}
     model = subject.model(task, **off)
@@ -150,7 +149,7 @@ def loss_decreases(subject: Subject) -> None:
 
 
 def exit_layers_are_within_bounds(subject: Subject) -> None:
-    """every example leaves at one of the layers"""
+    """Check that every example leaves at one of the layers."""
     model = subject.decisive_model(subject.tasks[0])
     layers = model.infer(examples(subject.tasks[0])[0], _seeded()).exit_layer
     last = model.encoder.num_layers
@@ -158,7 +157,7 @@ def exit_layers_are_within_bounds(subject: Subject) -> None:
 
 
 def examples_leave_at_different_layers(subject: Subject) -> None:
-    """examples leave at different layers under some rule of sweep_rules, where there is any"""
+    """Check that examples leave at different layers under some rule of sweep_rules, if there is any."""
     model = subject.decisive_model(subject.tasks[0])
     results = sweep(model.sweep_rules(), model.all_exits(examples(subject.tasks[0])[0]))
     spreads = [len(result.exit_layer.unique()) for _, result in results]
@@ -166,7 +165,7 @@ def examples_leave_at_different_layers(subject: Subject) -> None:
 
 
 def batched_equals_one_by_one(subject: Subject) -> None:
-    """a batch is answered as its examples are one by one"""
+    """Check that a batch is answered as its examples are one by one."""
     for task in subject.tasks:
         model = subject.decisive_model(task)
         batch, _ = examples(task)
@@ -178,7 +177,7 @@ def batched_equals_one_by_one(subject: Subject) -> None:
 
 
 def inference_equals_the_exit_on_all_layers(subject: Subject) -> None:
-    """inference answers as its exit rule does on the outputs of all layers"""
+    """Check that inference answers as its exit rule does on the outputs of all layers."""
     for task in subject.tasks:
         model = subject.decisive_model(task)
         batch, _ = examples(task)
@@ -187,7 +186,7 @@ def inference_equals_the_exit_on_all_layers(subject: Subject) -> None:
 
 
 def every_swept_rule_equals_inference_with_it(subject: Subject) -> None:
-    """every rule of sweep_rules leaves as inference with it does"""
+    """Check that every rule of sweep_rules leaves as inference with it does."""
     model = copy(subject.decisive_model(subject.tasks[0]))
     batch, _ = examples(subject.tasks[0])
     for rule, simulated in sweep(model.sweep_rules(), model.all_exits(batch)):
@@ -197,7 +196,7 @@ def every_swept_rule_equals_inference_with_it(subject: Subject) -> None:
 
 
 def saved_weights_give_the_same_numbers(subject: Subject) -> None:
-    """saved weights, loaded into a new model, give the same numbers"""
+    """Check that saved weights, loaded into a new model, give the same numbers."""
     task = subject.tasks[0]
     model, other, batch = subject.decisive_model(task), subject.model(task).eval(), examples(task)[0]
     with tempfile.TemporaryDirectory() as folder:
@@ -209,7 +208,7 @@ def saved_weights_give_the_same_numbers(subject: Subject) -> None:
 
 
 def evaluation_has_no_dropout(subject: Subject) -> None:
-    """an evaluation draws no dropout"""
+    """Check that an evaluation draws no dropout."""
     task = subject.tasks[0]
     model = subject.model(task, hidden_dropout=0.5, classifier_dropout=0.5).eval()
     first, second = (model.all_exits(examples(task)[0]).logits for _ in range(2))
@@ -217,7 +216,7 @@ def evaluation_has_no_dropout(subject: Subject) -> None:
 
 
 def every_trained_parameter_is_in_one_group(subject: Subject) -> None:
-    """every trained parameter is in one group of the optimizer, with a learning rate and a name"""
+    """Check that every trained parameter is in one group of the optimizer, with a learning rate and a name."""
     task = subject.tasks[0]
     model = subject.model(task, weight_decay=0.01)
     groups = model.parameter_groups(subject.config(task, weight_decay=0.01))
@@ -230,7 +229,7 @@ def every_trained_parameter_is_in_one_group(subject: Subject) -> None:
 
 
 def every_trained_parameter_has_a_gradient(subject: Subject) -> None:
-    """every trained parameter has a gradient"""
+    """Check that every trained parameter has a gradient."""
     model = subject.model(subject.tasks[0])
     batch, _ = examples(subject.tasks[0])
     logits, exit_logits = model.heads(batch)
@@ -241,7 +240,7 @@ def every_trained_parameter_has_a_gradient(subject: Subject) -> None:
 
 
 def bfloat16_keeps_logits_and_lambdas_in_float32(subject: Subject) -> None:
-    """in bfloat16 losses, logits and λ are float32 and finite"""
+    """Check that in bfloat16 losses, logits and λ are float32 and finite."""
     task = subject.tasks[0]
     model = subject.model(task, precision="bfloat16")
     batch, _ = examples(task)
@@ -256,7 +255,7 @@ def bfloat16_keeps_logits_and_lambdas_in_float32(subject: Subject) -> None:
 
 
 def first_layers_alone_can_be_trained(subject: Subject) -> None:
-    """with num_hidden_layers 2 the first two layers are all there is"""
+    """Check that with num_hidden_layers 2 the first two layers are all there is."""
     task = subject.tasks[0]
     model = subject.model(task, num_hidden_layers=2)
     batch, _ = examples(task)

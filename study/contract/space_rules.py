@@ -38,6 +38,7 @@ class Method:
 
     @cached_property
     def space(self) -> SearchSpace:
+        """The search space of the method."""
         return search_spaces.load(self.name)
 
     @cached_property
@@ -46,18 +47,18 @@ class Method:
         return set(trainables.load(self.name).Config.__struct_fields__)
 
     def place_of(self, name: str) -> str:
-        """The file and the line that define the name of a rule's fault: `PUBLISHED` of `PUBLISHED['rte']`."""
+        """Find the file and line that define the name of a rule's fault: `PUBLISHED` of `PUBLISHED['rte']`."""
         trained, space = files_of(self.name)
         file = trained if name in (CONFIG, DEPARTURES) else space
         return file.place_of(name.partition("[")[0])
 
     def values(self, task: str) -> dict[str, Value]:
-        """The first point of the paper's grid, of every field."""
+        """Complete the first point of the paper's grid to every field."""
         first = {field: menu[0] for field, menu in self.space.paper_grid.items()}
         return {**self.space.fixed, **self.space.fixed_by_task.get(task, {}), **first}
 
     def refuses(self, task: str) -> str | None:
-        """Why the method is not for a task; None where it is for it."""
+        """Explain why the method is not for a task; None if it is."""
         try:
             trainables.configure(self.name, self.values(task)).check_task(TASKS[task])
         except ValueError as error:
@@ -70,7 +71,7 @@ Rule = Callable[[Method], Iterator[Fault]]
 
 
 def config_is_a_training_config(method: Method) -> Iterator[Fault]:
-    """Config is a TrainingConfig whose fields have no defaults"""
+    """Check that Config is a TrainingConfig whose fields have no defaults."""
     config = trainables.load(method.name).Config
     if not (isinstance(config, type) and issubclass(config, TrainingConfig)):
         yield CONFIG, f"Config is {config!r:.60}; allowed: a class of TrainingConfig"
@@ -84,7 +85,7 @@ def config_is_a_training_config(method: Method) -> Iterator[Fault]:
 
 
 def every_field_is_tuned_or_fixed(method: Method) -> Iterator[Fault]:
-    """SPACE, POST_HOC and FIXED have every field of Config, each one of them, but that FIXED may pin one of POST_HOC"""
+    """Check that each field of Config is in one of SPACE, POST_HOC and FIXED, which may pin one of POST_HOC."""
     tuned, fixed = set(method.space.space), set(method.space.fixed)
     for field in sorted((tuned | fixed) - method.fields):
         name = "FIXED" if field in fixed else "POST_HOC" if field in method.space.post_hoc else "SPACE"
@@ -97,27 +98,27 @@ def every_field_is_tuned_or_fixed(method: Method) -> Iterator[Fault]:
 
 
 def values_of_tasks_are_of_fixed_fields(method: Method) -> Iterator[Fault]:
-    """FIXED_BY_TASK names tasks and fields of FIXED"""
+    """Check that FIXED_BY_TASK names tasks and fields of FIXED."""
     yield from _known("FIXED_BY_TASK", method.space.fixed_by_task, trainable_tasks())
     for task, fields in method.space.fixed_by_task.items():
         yield from _known(f"FIXED_BY_TASK[{task!r}]", fields, method.space.fixed)
 
 
 def variants_fix_fields(method: Method) -> Iterator[Fault]:
-    """VARIANTS fix fields of Config"""
+    """Check that VARIANTS fix fields of Config."""
     for variant in search_spaces.variants(method.name):
         name = f"VARIANTS[{variant.partition(trainables.VARIANT)[2]!r}]"
         yield from _known(name, search_spaces.load(variant).variant, method.fields)
 
 
 def grid_covers_the_ranges(method: Method) -> Iterator[Fault]:
-    """PAPER_GRID has every field of SPACE, within its range"""
+    """Check that PAPER_GRID has every field of SPACE, within its range."""
     yield from _same_fields("PAPER_GRID", method.space.paper_grid, method.space.space)
     yield from _within("PAPER_GRID", method.space.paper_grid, method.space.space)
 
 
 def published_points_are_whole(method: Method) -> Iterator[Fault]:
-    """PUBLISHED names tasks, and whole points of SPACE"""
+    """Check that PUBLISHED names tasks, and whole points of SPACE."""
     yield from _known("PUBLISHED", method.space.published, trainable_tasks())
     for task, points in method.space.published.items():
         for point in points:
@@ -127,7 +128,7 @@ def published_points_are_whole(method: Method) -> Iterator[Fault]:
 
 
 def mini_ranges_are_of_tuned_fields(method: Method) -> Iterator[Fault]:
-    """MINI_SPACE and MINI_GRID name fields of SPACE, MINI_FIXED others of Config"""
+    """Check that MINI_SPACE and MINI_GRID name fields of SPACE, MINI_FIXED others of Config."""
     space = method.space
     for name, fields in (("MINI_SPACE", space.mini_space), ("MINI_GRID", space.mini_grid)):
         yield from _known(name, fields, space.space)
@@ -137,7 +138,7 @@ def mini_ranges_are_of_tuned_fields(method: Method) -> Iterator[Fault]:
 
 
 def mini_grid_lies_within_the_mini_ranges(method: Method) -> Iterator[Fault]:
-    """MINI_GRID, and PAPER_GRID where it has no other values, lie within MINI_SPACE"""
+    """Check that MINI_GRID, or PAPER_GRID without it, lies within MINI_SPACE."""
     space = method.space
     narrowed = {*space.mini_space} - {*space.mini_grid}
     paper = {field: menu for field, menu in space.paper_grid.items() if field in narrowed}
@@ -146,7 +147,7 @@ def mini_grid_lies_within_the_mini_ranges(method: Method) -> Iterator[Fault]:
 
 
 def backbones_are_named(method: Method) -> Iterator[Fault]:
-    """BACKBONE has a tiny one for mini, and a folder or a hub name with its owner for paper"""
+    """Check that BACKBONE has a tiny one for mini, and a folder or a hub name with its owner for paper."""
     mini, paper = method.space.backbone["mini"], method.space.backbone["paper"]
     if mini not in MINI_BACKBONES:
         yield "BACKBONE", f"BACKBONE['mini'] is {mini!r}; allowed: {', '.join(MINI_BACKBONES)}"
@@ -156,7 +157,7 @@ def backbones_are_named(method: Method) -> Iterator[Fault]:
 
 
 def departures_are_short(method: Method) -> Iterator[Fault]:
-    """DEPARTURES are short, each what it is, what the paper or its code has, and what is here"""
+    """Check that DEPARTURES are short, each with its subject, the paper's or code's way, and the way here."""
     lines = trainables.load(method.name).DEPARTURES
     try:
         from_plain(tuple[Departure, ...], lines, where=DEPARTURES)
@@ -171,26 +172,26 @@ def departures_are_short(method: Method) -> Iterator[Fault]:
 
 
 def some_task_is_studied(method: Method) -> Iterator[Fault]:
-    """the values are a configuration, which some task takes"""
+    """Check that the values are a configuration, which some task takes."""
     refused = {task: method.refuses(task) for task in TRAINABLE_TASKS}
     if all(refused.values()):
         yield "FIXED", str(refused[TRAINABLE_TASKS[0]])
 
 
 def every_point_is_a_configuration(method: Method) -> Iterator[Fault]:
-    """every point of PUBLISHED and PAPER_GRID, and every corner of SPACE, is a configuration"""
+    """Check that every point of PUBLISHED and PAPER_GRID, and corner of SPACE, is a configuration."""
     space = method.space
     points = [*combinations_of(space.paper_grid), *corners_of(space.space)]
     yield from _refused("SPACE", lambda task: [*space.published.get(task, ()), *points], method)
 
 
 def every_mini_corner_is_a_configuration(method: Method) -> Iterator[Fault]:
-    """every corner of the ranges on tiny backbones is a configuration"""
+    """Check that every corner of the ranges on tiny backbones is a configuration."""
     points = [{**method.space.mini_fixed, **point} for point in corners_of(mini_ranges(method.space))]
     yield from _refused("MINI_FIXED", lambda _: points, method)
 
 
-# What all others build on: where one of these is broken, others may be too, and say nothing more.
+# All others build on these: if one of these is broken, faults of others add nothing.
 FIRST: tuple[Rule, ...] = (config_is_a_training_config, every_field_is_tuned_or_fixed)
 # Quick, and enough for a plan to be made.
 RULES: tuple[Rule, ...] = (
@@ -211,13 +212,18 @@ POINT_RULES: tuple[Rule, ...] = (
 )
 
 
+def describe(rule: Callable[..., object]) -> str:
+    """Format a rule as people read it: what its docstring checks."""
+    return (rule.__doc__ or "").removeprefix("Check that ").removesuffix(".")
+
+
 def first_fault(rule: Rule, method: Method) -> str | None:
-    """The first fault by a rule, which begins with the file and line of the name at fault; None if it holds."""
+    """Find the first fault by a rule, beginning with the file and line of the name at fault; None if it holds."""
     return next((f"{method.place_of(name)}: {fault}" for name, fault in rule(method)), None)
 
 
 def check_files(method: str) -> None:
-    """Passes if the two files of a method fit each other.
+    """Refuse a method whose two files do not fit each other.
 
     Raises:
         ValueError: they do not; the first fault is named.
@@ -228,17 +234,17 @@ def check_files(method: str) -> None:
 
 
 def combinations_of(menus: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:
-    """Every way to take one value of each field's menu."""
+    """List every way to take one value of each field's menu."""
     return [dict(zip(menus, values, strict=True)) for values in itertools.product(*menus.values())]
 
 
 def corners_of(ranges: Mapping[str, BaseDistribution]) -> list[dict[str, Value]]:
-    """Every combination of choices and ends of ranges."""
+    """List every combination of choices and ends of ranges."""
     return combinations_of({field: _ends(distribution) for field, distribution in ranges.items()})
 
 
 def mini_ranges(space: SearchSpace) -> dict[str, BaseDistribution]:
-    """The ranges of the fields that are tuned on a tiny random backbone."""
+    """Merge the ranges of the fields that are tuned on a tiny random backbone."""
     laid_over = {**space.space, **space.mini_space}
     return {field: distribution for field, distribution in laid_over.items() if field not in space.mini_fixed}
 
@@ -268,7 +274,7 @@ def _within(name: str, points: Mapping[str, Sequence[Value]], ranges: Mapping[st
 
 
 def _contains(distribution: Any, value: Value) -> bool:
-    """True if Optuna takes the value for one of the distribution."""
+    """Check if Optuna takes the value for one of the distribution."""
     try:
         create_trial(value=0.0, params={"field": value}, distributions={"field": distribution})
     except ValueError:
@@ -277,7 +283,7 @@ def _contains(distribution: Any, value: Value) -> bool:
 
 
 def _refused(name: str, points: Callable[[str], Sequence[Configuration]], method: Method) -> Iterator[Fault]:
-    """The first point on each task that is no configuration, of tasks that the method is for."""
+    """Yield the first point on each task of the method that is no configuration."""
     for task in [task for task in TRAINABLE_TASKS if method.refuses(task) is None]:
         for point in points(task):
             try:

@@ -11,6 +11,7 @@ from helpers.own_methods import edit, write_methods
 
 from study import check_method
 from study.contract.model_rules import RULES
+from study.contract.space_rules import describe
 from trainables import method_files
 
 pytestmark = pytest.mark.slow
@@ -37,7 +38,7 @@ def test_an_error_in_build_is_a_fault_with_its_line(methods: Path, capsys: pytes
     number = next(number for number, line in enumerate(lines, 1) if "number_of_labels" in line)
     assert fault.startswith(f"FAULT entropy: {methods}/entropy.py:{number}: AttributeError: ")
     told, _, rule = fault.partition("; broken: ")
-    assert "number_of_labels'; did you mean num_labels?" in told and rule == RULES[0].__doc__
+    assert "number_of_labels'; did you mean num_labels?" in told and rule == describe(RULES[0])
 
 
 RETURNED = {  # what stands there -> what is put there, the function that is named, and what is said
@@ -88,5 +89,5 @@ def test_what_never_leaves_early_breaks_a_rule(methods: Path, capsys: pytest.Cap
         rf"FAULT entropy: {methods}/entropy.py:\d+: under each of 20 rules all examples leave at one", fault
     )
     assert fault.endswith(
-        "; broken: examples leave at different layers under some rule of sweep_rules, where there is any"
+        "; broken: examples leave at different layers under some rule of sweep_rules, if there is any"
     )
