@@ -23,6 +23,7 @@ from helpers.glue_folders import write_glue
 from helpers.launched_studies import launched_study, mini_plan
 from helpers.made_studies import predicted_study
 from helpers.places import PATIENCE_SECONDS, ROOT
+from helpers.swept_studies import swept_study
 from msgspec.structs import replace
 from safetensors.torch import load_file
 from transformers import BertConfig, BertModel, BertTokenizerFast
@@ -31,7 +32,6 @@ from analysis.layouts.evidence import gather
 from analysis.statistics.comparisons import Comparison
 from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.load import load_study
-from analysis.studies.stored_predictions import predictions_of
 from analysis.verify import verify
 from benchmarks import real_results, real_results_kit, real_results_page
 from benchmarks.real_results import Places
@@ -227,19 +227,16 @@ def test_a_claim_is_decided_only_by_what_has_learned_and_leaves_early(tmp_path, 
     scores = {"albert": 0.8, "pabee": 0.8, "pondernet": 0.7, "palbert": 0.8} | changed
     study = predicted_study(tmp_path / "made", scores, ["rte", "mrpc"])
     lines = "\n".join(real_results_page.claims(gather([load_study(study)])))
-    assert lines.count(f"| {word} |") == 4, lines  # two tasks, each also at equal layers
+    assert lines.count(f"| {word} |") == 2, lines
 
 
-def test_a_claim_at_equal_layers_is_of_the_classifier_of_one_layer(tmp_path):
-    study = predicted_study(tmp_path / "made", {"pondernet": 0.7, "palbert": 0.9}, ["rte"])
-    evidence = gather([load_study(study)])
-    stored = {label: [own.layer_answers[0] for own in predictions_of(cell)] for label, cell in evidence.cells}
-    labels = predictions_of(evidence.by_place["palbert", "rte"])[0].labels
-    means = {label: np.mean([np.mean(own == labels) for own in answers]) for label, answers in stored.items()}
-    (found,) = real_results_page.compare_at_layer(evidence, 1)
+def test_a_claim_at_equal_layers_is_of_both_curves_there(tmp_path):
+    evidence = gather([load_study(swept_study(tmp_path / "made", ["pondernet", "palbert"], ["rte"]))])
+    (found,) = real_results_page.compare_at(evidence, 4)
+    means = {place: np.mean(own.score_at(4)) for place, own in evidence.curves.items()}
     assert {found.row, found.other} == {"palbert", "pondernet"}
-    assert found.test.difference == pytest.approx(means[found.row] - means[found.other])
-    assert real_results_page.compare_at_layer(evidence, 99) == []
+    assert found.test.difference == pytest.approx(means[found.row, "rte"] - means[found.other, "rte"])
+    assert real_results_page.compare_at(evidence, 99) == []
 
 
 def test_a_study_without_predictions_has_its_claims_not_tested(tmp_path, out):
