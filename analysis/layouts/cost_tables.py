@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +24,8 @@ from analysis.layouts.table import (
     text_table,
 )
 from analysis.statistics import costs
-from analysis.statistics.curves import Curves
+from analysis.statistics.comparisons import Comparison
+from analysis.statistics.curves import Curves, shared_ranges
 from analysis.statistics.exits import Sweep
 from analysis.statistics.samples import Place
 from analysis.statistics.searches import UNITS, Unit, at_equal_budget, completed_scores
@@ -54,7 +55,8 @@ class Arm:
     test: PairedTest | None  # of the difference to the baseline
     scores_at_half: list[float] | None  # of its layers, one per seed
     fixed_at_half: np.ndarray | None  # (seeds,), scores of the layer in the middle; None: unknown, or no classifier
-    curve: PairedTest | None  # of the mean difference of its curve to the first one's
+    curve: PairedTest | None  # of the mean difference of its curve over layers to the first one's
+    curve_by_flops: PairedTest | None  # the same over FLOPs
     elue: tuple[float, Interval] | None
     depth: int | None
     is_early: bool
@@ -67,6 +69,7 @@ class Arm:
             "scores_at_half": self.scores_at_half,
             "fixed_at_half": None if self.fixed_at_half is None else self.fixed_at_half.tolist(),
             "curve_difference": self.curve and vars(self.curve),
+            "curve_difference_by_flops": self.curve_by_flops and vars(self.curve_by_flops),
             "elue_score": self.elue and {"mean": self.elue[0], **vars(self.elue[1])},
             "difference": self.test and vars(self.test),
         }
@@ -127,6 +130,7 @@ EXITS: list[Column[Arm]] = [
     Column("fixed_at_half", "fixed layer", _fixed_at_half),
     Column("elue_score", "ELUE score", _elue_entry),
     Column("curve_difference", "curve", lambda arm: _difference(arm.curve)),
+    Column("curve_difference_by_flops", "curve, FLOPs", lambda arm: _difference(arm.curve_by_flops)),
     Column("difference", "difference", lambda arm: _difference(arm.test)),
 ]
 
@@ -146,7 +150,11 @@ def exits_table(evidence: Evidence) -> Table | None:
         return None
     baseline = evidence.baseline
     of_baseline = {cell.task: cell for label, cell in cells if label == baseline}
-    arms = {(label, cell.task): _arm(evidence, label, cell, of_baseline.get(cell.task)) for label, cell in cells}
+    differences = [evidence.compare_curves(curves) for curves in (evidence.curves, evidence.curves_by_flops)]
+    arms = {
+        (label, cell.task): _arm(evidence, label, cell, of_baseline.get(cell.task), differences)
+        for label, cell in cells
+    }
     devices = costs.devices_in_words(cell for _, cell in cells)
     timed = (
         f" Time: milliseconds per example relative to {baseline}'s, in batches of {' and '.join(map(str, ENDS))} on "
@@ -206,26 +214,43 @@ def _curves_in_words(evidence: Evidence) -> str:
         "measured on the other, both ways. ELUE score: mean height of the exit settings above the line through the "
         "same model cut at each layer."
     )
-    first, ranges = evidence.curve_reference, evidence.curve_ranges
-    if not ranges:
+    over_layers = _ranges_in_words(evidence.curves, "{:.1f} to {:.1f}")
+    if not over_layers:
         return words
-    where = ", ".join(f"{TASKS[task].title} {low:.1f} to {high:.1f}" for task, (low, high) in ranges.items())
-    return f"{words} Curve: mean score along that front minus {first}'s, over the layers that all rows have ({where})."
+    words += (
+        f" Curve: mean score along that front minus {evidence.curve_reference}'s, over the layers that all rows have "
+        f"({over_layers})."
+    )
+    over_flops = _ranges_in_words(evidence.curves_by_flops, "{:.3g} to {:.3g}")
+    return words + f" Curve, FLOPs: the same over millions of FLOPs per example ({over_flops})." * bool(over_flops)
 
 
-def _arm(evidence: Evidence, label: str, cell: Cell, baseline: Cell | None) -> Arm:
-    compared = evidence.differences.get((label, cell.task))
-    exits = evidence.exits.get((label, cell.task))
+def _ranges_in_words(curves: Mapping[Place, Curves], form: str) -> str:
+    """The ranges of cost that the curves share, by task."""
+    return ", ".join(f"{TASKS[task].title} {form.format(*ends)}" for task, ends in shared_ranges(curves).items())
+
+
+def _arm(
+    evidence: Evidence,
+    label: str,
+    cell: Cell,
+    baseline: Cell | None,
+    curve_differences: Sequence[Mapping[Place, Comparison]],
+) -> Arm:
+    """What stands on the line of a cell; `curve_differences` are over layers and over FLOPs."""
+    place = (label, cell.task)
+    compared, exits, curves = evidence.differences.get(place), evidence.exits.get(place), evidence.curves.get(place)
     is_early = exits is not None and exits.is_early
-    curves, curve = evidence.curves.get((label, cell.task)), evidence.curve_differences.get((label, cell.task))
+    curve, by_flops = (found[place].test if place in found else None for found in curve_differences)
     return Arm(
         cell=cell,
         relative_time={size: costs.relative_time([(cell, baseline)], size) if baseline else None for size in ENDS},
         flops=costs.flops(cell),
         test=compared.test if compared else None,
         scores_at_half=curves.score_at(exits.num_layers / 2) if curves and exits else None,
-        fixed_at_half=_scores_of_middle(evidence.rules.get((label, cell.task), ())),
-        curve=curve.test if curve else None,
+        fixed_at_half=_scores_of_middle(evidence.rules.get(place, ())),
+        curve=curve,
+        curve_by_flops=by_flops,
         elue=_elue(curves) if curves else None,
         depth=exits.num_layers if exits else None,
         is_early=is_early,

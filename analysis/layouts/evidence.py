@@ -14,7 +14,8 @@ from analysis.layouts.notes import pretraining_facts, seed_notes, seeds_in_words
 from analysis.layouts.table import POINTS, POINTS_RANGE, Column, Entry, Line, Subject, Table, fill, headings
 from analysis.statistics.alike import are_alike, looks_at_repeats, looks_at_seeds
 from analysis.statistics.comparisons import Comparison, Repeats, baseline_row, compare, repeats_of_rows
-from analysis.statistics.curves import Curves, common_range, read_curves
+from analysis.statistics.costs import flops_of_layers
+from analysis.statistics.curves import Curves, read_curves, shared_ranges
 from analysis.statistics.exits import Exits, Sweep, read_exits, read_rules
 from analysis.statistics.samples import (
     Place,
@@ -129,20 +130,15 @@ class Evidence:
         return self.baseline if self.baseline in labels else labels[0]
 
     @cached_property
-    def curve_ranges(self) -> dict[str, tuple[float, float]]:
-        """The mean layers that the curves of all rows of a task have in common, by task; of several rows and seeds."""
-        by_task: dict[str, list[Curves]] = {}
-        for (_, task), curves in self.curves.items():
-            by_task.setdefault(task, []).append(curves)
-        ranges = {task: common_range(own) for task, own in by_task.items() if len(own) > 1}
-        several = {task for task, own in by_task.items() if min(len(curves.whole) for curves in own) > 1}
-        return {task: (low, high) for task, (low, high) in ranges.items() if low < high and task in several}
+    def curves_by_flops(self) -> dict[Place, Curves]:
+        """The same curves over millions of FLOPs per example, of rows whose FLOPs were counted."""
+        lines = {place: flops_of_layers(self.by_place[place]) for place in self.curves}
+        return {place: self.curves[place].at_cost(*line) for place, line in lines.items() if line is not None}
 
-    @cached_property
-    def curve_differences(self) -> dict[Place, Comparison]:
-        """Each row's mean score over these layers, compared with the reference's."""
-        ranges = self.curve_ranges
-        scored = {place: own.over(*ranges[place[1]]) for place, own in self.curves.items() if place[1] in ranges}
+    def compare_curves(self, curves: Mapping[Place, Curves]) -> dict[Place, Comparison]:
+        """Each row's mean score over the costs that all rows of a task have, compared with the reference's."""
+        ranges = shared_ranges(curves)
+        scored = {place: own.over(*ranges[place[1]]) for place, own in curves.items() if place[1] in ranges}
         if not scored:
             return {}
         looks = len(looks_at_seeds(self.rows))

@@ -218,6 +218,19 @@ def flops(cell: Cell) -> float | None:
     return float(np.median(counts)) if counts else None
 
 
+def flops_of_layers(cell: Cell) -> tuple[float, float] | None:
+    """Millions of FLOPs per example outside of layers, and of each layer with its heads; None if not counted.
+
+    The line through the settings that were counted, all with the same texts, whose products of matrices count.
+    """
+    settings = [setting for latency in latencies_of(cell) for setting in latency.exits]
+    layers = [max(own.timings, key=lambda timing: timing.batch_size).mean_layers for own in settings]
+    if len({*layers}) < 2:
+        return None
+    slope, start = np.polyfit(layers, [own.flops / 1e6 for own in settings], deg=1)
+    return float(start), float(slope)
+
+
 def relative_time(pairs: Iterable[tuple[Cell, Cell]], batch_size: int) -> float | None:
     """Milliseconds per example of cells to those of others, both summed; None unless all were timed."""
     times = [(milliseconds(own, batch_size), milliseconds(other, batch_size)) for own, other in pairs]

@@ -7,7 +7,7 @@ their layers and scores, and the same the other way round; a number is the mean 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -28,7 +28,7 @@ class Settings:
 
     examples: Answers  # whose labels and splits they are of
     answers: np.ndarray  # (settings, n) classes or scores
-    exit_layers: np.ndarray  # (settings, n), from 1
+    exit_layers: np.ndarray  # (settings, n), from 1; or another cost
 
     def of(self, rows: np.ndarray) -> Settings:
         """The same of some of the examples, by number."""
@@ -37,9 +37,13 @@ class Settings:
         taken = Answers(own.task, **parts, answers=own.answers[:, rows])
         return Settings(taken, self.answers[:, rows], self.exit_layers[:, rows])
 
+    def at_cost(self, start: float, slope: float) -> Settings:
+        """The same answers, whose cost is linear in layers."""
+        return Settings(self.examples, self.answers, start + slope * self.exit_layers)
+
     @cached_property
     def mean_layers(self) -> np.ndarray:
-        """Layers run per example, (settings,)."""
+        """Layers run per example, or another cost, (settings,)."""
         return np.asarray(self.exit_layers.mean(axis=1))
 
     @cached_property
@@ -108,6 +112,15 @@ class Curves:
         examples = self.whole[0][0].examples.examples
         return Scored(self._means(fewest, most), np.mean(resampled, axis=0), examples)
 
+    def at_cost(self, start: float, slope: float) -> Curves:
+        """The same curves over another cost of an example: `start`, and `slope` for each layer that it runs."""
+        halves = [
+            [Measured(one.settings.at_cost(start, slope), start + slope * one.most_layers) for one in half]
+            for half in self.halves
+        ]
+        whole = [(own.at_cost(start, slope), fixed.at_cost(start, slope)) for own, fixed in self.whole]
+        return Curves(tuple(map(tuple, halves)), tuple(whole))
+
     def elue(self) -> Scored:
         """The ELUE score of each model: how far its exit settings lie above the line through its fixed layers.
 
@@ -174,8 +187,24 @@ def halves(split: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.flatnonzero(in_first), np.flatnonzero(~in_first)
 
 
+def shared_ranges(curves: Mapping[tuple[str, str], Curves]) -> dict[str, tuple[float, float]]:
+    """The fewest and the most mean layers, or other cost, that the curves of all rows have, by task.
+
+    Of tasks with several rows, each of several seeds, whose ranges overlap.
+
+    Args:
+        curves: by row and task.
+    """
+    by_task: dict[str, list[Curves]] = {}
+    for (_, task), own in curves.items():
+        by_task.setdefault(task, []).append(own)
+    several = {task: own for task, own in by_task.items() if len(own) > 1 and min(len(one.whole) for one in own) > 1}
+    ranges = {task: common_range(own) for task, own in several.items()}
+    return {task: (low, high) for task, (low, high) in ranges.items() if low < high}
+
+
 def common_range(curves: Collection[Curves]) -> tuple[float, float]:
-    """The fewest and the most mean layers that all curves have."""
+    """The fewest and the most mean layers, or other cost, that all curves have."""
     return max(own.fewest_layers for own in curves), min(own.most_layers for own in curves)
 
 

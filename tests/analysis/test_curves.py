@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.made_studies import rows_in
+from helpers.made_studies import arm, made_latency, rows_in, write_study
 from helpers.swept_studies import swept_study
 
 from analysis.layouts.cost_tables import exits_table
 from analysis.layouts.evidence import gather
-from analysis.statistics.curves import Settings, curves_of, halves, read_curves
+from analysis.statistics.costs import flops_of_layers
+from analysis.statistics.curves import Settings, curves_of, halves, read_curves, shared_ranges
 from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import Answers
 from trainables.data.tasks import TASKS
@@ -94,15 +95,39 @@ def test_exits_table_has_curves_and_the_range_they_share(study):
     evidence = gather([load_study(study)])
     table = exits_table(evidence)
     assert "curve_difference" in table.columns and "elue_score" in table.columns
-    fewest, most = evidence.curve_ranges["rte"]
+    fewest, most = shared_ranges(evidence.curves)["rte"]
     assert 1 < fewest < most <= LAYERS
     assert f"RTE {fewest:.1f} to {most:.1f}" in table.caption
     rows = {line.label: line.entries for line in table.lines}
     assert "curve_difference" not in rows[f"{evidence.curve_reference}/rte"]
-    difference = evidence.curve_differences["pabee", "rte"].test
+    difference = evidence.compare_curves(evidence.curves)["pabee", "rte"].test
     own, other = (np.mean(evidence.curves[place, "rte"].over(fewest, most).scores) for place in ("pabee", "palbert"))
     assert difference.difference == pytest.approx(own - other)
     assert difference.low < difference.difference < difference.high
+
+
+def test_layers_that_cost_twice_as_much_halve_a_curve_over_flops(study):
+    evidence = gather([load_study(study)])
+    own, costly = evidence.curves["palbert", "rte"], evidence.curves["palbert", "rte"].at_cost(10, 2)
+    assert costly.fewest_layers == pytest.approx(10 + 2 * own.fewest_layers)
+    assert costly.over(16, 20).scores == pytest.approx(own.over(3, 5).scores)
+    assert costly.elue().scores == pytest.approx(own.elue().scores)
+
+
+def test_a_common_line_of_flops_changes_no_difference_of_curves(study):
+    evidence = gather([load_study(study)])
+    evidence.__dict__["curves_by_flops"] = {place: own.at_cost(10, 2) for place, own in evidence.curves.items()}
+    table = exits_table(evidence)
+    for line in table.lines:
+        assert line.entries.get("curve_difference") == line.entries.get("curve_difference_by_flops"), line.label
+    fewest, most = shared_ranges(evidence.curves)["rte"]
+    assert f"FLOPs per example (RTE {10 + 2 * fewest:.3g} to {10 + 2 * most:.3g})" in table.caption
+
+
+def test_flops_of_a_layer_are_the_slope_through_the_counted_settings(tmp_path):
+    latency = made_latency(12, lambda layers, size: layers)  # 100 million FLOPs a layer
+    (row,) = rows_in(write_study(tmp_path, arm("palbert", "rte", [0.7] * 5, latency=latency)))
+    assert flops_of_layers(row.cells["rte"]) == pytest.approx((0, 100), abs=1e-6)
 
 
 def test_front_chosen_on_one_half_has_the_places_of_that_half():
