@@ -1,6 +1,6 @@
 """Start, continue or extend a study: `python -m study.launch --method palbert`.
 
-Ray, torch and the drivers are imported when trials are to be run. A finished study needs none of them.
+Ray, torch and the drivers are imported only if trials are to run.
 """
 
 from __future__ import annotations
@@ -13,19 +13,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack, closing, suppress
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from msgspec import UNSET
 from msgspec.structs import replace
 
-from study.cluster.resources import Nodes, Resources, ThisMachine, check_room, local_gpus
+from study.cluster.resources import Nodes, Resources, ThisMachine, check_room
 from study.command_line import Command
 from study.decisions.machine_faults import Faults
-from study.decisions.progress import StudyProgress
 from study.decisions.scheduler import Scheduler, arms_of_other_code, reopen_failed, to_reopen
 from study.drivers.driver import end_unsettled
 from study.drivers.provenance import plan_tag, provenance
@@ -34,42 +30,28 @@ from study.drivers.watchdog import Stalled, Watchdog
 from study.facts.attestation import Provenance
 from study.facts.events import LaunchStatus, PlanRegistered, SmokeStepFailed, utc_now
 from study.facts.journal import Journal
-from study.facts.plain_words import counted, first_of, for_screen, on_screen
-from study.facts.study_facts import StudyFacts, read_facts
+from study.facts.plain_words import counted, first_of, for_screen, print_lines
+from study.facts.study_facts import read_facts
 from study.facts.study_folder import ANSWER, BROWSE, DEV_TABLE, WORKERS_LOG, answer, first_plan_digest
 from study.forecast import describe_time_limit, forecast_plan, measured_in
 from study.launch_options import (
     DESCRIPTION,
     EPILOG,
-    OUT,
     LaunchOptions,
     check_options,
     default_driver,
     is_installed,
     origins_of_settings,
-    plan_from,
-    settings_of,
 )
 from study.mlflow_mirror.tracking import silence_of
+from study.opened_study import MOST_ARMS, Study, launched_arms, open_study, plan_notes, resolve_in
 from study.plans.departures import departures_in_words
-from study.plans.plan import MOST_REPEATS, Plan
+from study.plans.plan import MOST_REPEATS
 from study.plans.plan_file import FILE as PLAN
-from study.plans.plan_file import (
-    PlanFile,
-    another_study,
-    check_in_one_folder,
-    in_file,
-    include_folder,
-    other_data,
-    plan_as_toml,
-    plan_changes,
-    plan_on_disk,
-    require_plan,
-    write_plan,
-)
+from study.plans.plan_file import PlanFile, plan_as_toml, plan_on_disk, write_plan
 from study.plans.pretrained_backbone import unknown_in_words
-from study.plans.resolution import explain, papers_values, resolve
-from study.plans.resolved_plan import ResolvedPlan, digest, in_file_names
+from study.plans.resolution import explain
+from study.plans.resolved_plan import ResolvedPlan, digest
 from study.rebuild import EXPORTS, write_files
 from study.screen.live_view import LiveView
 from study.screen.terminal import can_redraw, console_on, lasting_outputs, lost_outputs, waiting_for
@@ -78,9 +60,7 @@ from study.storage.addresses import join, make_writable, masked, storage_address
 from study.storage.trial_places import storage_for
 from study.winners import in_lines
 from trainables import method_files
-from trainables.data import glue
-from trainables.data.tasks import TASKS, trainable_tasks
-from trainables.encoders.backbones import backbone_fingerprint, is_folder
+from trainables.data.tasks import trainable_tasks
 from trainables.schema import to_plain
 from trainables.sources import NOT_CHECKED, cache_folder
 from trainables.spelling import resolve_name
@@ -88,25 +68,11 @@ from trainables.spelling import resolve_name
 if TYPE_CHECKING:
     from study.drivers.driver import Driver
 
-MOST_STUDIES = 3  # that are named in a line
-MOST_FAULTS = 10  # of data, that are reported at once
-MOST_ARMS = 5  # that are named in a line
 MIRROR_NICENESS = 10  # over the launch's own: where processors are short, driver and trials go first
 
 
-class Study(NamedTuple):
-    """The study of a command line: what is asked for, joined with what its folder holds already."""
-
-    resolved: ResolvedPlan
-    folder: Path
-    asked: Plan  # by this command alone
-    earlier: PlanFile | None  # the plan that the folder holds
-    why: str  # where the plan is from
-    unchecked: tuple[str, ...]  # in a dry run: names that the hub was to be asked for, and could not be
-
-
 def run(options: LaunchOptions) -> int:
-    """0 if the study is complete, 1 if cells are missing or the launch was interrupted, 2 for bad usage."""
+    """Launch, and return 0 if the study is complete, 1 if cells are missing or it was interrupted, 2 for bad usage."""
     check_options(options)
     study = open_study(options)
     if options.dry_run:
@@ -115,237 +81,8 @@ def run(options: LaunchOptions) -> int:
         return run_study(study, options)
 
 
-def open_study(options: LaunchOptions) -> Study:
-    """The study of a command line; see `prepare`. A fault of what the file of --plan says names the file."""
-    earlier = None if options.continue_study is None else require_plan(Path(options.continue_study))
-    plan, why = plan_from(options, earlier.plan.asked if earlier else None)
-    try:
-        return prepare(plan, options, earlier=earlier, why=why)
-    except ValueError as error:
-        if options.plan is None:
-            raise
-        typed = {name for name in Plan.__struct_fields__ if getattr(options, name, None) not in (None, [])}
-        fault = in_file(str(error), plan, path=options.plan, typed=typed | {*settings_of(options)})
-        raise ValueError(fault) from None
-
-
-def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = None, why: str = "") -> Study:
-    """The study that is asked for. Its plan is resolved here, and nothing is created.
-
-    Args:
-        earlier: the plan of the study of --continue; that of any other folder is read here.
-
-    Raises:
-        ValueError: the plan cannot be run, or is of another study than the folder's.
-    """
-    folder = Path(options.continue_study or Path(options.out or OUT) / (options.name or default_name(plan)))
-    earlier = earlier or plan_on_disk(folder)
-    if options.retry_failed and earlier is None:
-        raise ValueError(
-            f"--retry-failed is of a study that is there, and {folder} is none; allowed: --continue runs/NAME, or "
-            "leave it out"
-        )
-    unchecked: list[str] | None = [] if options.dry_run else None
-    resolved = resolve_in(folder, plan, earlier, is_continued=options.continue_study is not None, unchecked=unchecked)
-    if options.baseline and plan.baseline not in resolved.asked.methods:
-        studied = ", ".join(resolved.asked.methods)
-        raise ValueError(f"--baseline {options.baseline} is not studied; allowed: {studied}, or add it by --method")
-    if options.compare and len(resolved.asked.methods) == 1:
-        raise ValueError(f"--compare methods: {resolved.asked.methods[0]} is alone; allowed: several, by --method")
-    _check_tensorfloat32(options, resolved)
-    return Study(resolved, folder, plan, earlier, why, tuple(unchecked or ()))
-
-
-def default_name(plan: Plan) -> str:
-    """The methods, and digits that anything else changes that decides a number.
-
-    The folder of a backbone or tokenizer counts by its content, wherever it lies; a hub name by itself, at whatever
-    commit it is.
-    """
-    names = plan.methods if len(plan.methods) < 3 else (f"{len(plan.methods)}-methods",)
-    loaded = {
-        kind: backbone_fingerprint(name, kind=kind) if name and is_folder(name) else name
-        for kind, name in (("backbone", plan.backbone), ("tokenizer", plan.tokenizer))
-    }
-    content = {**plan.of_numbers, **loaded, "data": glue.seen_from_anywhere(plan.data)}
-    return "-".join([*map(in_file_names, names), digest(to_plain(content), length=6)])
-
-
-def resolve_in(
-    folder: Path,
-    plan: Plan,
-    earlier: PlanFile | None,
-    *,
-    is_continued: bool = False,
-    unchecked: list[str] | None = None,
-) -> ResolvedPlan:
-    """The plan joined with the one that its folder holds; `is_continued`: by --continue.
-
-    Raises:
-        ValueError: the folder holds another study, or some data cannot be read.
-    """
-    if earlier is None:
-        _check_files(plan)
-        return resolve(plan, unchecked=unchecked)
-    had = earlier.plan.asked
-    plan = plan.extended_from(had)
-    settled = cache(lambda: {trial.started.arm for trial in read_facts(folder).trials.values()})
-    if glue.kind_of(plan.data) != glue.kind_of(had.data) and settled():  # before data are read
-        raise another_study(folder, [other_data(had, plan)], is_continued=is_continued)
-    changed = [arm for arm in settled() if plan.first_of(arm) != had.first_of(arm)] if plan.first != had.first else []
-    if changed:
-        raise ValueError(
-            f"--first-from: {changed[0]} of {folder} has trials already, which nothing can come before; allowed: arms "
-            "without trials, by --method and --task, or a new study, by --name"
-        )
-    _check_files(plan)
-    if plan.include is not UNSET:
-        include_folder(plan.methods, plan.include)
-    check_in_one_folder(had.methods, plan, had)
-    resolved = resolve(plan, unchecked=unchecked, pins=earlier.plan.pins)
-    if unchecked or not plan_changes(earlier.plan, resolved):
-        return resolved
-    if changed := plan_changes(earlier.plan, resolved, settled=settled()):
-        raise another_study(folder, changed, is_continued=is_continued)
-    return resolved
-
-
-def _check_files(plan: Plan) -> None:
-    """Passes if all rows can be read that trials of the plan train on.
-
-    Raises:
-        ValueError: some cannot; a line for each, `MOST_FAULTS` at most.
-    """
-    tasks = [TASKS[name] for name in plan.tasks if name in TASKS]
-    for task in tasks:
-        glue.check_data(task, plan.data)
-    faults: list[str] = []
-    for task in tasks:
-        if len(faults) < MOST_FAULTS:
-            faults += glue.data_faults(task, plan.data, most=MOST_FAULTS - len(faults))
-    if len(faults) > 1:
-        least = "at least " * (len(faults) >= MOST_FAULTS)
-        faults = [f"the data have {least}{len(faults)} faults; mend them, or choose another folder", *faults]
-    if faults:
-        raise ValueError("\n".join(faults))
-
-
-def _check_tensorfloat32(options: LaunchOptions, resolved: ResolvedPlan) -> None:
-    """Rejects TF32 for trials that are known to have no GPU."""
-    asking = [arm for arm in resolved.arms if "tensorfloat32" in (*arm.values_of("precision"), arm.search_precision)]
-    has_gpus = options.gpus_per_trial != 0 and (options.address is not None or local_gpus() > 0)
-    if asking and not has_gpus:
-        raise ValueError(
-            f"trials of {asking[0].name} are to compute in tensorfloat32, but have no GPU; allowed: float32, bfloat16"
-        )
-
-
-def launched_arms(study: Study, options: LaunchOptions) -> frozenset[str]:
-    """Names of the arms whose trials this launch runs: those that --method and --task name, and what they start from.
-
-    Raises:
-        ValueError: arms are left out beside a limit that is shared by all.
-    """
-    arms = study.resolved.arms
-    methods = None if options.methods is None else study.asked.methods
-    tasks = None if options.tasks is None else study.asked.tasks
-    named = [arm for arm in arms if methods is None or arm.method in methods]
-    names = {arm.name for arm in named if tasks is None or arm.task in tasks}
-    sources = {arm.name: arm.start_from for arm in arms}
-    while added := {source for name in names if (source := sources[name]) is not None} - names:
-        names |= added
-    if options.max_gpu_hours is not None and (left := [arm.name for arm in arms if arm.name not in names]):
-        raise ValueError(
-            f"--max-gpu-hours is shared by all arms of the study, but {left[0]} is not named; leave out --method and "
-            "--task, or --max-gpu-hours"
-        )
-    return frozenset(names)
-
-
-def plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:
-    """Notes on a plan before it is written: what was raised, what stays as it is, and other studies with its arms."""
-    asked = study.resolved.asked
-    raised = [
-        f"--{name} {given}: the study has {'its whole grid' if had is None else had} already, "
-        f"and goes on with {'that' if had is None else had}"
-        for name, given, had in (("samples", options.samples, asked.samples), ("seeds", options.seeds, asked.seeds))
-        if given is not None and given != had
-    ]
-    elsewhere = _same_arms_elsewhere(study) if study.earlier is None else []
-    names = ", ".join(study.resolved.untrained)
-    untrained = [f"untrained backbone {names}: its weights are random; --backbone names a pretrained one"] * bool(names)
-    is_task = options.name in trainable_tasks() and not options.tasks
-    name_of_task = [f"--name {options.name} names the study; --task {options.name} is the task"] * is_task
-    return [
-        *name_of_task,
-        *untrained,
-        *_not_searched(study.resolved),
-        *_tried_first(study.resolved),
-        *raised,
-        *_not_launched(study, options, facts, launched=launched),
-        *elsewhere,
-    ]
-
-
-def _not_searched(plan: ResolvedPlan) -> list[str]:
-    """A line that names what could be searched and has one value, and why."""
-    if plan.asked.searched_alone is UNSET:
-        return []
-    why = "--samples 0" if plan.asked.samples == 0 else f"--search-only {','.join(plan.asked.searched_alone)}"
-    left = list(dict.fromkeys(name for arm in plan.arms for name in papers_values(plan.asked, arm.method, arm.task)))
-    told = "these are not searched; --explain METHOD/TASK prints the value of each and its source"
-    return [f"{why}: {told}: {', '.join(left)}"] * bool(left)
-
-
-def _tried_first(plan: ResolvedPlan) -> list[str]:
-    """A line for each winner of another study that --first-from takes, with the arms that try it first."""
-    arms = dict[str, list[str]]()
-    for arm in plan.first_arms:
-        for first in plan.asked.first_of(arm.name):
-            arms.setdefault(first.origin, []).append(arm.name)
-    return [f"tried first: the winner of {origin}, by {first_of(names, MOST_ARMS)}" for origin, names in arms.items()]
-
-
-def _not_launched(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:
-    """The arms that this launch runs and the command for the rest, if it leaves some out."""
-    left = [arm.name for arm in study.resolved.arms if arm.name not in launched]
-    if not left:
-        return []
-    given = [name for name, value in (("--method", options.methods), ("--task", options.tasks)) if value is not None]
-    whole = f"leave out {' and '.join(given)}" if options.continue_study else f"--continue {study.folder}"
-    runs = ", ".join(arm.name for arm in study.resolved.arms if arm.name in launched)
-    notes = [f"this launch runs only {runs}; these arms stay as they are: {', '.join(left)}; to run all: {whole}"]
-    progress = StudyProgress(study.resolved, facts, max_gpu_hours=None)
-    had = {name: (len(progress.arm(name).confirmed), len(progress.arm(name).arm.seeds)) for name in left}
-    if fewer := [f"{name} {number} of {wanted}" for name, (number, wanted) in had.items() if 0 < number < wanted]:
-        notes.append(f"of those, these then have fewer seeds than the study asks for: {', '.join(fewer)}")
-    return notes
-
-
-def _same_arms_elsewhere(study: Study) -> list[str]:
-    """A line that names the studies beside a new one with the same arms; nothing if there are none."""
-    beside, own = study.folder.parent, {arm.name for arm in study.resolved.arms}
-    having: dict[Path, str] = {}
-    for file in sorted(beside.glob(f"*/{PLAN}")):
-        try:
-            other = require_plan(file.parent).plan
-        except ValueError:  # a launch of that study reports it
-            continue
-        names = {arm.name for arm in other.arms} & own
-        if names and not plan_changes(other, study.resolved):
-            having[file.parent] = ", ".join(sorted(names))
-    if len(having) > 1:
-        shown = first_of([other.name for other in having], MOST_STUDIES)
-        to_add = f"to add to one of them: --continue {beside}/NAME"
-        return [f"{len(having)} studies in {beside} have arms of this one too, under this protocol: {shown}; {to_add}"]
-    return [
-        f"{other} has {arms} too, under this protocol; to add to it: --continue {other}"
-        for other, arms in having.items()
-    ]
-
-
 def dry_run(study: Study, options: LaunchOptions) -> int:
-    """Prints what would run, what it is expected to cost and where it departs from the papers; nothing is created."""
+    """Print what would run, what it is expected to cost and where it departs from the papers; nothing is created."""
     resolved = study.resolved
     if options.explain is not None:
         names = [arm.name for arm in resolved.arms if not arm.repeat]
@@ -359,7 +96,7 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
     here = Resources.of(ThisMachine(), cpus=options.cpus_per_trial, gpus=options.gpus_per_trial)
     slots = 1 if options.address else here.slots()
     forecast = forecast_plan(resolved, study.folder, with_probe=options.probe, slots=slots)
-    _warn(unknown_in_words(resolved))
+    print_lines(unknown_in_words(resolved), sys.stderr)
     if options.json:
         facts = {"folder": str(study.folder), "plan": to_plain(resolved), **to_plain(forecast.facts)}
         print(json.dumps(facts, indent=1))
@@ -369,40 +106,29 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
         notes.append(describe_time_limit(options.max_minutes, forecast.measured))
     if len(resolved.asked.methods) > 1 and resolved.asked.baseline:
         notes.append(f"baseline {resolved.asked.baseline}: the other methods are tested against it")
-    for line in [_first_line(study), *notes, *forecast.lines]:
-        print(on_screen(line, sys.stdout))
+    lines = [study.describe(), *notes, *forecast.lines]
     number = sum(map(len, resolved.departures.values()))
-    in_short = [f"differs from the papers and their code in {number} ways: --departures lists them"] * (number > 0)
-    for line in departures_in_words(resolved) if options.departures else in_short:
-        print(line)
-    if study.earlier is None and not study.unchecked:
-        tag = f"plan-{digest(to_plain(resolved))}"
-        print(
-            on_screen(f"to register this plan before its first trial: git tag {tag}, pushed; or --register", sys.stdout)
-        )
+    if options.departures:
+        lines += departures_in_words(resolved)
+    elif number:
+        lines.append(f"differs from the papers and their code in {number} ways: --departures lists them")
     if study.unchecked:
-        print(on_screen(f"{NOT_CHECKED}{', '.join(study.unchecked)}", sys.stdout))
-    print(on_screen("nothing was run; this plan as a file for --plan: --dry-run --toml", sys.stdout))
+        lines.append(f"{NOT_CHECKED}{', '.join(study.unchecked)}")
+    elif study.earlier is None:
+        tag = f"plan-{digest(to_plain(resolved))}"
+        lines.append(f"to register this plan before its first trial: git tag {tag}, pushed; or --register")
+    print_lines([*lines, "nothing was run; this plan as a file for --plan: --dry-run --toml"], sys.stdout)
     return 0
 
 
-def _first_line(study: Study) -> str:
-    return f"study {study.folder} ({study.resolved.protocol_hash}), {study.why}"
-
-
-def _warn(lines: Sequence[str]) -> None:
-    for line in lines:
-        print(on_screen(line, sys.stderr), file=sys.stderr)
-
-
 def run_study(study: Study, options: LaunchOptions) -> int:
-    """The launch's exit status.
+    """Run what is left of a study and conclude it; returns the launch's exit status.
 
     Raises:
         ValueError: the study cannot be opened, or no trial fits on a node; nothing was run.
     """
     if options.tracking_uri is None and not is_installed("mlflow"):
-        _warn(["MLflow is not installed here: the launch goes on with --tracking-uri none"])
+        print_lines(["MLflow is not installed here: the launch goes on with --tracking-uri none"], sys.stderr)
         options = replace(options, tracking_uri="none")
     until = math.inf if options.max_minutes is None else time.monotonic() + 60 * options.max_minutes
     folder = study.folder
@@ -434,25 +160,26 @@ def run_study(study: Study, options: LaunchOptions) -> int:
             make_writable(join(storage, "trials"))
         notes = plan_notes(study, options, journal.facts, launched=arms)
         _keep_plan(study, code, is_over=is_over)
-        _warn(notes)
+        print_lines(notes, sys.stderr)
         end_unsettled(scheduler, storage=storage, folder=folder)
         if is_over:
-            _warn(_describe_finished(scheduler, folder, asked=options.storage, storage=storage))
+            print_lines(_describe_finished(scheduler, folder, asked=options.storage, storage=storage), sys.stderr)
             is_exported = all((folder / name).exists() for name in EXPORTS)
             said = answer(folder) if is_exported else write_files(folder, scheduler.progress)
         else:
             prints = f"what methods print: {folder / WORKERS_LOG}"
-            _warn([_first_line(study), *unknown_in_words(study.resolved), prints])
+            lines = [study.describe(), *unknown_in_words(study.resolved), prints]
+            if options.max_minutes is not None:
+                lines.append(describe_time_limit(options.max_minutes, measured_in(journal.facts.records)))
+            print_lines(lines, sys.stderr)
             if options.address is None:
                 cache_folder()  # prints where tokenised data are, if that is no usual place; trials print to their log
-            if options.max_minutes is not None:
-                _warn([describe_time_limit(options.max_minutes, measured_in(journal.facts.records))])
             said = _launch(scheduler, journal, folder, storage, options, until=until)
     return _conclude(scheduler, folder, said, options)
 
 
 def _as_locked(study: Study, *, is_continued: bool) -> Study:
-    """The study now that nobody else can write to its folder; resolved anew if another launch has done so meanwhile."""
+    """Resolve the study again if another launch has written to its folder; nobody else can write to it now."""
     now = plan_on_disk(study.folder)
     if now == study.earlier:
         return study
@@ -461,13 +188,12 @@ def _as_locked(study: Study, *, is_continued: bool) -> Study:
 
 
 def _describe_finished(scheduler: Scheduler, folder: Path, *, asked: str | None, storage: str) -> list[str]:
-    """Reports that no trial is left to run, which have failed, and the arms that other code has trained.
+    """Report that no trial is left to run, which have failed, and the arms that other code has trained.
 
     `asked` is the storage that was named, and `storage` the one that the study has.
     """
-    failed = scheduler.progress.failures
     line = f"study {folder}: nothing is left to do"
-    if failed:
+    if failed := scheduler.progress.failures:
         arms = ", ".join(dict.fromkeys(record.arm for record in failed))
         line = (
             f"study {folder}: no trial is left to run, but {counted(len(failed), 'trial')} of {arms} failed; with "
@@ -488,7 +214,7 @@ def _describe_finished(scheduler: Scheduler, folder: Path, *, asked: str | None,
 
 
 def _keep_plan(study: Study, code: Provenance, *, is_over: bool) -> None:
-    """Writes `plan.json`. If nothing is left to do and nothing else is planned, it stays, and its tables too."""
+    """Write `plan.json`; a finished study with the same plan keeps its file, and its tables too."""
     is_there = (study.folder / PLAN).exists()
     if is_over and is_there and study.earlier is not None and study.earlier.plan == study.resolved:
         return
@@ -499,22 +225,22 @@ def _keep_plan(study: Study, code: Provenance, *, is_over: bool) -> None:
 
 
 def plan_file(folder: Path, plan: ResolvedPlan, code: Provenance, earlier: PlanFile | None = None) -> PlanFile:
-    """The content of `plan.json`; `created` stays that of the first launch."""
+    """Build the content of `plan.json`; `created` stays that of the first launch."""
     created = earlier.created if earlier else utc_now()
     return PlanFile.of(folder, plan, code, created=created, command=command_line())
 
 
 def command_line() -> str:
-    """The command as typed, for plan, journal and report; passwords are hidden."""
+    """Return the command as typed, for plan, journal and report; passwords are hidden."""
     return masked(shlex.join(["python", "-m", "study.launch", *sys.argv[1:]]))
 
 
 def _launch(
     scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions, *, until: float
 ) -> str:
-    """Runs until all is done, Ctrl-C comes, or the monotonic clock reads `until`; returns the answer.
+    """Run until all is done, Ctrl-C comes, or the monotonic clock reads `until`; returns the answer.
 
-    The journal has the launch's end whatever ends it, but for a kill or a journal that takes no more.
+    The journal records the launch's end, unless the launch is killed or the journal cannot be written.
     """
     elsewhere = None if storage == str(folder.resolve()) else storage
     scheduler.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid(), storage=elsewhere)
@@ -524,7 +250,7 @@ def _launch(
         if not scheduler.facts.trials:
             _register(journal, folder, options)
         if silence := silence_of(uri):
-            _warn([f"{_unanswered(uri, silence)}; the study goes on, and its runs come there once it does"])
+            print_lines([f"{_unanswered(uri, silence)}; the study goes on, and sends its runs later"], sys.stderr)
         mirror = start_mirror(folder, options.tracking_uri)
         status, note = _run_trials(scheduler, journal, folder, storage, options, until=until)
         said = write_files(folder, scheduler.progress)
@@ -540,7 +266,7 @@ def _launch(
 
 
 def _register(journal: Journal, folder: Path, options: LaunchOptions) -> None:
-    """Notes in the journal who has the digest of the first launch's plan before any trial.
+    """Record in the journal who has the digest of the first launch's plan before any trial.
 
     Raises:
         ValueError: --register, and the plan could not be written to MLflow.
@@ -561,7 +287,7 @@ def _register(journal: Journal, folder: Path, options: LaunchOptions) -> None:
 def _run_trials(
     scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions, *, until: float
 ) -> tuple[LaunchStatus, str | None]:
-    """Runs the trials; returns how the launch ended, and why if it stalled.
+    """Run the trials; returns how the launch ended, and why if it stalled.
 
     The next one resumes open trials from their last saved epoch.
     """
@@ -584,7 +310,7 @@ def _run_trials(
 
 
 def _drive(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOptions, *, until: float) -> None:
-    """Runs trials until there is nothing left to do, on the cluster that is connected, else on this machine.
+    """Run trials until there is nothing left to do, on the connected cluster or else on this machine.
 
     `until` is as in `Driver`.
 
@@ -594,7 +320,7 @@ def _drive(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOpti
     """
     starts_ray = options.driver == "ray" and options.address is None
     awaited = "Ray to start" if starts_ray else "the trials to start"
-    if not can_redraw(console_on(sys.stderr)):  # elsewhere it is shown how long it takes
+    if not can_redraw(console_on(sys.stderr)):  # other terminals show the time
         print(f"waiting for {awaited}", file=sys.stderr, flush=True)
     with waiting_for(awaited, output=sys.stderr) as on_start, ExitStack() as stack:
         if starts_ray:
@@ -630,7 +356,7 @@ def _driver(options: LaunchOptions) -> type[Driver]:
 
 
 def _resources(options: LaunchOptions) -> Resources:
-    """The resources of a trial on the connected cluster, or on this machine.
+    """Measure the resources of a trial on the connected cluster, or on this machine.
 
     Raises:
         ValueError: no trial fits on a node, and none can come.
@@ -647,7 +373,7 @@ def _resources(options: LaunchOptions) -> Resources:
 
 
 def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen[bytes] | None:
-    """The process that follows the journal into MLflow; None with `--tracking-uri none`."""
+    """Start the process that follows the journal into MLflow; None with `--tracking-uri none`."""
     if uri == "none":
         return None
     (folder / BROWSE).unlink(missing_ok=True)  # of the launch before
@@ -665,7 +391,8 @@ def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen[bytes] | Non
 
 
 def wait_for_mirror(mirror: subprocess.Popen[bytes]) -> None:
-    _warn(["writing the last runs to MLflow; Ctrl-C leaves that to go on by itself ..."])
+    """Wait until MLflow has the last runs, or Ctrl-C; the process then goes on alone."""
+    print_lines(["writing the last runs to MLflow; Ctrl-C leaves that to go on by itself ..."], sys.stderr)
     try:
         with waiting_for("MLflow", output=sys.stderr):
             status = mirror.wait()
@@ -676,7 +403,7 @@ def wait_for_mirror(mirror: subprocess.Popen[bytes]) -> None:
 
 
 def browse(folder: Path, tracking_uri: str | None) -> list[str]:
-    """Commands to look at the runs, as `study.mirror` wrote them, or to mirror later if the server is away."""
+    """Read how to look at the runs, as `study.mirror` wrote it, or how to mirror later if the server is away."""
     uri = tracking_uri or ""
     if silence := silence_of(uri):
         later = f"{python()} -m study.mirror {shlex.quote(str(folder))} --tracking-uri {shlex.quote(masked(uri))}"
@@ -690,7 +417,7 @@ def _unanswered(uri: str, silence: str) -> str:
 
 
 def _broken_off(scheduler: Scheduler) -> list[str]:
-    """Lines about the trials that faults of the machine have left undone."""
+    """Describe the trials that faults of the machine have left undone."""
     if not scheduler.has_given_up:
         return []
     trials = scheduler.facts.under_way.values()
@@ -699,7 +426,7 @@ def _broken_off(scheduler: Scheduler) -> list[str]:
 
 
 def _conclude(scheduler: Scheduler, folder: Path, said: str, options: LaunchOptions) -> int:
-    """Prints what the study says and the ways on; the launch's exit status."""
+    """Print the study's answer and how to go on; returns the launch's exit status."""
     progress = scheduler.progress
     failed, missing = [describe_failure(record) for record in progress.failures], missing_cells(progress)
     status = 1 if failed or missing else 0
@@ -710,15 +437,13 @@ def _conclude(scheduler: Scheduler, folder: Path, said: str, options: LaunchOpti
         return status
     if progress.facts.records:
         print(f"\n{for_screen(said, sys.stdout)}")
-    for line in failed:
-        print(on_screen(f"failed: {line}", sys.stdout))
+    print_lines([f"failed: {line}" for line in failed], sys.stdout)
     if failed:
         print(f"tracebacks:  {failures_command(folder)}")
         print(f"prints:      {folder / WORKERS_LOG}")
         print(f"mend it, then:  {_continued(folder, options, '--retry-failed')}")
     if not progress.is_done:
-        for line in _broken_off(scheduler):
-            print(on_screen(line, sys.stdout))
+        print_lines(_broken_off(scheduler), sys.stdout)
         word = "paused" if scheduler.has_given_up else "interrupted"
         print(f"{word}; continue:  {python()} {command_line().removeprefix('python ')}")
     if (folder / "report.html").exists():
@@ -733,7 +458,7 @@ def _conclude(scheduler: Scheduler, folder: Path, said: str, options: LaunchOpti
 
 
 def extension(plan: ResolvedPlan) -> str | None:
-    """The option that extends a study; None if none would add a trial.
+    """Choose the option that extends a study; None if none would add a trial.
 
     More searches if they were repeated, else as many samples again, else five seeds.
     """
@@ -747,7 +472,7 @@ def extension(plan: ResolvedPlan) -> str | None:
 
 
 def _continued(folder: Path, options: LaunchOptions, more: str) -> str:
-    """A command that goes on with the study, on the same cluster and with the same MLflow."""
+    """Write the command that continues the study, on the same cluster and with the same MLflow."""
     where = {
         "driver": options.driver if options.driver != default_driver() else None,
         "address": options.address,

@@ -6,7 +6,7 @@ import os
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TextIO
@@ -79,6 +79,12 @@ def on_screen(text: str, output: TextIO) -> str:
     """Break lines between their words for a terminal; leave them alone for other outputs."""
     width = columns(output)
     return text if width is None else "\n".join(wrapped(line, width) for line in text.split("\n"))
+
+
+def print_lines(lines: Iterable[str], output: TextIO) -> None:
+    """Print lines as this output shows them, each at once."""
+    for line in lines:
+        print(on_screen(line, output), file=output, flush=True)
 
 
 def for_screen(markdown: str, output: TextIO) -> str:

@@ -37,7 +37,7 @@ from benchmarks import real_results, real_results_kit, real_results_page
 from benchmarks.real_results import Places
 from benchmarks.real_results_stages import SCALES, Launch, Measurement, launches_of, stages_of
 from study import launch
-from study.launch import plan_from
+from study.launch_options import plan_from
 from study.plans.resolved_plan import digest
 from trainables.schema import to_plain
 

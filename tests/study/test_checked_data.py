@@ -10,12 +10,13 @@ from helpers.glue_folders import write_glue
 from helpers.journals import CONFIG
 from helpers.simulation import NO_PROVENANCE
 
-from study import launch
+from study import launch, launch_options
 from study.decisions.scheduler import Scheduler
 from study.facts.events import TrialStarted
 from study.facts.journal import Journal
-from study.launch import plan_file, prepare
+from study.launch import plan_file
 from study.launch_options import LaunchOptions
+from study.opened_study import prepare
 from study.plans.plan import Plan
 from study.plans.plan_file import write_plan
 from study.plans.resolution import resolve
@@ -69,7 +70,7 @@ def options_for(folder: Path) -> LaunchOptions:
 
 def plan_on(data: Path) -> Plan:
     options = ["--task", "rte", "--data", str(data), "--method", "albert"]
-    return launch.plan_from(launch.main.parser().options(options))[0]
+    return launch_options.plan_from(launch.main.parser().options(options))[0]
 
 
 def test_a_file_may_be_mended_until_a_trial_has_used_it(tmp_path, data):

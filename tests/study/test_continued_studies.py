@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from study import launch
 from study.facts.study_facts import read_facts
-from study.launch import extension, launched_arms, plan_notes
-from study.launch_options import LaunchOptions
+from study.launch import extension
+from study.launch_options import LaunchOptions, plan_from
+from study.opened_study import launched_arms, open_study, plan_notes, prepare
 from study.plans.plan_file import plan_changes, require_plan
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
@@ -21,12 +22,12 @@ def options_of(*arguments: str) -> LaunchOptions:
 
 
 def prepared(*arguments: str) -> ResolvedPlan:
-    return launch.open_study(options_of(*arguments)).resolved
+    return open_study(options_of(*arguments)).resolved
 
 
 def launched(*arguments: str) -> set[str]:
     options = options_of(*arguments)
-    made = launch.open_study(options)
+    made = open_study(options)
     return {*launched_arms(made, options)}
 
 
@@ -110,7 +111,7 @@ def test_other_settings_are_named_once_with_the_arms_that_they_change(study):
 def test_a_launch_of_some_arms_says_that_the_others_stay_as_they_are(study):
     def note(*arguments: str) -> list[str]:
         options = options_of(*arguments)
-        made = launch.open_study(options)
+        made = open_study(options)
         return plan_notes(made, options, read_facts(study), launched=launched_arms(made, options))
 
     names = [arm.name for arm in require_plan(study).plan.arms]
@@ -153,21 +154,24 @@ def test_a_launch_runs_the_arms_that_it_names_and_no_others(study):
 def test_an_arm_is_launched_with_those_that_it_starts_from(tmp_path):
     asked = ["--method", "palbert", "--task", "rte,mnli", "--start-from", "rte=mnli", "--out", str(tmp_path)]
     options = options_of(*asked)
-    made = launch.open_study(options)
+    made = open_study(options)
     again = options_of("--task", "rte", "--start-from", "rte=mnli", "--out", str(tmp_path))
-    assert launched_arms(made._replace(asked=launch.plan_from(again)[0]), again) == {"palbert/rte", "palbert/mnli"}
+    assert launched_arms(made._replace(asked=plan_from(again)[0]), again) == {
+        "palbert/rte",
+        "palbert/mnli",
+    }
 
 
 def test_a_limit_that_all_arms_share_is_refused_beside_some_of_them(study):
     options = options_of("--continue", str(study), "--task", "rte", "--max-gpu-hours", "1")
-    made = launch.open_study(options)
+    made = open_study(options)
     with pytest.raises(ValueError, match=r"--max-gpu-hours is shared by all arms of the study, but .* is not named"):
         launched_arms(made, options)
 
 
 def test_arms_that_are_not_launched_stay_as_they_are_and_the_next_launch_goes_on_as_if_they_had_waited():
-    plan, _ = launch.plan_from(options_of("--profile", "mini", "--method", "palbert,pabee", "--task", "rte,cola"))
-    resolved, *_ = launch.prepare(plan, options_of("--name", "s", "--out", "/nowhere"))
+    plan, _ = plan_from(options_of("--profile", "mini", "--method", "palbert,pabee", "--task", "rte,cola"))
+    resolved, *_ = prepare(plan, options_of("--name", "s", "--out", "/nowhere"))
     whole = Simulation(resolved).launch()
     simulation = Simulation(resolved)
     first = simulation.launch(launched={"pabee/rte"})
@@ -183,8 +187,8 @@ def test_arms_that_are_not_launched_stay_as_they_are_and_the_next_launch_goes_on
 
 
 def test_trials_under_way_of_other_arms_are_left_under_way():
-    plan, _ = launch.plan_from(options_of("--profile", "mini", "--method", "palbert,pabee", "--task", "rte"))
-    resolved, *_ = launch.prepare(plan, options_of("--name", "s", "--out", "/nowhere"))
+    plan, _ = plan_from(options_of("--profile", "mini", "--method", "palbert,pabee", "--task", "rte"))
+    resolved, *_ = prepare(plan, options_of("--name", "s", "--out", "/nowhere"))
     simulation = Simulation(resolved)
     assert simulation.launch(kill_at=12) is None
     under_way = {trial.started.arm for trial in simulation.journal.facts.under_way.values()}
@@ -204,14 +208,14 @@ def test_the_command_that_extends_a_study_is_one_that_launch_takes(study):
 def test_a_study_of_repeated_searches_is_extended_by_more_of_them():
     common = ["--profile", "mini", "--method", "albert,palbert", "--task", "rte", "--compare", "methods"]
     for given, more in ((4, "--search-repeats 8"), (5, "--search-repeats 9"), (9, "--samples 8")):
-        plan, _ = launch.plan_from(options_of(*common, "--search-repeats", str(given)))
+        plan, _ = plan_from(options_of(*common, "--search-repeats", str(given)))
         assert extension(resolve(plan)) == more
 
 
 def test_a_study_is_not_extended_by_what_adds_no_trial():
     albert = ["--profile", "mini", "--method", "albert", "--task", "rte"]
     for search in (["--set", "learning_rate=1e-3"], ["--sampler", "grid", "--samples", "9"]):
-        plan, _ = launch.plan_from(options_of(*albert, *search))
+        plan, _ = plan_from(options_of(*albert, *search))
         resolved = resolve(plan)
         assert extension(resolved) == "--seeds 10"
         assert resolve(replace(plan, samples=2 * plan.samples)).arms[0].samples == resolved.arms[0].samples
@@ -219,7 +223,7 @@ def test_a_study_is_not_extended_by_what_adds_no_trial():
 
 def test_methods_without_albert_are_compared_with_the_first_of_them():
     def baseline(methods: str, *more: str) -> str | None:
-        asked, _ = launch.plan_from(options_of("--profile", "mini", "--task", "rte", "--method", methods, *more))
+        asked, _ = plan_from(options_of("--profile", "mini", "--task", "rte", "--method", methods, *more))
         return resolve(asked).asked.baseline
 
     assert baseline("palbert,pabee") == "palbert"

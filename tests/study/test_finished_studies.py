@@ -12,7 +12,8 @@ from study.facts.events import read_events
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import RECORDS
 from study.launch import main as study_launch
-from study.launch import prepare, run_study
+from study.launch import run_study
+from study.opened_study import prepare
 from study.plans.plan_file import require_plan
 from study.rebuild import EXPORTS, OPTUNA, write_files
 from study.winners import BEST

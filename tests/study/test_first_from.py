@@ -9,7 +9,7 @@ import pytest
 from helpers.launched_studies import launched_study
 from helpers.simulation import Simulation
 
-from study import launch
+from study import launch, opened_study
 from study.decisions.progress import last_progress
 from study.facts.study_facts import read_facts
 from study.plans.plan_file import plan_as_toml, read_toml, require_plan
@@ -25,7 +25,7 @@ def other(tmp_path_factory) -> Path:
 
 def planned(methods: str, tasks: str, *more: str) -> ResolvedPlan:
     what = ["--profile", "mini", "--method", methods, "--task", tasks, "--seeds", "2", "--samples", "3", *more]
-    return launch.open_study(launch.main.parser().options([*what, "--out", "/nowhere", "--name", "new"])).resolved
+    return opened_study.open_study(launch.main.parser().options([*what, "--out", "/nowhere", "--name", "new"])).resolved
 
 
 def won(study: Path, arm: str) -> dict:
@@ -83,7 +83,7 @@ def test_arms_with_trials_are_not_begun_again(other, tmp_path):
     options = ["--continue", str(study), "--first-from", str(other)]
 
     def continued(*more: str) -> ResolvedPlan:
-        return launch.open_study(launch.main.parser().options([*options, *more])).resolved
+        return opened_study.open_study(launch.main.parser().options([*options, *more])).resolved
 
     with pytest.raises(ValueError, match=r"--first-from: palbert/rte of .* has trials already"):
         continued()

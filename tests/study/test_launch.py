@@ -12,11 +12,12 @@ from helpers.simulation import NO_PROVENANCE
 from msgspec.structs import replace
 
 import search_spaces.albert
-from study import launch
+from study import launch, launch_options, opened_study
 from study.cluster.resources import local_gpus
 from study.facts.events import read_events
-from study.launch import plan_file, resolve_in, run_study
+from study.launch import plan_file, run_study
 from study.launch_options import LaunchOptions
+from study.opened_study import resolve_in
 from study.plans.plan import Plan
 from study.plans.plan_file import plan_on_disk, require_plan, write_plan
 from study.plans.resolution import resolve, resolve_configuration
@@ -33,7 +34,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
 
 
 def plan_from(*arguments: str) -> Plan:
-    plan, _ = launch.plan_from(launch.main.parser().options(arguments))
+    plan, _ = launch_options.plan_from(launch.main.parser().options(arguments))
     return plan
 
 
@@ -142,7 +143,7 @@ def test_bad_input_is_answered_in_one_line_with_what_is_allowed(capsys, tmp_path
 
 def test_another_protocol_under_the_same_name_is_refused_field_by_field(capsys, tmp_path):
     plan = plan_from("--task", "rte", "--epochs", "2")
-    resolved, folder, *_ = launch.prepare(plan, options_in(tmp_path, "s"))
+    resolved, folder, *_ = opened_study.prepare(plan, options_in(tmp_path, "s"))
     launched_study(folder, resolved)
     assert launch.main(["--task", "rte", "--epochs", "3", "--name", "s", "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
@@ -154,7 +155,7 @@ def test_another_protocol_under_the_same_name_is_refused_field_by_field(capsys, 
 @pytest.mark.parametrize("edited", [{"command": "other"}, {"plan": {}}, {"name": "x"}, {"digest": "0"}])
 def test_a_plan_edited_by_hand_is_refused(capsys, tmp_path, edited):
     plan = plan_from("--task", "rte")
-    resolved, folder, *_ = launch.prepare(plan, options_in(tmp_path, "s"))
+    resolved, folder, *_ = opened_study.prepare(plan, options_in(tmp_path, "s"))
     write(folder, resolved)
     content = json.loads((folder / "plan.json").read_text())
     write_json(folder / "plan.json", content | edited)
@@ -165,7 +166,7 @@ def test_a_plan_edited_by_hand_is_refused(capsys, tmp_path, edited):
 
 def test_a_plan_that_another_launch_made_meanwhile_is_not_overwritten(tmp_path):
     options = launch.main.parser().options(["--task", "rte", "--name", "s", "--out", str(tmp_path)])
-    made = launch.open_study(options)  # as a launch that is stopped in its import
+    made = opened_study.open_study(options)  # as a launch that is stopped in its import
     other = resolve(plan_from("--task", "rte", "--epochs", "2"))
     launched_study(made.folder, other)
     with pytest.raises(ValueError, match=r"is another than this command asks for.*epochs 2 against"):
@@ -187,7 +188,7 @@ def test_a_lost_plan_is_rebuilt_from_the_journal(tmp_path):
 
 
 def test_a_study_is_not_made_smaller_and_says_so(tmp_path, capsys):
-    resolved, folder, *_ = launch.prepare(plan_from("--task", "rte", "--samples", "4"), options_in(tmp_path, "s"))
+    resolved, folder, *_ = opened_study.prepare(plan_from("--task", "rte", "--samples", "4"), options_in(tmp_path, "s"))
     write(folder, resolved)
     fewer = ["--task", "rte", "--samples", "1", "--name", "s", "--out", str(tmp_path), "--dry-run"]
     assert launch.main(fewer) == 0
@@ -290,7 +291,7 @@ def test_the_name_of_a_study_knows_a_backbone_by_its_content(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
 
     def name_of(*arguments: str) -> str:
-        return launch.default_name(plan_from("--profile", "mini", *arguments))
+        return opened_study.default_name(plan_from("--profile", "mini", *arguments))
 
     names = [name_of("--backbone", backbone) for backbone in ("./one", str(tmp_path / "one"), "./other", "./third")]
     assert names[0] == names[1] == names[2] != names[3]
@@ -309,7 +310,7 @@ def hub_names(monkeypatch, commit: str) -> None:
 def prepared(tmp_path: Path) -> ResolvedPlan:
     """The plan of a launch that uses the hub's ALBERT, written as a launch does."""
     plan = plan_from("--profile", "mini", "--method", "albert", "--task", "rte", "--backbone", "albert/albert-base-v2")
-    resolved, folder, *_ = launch.prepare(plan, options_in(tmp_path, "s"))
+    resolved, folder, *_ = opened_study.prepare(plan, options_in(tmp_path, "s"))
     write(folder, resolved)
     return resolved
 
@@ -339,14 +340,14 @@ def test_a_study_that_has_its_commits_needs_no_hub(tmp_path, monkeypatch):
 @pytest.mark.parametrize("other", ["mini-bert", "the code"])
 def test_a_search_space_of_another_backbone_is_another_study(tmp_path, monkeypatch, other):
     plan = plan_from("--profile", "mini", "--method", "albert", "--task", "rte")
-    resolved, folder, *_ = launch.prepare(plan, options_in(tmp_path, "s"))
+    resolved, folder, *_ = opened_study.prepare(plan, options_in(tmp_path, "s"))
     launched_study(folder, resolved)
     if other == "mini-bert":
         monkeypatch.setitem(search_spaces.albert.BACKBONE, "mini", "mini-bert")
     else:
         monkeypatch.setattr("trainables.encoders.backbones.MINI_LAYERS", 7)
     with pytest.raises(ValueError, match=r'backbone_fingerprint "mini-albert@.*" against "mini-.*@'):
-        launch.prepare(plan, options_in(tmp_path, "s"))
+        opened_study.prepare(plan, options_in(tmp_path, "s"))
 
 
 def test_a_reader_that_goes_away_ends_a_command_without_a_word(tmp_path):
@@ -368,7 +369,7 @@ def test_a_launch_that_a_worker_makes_end_has_its_launch_ended(tmp_path, monkeyp
     monkeypatch.setattr("study.launch._drive", refuse)
     options = launch.main.parser().options(["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
     with pytest.raises(ValueError, match="not what the plan says"):
-        run_study(launch.prepare(more, options), options)
+        run_study(opened_study.prepare(more, options), options)
     assert read_events(folder)[-1].status == "interrupted"
 
 

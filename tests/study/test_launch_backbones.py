@@ -10,7 +10,7 @@ from helpers.corpora import pretrained_folder
 from helpers.simulation import NO_PROVENANCE
 from safetensors.numpy import save
 
-from study import launch
+from study import launch, launch_options
 from study.decisions.scheduler import Scheduler
 from study.facts.journal import Journal
 from study.launch import plan_file
@@ -29,7 +29,7 @@ def options(*arguments: str) -> LaunchOptions:
 
 
 def plan_from(*arguments: str) -> Plan:
-    plan, _ = launch.plan_from(options(*arguments))
+    plan, _ = launch_options.plan_from(options(*arguments))
     return plan
 
 

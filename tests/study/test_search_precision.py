@@ -21,6 +21,7 @@ from analysis.tables import write_tables
 from analysis.verify import verify
 from study import launch, status
 from study.export import model_card
+from study.launch_options import plan_from
 from study.mirror import Mirror
 from study.mlflow_mirror.run_content import StudyRuns
 from study.plans.plan_file import plan_changes, require_plan, write_plan
@@ -35,7 +36,7 @@ OPTION = ("--search-precision", "bfloat16")
 
 def resolved_from(*arguments: str) -> ResolvedPlan:
     options = launch.main.parser().options(["--method", "albert", "--task", "rte", *arguments])
-    return resolve(launch.plan_from(options)[0])
+    return resolve(plan_from(options)[0])
 
 
 def precisions(phases_and_configs) -> dict[str, set[str]]:
@@ -122,7 +123,7 @@ def test_it_is_refused_where_a_method_tunes_its_precision(monkeypatch):
     ],
 )
 def test_a_launch_refuses_in_one_line(arguments, message, capsys, monkeypatch):
-    for module in ("launch", "launch_options"):
+    for module in ("opened_study", "launch_options"):
         monkeypatch.setattr(f"study.{module}.local_gpus", lambda: 0)
     assert launch.main(["--profile", "mini", "--task", "rte", *arguments, "--dry-run"]) == 2
     said = capsys.readouterr().err
@@ -130,7 +131,7 @@ def test_a_launch_refuses_in_one_line(arguments, message, capsys, monkeypatch):
 
 
 def test_where_a_gpu_may_be_tensorfloat32_is_not_refused(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr("study.launch.local_gpus", lambda: 1)
+    monkeypatch.setattr("study.opened_study.local_gpus", lambda: 1)
     asked = ["--profile", "mini", "--task", "rte", "--search-precision", "tensorfloat32", "--out", str(tmp_path)]
     assert launch.main([*asked, "--dry-run"]) == 0
     assert "search in tensorfloat32 (" in capsys.readouterr().out

@@ -13,8 +13,8 @@ from analysis.verify import verify
 from study import launch as command
 from study import profiles
 from study.facts.record import Record
-from study.launch import default_name
 from study.launch_options import plan_from
+from study.opened_study import default_name
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
 

@@ -6,7 +6,7 @@ import pytest
 from helpers.simulation import Simulation
 from msgspec.structs import replace
 
-from study import launch, profiles
+from study import launch, launch_options, profiles
 from study.facts.events import AshaDecided
 from study.plans.departures import departures_in_words
 from study.plans.plan import EarlyStopping, Plan
@@ -16,7 +16,7 @@ from trainables.departure import Departure, in_words
 
 
 def plan_from(*arguments: str) -> Plan:
-    return launch.plan_from(launch.main.parser().options(list(arguments)))[0]
+    return launch_options.plan_from(launch.main.parser().options(list(arguments)))[0]
 
 
 def resolved_from(*arguments: str) -> ResolvedPlan:

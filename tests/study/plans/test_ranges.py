@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 
-from study import launch, profiles
+from study import launch, launch_options, profiles
 from study.plans.plan import Plan
 from study.plans.plan_file import plan_as_toml, read_toml
 from study.plans.ranges import Interval, lay_over, said_of
@@ -23,7 +23,7 @@ EVERY_SCOPE = [
 
 
 def plan_from(*arguments: str) -> Plan:
-    return launch.plan_from(launch.main.parser().options(list(arguments)))[0]
+    return launch_options.plan_from(launch.main.parser().options(list(arguments)))[0]
 
 
 def found(plan: Plan, arm: str = "palbert/rte") -> Resolution:
@@ -273,5 +273,5 @@ def test_the_small_profile_is_for_any_of_its_methods_and_says_that_it_needs_a_ba
 def test_a_continued_study_keeps_its_settings_and_takes_more():
     earlier = plan_from("--profile", "mini", "--set", "epochs=3", "--search", "palbert:beta=0.1..0.5")
     more = launch.main.parser().options(["--continue", "runs/x", "--method", "albert", "--set", "albert:epochs=2"])
-    plan, _ = launch.plan_from(more, earlier)
+    plan, _ = launch_options.plan_from(more, earlier)
     assert plan.settings == {"epochs": 3, "palbert:beta": Interval(low=0.1, high=0.5), "albert:epochs": 2}

@@ -8,7 +8,7 @@ import pytest
 from helpers.launched_studies import mini_plan
 from helpers.simulation import Simulation
 
-from study import launch
+from study import launch, launch_options
 from study.decisions.specs import trial_spec
 from study.forecast import forecast_plan
 from study.plans.plan_file import plan_as_toml, plan_changes, read_toml
@@ -21,7 +21,7 @@ ONE_ARM = {"methods": ("pabee",), "tasks": ("rte",)}
 
 def plan_from(*arguments: str):
     options = launch.main.parser().options(["--method", "pabee", "--task", "rte", *arguments])
-    return launch.plan_from(options)[0]
+    return launch_options.plan_from(options)[0]
 
 
 @pytest.mark.parametrize(("text", "rule"), [("at:6", "at:6"), ("at:6.0", "at:6"), ("at:4.5", "at:4.5"), ("area",) * 2])

@@ -2,13 +2,13 @@
 
 import pytest
 
-from study import launch, profiles
+from study import launch, launch_options, profiles
 from study.plans.plan import Plan
 from study.plans.plan_file import plan_as_toml, read_toml
 
 
 def plan_from(*arguments: str) -> Plan:
-    plan, _ = launch.plan_from(launch.main.parser().options(arguments))
+    plan, _ = launch_options.plan_from(launch.main.parser().options(arguments))
     return plan
 
 

@@ -7,7 +7,8 @@ from helpers.journals import MadeJournal
 from helpers.launched_studies import launched_study
 
 from study import launch
-from study.launch import prepare, run_study
+from study.launch import run_study
+from study.opened_study import prepare
 from study.plans.plan_file import require_plan
 from study.storage.trial_places import storage_for
 
