@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from search_spaces._every_method import NEUTRAL
 from trainables import VARIANT, base_method, method_files
+from trainables import available as available
 from trainables.method_files import MethodFile
 from trainables.schema import Configuration, Value
 from trainables.spelling import no_such, resolve_name
@@ -52,14 +53,9 @@ class SearchSpace:
         return {**self.neutral, **self.own_fixed}
 
 
-def available() -> list[str]:
-    """List all methods that have a search space, in alphabetical order, without their variants."""
-    return method_files.names()
-
-
 def variants(method: str) -> list[str]:
     """List the variants of a method, `palbert:a`, in the order of its file."""
-    return [f"{method}{VARIANT}{name}" for name in getattr(_module(method), "VARIANTS", {})]
+    return [f"{method}{VARIANT}{name}" for name in getattr(_load_module(method), "VARIANTS", {})]
 
 
 def meant_method(name: str) -> str:
@@ -68,10 +64,10 @@ def meant_method(name: str) -> str:
     Raises:
         ValueError: none is.
     """
-    base, colon, given = name.partition(VARIANT)
+    base, colon, key = name.partition(VARIANT)
     method_files.check_whole(base)
     method = resolve_name(base, available(), what="method")
-    variant = f"{method}{colon}{given}"
+    variant = f"{method}{colon}{key}"
     return resolve_name(variant, variants(method), what=f"variant of {method}") if colon else method
 
 
@@ -97,10 +93,10 @@ def load(method: str) -> SearchSpace:
     """
     check(method)
     base, _, variant = method.partition(VARIANT)
-    module = _module(base)
+    module = _load_module(base)
     names = [name for name in (*NEEDED, *_OPTIONAL) if name != "FIXED" and hasattr(module, name)]
     content = {name.lower(): getattr(module, name) for name in names}
-    post_hoc = {field: _distribution(values) for field, values in content.get("post_hoc", {}).items()}
+    post_hoc = {field: _make_distribution(values) for field, values in content.get("post_hoc", {}).items()}
     chosen = {field: values for field, values in post_hoc.items() if field not in module.FIXED}
     content |= {"post_hoc": post_hoc, "space": {**module.SPACE, **chosen}}
     return SearchSpace(
@@ -113,7 +109,7 @@ def load(method: str) -> SearchSpace:
     )
 
 
-def _distribution(values: Sequence[Value]) -> BaseDistribution:
+def _make_distribution(values: Sequence[Value]) -> BaseDistribution:
     from optuna.distributions import CategoricalDistribution, IntDistribution
 
     if isinstance(values, range):
@@ -121,7 +117,7 @@ def _distribution(values: Sequence[Value]) -> BaseDistribution:
     return CategoricalDistribution(values)
 
 
-def _module(method: str) -> ModuleType:
+def _load_module(method: str) -> ModuleType:
     _, file = method_files.files_of(method)
     module = file.load()
     _check_shape(file, module)
@@ -164,7 +160,7 @@ def _check_shape(file: MethodFile, module: ModuleType) -> None:
         raise ValueError(f"{file.path} has no {', '.join(absent)}; a search space has {', '.join(NEEDED)}")
     for name, kind in _MAPPINGS.items():
         if hasattr(module, name):
-            for fault in _faults(name, getattr(module, name), kind):
+            for fault in _find_faults(name, getattr(module, name), kind):
                 raise ValueError(f"{file.place_of(name)}: {fault}")
     for name, values in getattr(module, "POST_HOC", {}).items():
         if not values or name in module.SPACE:
@@ -178,18 +174,18 @@ def _check_shape(file: MethodFile, module: ModuleType) -> None:
         raise ValueError(f"{file.place_of('FAMILIES')}: FAMILIES is {families!r}; allowed: a list of names")
 
 
-def _faults(name: str, value: object, kind: str) -> Iterator[str]:
+def _find_faults(name: str, value: object, kind: str) -> Iterator[str]:
     if not isinstance(value, Mapping):
         yield f"{name} is {value!r:.60}; allowed: a mapping, of each name {kind}"
         return
     for key, held in value.items():
-        if not (isinstance(key, str) and _is(held, kind)):
+        if not (isinstance(key, str) and _fits(held, kind)):
             yield f"{name}[{key!r}] is {held!r:.60}; allowed: {kind}"
     if kind.startswith(_TEXT) and {*value} != PROFILES:
         yield f"{name} names {', '.join(map(str, value)) or 'nothing'}; allowed: mini and paper"
 
 
-def _is(value: object, kind: str) -> bool:
+def _fits(value: object, kind: str) -> bool:
     if kind == _DISTRIBUTION:
         from optuna.distributions import BaseDistribution
 
@@ -199,8 +195,8 @@ def _is(value: object, kind: str) -> bool:
     if kind == _TEXT:
         return isinstance(value, str)
     if kind == _FIELDS:
-        return isinstance(value, Mapping) and all(_is(held, _VALUE) for held in value.values())
+        return isinstance(value, Mapping) and all(_fits(held, _VALUE) for held in value.values())
     if kind in (_VALUES, _POINTS):
         each = _VALUE if kind == _VALUES else _FIELDS
-        return isinstance(value, Sequence) and not isinstance(value, str) and all(_is(held, each) for held in value)
+        return isinstance(value, Sequence) and not isinstance(value, str) and all(_fits(held, each) for held in value)
     return value is None or isinstance(value, str)

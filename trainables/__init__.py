@@ -93,5 +93,5 @@ def departures(method: str) -> tuple[Departure, ...]:
         ValueError: no method has this name.
     """
     module = load(method)
-    own = getattr(module, "VARIANT_DEPARTURES", {}).get(method.partition(VARIANT)[2], module.DEPARTURES)
-    return tuple(Departure(*line) for line in own)
+    lines = getattr(module, "VARIANT_DEPARTURES", {}).get(method.partition(VARIANT)[2], module.DEPARTURES)
+    return tuple(Departure(*line) for line in lines)

@@ -84,11 +84,11 @@ def is_unfinished(path: Path, of: str | None = None) -> bool:
 def _held(unfinished: Path, name: str) -> Iterator[None]:
     """Mark it as being written while this process lives, and remove what others have left of the same name."""
     with _locked(unfinished):
-        for left in unfinished.parent.iterdir():
-            if left != unfinished and is_unfinished(left, of=name):
-                with suppress(OSError), _locked(left) as is_ours:  # of a process that lives, it is not
+        for leftover in unfinished.parent.iterdir():
+            if leftover != unfinished and is_unfinished(leftover, of=name):
+                with suppress(OSError), _locked(leftover) as is_ours:  # of a process that lives, it is not
                     if is_ours:
-                        shutil.rmtree(left) if left.is_dir() else left.unlink()
+                        shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
         yield
 
 

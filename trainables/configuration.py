@@ -39,8 +39,11 @@ class EncoderConfig(Typed, frozen=True, kw_only=True):
     precision: Precision  # of matrix products in training and evaluation
 
     def __post_init__(self) -> None:
-        """Check the fields against each other."""
-        check_finite(self)
+        """Check that every number is finite, and the fields against each other."""
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"{name} is {value}; allowed: a finite number")
         check_used(self, "decay_power", used=self.schedule == "polynomial", condition="schedule is polynomial")
         for field in ("num_landmarks", "conv_kernel_size"):
             check_used(self, field, used=self.attention == "nystrom", condition="attention is nystrom")
@@ -91,18 +94,6 @@ class PonderConfig(TrainingConfig, frozen=True, kw_only=True):
     epsilon: Inside  # the posterior is cut where its sum passes 1 - epsilon
     kl_direction: Literal["prior_posterior", "posterior_prior"]  # the first is KL(prior || posterior), as released
     posterior_tail: Literal["constant", "drop", "remainder"]  # of the layers behind the cut: see models/ponder.py
-
-
-def check_finite(config: Typed) -> None:
-    """Check that every number is finite.
-
-    Raises:
-        ValueError: one is infinite or not a number.
-    """
-    for name in config.__struct_fields__:
-        value = getattr(config, name)
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"{name} is {value}; allowed: a finite number")
 
 
 def check_used(config: object, field: str, *, used: bool, condition: str) -> None:

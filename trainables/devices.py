@@ -76,7 +76,10 @@ def device_name(device: str | torch.device) -> str:
     """Name a GPU; or this machine's CPU, with the instructions that PyTorch uses of it: `AMD EPYC (AVX2)`."""
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{_cpu_model()} ({torch.backends.cpu.get_cpu_capability()})"
+    lines = CPU_FACTS.read_text().splitlines() if CPU_FACTS.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    model = models[0] if models else platform.processor() or platform.machine()
+    return f"{model} ({torch.backends.cpu.get_cpu_capability()})"
 
 
 def device_and_threads(device: str | torch.device) -> str:
@@ -84,9 +87,3 @@ def device_and_threads(device: str | torch.device) -> str:
     number = torch.get_num_threads()
     threads = f", {number} thread{'s' * (number != 1)}"
     return device_name(device) + threads * (torch.device(device).type == "cpu")
-
-
-def _cpu_model() -> str:
-    lines = CPU_FACTS.read_text().splitlines() if CPU_FACTS.exists() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.processor() or platform.machine()

@@ -47,9 +47,9 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
 
     def of_method(self, method: str) -> dict[str, str]:
         """Select the files that a method needs, as `sources`: its two and the shared ones; empty if it is not here."""
-        own = {f"{_stem(method)}.py", f"{_stem(method)}{SPACE}.py"}
+        files = {f"{_stem(method)}.py", f"{_stem(method)}{SPACE}.py"}
         return {
-            name: text for name, text in self.sources.items() if self.has(method) and (name in own or name[0] == "_")
+            name: text for name, text in self.sources.items() if self.has(method) and (name in files or name[0] == "_")
         }
 
     @property
@@ -57,8 +57,8 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
         """Stem of a method's files -> whether its `NAME.py` is there, and its `NAME_space.py`."""
         stems = {name.removesuffix(".py") for name in self.sources if not name.startswith("_")}
         spaces = {stem.removesuffix(SPACE) for stem in stems if stem.endswith(SPACE)}
-        own = {stem for stem in stems if stem in spaces or _IS_METHOD.search(self.sources[f"{stem}.py"])}
-        return {stem: (stem in stems, stem in spaces) for stem in sorted(spaces | own)}
+        methods = {stem for stem in stems if stem in spaces or _IS_METHOD.search(self.sources[f"{stem}.py"])}
+        return {stem: (stem in stems, stem in spaces) for stem in sorted(spaces | methods)}
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class MethodFile:
 
     def place_of(self, name: str) -> str:
         """Name the file, with the line that assigns a name at its top level, if one does."""
-        found = re.search(rf"^{name}\b", inspect.getsource(self.load()), re.MULTILINE)
-        return self.path if found is None else f"{self.path}:{found.string.count(chr(10), 0, found.start()) + 1}"
+        match = re.search(rf"^{name}\b", inspect.getsource(self.load()), re.MULTILINE)
+        return self.path if match is None else f"{self.path}:{match.string.count(chr(10), 0, match.start()) + 1}"
 
     def load(self) -> ModuleType:
         """Import the module of the file.
@@ -82,7 +82,7 @@ class MethodFile:
         try:
             return importlib.import_module(self.module)
         except (Exception, SystemExit) as error:  # whatever is wrong with a person's file
-            raise _in_one_line(error, self.path) from error
+            raise _explain_failure(error, self.path) from error
 
 
 class CannotImport(ValueError, ImportError):
@@ -113,23 +113,23 @@ def read_methods(folder: str | Path, *, named: str = "--include", may_lack_metho
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
         allowed = (
-            f"a folder of methods, NAME.py and NAME_space.py, or of tasks, NAME/task.toml{_nearest_folder(folder)}"
+            f"a folder of methods, NAME.py and NAME_space.py, or of tasks, NAME/task.toml{_suggest_folder(folder)}"
         )
         raise ValueError(f"{named} {folder}: {reason}; allowed: {allowed}") from None
-    found = IncludedMethods(folder=str(Path(folder).resolve()), sources=sources)
-    if not found.pairs and not may_lack_methods:
+    methods = IncludedMethods(folder=str(Path(folder).resolve()), sources=sources)
+    if not methods.pairs and not may_lack_methods:
         allowed = "a method is two files, NAME.py and NAME_space.py, a task a folder NAME with task.toml"
-        raise ValueError(f"{named} {folder}: no method is there; {allowed}{_nearest_folder(folder)}")
-    for stem in found.pairs:
+        raise ValueError(f"{named} {folder}: no method is there; {allowed}{_suggest_folder(folder)}")
+    for stem in methods.pairs:
         if not _IS_STEM.fullmatch(stem):
             allowed = "a small letter, then small letters, digits and _, which is - in the method's name"
             raise ValueError(f"{folder}/{stem}.py: {stem} names no method; allowed: {allowed}")
-        if stem in _package_stems():
+        if stem in _list_package_stems():
             raise ValueError(f"{folder}/{stem}.py: the package has a method {_name(stem)!r}; choose another name")
-    return found
+    return methods
 
 
-def _nearest_folder(place: str | Path) -> str:
+def _suggest_folder(place: str | Path) -> str:
     """Suggest `; did you mean mine/methods?` if methods lie one folder further down, or beside a file; else nothing.
 
     Also `; did you mean mine?` for the folder of one task.
@@ -138,8 +138,8 @@ def _nearest_folder(place: str | Path) -> str:
     if (folder / "task.toml").is_file():
         return f"; did you mean {folder.parent}?"
     near = [folder.parent] if folder.is_file() else sorted(folder.glob("*/"))
-    found = next((path for path in near if any(path.glob(f"[a-z]*{SPACE}.py"))), None)
-    return f"; did you mean {found}?" if found else ""
+    nearest = next((path for path in near if any(path.glob(f"[a-z]*{SPACE}.py"))), None)
+    return f"; did you mean {nearest}?" if nearest else ""
 
 
 def include(methods: IncludedMethods | None) -> None:
@@ -156,8 +156,9 @@ def include(methods: IncludedMethods | None) -> None:
 
 def names() -> list[str]:
     """List all methods that have both files, in alphabetical order."""
-    own = {} if _included is None else _included.pairs
-    return sorted(_name(stem) for stem in {*_package_stems(), *(stem for stem, both in own.items() if all(both))})
+    pairs = {} if _included is None else _included.pairs
+    stems = {*_list_package_stems(), *(stem for stem, both in pairs.items() if all(both))}
+    return sorted(map(_name, stems))
 
 
 def check_whole(method: str) -> None:
@@ -166,9 +167,14 @@ def check_whole(method: str) -> None:
     Raises:
         ValueError: only one exists; the message names both.
     """
-    for files, there in _candidates(_stem(method)):
-        if any(there) and not all(there):
-            present, missing = files if there[0] else files[::-1]
+    stem, files = _stem(method), files_of(method)
+    if _included is not None and stem in _included.pairs:
+        pairs = [_included.pairs[stem]]
+    else:
+        pairs = [_exist_in(folder, stem) for folder in _list_packages()]
+    for exist in pairs:
+        if any(exist) and not all(exist):
+            present, missing = (file.path for file in (files if exist[0] else files[::-1]))
             raise ValueError(f"method {method!r} is two files: {present} is there, {missing} is missing")
 
 
@@ -176,10 +182,10 @@ def files_of(method: str) -> tuple[MethodFile, MethodFile]:
     """Name the file of a method, and that of its search space."""
     stem = _stem(method)
     if _included is not None and stem in _included.pairs:
-        own = f"{_included.folder}/{stem}"
+        path = f"{_included.folder}/{stem}"
         return (
-            MethodFile(f"{PACKAGE}.{stem}", f"{own}.py"),
-            MethodFile(f"{PACKAGE}.{stem}{SPACE}", f"{own}{SPACE}.py"),
+            MethodFile(f"{PACKAGE}.{stem}", f"{path}.py"),
+            MethodFile(f"{PACKAGE}.{stem}{SPACE}", f"{path}{SPACE}.py"),
         )
     return (
         MethodFile(f"trainables.{stem}", f"trainables/{stem}.py"),
@@ -190,13 +196,13 @@ def files_of(method: str) -> tuple[MethodFile, MethodFile]:
 def place_of_function(function: Callable[..., object], method: str) -> str | None:
     """Find file and line of a function of a method's own files; None for one of other files."""
     code = getattr(inspect.unwrap(function), "__code__", None)
-    own = next((file for file in files_of(method) if code and _same_file(code.co_filename, file.path)), None)
-    return f"{own.path}:{code.co_firstlineno}" if own and code else None
+    file = next((each for each in files_of(method) if code and _is_same_file(code.co_filename, each.path)), None)
+    return f"{file.path}:{code.co_firstlineno}" if file and code else None
 
 
 def describe_error(error: Exception, method: str) -> str:
     """Describe an error of a method in one line, with the line of its file if that is known."""
-    place = next((place for file in files_of(method) if (place := _place_in(error, file.path))), None)
+    place = next((place for file in files_of(method) if (place := _find_place(error, file.path))), None)
     if place is None:
         return str(error) if isinstance(error, ValueError) else f"{files_of(method)[0].path}: {in_words(error)}"
     return f"{place}: {in_words(error)}"
@@ -232,27 +238,23 @@ class _Included(MetaPathFinder, ExecutionLoader):
         return f"{fullname.partition('.')[2]}.py"
 
 
-def _packages() -> Iterator[Path]:
+def _list_packages() -> Iterator[Path]:
     """List the folders that hold `trainables` and `search_spaces`."""
     return (Path(folder).parent for folder in sys.modules[__name__.partition(".")[0]].__path__)
 
 
-def _candidates(stem: str) -> Iterator[tuple[tuple[str, str], tuple[bool, bool]]]:
-    """List the pairs of files that may be the method of this stem, and which of them are there."""
-    if _included is not None and stem in _included.pairs:
-        own = f"{_included.folder}/{stem}"
-        yield (f"{own}.py", f"{own}{SPACE}.py"), _included.pairs[stem]
-    for folder in () if stem.startswith("_") else _packages():
-        trained, space = (folder / name / f"{stem}.py" for name in ("trainables", "search_spaces"))
-        is_one = trained.is_file() and bool(_IS_METHOD.search(trained.read_text(encoding="utf-8")))
-        yield (f"trainables/{stem}.py", f"search_spaces/{stem}.py"), (is_one, space.is_file())
+def _exist_in(folder: Path, stem: str) -> tuple[bool, bool]:
+    """Tell whether both files of a method lie in the packages of this folder."""
+    trained, space = (folder / name / f"{stem}.py" for name in ("trainables", "search_spaces"))
+    is_method = trained.is_file() and bool(_IS_METHOD.search(trained.read_text(encoding="utf-8")))
+    return is_method, space.is_file() and not stem.startswith("_")
 
 
-def _package_stems() -> set[str]:
+def _list_package_stems() -> set[str]:
     """List the stems of the package's own methods that have both files."""
     return {
         file.stem
-        for folder in _packages()
+        for folder in _list_packages()
         for file in (folder / "trainables").glob("[!_]*.py")
         if (folder / "search_spaces" / file.name).exists()
     }
@@ -273,32 +275,32 @@ def _stem(method: str) -> str:
     return method.replace("-", "_")
 
 
-def _in_one_line(error: BaseException, path: str) -> ValueError:
+def _explain_failure(error: BaseException, path: str) -> ValueError:
     """Describe in one line why a method's file cannot be run."""
     kind = CannotImport if isinstance(error, ImportError) else ValueError
     if isinstance(error, SyntaxError):
         return kind(f"{error.filename or path}:{error.lineno}: {type(error).__name__}: {error.msg}")
-    return kind(f"{_place_in(error, path) or path}: {in_words(error)}")
+    return kind(f"{_find_place(error, path) or path}: {in_words(error)}")
 
 
-def _place_in(error: BaseException, path: str) -> str | None:
+def _find_place(error: BaseException, path: str) -> str | None:
     """Find file and line of an error that comes from a method's file, or from one beside it."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if _same_file(frame.filename, path)]
-    return f"{path}:{own[-1].lineno}" if own else None
+    numbers = [frame.lineno for frame in frames if _is_same_file(frame.filename, path)]
+    return f"{path}:{numbers[-1]}" if numbers else None
 
 
-def _same_file(path: str, other: str) -> bool:
+def _is_same_file(path: str, other: str) -> bool:
     return Path(path).parts[-2:] == Path(other).parts[-2:]
 
 
 def in_words(error: BaseException) -> str:
     """Describe an error by its kind and first line, with the nearest name if it is about an unknown one."""
     lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0]}{_name_meant(error)}"
+    return f"{type(error).__name__}: {lines[0]}{_suggest_name(error)}"
 
 
-def _name_meant(error: BaseException) -> str:
+def _suggest_name(error: BaseException) -> str:
     """Suggest `; did you mean is_regression?`, or nothing."""
     if isinstance(error, AttributeError) and error.name:
         return nearest_in_words(error.name, dir(error.obj))

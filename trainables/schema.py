@@ -34,7 +34,7 @@ def from_plain(kind: type[T], value: object, *, where: str) -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise ValueError(f"{where}: {_in_words(str(error), kind, value)}") from None
+        raise ValueError(f"{where}: {_explain(str(error), kind, value)}") from None
 
 
 def from_json(kind: type[T], line: bytes, *, where: str) -> T:
@@ -61,7 +61,7 @@ class Reader:
                 return self._decoder.decode(line)
             except msgspec.ValidationError as error:
                 value = msgspec.json.decode(line)  # that a later byte is no JSON was not seen yet
-                raise ValueError(f"{where}: {_in_words(str(error), self._kind, value)}") from None
+                raise ValueError(f"{where}: {_explain(str(error), self._kind, value)}") from None
         except (msgspec.DecodeError, UnicodeDecodeError):
             start = line[:60].decode(errors="replace").rstrip()
             raise ValueError(f"{where}: not a JSON object: {start!r}") from None
@@ -72,24 +72,25 @@ def to_plain(value: Any) -> Any:
     return msgspec.to_builtins(value)
 
 
-def _in_words(message: str, kind: Any, value: object) -> str:
+def _explain(message: str, kind: Any, value: object) -> str:
     """Add the field's name, its value and the menu to msgspec's message, as far as they exist."""
     rule, _, path = message.partition(" - at `$")
     names = re.findall(r"[^.\[\]`]+", path)
     if rule.startswith("Object missing required field "):
-        return f"the field {_dotted(names, rule)} is missing"
+        return f"the field {_join_path(names, rule)} is missing"
     if rule.startswith("Object contains unknown field "):
-        fields, unknown = _fields(kind, names), rule.split("`")[1]
+        structs, unknown = _list_structs(_find_kind(kind, names, value)), rule.split("`")[1]
+        fields = structs[0].__struct_fields__ if len(structs) == 1 else ()
         menu = f"; available: {', '.join(fields)}{nearest_in_words(unknown, fields)}" if fields else ""
-        return f"no field named {_dotted(names, rule)}{menu}"
+        return f"no field named {_join_path(names, rule)}{menu}"
     if not rule.startswith(("Expected ", "Invalid ")):
         return rule  # a check of the kind's own
-    menu = ", ".join(_menu(kind, names, value)) if rule.startswith(("Invalid ", "Expected `str`")) else ""
-    allowed = menu or re.sub("`([^`]+)`", _type_in_words, rule.removeprefix("Expected ").partition(", got ")[0])
-    allowed = _with_both_bounds(allowed, _bounds(_kind_at(kind, names, value)))
-    found = _at(value, names)
-    near = nearest_in_words(found, _menu(kind, names, value)) if menu and isinstance(found, str) else ""
-    return f"{'.'.join(names) or 'the value'} is {found!r}; allowed: {allowed}{near}"
+    menu = ", ".join(_list_choices(kind, names, value)) if rule.startswith(("Invalid ", "Expected `str`")) else ""
+    allowed = menu or re.sub("`([^`]+)`", _name_types, rule.removeprefix("Expected ").partition(", got ")[0])
+    allowed = _add_other_bound(allowed, _list_bounds(_find_kind(kind, names, value)))
+    present = _follow(value, names)
+    near = nearest_in_words(present, _list_choices(kind, names, value)) if menu and isinstance(present, str) else ""
+    return f"{'.'.join(names) or 'the value'} is {present!r}; allowed: {allowed}{near}"
 
 
 _TYPES = {
@@ -102,15 +103,15 @@ _TYPES = {
 }
 
 
-def _type_in_words(match: re.Match[str]) -> str:
+def _name_types(match: re.Match[str]) -> str:
     return " or ".join(_TYPES.get(name, name) for name in match[1].split(" | "))
 
 
-def _dotted(names: list[str], rule: str) -> str:
+def _join_path(names: list[str], rule: str) -> str:
     return ".".join([*names, rule.split("`")[1]])
 
 
-def _at(value: Any, names: list[str]) -> object:
+def _follow(value: Any, names: list[str]) -> object:
     for name in names:
         if name == "...":  # a key of a dictionary: msgspec does not say which
             return value
@@ -118,48 +119,38 @@ def _at(value: Any, names: list[str]) -> object:
     return value
 
 
-def _fields(kind: Any, names: list[str]) -> Sequence[str]:
-    """List the fields of the struct at the end of the path; none if several structs are allowed there."""
-    for name in names:
-        kind = next(
-            (get_type_hints(member)[name] for member in _structs(kind) if name in member.__struct_fields__), None
-        )
-    structs = _structs(kind)
-    return structs[0].__struct_fields__ if len(structs) == 1 else ()
+def _list_structs(kind: Any) -> list[Any]:
+    return [member for member in _list_members(kind) if hasattr(member, "__struct_fields__")]
 
 
-def _structs(kind: Any) -> list[Any]:
-    return [member for member in _members(kind) if hasattr(member, "__struct_fields__")]
-
-
-def _menu(kind: Any, names: list[str], value: Any) -> list[str]:
+def _list_choices(kind: Any, names: list[str], value: Any) -> list[str]:
     """List the choices of the field at the end of the path: those of a `Literal`, or the tags of a union."""
-    found = _kind_at(kind, names, value)
-    literals = [member for member in _members(found) if get_origin(member) is Literal]
-    tags = [str(member.__struct_config__.tag) for member in _structs(found)]
+    end = _find_kind(kind, names, value)
+    literals = [member for member in _list_members(end) if get_origin(member) is Literal]
+    tags = [str(member.__struct_config__.tag) for member in _list_structs(end)]
     return [str(choice) for literal in literals for choice in get_args(literal)] or tags
 
 
-def _kind_at(kind: Any, names: list[str], value: Any) -> Any:
+def _find_kind(kind: Any, names: list[str], value: Any) -> Any:
     """Find the type at the end of the path, or the last one on the way to it if no struct fits from there."""
     for name in names:
-        matching = [member for member in _structs(kind) if _tag_fits(member, value)]
+        matching = [member for member in _list_structs(kind) if _has_tag(member, value)]
         if not matching:
             return kind
         kind, value = get_type_hints(matching[0], include_extras=True).get(name), value[name]
     return kind
 
 
-def _bounds(kind: Any) -> list[str]:
+def _list_bounds(kind: Any) -> list[str]:
     """List the bounds of a number, as far as it has them: `>= 0`, `< 1`."""
-    of_numbers = [member.__metadata__ for member in _members(kind) if get_origin(member) is Annotated]
+    of_numbers = [member.__metadata__ for member in _list_members(kind) if get_origin(member) is Annotated]
     metas = [meta for metadata in of_numbers for meta in metadata if isinstance(meta, msgspec.Meta)]
     signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
     bounds = [(sign, getattr(meta, name)) for meta in metas for name, sign in signs.items()]
     return [f"{sign} {bound}" for sign, bound in bounds if bound is not None]
 
 
-def _with_both_bounds(allowed: str, bounds: Sequence[str]) -> str:
+def _add_other_bound(allowed: str, bounds: Sequence[str]) -> str:
     """Add the other bound to `a number <= 1.0`, which names the one that was overstepped.
 
     Beside what is too small `MOST` is not named: it is no rule of the field's own.
@@ -171,13 +162,13 @@ def _with_both_bounds(allowed: str, bounds: Sequence[str]) -> str:
     return f"{allowed[: overstepped.start()]} {' and '.join(bounds)}" if is_own else allowed
 
 
-def _members(kind: Any) -> tuple[Any, ...]:
+def _list_members(kind: Any) -> tuple[Any, ...]:
     """List the members of a union, else the kind itself; annotations that are not msgspec's are left out."""
     if get_origin(kind) is Annotated and not any(isinstance(each, msgspec.Meta) for each in kind.__metadata__):
         kind = kind.__origin__
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
-def _tag_fits(struct: Any, value: Any) -> bool:
+def _has_tag(struct: Any, value: Any) -> bool:
     config = struct.__struct_config__
     return config.tag is None or (isinstance(value, dict) and value.get(config.tag_field) == config.tag)

@@ -112,8 +112,8 @@ def hub_errors(what: str, *, allowed: str, offline: str) -> Iterator[None]:
 
 def hash_of_file(file: Path) -> str:
     """Hash a file's content (SHA-256, hexadecimal); it is read once, and again when its size or time changes."""
-    found = file.stat()
-    return _hash(file, found.st_size, found.st_mtime_ns)
+    status = file.stat()
+    return _hash(file, status.st_size, status.st_mtime_ns)
 
 
 @cache
@@ -139,13 +139,13 @@ def cache_folder() -> Path:
             place.mkdir(mode=0o700 if place == places[-1] else 0o777, parents=True, exist_ok=True)
             if os.access(place, os.W_OK) and (place != places[-1] or place.stat().st_uid == user):
                 if number:
-                    _say_once(f"{places[0]} cannot be written; tokenised data are in {place}")
+                    _print_once(f"{places[0]} cannot be written; tokenised data are in {place}")
                 return place
     raise PermissionError(f"no place for tokenised data: none of {', '.join(map(str, places))} can be written")
 
 
 @cache
-def _say_once(line: str) -> None:
+def _print_once(line: str) -> None:
     print(line, file=sys.stderr)
 
 
@@ -167,16 +167,16 @@ def cached_folder(cache: Path, content: str, fill: Callable[[Path], object]) -> 
 
 def _fill_with_digests(folder: Path, fill: Callable[[Path], object]) -> None:
     fill(folder)
-    (folder / _DIGESTS).write_text(json.dumps(_digests(folder)))
+    (folder / _DIGESTS).write_text(json.dumps(_hash_all_files(folder)))
 
 
 def _is_whole(entry: Path) -> bool:
     """Tell whether an entry of the cache is there, and is what was put there."""
     try:
-        return _digests(entry) == json.loads((entry / _DIGESTS).read_text())
+        return _hash_all_files(entry) == json.loads((entry / _DIGESTS).read_text())
     except (OSError, ValueError):
         return False
 
 
-def _digests(folder: Path) -> dict[str, str]:
+def _hash_all_files(folder: Path) -> dict[str, str]:
     return {file.name: hash_of_file(file) for file in sorted(folder.iterdir()) if file.name != _DIGESTS}

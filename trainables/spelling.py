@@ -19,7 +19,7 @@ def resolve_name(name: str, menu: Iterable[str], *, what: str, known: Iterable[s
     names = list(menu)
     if name in names:
         return name
-    found = next((known for known in names if is_same_name(known, name)), None)
+    found = next((same for same in names if is_same_name(same, name)), None)
     if found is None:
         raise no_such(what, name, names, known=known)
     return found
@@ -36,15 +36,15 @@ def no_such(what: str, name: str, menu: Iterable[str], *, known: Iterable[str] =
 
 def nearest_in_words(name: str, menu: Iterable[str]) -> str:
     """Suggest `; did you mean palbert?`, or nothing if no name is near."""
-    letters = {_letters(known): known for known in menu}
-    near = get_close_matches(_letters(name), letters, n=1)
+    letters = {_normalise(known): known for known in menu}
+    near = get_close_matches(_normalise(name), letters, n=1)
     return f"; did you mean {letters[near[0]]}?" if near else ""
 
 
 def is_same_name(name: str, other: str) -> bool:
     """Tell whether both are the same name, however they are written."""
-    return _letters(name) == _letters(other)
+    return _normalise(name) == _normalise(other)
 
 
-def _letters(name: str) -> str:
+def _normalise(name: str) -> str:
     return "".join(letter for letter in name.lower() if letter not in "-_ ")

@@ -43,7 +43,7 @@ class Recipe:
 
 def available() -> list[str]:
     """List all recipes: the objectives in alphabetical order, each before its variants."""
-    names = ((objective, _module(objective)) for objective in objectives.available())
+    names = ((objective, _load_module(objective)) for objective in objectives.available())
     return [name for own, module in names for name in (own, *(f"{own}{VARIANT}{key}" for key in module.VARIANTS))]
 
 
@@ -56,7 +56,7 @@ def load(name: str) -> Recipe:
     if name not in available():
         raise no_such("objective", name, available())
     objective, _, variant = name.partition(VARIANT)
-    module = _module(objective)
+    module = _load_module(objective)
     recipe = Recipe(
         name=name,
         file=f"search_spaces/objectives/{module.__name__.rpartition('.')[2]}.py",
@@ -71,5 +71,5 @@ def load(name: str) -> Recipe:
     return replace(recipe, departures=tuple(Departure(*line) for line in recipe.departures))
 
 
-def _module(objective: str) -> ModuleType:
+def _load_module(objective: str) -> ModuleType:
     return importlib.import_module(f"search_spaces.objectives.{objective.replace('-', '_')}")

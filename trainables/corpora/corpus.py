@@ -51,7 +51,7 @@ def check_corpus(corpus: str) -> None:
     """
     if kind_of(corpus) != "folder":
         return
-    num_documents = sum(_num_documents(file) for file in text_files(Path(corpus)))
+    num_documents = sum(_count_documents(file) for file in text_files(Path(corpus)))
     if num_documents < 2:
         raise ValueError(
             f"corpus {corpus!r} has {num_documents} document(s); allowed: at least 2, for one is held out; "
@@ -114,7 +114,7 @@ def documents(corpus: str) -> Iterator[Document]:
             yield from hub_documents(corpus)
         case "folder":
             for file in text_files(Path(corpus)):
-                yield from documents_of_lines(_lines(file))
+                yield from documents_of_lines(_read_lines(file))
 
 
 def vocabulary_texts(corpus: str) -> Iterator[str]:
@@ -176,16 +176,16 @@ def text_files(folder: Path) -> list[Path]:
     return files
 
 
-def _num_documents(file: Path) -> int:
+def _count_documents(file: Path) -> int:
     """Count the stretches of lines that are not blank."""
     number, is_inside = 0, False
-    for line in _lines(file):
+    for line in _read_lines(file):
         number += bool(line.strip()) and not is_inside
         is_inside = bool(line.strip())
     return number
 
 
-def _lines(file: Path) -> Iterator[str]:
+def _read_lines(file: Path) -> Iterator[str]:
     with file.open("rb") as stream:
         for number, line in enumerate(stream, start=1):
             try:
@@ -208,7 +208,7 @@ def hub_documents(corpus: str) -> Iterator[Document]:
     """
     from datasets import load_dataset
 
-    name, revision, configuration = _parts(corpus)
+    name, revision, configuration = _split_name(corpus)
     with _hub_errors(corpus):
         reach_or_work_offline()
         rows = iter(load_dataset(name, configuration, split="train", revision=revision, streaming=True))
@@ -233,7 +233,7 @@ def hub_fingerprint(corpus: str) -> str:
     """
     from huggingface_hub import HfApi
 
-    name, revision, configuration = _parts(corpus)
+    name, revision, configuration = _split_name(corpus)
     if revision is None or not _COMMIT.fullmatch(revision):
         with _hub_errors(corpus):
             reach_or_work_offline()
@@ -241,7 +241,7 @@ def hub_fingerprint(corpus: str) -> str:
     return f"{PREFIX}{name}@{revision}" + (f":{configuration}" if configuration else "")
 
 
-def _parts(corpus: str) -> tuple[str, str | None, str | None]:
+def _split_name(corpus: str) -> tuple[str, str | None, str | None]:
     """Name, revision and configuration."""
     place, _, configuration = corpus.removeprefix(PREFIX).partition(":")
     name, _, revision = place.partition("@")
@@ -270,8 +270,8 @@ def mini_documents() -> tuple[Document, ...]:
     kinds: tuple[Callable[[Draw], Document], ...] = (
         lambda draw: mini_glue.paraphrase(draw)[0],
         lambda draw: mini_glue.entailed_clause(draw)[0],
-        lambda draw: _two_labelled(draw, mini_glue.OPINION_KINDS, int(draw.chance(0.5))),
-        lambda draw: _two_labelled(draw, mini_glue.ACCEPTABILITY_KINDS, 1),
+        lambda draw: _draw_two(draw, mini_glue.OPINION_KINDS, int(draw.chance(0.5))),
+        lambda draw: _draw_two(draw, mini_glue.ACCEPTABILITY_KINDS, 1),
     )
     documents: dict[Document, None] = {}
     while len(documents) < NUM_DOCUMENTS:
@@ -286,13 +286,13 @@ def shuffled_documents() -> tuple[Document, ...]:
 
     Mixed within documents it would still show that two sentences share words, which retelling teaches.
     """
-    words = iter(_mixed([word for document in mini_documents() for text in document for word in text.split()]))
+    words = iter(_shuffle([word for document in mini_documents() for text in document for word in text.split()]))
     return tuple(
         tuple(" ".join(islice(words, len(text.split()))) for text in document) for document in mini_documents()
     )
 
 
-def _two_labelled(draw: Draw, kinds: tuple[mini_glue.Kind, ...], wanted: int) -> Document:
+def _draw_two(draw: Draw, kinds: tuple[mini_glue.Kind, ...], wanted: int) -> Document:
     """Draw sentences until two have this label."""
     sentences: list[str] = []
     while len(sentences) < 2:
@@ -301,7 +301,7 @@ def _two_labelled(draw: Draw, kinds: tuple[mini_glue.Kind, ...], wanted: int) ->
     return tuple(sentences)
 
 
-def _mixed(words: list[str]) -> list[str]:
+def _shuffle(words: list[str]) -> list[str]:
     """Shuffle the words, by Fisher and Yates."""
     draw = Draw(f"{SEED} shuffled")
     for last in range(len(words) - 1, 0, -1):

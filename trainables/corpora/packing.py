@@ -80,12 +80,12 @@ def _write_corpus(folder: Path, corpus: str, tokenizer: PreTrainedTokenizerBase)
 
         append("sentence_starts", [0])
         append("document_starts", [0])
-        for chunk in _chunks(_with_progress(corpus, documents(corpus))):
+        for chunk in _cut_into_chunks(_show_progress(corpus, documents(corpus))):
             sentences = [sentence for document in chunk for sentence in document]
             encoded = tokenizer(sentences, add_special_tokens=False, return_attention_mask=False)
             append("tokens", np.concatenate([np.array(row, np.int32) for row in encoded["input_ids"]]))
             for encoding in encoded.encodings or ():
-                append("begins_word", _first_of_words(encoding.word_ids))
+                append("begins_word", _find_word_starts(encoding.word_ids))
             lengths = [len(row) for row in encoded["input_ids"]]
             append("sentence_starts", num_tokens + np.cumsum(lengths))
             append("document_starts", num_sentences + np.cumsum([len(document) for document in chunk]))
@@ -99,7 +99,7 @@ def _write_corpus(folder: Path, corpus: str, tokenizer: PreTrainedTokenizerBase)
         )
 
 
-def _first_of_words(words: list[int | None]) -> np.ndarray:
+def _find_word_starts(words: list[int | None]) -> np.ndarray:
     numbers = np.array([-1 if word is None else word for word in words])
     return np.diff(numbers, prepend=-2) != 0
 
@@ -108,12 +108,12 @@ def _hash(document: Document) -> int:
     return int.from_bytes(sha256("\n".join(document).encode()).digest()[:8])
 
 
-def _chunks(items: Iterator[Document]) -> Iterator[list[Document]]:
+def _cut_into_chunks(items: Iterator[Document]) -> Iterator[list[Document]]:
     while chunk := list(islice(items, _CHUNK)):
         yield chunk
 
 
-def _with_progress(corpus: str, items: Iterator[Document]) -> Iterator[Document]:
+def _show_progress(corpus: str, items: Iterator[Document]) -> Iterator[Document]:
     """Show a bar on a terminal while the items pass. How many there are is not known beforehand."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,}"), TimeElapsedColumn())
@@ -177,7 +177,7 @@ def _read_packed(folder: Path, part: str) -> PackedExamples:
 def _write_packed(folder: Path, corpus: str, tokenised: TokenisedCorpus, packing: Packing, max_length: int) -> None:
     check_pairs(corpus, packing)
     for name, wanted in {"train": ~tokenised.held_out, "held_out": tokenised.held_out}.items():
-        examples = list(_examples(tokenised, np.flatnonzero(wanted), packing, max_length))
+        examples = list(_pack_documents(tokenised, np.flatnonzero(wanted), packing, max_length))
         rows = np.array(examples, np.int64).reshape(-1, 4)
         if not len(rows):
             raise ValueError(f"corpus {corpus!r} gives no example of {packing} ({name.replace('_', '-')} documents)")
@@ -185,7 +185,7 @@ def _write_packed(folder: Path, corpus: str, tokenised: TokenisedCorpus, packing
             np.save(folder / f"{name}_{field.name}.npy", rows[:, column].copy(), allow_pickle=False)
 
 
-def _examples(
+def _pack_documents(
     tokenised: TokenisedCorpus, numbers: np.ndarray, packing: Packing, max_length: int
 ) -> Iterator[tuple[int, int, int, int]]:
     """Start and length of both segments of each example of these documents."""
@@ -198,7 +198,7 @@ def _examples(
             yield one[0], one[1] - one[0], two[0], two[1] - two[0]
 
 
-def _sentence_pairs(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
+def _pack_sentence_pairs(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
     """Cut consecutive sentences of one document in two between sentences at random, as ALBERT does.
 
     google-research/albert, create_pretraining_data.py. A chunk of one sentence takes in the next one, and at the end of
@@ -215,7 +215,7 @@ def _sentence_pairs(bounds: list[int], max_length: int, draw: random.Random) -> 
             begin = end
 
 
-def _electra(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
+def _pack_electra(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
     """Pack lines as ELECTRA does, the first segment up to half of the length; 10 % have one segment, 5 % any length.
 
     google-research/electra, build_pretraining_dataset.py. There a short line may go back to the first segment after the
@@ -224,12 +224,12 @@ def _electra(bounds: list[int], max_length: int, draw: random.Random) -> Iterato
     begin, target = 0, max_length
     for end in range(1, len(bounds)):
         if bounds[end] - bounds[begin] >= target or end == len(bounds) - 1:
-            yield _two_segments(bounds[begin : end + 1], target, max_length, draw)
+            yield _cut_into_segments(bounds[begin : end + 1], target, max_length, draw)
             begin = end
             target = draw.randint(5, max_length) if draw.random() < 0.05 else max_length
 
 
-def _two_segments(bounds: list[int], target: int, max_length: int, draw: random.Random) -> tuple[Span, Span]:
+def _cut_into_segments(bounds: list[int], target: int, max_length: int, draw: random.Random) -> tuple[Span, Span]:
     is_single = draw.random() < 0.1
     aim = float("inf") if is_single else (target - PAIR_SPECIALS) // 2
     start, cut = bounds[0], bounds[1]
@@ -244,7 +244,7 @@ def _two_segments(bounds: list[int], target: int, max_length: int, draw: random.
     return first, second if second[1] > second[0] else _NOTHING
 
 
-def _random_lines(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
+def _pack_random_lines(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
     """Pair random lines, each cut to half the length and used once, as lmtuners does."""
     longest = (max_length - PAIR_SPECIALS) // 2
     lines = [(start, min(end, start + longest)) for start, end in pairwise(bounds)]
@@ -252,7 +252,7 @@ def _random_lines(bounds: list[int], max_length: int, draw: random.Random) -> It
     yield from zip(lines[::2], lines[1::2], strict=False)
 
 
-def _full(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
+def _pack_full(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
     """Cut running text into segments that are as long as they can be."""
     longest = max_length - SINGLE_SPECIALS
     for start in range(bounds[0], bounds[-1], longest):
@@ -260,10 +260,10 @@ def _full(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[t
 
 
 _PACKINGS: dict[str, Callable[[list[int], int, random.Random], Iterator[tuple[Span, Span]]]] = {
-    "sentence_pairs": _sentence_pairs,
-    "electra": _electra,
-    "random_lines": _random_lines,
-    "full": _full,
+    "sentence_pairs": _pack_sentence_pairs,
+    "electra": _pack_electra,
+    "random_lines": _pack_random_lines,
+    "full": _pack_full,
 }
 assert set(_PACKINGS) == set(get_args(Packing))
 

@@ -65,26 +65,26 @@ class PretrainingBatches:
         samples; `sentence_order` (batch,) int64, 1 if the segments are swapped.
         """
         size = self._config.batch_size
-        return self._batch(self._rows(step * size, size, seed), own_numpy_generator(seed, "masks", step))
+        return self._make_batch(self._choose_rows(step * size, size, seed), own_numpy_generator(seed, "masks", step))
 
     def held_out_batches(self, size: int) -> list[Arrays]:
         """Make all batches of the held-out examples, with masks that never change."""
         rows = np.arange(min(len(self), HELD_OUT_EXAMPLES))
         parts = [rows[start : start + size] for start in range(0, len(rows), size)]
-        return [self._batch(part, own_numpy_generator(_HELD_OUT_SEED, "held out", int(part[0]))) for part in parts]
+        return [self._make_batch(part, own_numpy_generator(_HELD_OUT_SEED, "held out", int(part[0]))) for part in parts]
 
-    def _rows(self, start: int, size: int, seed: int) -> np.ndarray:
+    def _choose_rows(self, start: int, size: int, seed: int) -> np.ndarray:
         """Choose a batch's examples in the order of training; it may take from two passes."""
         places = np.arange(start, start + size)
         passes = places // len(self)
         rows = np.empty(size, np.int64)
         for number in np.unique(passes):
-            rows[passes == number] = _order_of_pass(seed, int(number), len(self))[places[passes == number] % len(self)]
+            rows[passes == number] = _draw_order(seed, int(number), len(self))[places[passes == number] % len(self)]
         return rows
 
-    def _batch(self, rows: np.ndarray, generator: np.random.Generator) -> Arrays:
+    def _make_batch(self, rows: np.ndarray, generator: np.random.Generator) -> Arrays:
         swapped = generator.random(len(rows)) < 0.5 if self._order == "random" else np.zeros(len(rows), bool)
-        arrays, maskable, begins_word = self._laid_out(rows, swapped)
+        arrays, maskable, begins_word = self._lay_out(rows, swapped)
         original, lengths = arrays["input_ids"], arrays["attention_mask"].sum(axis=1)
         chosen = choose(maskable, begins_word, lengths, self._config, generator)
         vocab_size, mask_token = len(self._tokenizer), self._tokenizer.mask_token_id
@@ -99,7 +99,7 @@ class PretrainingBatches:
             "sentence_order": swapped.astype(np.int64),
         }
 
-    def _laid_out(self, rows: np.ndarray, swapped: np.ndarray) -> tuple[Arrays, np.ndarray, np.ndarray]:
+    def _lay_out(self, rows: np.ndarray, swapped: np.ndarray) -> tuple[Arrays, np.ndarray, np.ndarray]:
         """Lay out [CLS] first [SEP] (second [SEP]); also, which tokens are text and which begin a word."""
         examples, tokenizer = self._examples, self._tokenizer
         one = np.stack([examples.first_starts[rows], examples.first_lengths[rows]])  # (start and length, batch)
@@ -126,7 +126,7 @@ class PretrainingBatches:
 
 
 @lru_cache(maxsize=2)  # a batch may take from two
-def _order_of_pass(seed: int, number: int, size: int) -> np.ndarray:
+def _draw_order(seed: int, number: int, size: int) -> np.ndarray:
     return own_numpy_generator(seed, "order", number).permutation(size)
 
 
@@ -155,10 +155,10 @@ def choose(
     wanted = np.maximum(1, np.round(config.mask_probability * lengths).astype(int))
     budgets = np.minimum(np.minimum(wanted, config.max_predictions or wanted), maskable.sum(axis=1))
     if config.masking == "token":
-        return _tokens(maskable, budgets, generator)
+        return _choose_tokens(maskable, budgets, generator)
     longest = LONGEST_N_GRAM if config.masking == "n_gram" else 1
     rows = zip(maskable, begins_word, budgets, strict=True)
-    return np.stack([_n_grams(*row, longest, generator) for row in rows])
+    return np.stack([_choose_n_grams(*row, longest, generator) for row in rows])
 
 
 def corrupt(
@@ -178,14 +178,14 @@ def corrupt(
     return np.where(hidden, mask_token, np.where(replaced, random_tokens, input_ids))
 
 
-def _tokens(maskable: np.ndarray, budgets: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+def _choose_tokens(maskable: np.ndarray, budgets: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """Choose so many tokens of each example with equal chances, none twice."""
     keys = np.where(maskable, generator.random(maskable.shape), 2.0)
     ranks = keys.argsort(axis=1).argsort(axis=1)
     return maskable & (ranks < budgets[:, None])
 
 
-def _n_grams(
+def _choose_n_grams(
     maskable: np.ndarray, begins_word: np.ndarray, budget: int, longest: int, generator: np.random.Generator
 ) -> np.ndarray:
     """Choose whole words of one example in random order, (tokens,) bool, until the budget is used up.
@@ -200,7 +200,7 @@ def _n_grams(
     chosen = np.zeros_like(maskable)
     left = int(budget)
     for word in generator.permutation(len(starts)):
-        end = _end_of_run(chosen, starts, ends, word, numbers[word], left)
+        end = _find_end_of_run(chosen, starts, ends, word, numbers[word], left)
         chosen[starts[word] : end] = True
         left -= end - starts[word]
         if not left:
@@ -208,7 +208,9 @@ def _n_grams(
     return chosen
 
 
-def _end_of_run(chosen: np.ndarray, starts: np.ndarray, ends: np.ndarray, word: int, number: int, left: int) -> int:
+def _find_end_of_run(
+    chosen: np.ndarray, starts: np.ndarray, ends: np.ndarray, word: int, number: int, left: int
+) -> int:
     """Find the end of the longest free run of up to `number` words from this one that fits; its start if none does."""
     start = end = starts[word]
     for place in range(word, min(word + number, len(starts))):

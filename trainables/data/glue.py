@@ -65,17 +65,17 @@ def load_split(task: Task, split: str, data: str) -> Split:
         raise ValueError(f"{task.title} has no split {split!r}; available: {', '.join(task.splits)}")
     data = task.place or data
     if data == "mini":
-        return _split_of(task, [_Row(*row) for row in mini_glue.generate(task, split)])
+        return _make_split(task, [_Row(*row) for row in mini_glue.generate(task, split)])
     if data == "hub":
-        source, rows = f"{HUB_NAME} {task.name}", _hub_rows(task, split)
+        source, rows = f"{HUB_NAME} {task.name}", _load_hub_rows(task, split)
     else:
         table = _read_table(task, split, data)
         source, rows = str(table.file), table.rows()
     if not rows:
-        raise ValueError(f"{source}: no rows; {_official_rows(task, split)}")
+        raise ValueError(f"{source}: no rows; {_describe_official_rows(task, split)}")
     if len(rows) != task.sizes.get(split, len(rows)):
-        warnings.warn(f"{source}: {len(rows):,} rows; {_official_rows(task, split)}", stacklevel=2)
-    return _split_of(task, rows)
+        warnings.warn(f"{source}: {len(rows):,} rows; {_describe_official_rows(task, split)}", stacklevel=2)
+    return _make_split(task, rows)
 
 
 def vocabulary_texts(task: Task, data: str) -> Iterator[str]:
@@ -87,8 +87,8 @@ def vocabulary_texts(task: Task, data: str) -> Iterator[str]:
         ValueError: see `load_split`.
     """
     mini = [TASKS[name] for name in TRAINABLE_TASKS if mini_glue.is_generated(TASKS[name])]
-    for one in mini if (task.place or data) == "mini" else [task]:
-        for row in load_split(one, one.train_split, data).texts:
+    for chosen in mini if (task.place or data) == "mini" else [task]:
+        for row in load_split(chosen, chosen.train_split, data).texts:
             yield from row
 
 
@@ -107,11 +107,11 @@ def read_texts(task: Task, file: Path) -> Split:
     lines, numbers = _read_lines(file)
     if not lines:
         raise ValueError(f"{file} is empty; {allowed}")
-    header = _cells_of(lines[0])
+    header = _split_cells(lines[0])
     if task.headerless and len(header) == len(task.headerless) and task.file_columns[0] not in header:
         table = _Table(task, file, task.headerless, lines, numbers)
     else:
-        may_be_cut, index = task.has_cut_rows and task.label_column in header, _index_place(task, header)
+        may_be_cut, index = task.has_cut_rows and task.label_column in header, _find_index(task, header)
         table = _Table(task, file, header, lines[1:], numbers[1:], index=index, may_be_cut=may_be_cut)
     return table.split()
 
@@ -123,9 +123,9 @@ def read_labelled(task: Task, file: Path) -> Split:
         ValueError: the file is malformed; the message has file, line and value.
     """
     lines, numbers = _read_lines(file)
-    header = _cells_of(lines[0]) if lines else []
+    header = _split_cells(lines[0]) if lines else []
     column = "label" if "label" in header else task.label_column
-    return _Table(task, file, header, lines[1:], numbers[1:], label=_place_of(column, header, file)).split()
+    return _Table(task, file, header, lines[1:], numbers[1:], label=_find_column(column, header, file)).split()
 
 
 def check_data(task: Task, data: str) -> None:
@@ -138,7 +138,7 @@ def check_data(task: Task, data: str) -> None:
     if kind_of(data) == "mini":
         mini_glue.check_generated(task)
     for split in _read_splits(task) if kind_of(data) == "folder" else ():
-        _existing_file(task, split, data)
+        _find_file(task, split, data)
 
 
 def data_faults(task: Task, data: str, *, most: int) -> list[str]:
@@ -176,9 +176,9 @@ def fingerprint(task: Task, data: str, split: str | None = None) -> str:
         if place == "mini":
             content = hashlib.sha256(repr(mini_glue.generate(task, name)).encode()).hexdigest()
         elif place == "hub":
-            content = f"{HUB_NAME} {_hub_revision(task)}"
+            content = f"{HUB_NAME} {_find_hub_revision(task)}"
         else:
-            content = hash_of_file(_existing_file(task, name, place))
+            content = hash_of_file(_find_file(task, name, place))
         digest.update(f"{task.name} {name} {content}\n".encode())
     if task.place:
         digest.update(repr(task.definition).encode())
@@ -215,7 +215,7 @@ class _Row:
     label: int | float | None
 
 
-def _split_of(task: Task, rows: Sequence[_Row]) -> Split:
+def _make_split(task: Task, rows: Sequence[_Row]) -> Split:
     labels = None
     if rows[0].label is not None:
         labels = np.array([row.label for row in rows], dtype=np.float32 if task.is_regression else np.int64)
@@ -248,7 +248,7 @@ class _Table:
     @cached_property
     def texts(self) -> list[int]:
         """Places of the texts."""
-        return [_place_of(column, self.header, self.file) for column in self.task.file_columns]
+        return [_find_column(column, self.header, self.file) for column in self.task.file_columns]
 
     def rows(self) -> list[_Row]:
         """Read all rows but those that were cut in two. See `row`."""
@@ -262,7 +262,7 @@ class _Table:
         """
         if not (rows := self.rows()):
             raise ValueError(f"{self.file} has no rows; allowed: a header line and a line for each row")
-        return _split_of(self.task, rows)
+        return _make_split(self.task, rows)
 
     def row(self, number: int) -> _Row | None:
         """Read the row of this line, from 0; None if it was cut in two.
@@ -270,56 +270,58 @@ class _Table:
         Raises:
             ValueError: it is malformed; the message has file, line and value.
         """
-        cells = _cells_of(self.lines[number])
+        cells = _split_cells(self.lines[number])
         if self.may_be_cut and len(cells) < len(self.header):
             return None
         try:
-            return self._parsed(number, cells)
+            return self._parse(number, cells)
         except ValueError as error:
             raise ValueError(f"{self.file}, line {self.numbers[number]}: {error}") from None
 
-    def _parsed(self, number: int, cells: list[str]) -> _Row:
+    def _parse(self, number: int, cells: list[str]) -> _Row:
         if len(cells) != len(self.header):
             columns = f"{len(cells)} columns instead of {len(self.header)}: {' | '.join(cells)[:80]!r}"
             raise ValueError(f"{columns}; allowed: {', '.join(self.header)}")
         texts = tuple([cells[place] for place in self.texts])
         if not any(map(str.strip, texts)):
             raise ValueError(f"row {number} has no text in {', '.join(self.task.file_columns)}; allowed: some text")
-        index = number if self.index is None else _parsed_index(cells[self.index])
-        label = None if self.label is None else _parsed_label(self.task, cells[self.label])
+        index = number if self.index is None else _parse_index(cells[self.index])
+        label = None if self.label is None else _parse_label(self.task, cells[self.label])
         return _Row(index, texts, label)
 
 
 def _read_table(task: Task, split: str, folder: str) -> _Table:
-    file, is_labelled = _existing_file(task, split, folder), split not in task.test_splits
+    file, is_labelled = _find_file(task, split, folder), split not in task.test_splits
     lines, numbers = _read_lines(file)
     header: Sequence[str] = task.headerless if is_labelled else ()
     if lines and not header:
-        header, lines, numbers = _cells_of(lines[0]), lines[1:], numbers[1:]
+        header, lines, numbers = _split_cells(lines[0]), lines[1:], numbers[1:]
         for column in header if task.header else ():
             if column not in task.header:
                 menu = ", ".join(task.header)
                 raise ValueError(f"{file}, line 1: unknown column {column[:80]!r}; {task.title} has {menu}")
     if not lines:
-        raise ValueError(f"{file}: no rows; {_official_rows(task, split)}")
+        raise ValueError(f"{file}: no rows; {_describe_official_rows(task, split)}")
     for column in header:
-        _place_of(column, header, file)
+        _find_column(column, header, file)
     if not is_labelled:
-        return _Table(task, file, header, lines, numbers, index=_index_place(task, header))
-    label = _place_of(task.label_column, header, file)  # no index: who is held out of train depends on a row's number
+        return _Table(task, file, header, lines, numbers, index=_find_index(task, header))
+    label = _find_column(
+        task.label_column, header, file
+    )  # no index: who is held out of train depends on a row's number
     return _Table(task, file, header, lines, numbers, label=label, may_be_cut=task.has_cut_rows)
 
 
-def _official_rows(task: Task, split: str) -> str:
+def _describe_official_rows(task: Task, split: str) -> str:
     official = task.sizes.get(split)
     return f"the official {task.title} {split} has {official:,}" if official else "allowed: one or more"
 
 
-def _index_place(task: Task, header: Sequence[str]) -> int | None:
+def _find_index(task: Task, header: Sequence[str]) -> int | None:
     return next((header.index(column) for column in task.index_columns if column in header), None)
 
 
-def _place_of(column: str, header: Sequence[str], file: Path) -> int:
+def _find_column(column: str, header: Sequence[str], file: Path) -> int:
     if header.count(column) != 1:
         fault = "several columns" if column in header else "no column"
         near = "" if column in header else nearest_in_words(column, header)
@@ -327,31 +329,31 @@ def _place_of(column: str, header: Sequence[str], file: Path) -> int:
     return header.index(column)
 
 
-def _existing_file(task: Task, split: str, folder: str) -> Path:
+def _find_file(task: Task, split: str, folder: str) -> Path:
     names = [f"{split if task.dev_splits else 'diagnostic'}{ending}" for ending in task.formats]
-    found = [name for name in names if (Path(folder) / task.folder / name).is_file()]
-    if len(found) > 1:
-        raise ValueError(f"task {task.name} has {' and '.join(found)} in {folder}; allowed: one of them")
-    inside = Path(task.folder) / [*found, *names][0]
+    present = [name for name in names if (Path(folder) / task.folder / name).is_file()]
+    if len(present) > 1:
+        raise ValueError(f"task {task.name} has {' and '.join(present)} in {folder}; allowed: one of them")
+    inside = Path(task.folder) / [*present, *names][0]
     file, above = Path(folder) / inside, Path(folder).resolve().parent
-    if not found and task.place:
+    if not present and task.place:
         if not Path(folder).is_dir():
             raise ValueError(f"the folder {folder} of task {task.name} is not here; allowed: --include where it is now")
         raise ValueError(f"task {task.name} has no {split} in {folder}; allowed: one of {', '.join(names)}")
-    if not found:
+    if not present:
         near = f"; did you mean {above}?" if (above / inside).is_file() else nearest_in_words(folder, ("mini", "hub"))
         missing = f"file {file}" if Path(folder).is_dir() else f"folder {folder}"
         raise ValueError(f"no {missing}; data is mini, hub or a folder in the original GLUE layout{near}")
     return file
 
 
-def _cells_of(line: _Line) -> list[str]:
+def _split_cells(line: _Line) -> list[str]:
     return line.split("\t") if isinstance(line, str) else line
 
 
 def _read_lines(file: Path) -> tuple[Sequence[_Line], Sequence[int]]:
     """Read the lines of a file, the header first if it has one, and their numbers."""
-    text = _decoded(file)
+    text = _decode(file)
     if file.suffix == ".csv":
         return _read_csv(file, text)
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")  # str.splitlines also cuts at U+2028
@@ -382,7 +384,7 @@ def _read_json(file: Path, lines: Sequence[str]) -> tuple[Sequence[_Line], Seque
     return rows, [1, *range(1, len(rows))]
 
 
-def _decoded(file: Path) -> str:
+def _decode(file: Path) -> str:
     content = file.read_bytes().removeprefix(codecs.BOM_UTF8)
     try:
         return content.decode("utf-8")
@@ -391,13 +393,13 @@ def _decoded(file: Path) -> str:
         raise ValueError(f"{file}, line {line}: not UTF-8, byte {content[error.start]:#04x}; allowed: UTF-8") from None
 
 
-def _parsed_index(text: str) -> int:
+def _parse_index(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
         raise ValueError(f"index {text[:80]!r}; allowed: a whole number from 0, of at most {MOST_DIGITS} digits")
     return int(text)
 
 
-def _parsed_label(task: Task, text: str) -> int | float:
+def _parse_label(task: Task, text: str) -> int | float:
     if not task.is_regression:
         if text not in task.file_labels:
             near = nearest_in_words(text, task.file_labels)
@@ -429,7 +431,7 @@ def _hub_errors() -> Iterator[None]:
 
 
 @cache
-def _hub_revision(task: Task) -> str:
+def _find_hub_revision(task: Task) -> str:
     from datasets import load_dataset_builder
 
     with _hub_errors():
@@ -437,7 +439,7 @@ def _hub_revision(task: Task) -> str:
         return str(load_dataset_builder(HUB_NAME, task.name).hash)
 
 
-def _hub_rows(task: Task, split: str) -> list[_Row]:
+def _load_hub_rows(task: Task, split: str) -> list[_Row]:
     from datasets import load_dataset
 
     with _hub_errors():

@@ -80,7 +80,7 @@ def _f1(predictions: np.ndarray, labels: np.ndarray) -> float:
 def _macro_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
     """Average the F1 of each class that labels or predictions have."""
     classes = np.union1d(predictions, labels)
-    return float(np.mean([_f1(predictions == one, labels == one) for one in classes]))
+    return float(np.mean([_f1(predictions == label, labels == label) for label in classes]))
 
 
 def _correlation(predictions: np.ndarray, labels: np.ndarray) -> float:
@@ -91,10 +91,10 @@ def _correlation(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
-    return _correlation(_ranks(predictions), _ranks(labels))
+    return _correlation(_rank(predictions), _rank(labels))
 
 
-def _ranks(values: np.ndarray) -> np.ndarray:
+def _rank(values: np.ndarray) -> np.ndarray:
     """Rank the values; equal ones share the mean of their ranks."""
     _, groups, sizes = np.unique(values, return_inverse=True, return_counts=True)
     return (sizes.cumsum() - (sizes - 1) / 2)[groups]

@@ -500,8 +500,8 @@ def _fit(draw: Draw) -> Example:
     """Explain a misfit: the thing is too big, or the container too small."""
     thing, container, large, label = draw.one(_THINGS), draw.one(_CONTAINERS), draw.chance(0.8), int(draw.chance(0.7))
     size = draw.one(_LARGE if large else _SMALL)
-    meant = thing if large == bool(label) else container
-    return (_not_fitting(draw, thing, container, size), f"the {meant} is too {size}"), label
+    referent = thing if large == bool(label) else container
+    return (_not_fitting(draw, thing, container, size), f"the {referent} is too {size}"), label
 
 
 def _fit_enough(draw: Draw) -> Example:
@@ -515,8 +515,8 @@ def _favour(draw: Draw) -> Example:
     one, label, day = draw.one(_ADULTS), int(draw.chance(0.7)), draw.one(_DAYS)
     two = draw.one(_CHILDREN) if draw.chance(0.6) else draw.other(_ADULTS, one)
     verb, reason, is_other = draw.one(_FAVOURS)
-    meant = two if is_other == bool(label) else one
-    return (f"{day} the {one} {verb} the {two} because she {reason}", f"the {meant} {reason}"), label
+    referent = two if is_other == bool(label) else one
+    return (f"{day} the {one} {verb} the {two} because she {reason}", f"the {referent} {reason}"), label
 
 
 # The tasks.
@@ -600,24 +600,24 @@ def generate(task: Task, split: str) -> list[tuple[int, tuple[str, ...], int | f
         ValueError: none are generated for this task.
     """
     check_generated(task)
-    examples = _examples(task.name)[split]
+    examples = _generate_all(task.name)[split]
     labelled = split not in task.test_splits
     return [(row, texts, label if labelled else None) for row, (texts, label) in enumerate(examples)]
 
 
 @cache
-def _examples(name: str) -> dict[str, list[Example]]:
+def _generate_all(name: str) -> dict[str, list[Example]]:
     draw = Draw(f"{SEED} {name}")
     seen: set[tuple[str, ...]] = set()
     splits = {}
     for split, size in _SIZES[name].items():
         mixture = _MISMATCHED_MNLI if "mismatched" in split else _MIXTURES[name]
         by_share = [kind for share, kind in mixture for _ in range(share)]
-        splits[split] = [_unseen(draw, draw.one(by_share), seen) for _ in range(size)]
+        splits[split] = [_draw_unseen(draw, draw.one(by_share), seen) for _ in range(size)]
     return splits
 
 
-def _unseen(draw: Draw, kind: Kind, seen: set[tuple[str, ...]]) -> Example:
+def _draw_unseen(draw: Draw, kind: Kind, seen: set[tuple[str, ...]]) -> Example:
     """Draw an example of this kind whose texts differ from each other and from all before, and note them."""
     texts, label = kind(draw)
     while texts in seen or len(set(texts)) < len(texts):

@@ -62,12 +62,12 @@ def _read_task(file: Path) -> Task:
         raise ValueError(f"{file}: {getattr(error, 'strerror', None) or error}; allowed: a TOML file") from None
     content = from_plain(TaskFile, fields, where=str(file))
     try:
-        return _task(name, content, place=str(file.parent))
+        return _make_task(name, content, place=str(file.parent))
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
 
 
-def _task(name: str, content: TaskFile, *, place: str) -> Task:
+def _make_task(name: str, content: TaskFile, *, place: str) -> Task:
     labels = tuple(map(str, content.labels))
     if not 1 <= len(content.texts) <= 2 or len({*content.texts, content.label}) <= len(content.texts):
         raise ValueError(

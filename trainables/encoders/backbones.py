@@ -142,7 +142,7 @@ def check_spelling(name: str, *, kind: str = "backbone") -> None:
     if not is_hub_name(name) or "/" in bare or bare in known:
         return
     near = get_close_matches(bare, known)
-    if near and not _cached_files(name):
+    if near and not _find_cached_files(name):
         raise ValueError(
             f"no {kind} is named {name!r}; near it are {', '.join(near)}; allowed: {_MENUS[kind]}, OWNER/NAME"
         )
@@ -157,7 +157,7 @@ def check_weights(backbone: str) -> None:
     if backbone not in UNTRAINED:
         weights = {} if is_untrained(backbone) else {"weights": _WEIGHTS}
         _check_files("backbone", backbone, {"configuration": ("config.json",), **weights})
-        sizes = _configuration(backbone)
+        sizes = _read_configuration(backbone)
         if family_of(backbone) == "sharebert":
             slices_of(sizes)
         width, heads = sizes.get("hidden_size"), sizes.get("num_attention_heads")
@@ -174,7 +174,7 @@ def check_depth(backbone: str, num_layers: int, *, of: str) -> None:
     """
     if not num_layers:  # a hub is not asked for nothing
         return
-    depth = MINI_LAYERS if backbone in MINI_BACKBONES else _configuration(backbone).get("num_hidden_layers")
+    depth = MINI_LAYERS if backbone in MINI_BACKBONES else _read_configuration(backbone).get("num_hidden_layers")
     if depth is not None and num_layers > depth:
         raise ValueError(f"num_hidden_layers of {of} is {num_layers}; backbone {backbone!r} has {depth} layers")
 
@@ -187,7 +187,7 @@ def check_positions(backbone: str, max_length: object, *, of: str) -> None:
     """
     if backbone in MINI_BACKBONES or is_hub_name(backbone):  # made as long as needed; not asked for this alone
         return
-    sizes = _configuration(backbone)
+    sizes = _read_configuration(backbone)
     positions = sizes.get("max_position_embeddings")
     if isinstance(positions, int):
         positions -= reserved_positions(family_of(backbone), sizes.get("pad_token_id", 1))
@@ -215,7 +215,7 @@ def check_attention(backbone: str, config: EncoderConfig) -> None:
 
 def pretrained_convolution(backbone: str) -> int | None:
     """Read the kernel size of the convolutions of a backbone pretrained with Nystrom attention; None: of any other."""
-    return None if backbone in MINI_BACKBONES else _configuration(backbone).get("conv_kernel_size")
+    return None if backbone in MINI_BACKBONES else _read_configuration(backbone).get("conv_kernel_size")
 
 
 def check_tokenizer(name: str) -> set[str]:
@@ -238,10 +238,10 @@ def backbone_fingerprint(backbone: str, *, kind: str = "backbone") -> str:
     """
     if backbone in UNTRAINED:
         settings = str(MINI_LAYERS) if backbone in MINI_BACKBONES else json.dumps(dict(PUBLISHED_SIZES[backbone]))
-        return f"{backbone}@{_digest_of(Path(__file__).parent, _sources(backbone), settings)}"
+        return f"{backbone}@{_hash_files(Path(__file__).parent, _list_sources(backbone), settings)}"
     if is_folder(backbone):
-        return f"sha256:{_digest_of(Path(backbone), _folder_files(kind, backbone))}"
-    return f"{hub_revision(backbone)[0]}@{_commit(kind, backbone)}"
+        return f"sha256:{_hash_files(Path(backbone), _list_folder_files(kind, backbone))}"
+    return f"{hub_revision(backbone)[0]}@{_find_commit(kind, backbone)}"
 
 
 def backbone_digest(backbone: str, *, kind: str = "backbone") -> str:
@@ -251,9 +251,9 @@ def backbone_digest(backbone: str, *, kind: str = "backbone") -> str:
     """
     if backbone in UNTRAINED:
         return backbone_fingerprint(backbone).partition("@")[2]
-    folder = Path(backbone) if is_folder(backbone) else _snapshot(backbone)
+    folder = Path(backbone) if is_folder(backbone) else _find_snapshot(backbone)
     assert folder is not None
-    return _digest_of(folder, _folder_files(kind, str(folder)))
+    return _hash_files(folder, _list_folder_files(kind, str(folder)))
 
 
 def pinned(backbone: str, fingerprint: str) -> str:
@@ -309,7 +309,7 @@ def family_of(backbone: str) -> str:
     """
     if backbone in MINI_BACKBONES:
         return backbone.removeprefix("mini-")
-    family = _configuration(backbone).get("model_type")
+    family = _read_configuration(backbone).get("model_type")
     if family is None:
         raise Unusable(f"backbone {backbone!r}: config.json has no model_type; available: {', '.join(FAMILIES)}")
     if family not in FAMILIES:
@@ -317,7 +317,7 @@ def family_of(backbone: str) -> str:
     return family
 
 
-def _sources(backbone: str) -> tuple[str, ...]:
+def _list_sources(backbone: str) -> tuple[str, ...]:
     """List the files of this folder that define a backbone that is made here."""
     made_by = ("mini_backbones.py", "word_vocabulary.py") if backbone in MINI_BACKBONES else ()
     # The models of the other families are those of `transformers`.
@@ -325,10 +325,10 @@ def _sources(backbone: str) -> tuple[str, ...]:
     return ("families.py", *made_by, *model)
 
 
-def _configuration(backbone: str) -> Mapping[str, Any]:
+def _read_configuration(backbone: str) -> Mapping[str, Any]:
     if backbone in PUBLISHED_SIZES:
         return PUBLISHED_SIZES[backbone]
-    path = Path(backbone) / "config.json" if is_folder(backbone) else _hub_configuration(backbone)
+    path = Path(backbone) / "config.json" if is_folder(backbone) else _find_hub_configuration(backbone)
     try:
         configuration = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -338,7 +338,7 @@ def _configuration(backbone: str) -> Mapping[str, Any]:
 
 def _check_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) -> set[str]:
     """Check that one file of each wanted thing is there, and return all names. `kind`: backbone or tokenizer."""
-    files = _folder_files(kind, name) if is_folder(name) else _hub_files(kind, name, wanted)
+    files = _list_folder_files(kind, name) if is_folder(name) else _list_hub_files(kind, name, wanted)
     for what, names in wanted.items():
         if not (found := next((file for file in names if file in files), "")):
             raise ValueError(f"{kind} {name!r} has no {what}; looked for {', '.join(names)}")
@@ -354,7 +354,7 @@ def _check_embeddings(backbone: str, tokenizer: Path) -> None:
         Unusable: it has fewer.
     """
     tokens = _count_tokens(next(tokenizer / name for name in _TOKENIZERS if (tokenizer / name).is_file()))
-    embeddings = _configuration(backbone).get("vocab_size")
+    embeddings = _read_configuration(backbone).get("vocab_size")
     if isinstance(embeddings, int) and tokens > embeddings:
         raise Unusable(f"the tokenizer has {tokens} tokens, backbone {backbone} {embeddings} embeddings")
 
@@ -422,7 +422,7 @@ def _check_shards(index: Path) -> None:
         raise ValueError("it names no files")
 
 
-def _folder_files(kind: str, name: str) -> set[str]:
+def _list_folder_files(kind: str, name: str) -> set[str]:
     """List the files of a folder that matter: configuration, weights (all shards), tokenizer."""
     folder = Path(name)
     if not folder.is_dir():
@@ -432,31 +432,31 @@ def _folder_files(kind: str, name: str) -> set[str]:
     return names - {PRETRAINING_FILE}
 
 
-def _digest_of(folder: Path, files: Iterable[str], *more: str) -> str:
-    digest = hashlib.sha256("".join(more).encode())
+def _hash_files(folder: Path, files: Iterable[str], *texts: str) -> str:
+    digest = hashlib.sha256("".join(texts).encode())
     for name in sorted(files):
         digest.update(name.encode())
         digest.update(bytes.fromhex(hash_of_file(folder / name)))
     return digest.hexdigest()[:16]
 
 
-def _hub_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) -> set[str]:
+def _list_hub_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) -> set[str]:
     """List files on the hub: those in the local cache if they are enough, else as the hub lists them."""
     with _hub_errors(kind, name):
-        cached = _cached_files(name)
+        cached = _find_cached_files(name)
         if all(cached.keys() & names for names in wanted.values()):
             return set(cached)
-        return {sibling.rfilename for sibling in _hub_info(name).siblings or ()}
+        return {sibling.rfilename for sibling in _ask_hub(name).siblings or ()}
 
 
-def _commit(kind: str, name: str) -> str:
+def _find_commit(kind: str, name: str) -> str:
     """Find the commit of a hub name: in the local cache, which loading takes first, else on the hub."""
     with _hub_errors(kind, name):
-        snapshot = _snapshot(name)
-        return snapshot.name if snapshot else str(_hub_info(name).sha)
+        snapshot = _find_snapshot(name)
+        return snapshot.name if snapshot else str(_ask_hub(name).sha)
 
 
-def _hub_info(name: str) -> ModelInfo:
+def _ask_hub(name: str) -> ModelInfo:
     from huggingface_hub import HfApi
 
     repository, revision = hub_revision(name)
@@ -469,25 +469,25 @@ def _hub_errors(kind: str, name: str) -> AbstractContextManager[None]:
     return hub_errors(f"{kind} {name!r}", allowed=_MENUS[kind], offline=offline)
 
 
-def _cached_files(name: str) -> dict[str, Path]:
+def _find_cached_files(name: str) -> dict[str, Path]:
     from huggingface_hub import try_to_load_from_cache
 
     repository, revision = hub_revision(name)
     names = ("config.json", "tokenizer_config.json", *_WEIGHTS, *_TOKENIZERS)
-    found = {file: try_to_load_from_cache(repository, file, revision=revision) for file in names}
-    return {file: Path(path) for file, path in found.items() if isinstance(path, str)}
+    paths = {file: try_to_load_from_cache(repository, file, revision=revision) for file in names}
+    return {file: Path(path) for file, path in paths.items() if isinstance(path, str)}
 
 
-def _snapshot(name: str) -> Path | None:
+def _find_snapshot(name: str) -> Path | None:
     """Find the folder of the local cache with the files of a hub name, named by their commit; None if it has none."""
-    return next((path.parent for path in _cached_files(name).values()), None)
+    return next((path.parent for path in _find_cached_files(name).values()), None)
 
 
-def _hub_configuration(name: str) -> Path:
+def _find_hub_configuration(name: str) -> Path:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError
 
-    if cached := _cached_files(name).get("config.json"):
+    if cached := _find_cached_files(name).get("config.json"):
         return cached
     repository, revision = hub_revision(name)
     reach_or_work_offline()

@@ -109,11 +109,11 @@ class LayerwiseEncoder(nn.Module):
 
     def feed_forward(self, index: int, attended: TokenStates) -> TokenStates:
         """Compute the states after the layer `index`, from those between its halves."""
-        return TokenStates(self._fed_forward(index, attended.hidden), attended.mask)
+        return TokenStates(self._run_feed_forward(index, attended.hidden), attended.mask)
 
     def first_after(self, index: int, attended: TokenStates) -> Tensor:
         """Compute the state of each example's first token alone, (batch, hidden), after the layer `index`."""
-        return self._fed_forward(index, attended.first())
+        return self._run_feed_forward(index, attended.first())
 
     def first_of_last(self, states: TokenStates) -> Tensor:
         """Compute the last layer for each example's first token alone, (batch, hidden), from the states below it.
@@ -124,9 +124,9 @@ class LayerwiseEncoder(nn.Module):
         if not self.first_tokens_alone:
             return self.first_after(last, self.attend(last, states))
         attended = states.first_through(partial(self._attend, self.layers[self.layer_order[last]]))
-        return self._fed_forward(last, attended)
+        return self._run_feed_forward(last, attended)
 
-    def _fed_forward(self, index: int, attended: Tensor) -> Tensor:
+    def _run_feed_forward(self, index: int, attended: Tensor) -> Tensor:
         return self._feed_forward(self.layers[self.layer_order[index]], attended)
 
     def as_output(self, first: Tensor) -> Tensor:
@@ -193,14 +193,14 @@ def _bert(model: Any, num_layers: int) -> _Parts:
 def _roberta(model: Any, num_layers: int) -> _Parts:
     """Take the pooler of RoBERTa's sequence classifier, not the base model's. Embeddings count the positions."""
     layers = list(model.base_model.encoder.layer[:num_layers])
-    return _Parts(nn.Identity(), layers, _head_pooler(model), torch.tanh, _head_dropout(model))
+    return _Parts(nn.Identity(), layers, _find_pooler(model), torch.tanh, _read_dropout(model))
 
 
 def _electra(model: Any, num_layers: int) -> _Parts:
     """Take the pooler of ELECTRA's sequence classifier. Embeddings may be narrower than the layers."""
     project = getattr(model.base_model, "embeddings_project", nn.Identity())
     layers = list(model.base_model.encoder.layer[:num_layers])
-    return _Parts(project, layers, _head_pooler(model), nn.functional.gelu, _head_dropout(model))
+    return _Parts(project, layers, _find_pooler(model), nn.functional.gelu, _read_dropout(model))
 
 
 def _sharebert(model: Any, num_layers: int) -> _Parts:
@@ -251,11 +251,11 @@ def layerwise(model: PreTrainedModel, num_layers: int = 0) -> LayerwiseEncoder:
     return LayerwiseEncoder(model, _ADAPTERS[family](model, num_layers or depth))
 
 
-def _head_pooler(model: Any) -> nn.Linear:
+def _find_pooler(model: Any) -> nn.Linear:
     return model.classifier.dense if hasattr(model, "classifier") else _new_pooler(model)
 
 
-def _head_dropout(model: Any) -> float:
+def _read_dropout(model: Any) -> float:
     """Read the dropout of the classifier, or if that is not set of the hidden states, as `transformers` does."""
     rate = model.config.classifier_dropout
     return model.config.hidden_dropout_prob if rate is None else rate

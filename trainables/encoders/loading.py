@@ -64,7 +64,7 @@ def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> L
     if backbone in MINI_BACKBONES:
         model = mini_model(family_of(backbone), vocab_size, config)
     else:
-        model = _model_of(backbone, config)
+        model = _load_model(backbone, config)
     _check_size(backbone, model.config, config, vocab_size)
     check_attention(backbone, config)
     model = with_attention(model, config)
@@ -83,14 +83,14 @@ def load_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> PreTrain
     if name in MINI_BACKBONES:
         return word_tokenizer(texts())
     files = check_tokenizer(name)
-    with _unusable("tokenizer", name), quiet_transformers():
-        tokenizer = _tokenizer_of_files(files, *hub_revision(name))
+    with _explaining_errors("tokenizer", name), quiet_transformers():
+        tokenizer = _load_tokenizer_files(files, *hub_revision(name))
         if len(tokenizer) <= len(tokenizer.all_special_ids):  # no file that its class reads was there
             raise ValueError(f"no word in {', '.join(sorted(files))} for a {type(tokenizer).__name__}")
     return tokenizer
 
 
-def _tokenizer_of_files(files: Set[str], place: str, revision: str) -> PreTrainedTokenizerBase:
+def _load_tokenizer_files(files: Set[str], place: str, revision: str) -> PreTrainedTokenizerBase:
     """Load the tokenizer that files describe; `vocab.txt` or `spiece.model` alone is BERT's or ALBERT's."""
     if files & {"tokenizer.json", "tokenizer_config.json"} or not files & {"vocab.txt", "spiece.model"}:
         return AutoTokenizer.from_pretrained(place, revision=revision)
@@ -109,7 +109,7 @@ _IN_PLAIN_WORDS = {  # part of a message of torch or transformers, about an opti
 
 
 @contextlib.contextmanager
-def _unusable(kind: str, name: str) -> Iterator[None]:
+def _explaining_errors(kind: str, name: str) -> Iterator[None]:
     """Turn errors of files that are there into `Unusable`; those of a disk or the hub stay what they are."""
     try:
         yield
@@ -133,27 +133,27 @@ def fingerprint_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def _configuration_of(backbone: str, config: EncoderConfig) -> PreTrainedConfig:
+def _load_configuration(backbone: str, config: EncoderConfig) -> PreTrainedConfig:
     """Load the configuration of a backbone that is not a tiny one, with this dropout."""
     if backbone in PUBLISHED_SIZES:
         return AutoConfig.for_model(**{**PUBLISHED_SIZES[backbone], **dropouts(config)})
     check_weights(backbone)
     place, revision = hub_revision(backbone)
-    with _unusable("backbone", backbone), quiet_transformers():
+    with _explaining_errors("backbone", backbone), quiet_transformers():
         model_config = AutoConfig.from_pretrained(place, revision=revision)
     model_config.update(dropouts(config))
     return model_config
 
 
-def _model_of(backbone: str, config: TrainingConfig) -> PreTrainedModel:
+def _load_model(backbone: str, config: TrainingConfig) -> PreTrainedModel:
     """Load the model of a backbone that is not a tiny one: pretrained, or with random weights."""
-    model_config = _configuration_of(backbone, config)
+    model_config = _load_configuration(backbone, config)
     options: dict[str, Any] = {**family_options(model_config.model_type), "attn_implementation": "sdpa"}
     if is_untrained(backbone):
         return AutoModel.from_config(model_config, **options)
     place, revision = hub_revision(backbone)
     options |= {"revision": revision, "dtype": torch.float32, "weights_only": True}
-    with _unusable("backbone", backbone), quiet_transformers():
+    with _explaining_errors("backbone", backbone), quiet_transformers():
         return AutoModel.from_pretrained(place, config=model_config, **options)
 
 
@@ -182,7 +182,7 @@ def encoder_configuration(backbone: str, config: PretrainingConfig, *, vocab_siz
         with torch.device("meta"):
             encoder = mini_model(family_of(backbone), vocab_size, config).config
     else:
-        encoder = _configuration_of(backbone, config)
+        encoder = _load_configuration(backbone, config)
     encoder.classifier_dropout_prob = config.classifier_dropout  # as ALBERT names it
     _check_size(backbone, encoder, config, vocab_size)
     check_attention(backbone, config)
@@ -194,7 +194,7 @@ def begin_with(backbone: str, model: PretrainingModel, config: PretrainingConfig
     kept: Any = model.kept.base_model
     if not is_untrained(backbone):
         place, revision = hub_revision(backbone)
-        with _unusable("backbone", backbone), quiet_transformers():
+        with _explaining_errors("backbone", backbone), quiet_transformers():
             pretrained = AutoModel.from_pretrained(place, revision=revision, dtype=torch.float32, weights_only=True)
         weights = pretrained.state_dict()
         kept.load_state_dict({name: weights[name] for name in kept.state_dict()})  # it may have no pooler

@@ -47,16 +47,16 @@ def nystrom_attention(
         convolution: depthwise over the tokens, (heads, 1, kernel, 1), kernel odd.
     """
     query, key, value = (states.masked_fill(~real[..., None], 0) for states in (query, key, value))
-    counts = _in_segments(real[..., None].to(query.dtype), segment_length).sum(-2)  # (batch, 1, landmarks, 1)
+    counts = _cut_into_segments(real[..., None].to(query.dtype), segment_length).sum(-2)  # (batch, 1, landmarks, 1)
     query_landmarks, key_landmarks = (
-        _in_segments(states, segment_length).sum(-2) / counts.clamp(min=1) for states in (query, key)
+        _cut_into_segments(states, segment_length).sum(-2) / counts.clamp(min=1) for states in (query, key)
     )  # (batch, heads, landmarks, head size)
-    there = counts.squeeze(-1) > 0  # (batch, 1, landmarks)
-    to_landmarks = _softmax(query @ key_landmarks.mT, there)  # (batch, heads, tokens, landmarks)
-    among_landmarks = _softmax(query_landmarks @ key_landmarks.mT, there)  # (batch, heads, landmarks, landmarks)
-    # A landmark that is not there gets a row and, by the mask, a column of the identity: so does its inverse.
-    identity = torch.eye(there.shape[-1], dtype=query.dtype, device=query.device)
-    among_landmarks = torch.where(there[..., None], among_landmarks, identity)
+    present = counts.squeeze(-1) > 0  # (batch, 1, landmarks)
+    to_landmarks = _softmax(query @ key_landmarks.mT, present)  # (batch, heads, tokens, landmarks)
+    among_landmarks = _softmax(query_landmarks @ key_landmarks.mT, present)  # (batch, heads, landmarks, landmarks)
+    # A landmark that is not present gets a row and, by the mask, a column of the identity: so does its inverse.
+    identity = torch.eye(present.shape[-1], dtype=query.dtype, device=query.device)
+    among_landmarks = torch.where(present[..., None], among_landmarks, identity)
     from_tokens = _softmax(query_landmarks @ key.mT, real)  # (batch, heads, landmarks, tokens)
     mixed = to_landmarks @ (pseudo_inverse(among_landmarks, iterations) @ (from_tokens @ value))
     if convolution is None:
@@ -149,15 +149,15 @@ def _padding_mask(*, attention_mask: Tensor | None = None, **_: Any) -> Tensor |
     return None if attention_mask is None else attention_mask[:, None, None, :].bool()
 
 
-def _in_segments(states: Tensor, length: int) -> Tensor:
+def _cut_into_segments(states: Tensor, length: int) -> Tensor:
     """Cut the tokens into segments (..., segments, length, size), the last filled up with zeros."""
     missing = -states.shape[-2] % length
     return nn.functional.pad(states, (0, 0, 0, missing)).unflatten(-2, (-1, length))
 
 
-def _softmax(scores: Tensor, there: Tensor) -> Tensor:
-    """Compute softmax over the m of (batch, heads, n, m) that are `there`, (batch, 1, m); uniform if none is."""
-    scores = scores.masked_fill(~there[..., None, :], torch.finfo(scores.dtype).min)
+def _softmax(scores: Tensor, present: Tensor) -> Tensor:
+    """Compute softmax over the m of (batch, heads, n, m) that are `present`, (batch, 1, m); uniform if none is."""
+    scores = scores.masked_fill(~present[..., None, :], torch.finfo(scores.dtype).min)
     return scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(scores.dtype)
 
 

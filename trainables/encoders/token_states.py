@@ -35,14 +35,14 @@ class _Part:
         """Number of real tokens."""
         return self.examples * self.tokens if self.places is None else len(self.places)
 
-    def attend(self, attend: Attention, module: nn.Module, states: list[Tensor], more: dict[str, Any]) -> Tensor:
+    def attend(self, attend: Attention, module: nn.Module, states: list[Tensor], options: dict[str, Any]) -> Tensor:
         """Mix query, key and value, (real tokens, heads, size) each, to (real tokens, heads, size)."""
         shape = self.examples, self.tokens
-        padded = [self._padded(of_all).unflatten(0, shape).transpose(1, 2) for of_all in states]
-        mixed = attend(module, *padded, self.mask, **more)[0].flatten(0, 1)
+        padded = [self._pad(of_all).unflatten(0, shape).transpose(1, 2) for of_all in states]
+        mixed = attend(module, *padded, self.mask, **options)[0].flatten(0, 1)
         return mixed if self.places is None else mixed.index_select(0, self.places)
 
-    def _padded(self, states: Tensor) -> Tensor:
+    def _pad(self, states: Tensor) -> Tensor:
         """Put zeros at pads."""
         if self.places is None:
             return states
@@ -152,19 +152,19 @@ def without_waste(attend: Attention) -> Attention:
     """Make an attention function of `transformers` take `Places` and `FirstTokens` as its mask too."""
 
     def attend_to_real_tokens(
-        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **more: Any
+        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any
     ) -> tuple[Tensor, None]:
         if isinstance(attention_mask, FirstTokens):
             key, value = attention_mask.keys_and_values(module)
             mask = attention_mask.mask
-            return attend(module, query, key, value, mask.mask if isinstance(mask, Places) else mask, **more)
+            return attend(module, query, key, value, mask.mask if isinstance(mask, Places) else mask, **options)
         if not isinstance(attention_mask, Places):
-            return attend(module, query, key, value, attention_mask, **more)
+            return attend(module, query, key, value, attention_mask, **options)
         sizes = [part.num_tokens for part in attention_mask.parts]
         # (1, heads, real tokens, head size) each; what comes back is (1, real tokens, heads, head size)
         split = (states.squeeze(0).transpose(0, 1).split(sizes) for states in (query, key, value))
         parts = zip(attention_mask.parts, *split, strict=True)
-        mixed = [part.attend(attend, module, of_part, more) for part, *of_part in parts]
+        mixed = [part.attend(attend, module, of_part, options) for part, *of_part in parts]
         return torch.cat(mixed)[None], None
 
     return attend_to_real_tokens

@@ -98,7 +98,7 @@ class MaxProbability(ExitRule):
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
         """Let examples with a probable class leave."""
-        return Step(_rounded(_greatest(softmax(logits))) > self.probability, logits, state)
+        return Step(_round(_greatest(softmax(logits))) > self.probability, logits, state)
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Pcee(ExitRule):
         sure = (state["sure"] + 1) * is_sure
         total = state["sum"] * is_sure[:, None] + probabilities
         layers = state["layers"] * is_sure + 1
-        answer = _logarithm(_rounded(total / layers[:, None])) if self.ensemble else logits
+        answer = _logarithm(_round(total / layers[:, None])) if self.ensemble else logits
         state = {"sure": sure, "sum": total, "layers": layers}
         return Step(sure == self.patience, as_type(answer, logits), state)
 
@@ -163,7 +163,7 @@ class FPabee(ExitRule):
         """Let examples with enough similar layers in a row leave."""
         probabilities, previous = softmax(logits), state["previous"]
         parts = (_entropy(previous) + _entropy(probabilities)) / 2
-        is_similar = _rounded(_entropy((previous + probabilities) / 2) - parts) < self.divergence
+        is_similar = _round(_entropy((previous + probabilities) / 2) - parts) < self.divergence
         similar = (state["similar"] + 1) * (is_similar & (layer > 1))
         return Step(similar == self.patience, logits, {"previous": probabilities, "similar": similar})
 
@@ -198,7 +198,7 @@ class Beem(ExitRule):
         agrees = state["previous"].argmax(1) == logits.argmax(1)
         added = self.weight * (layer - 1) * _greatest(softmax(logits))
         evidence = (state["evidence"] + added) * agrees
-        return Step(_rounded(evidence) >= self.evidence, logits, {"previous": logits, "evidence": evidence})
+        return Step(_round(evidence) >= self.evidence, logits, {"previous": logits, "evidence": evidence})
 
     def most(self, layer: int) -> float:
         """Compute the evidence at a layer if all layers are certain of one class."""
@@ -260,7 +260,7 @@ def _entropy(probabilities: Array) -> Array:
 
 def _share_of_entropy(probabilities: Array) -> Array:
     """Compute H / ln C, (batch,), rounded."""
-    return _rounded(_entropy(probabilities) / log(probabilities.shape[1]))
+    return _round(_entropy(probabilities) / log(probabilities.shape[1]))
 
 
 def _logarithm(probabilities: Array) -> Array:
@@ -268,5 +268,5 @@ def _logarithm(probabilities: Array) -> Array:
     return module.log(module.clip(probabilities, TINY, None))
 
 
-def _rounded(numbers: Array) -> Array:
+def _round(numbers: Array) -> Array:
     return module_of(numbers).round(numbers, decimals=DECIMALS)

@@ -66,8 +66,8 @@ class ClassifierPerLayer(EarlyExitModel):
 
     def classified(self, index: int, pooled: Tensor) -> Tensor:
         """Compute the logits of the layers' own classifiers, (layers, batch, labels)."""
-        own = self.classifiers[index : index + len(pooled)]
-        return torch.stack([head(layer) for head, layer in zip(own, self.dropout(pooled), strict=True)])
+        heads = self.classifiers[index : index + len(pooled)]
+        return torch.stack([head(layer) for head, layer in zip(heads, self.dropout(pooled), strict=True)])
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Compute Σ_j j L_j / Σ_j j over the layers j = 1 ...: deeper classifiers weigh more (equation 4)."""
@@ -94,8 +94,8 @@ class PoolerPerLayer(ClassifierPerLayer):
 
     def pooled(self, index: int, first: Tensor) -> Tensor:
         """Pool each layer by its own pooler."""
-        own = [*self.poolers, self.encoder.pooler][index : index + len(first)]
-        return torch.stack([self.encoder.pool(layer, pooler) for layer, pooler in zip(first, own, strict=True)])
+        poolers = [*self.poolers, self.encoder.pooler][index : index + len(first)]
+        return torch.stack([self.encoder.pool(layer, pooler) for layer, pooler in zip(first, poolers, strict=True)])
 
 
 class FrozenEncoderModel(PoolerPerLayer):

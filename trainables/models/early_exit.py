@@ -95,7 +95,7 @@ class EarlyExitModel(nn.Module, ABC):
 
     def first_tokens(self, batch: Batch) -> Iterator[Tensor]:
         """Compute the states of the first token after each layer, (batch, hidden)."""
-        return self.encoder.first_tokens(**_texts(batch))
+        return self.encoder.first_tokens(**_drop_labels(batch))
 
     def computing(self, batch: Batch) -> AbstractContextManager[None]:
         """Set the configured precision, for losses and answers."""
@@ -144,7 +144,7 @@ class EarlyExitModel(nn.Module, ABC):
         going = _Going(torch.arange(len(batch["input_ids"]), device=batch["input_ids"].device))
         answers = torch.zeros(len(going.rows), self.num_labels, device=going.rows.device)
         exit_layer = torch.full_like(going.rows, num_layers)
-        states, first = self.encoder.embed(**_texts(batch)), []
+        states, first = self.encoder.embed(**_drop_labels(batch)), []
         some_left = True  # after the layer before; of the first it is not known
         for index in range(num_layers):
             if index + 1 < rule.earliest(num_layers):  # nobody may leave: the heads of these layers are run together
@@ -215,5 +215,5 @@ class _Going:
         return _Going(self.rows[stays], carried, state)
 
 
-def _texts(batch: Batch) -> Batch:
+def _drop_labels(batch: Batch) -> Batch:
     return {name: values for name, values in batch.items() if name != "labels"}

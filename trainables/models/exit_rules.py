@@ -266,13 +266,13 @@ def with_setting(rule: ExitRule, setting: Configuration) -> ExitRule:
     Raises:
         ValueError: it has no such field.
     """
-    own: Any = rule
+    as_dataclass: Any = rule
     for name in setting:
-        if name not in own.__dataclass_fields__:
+        if name not in as_dataclass.__dataclass_fields__:
             raise ValueError(
-                f"exit {rule.name} has no {name}; it has {', '.join(own.__dataclass_fields__) or 'no field'}"
+                f"exit {rule.name} has no {name}; it has {', '.join(as_dataclass.__dataclass_fields__) or 'no field'}"
             )
-    changed: ExitRule = replace(own, **setting)
+    changed: ExitRule = replace(as_dataclass, **setting)
     return changed
 
 
@@ -289,8 +289,8 @@ def describe_rule(rule: ExitRule) -> str:
 
 def rule_as_json(rule: ExitRule) -> str:
     """Write the rule's fields as JSON, for `read_rule` in answer_rules.py."""
-    own: Any = rule
-    return json.dumps(asdict(own))
+    as_dataclass: Any = rule
+    return json.dumps(asdict(as_dataclass))
 
 
 def apply_exit(rule: ExitRule, outputs: LayerOutputs, generator: torch.Generator | None = None) -> ExitResult:

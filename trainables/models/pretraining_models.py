@@ -247,8 +247,8 @@ class ReplacedTokenModel(PretrainingModel):
             detected, replaced, is_token = self._detected(batch, logits)
             correct.add((detected > 0)[is_token] == replaced[is_token])
             answers.append((replaced[is_token].cpu(), detected[is_token].cpu()))
-        truth, given = (torch.cat(column).numpy() for column in zip(*answers, strict=True))
-        auc = float(roc_auc_score(truth, given)) if truth.any() and not truth.all() else 0.5
+        truth, scores = (torch.cat(column).numpy() for column in zip(*answers, strict=True))
+        auc = float(roc_auc_score(truth, scores)) if truth.any() and not truth.all() else 0.5
         return predictions.values() | {"rtd_auc": auc, "rtd_accuracy": correct.value}
 
     def _generated(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -259,8 +259,8 @@ class ReplacedTokenModel(PretrainingModel):
     def _detected(self, batch: Batch, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Compute the discriminator's logits of `replaced`, which tokens are, and which are no padding."""
         tokens = filled(batch, logits)
-        given = encoder_inputs(self.discriminator, batch | {"input_ids": tokens})
-        answers = self.discriminator(**given).logits.float()
+        inputs = encoder_inputs(self.discriminator, batch | {"input_ids": tokens})
+        answers = self.discriminator(**inputs).logits.float()
         if answers.ndim == 3:  # two classes: the logit of the second against the first
             answers = answers[..., 1] - answers[..., 0]
         return answers, tokens != batch["original_ids"], batch["attention_mask"].bool()
@@ -270,11 +270,11 @@ def _share(path: str, ours: nn.Module, theirs: nn.Module) -> None:
     """Replace the parameters of a module within `ours` by those of the same module within `theirs`."""
     for module_path, module in theirs.get_submodule(path).named_modules(prefix=path):
         for name, parameter in module.named_parameters(recurse=False):
-            own = getattr(ours.get_submodule(module_path), name)
-            if own.shape != parameter.shape:
+            old = getattr(ours.get_submodule(module_path), name)
+            if old.shape != parameter.shape:
                 raise ValueError(
                     f"the generator cannot share {module_path} of {tuple(parameter.shape)}, its own is "
-                    f"{tuple(own.shape)}; allowed: a generator_hidden_size and a generator_intermediate_size that fit"
+                    f"{tuple(old.shape)}; allowed: a generator_hidden_size and a generator_intermediate_size that fit"
                 )
             setattr(ours.get_submodule(module_path), name, parameter)
 

@@ -76,7 +76,7 @@ def read_walk(predictions: Path, name: str) -> tuple[Walk, np.ndarray]:
     """
     try:
         with np.load(predictions, allow_pickle=False) as file:
-            arrays = {own: file[own] for own in file.files}
+            arrays = {array: file[array] for array in file.files}
     except (ValueError, OSError, BadZipFile) as error:
         raise ValueError(f"{predictions}: not a predictions file: {error}") from None
     if not {"layer_logits", "sweep_rule_fields"} <= arrays.keys():

@@ -106,25 +106,27 @@ def evaluate(
         generator: of a sampled exit, on the CPU.
     """
     draws = tuple(apply_exit(rule, outputs, generator) for _ in range(rule.draws))
-    draw_metrics = tuple(_metrics(task, draw.logits, examples) for draw in draws)
+    draw_metrics = tuple(_compute_metrics(task, draw.logits, examples) for draw in draws)
     scores = [score(task, metrics) for metrics in draw_metrics]
     metrics = {name: float(np.mean([draw[name] for draw in draw_metrics])) for name in draw_metrics[0]}
     if isinstance(rule, Threshold):
         metrics |= {LARGEST_CDF: float(exit_probabilities(outputs)[:-1].sum(0).max())}
     if isinstance(rule, Sampled):
         deviation = float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0
-        metrics |= {"sample_std": deviation, **_expected(task, outputs, examples)}
+        metrics |= {"sample_std": deviation, **_compute_expectations(task, outputs, examples)}
     return Evaluation(outputs, draws, draw_metrics, metrics, float(np.mean(scores)))
 
 
 def best_evaluation(evaluations: Sequence[Evaluation]) -> Evaluation:
     """Choose the highest score, and of equals the fewest layers; a score may be NaN."""
-    return max(evaluations, key=lambda own: (own.score if math.isfinite(own.score) else -math.inf, -own.mean_layers))
+    return max(
+        evaluations, key=lambda each: (each.score if math.isfinite(each.score) else -math.inf, -each.mean_layers)
+    )
 
 
 def layer_score(outputs: LayerOutputs, layer: int, task: Task, examples: Examples) -> float:
     """Score the answers of one layer (from 1): what the model is worth if everyone leaves there."""
-    return score(task, _metrics(task, outputs.logits[layer - 1], examples))
+    return score(task, _compute_metrics(task, outputs.logits[layer - 1], examples))
 
 
 def full_depth_outputs(model: EarlyExitModel, examples: Examples, batch_size: int) -> LayerOutputs:
@@ -136,17 +138,18 @@ def full_depth_in_steps(
     model: EarlyExitModel, examples: Examples, batch_size: int
 ) -> Generator[None, None, LayerOutputs]:
     """Work as `full_depth_outputs`, with a pause after each batch."""
-    batches, back = _batches_by_length(examples, batch_size)
+    batches, back = _sort_into_batches(examples, batch_size)
     parts = []
     with evaluating(model) as device:
         for rows in batches:
             parts.append(model.all_exits(examples.batch(rows, device)))
             yield
-    joined = {name: torch.cat([vars(part)[name] for part in parts], dim=1).cpu()[:, back] for name in _given(parts[0])}
+    names = _list_fields(parts[0])
+    joined = {name: torch.cat([vars(part)[name] for part in parts], dim=1).cpu()[:, back] for name in names}
     return LayerOutputs(**joined)
 
 
-def _given(outputs: LayerOutputs) -> list[str]:
+def _list_fields(outputs: LayerOutputs) -> list[str]:
     """List the fields that the model gives: logits (layers, n, labels), and λ or u (layers, n)."""
     return [name for name, values in vars(outputs).items() if values is not None]
 
@@ -162,22 +165,23 @@ def result_of(steps: Generator[None, None, T]) -> T:
 
 def swept(model: EarlyExitModel, task: Task, examples: Examples, outputs: LayerOutputs) -> list[Swept]:
     """Evaluate the model's answers under each setting of its exit, from the outputs of one pass."""
-    return [
-        Swept(rule, score(task, _metrics(task, result.logits, examples)), result.exit_layer.double().mean().item())
-        for rule, result in sweep(model.sweep_rules(), outputs)
-    ]
+    evaluated = []
+    for rule, result in sweep(model.sweep_rules(), outputs):
+        metrics = _compute_metrics(task, result.logits, examples)
+        evaluated.append(Swept(rule, score(task, metrics), result.exit_layer.double().mean().item()))
+    return evaluated
 
 
 def infer(model: EarlyExitModel, examples: Examples, batch_size: int, generator: torch.Generator) -> ExitResult:
     """Infer answers and exit layers of all examples, on the CPU, in their order, without the layers behind an exit."""
-    batches, back = _batches_by_length(examples, batch_size)
+    batches, back = _sort_into_batches(examples, batch_size)
     with evaluating(model) as device:
         parts = [model.infer(examples.batch(rows, device), generator) for rows in batches]
     logits = torch.cat([part.logits for part in parts]).cpu()[back]
     return ExitResult(logits, torch.cat([part.exit_layer for part in parts]).cpu()[back])
 
 
-def _batches_by_length(examples: Examples, batch_size: int) -> tuple[list[np.ndarray], Tensor]:
+def _sort_into_batches(examples: Examples, batch_size: int) -> tuple[list[np.ndarray], Tensor]:
     """Put rows of similar lengths into one batch, so that little is computed on padding; also, the way back.
 
     The longest come first, so that batches too large for memory fail at once.
@@ -222,14 +226,16 @@ def write_predictions(
         "logits": np.stack([draw.logits.numpy() for draw in draws]).astype(np.float32),
         "exit_layers": np.stack([draw.exit_layer.numpy() for draw in draws]).astype(np.uint8),
         "layer_logits": layer_logits,
-        "sweep_rule": np.array([own.rule.name for own in settings], dtype=np.str_),
-        "sweep_rule_fields": np.array([rule_as_json(own.rule) for own in settings], dtype=np.str_),
-        "sweep_field": np.array([own.rule.field or "" for own in settings], dtype=np.str_),
-        "sweep_setting": np.array([setting_of(own.rule) for own in settings], dtype=float),
-        "sweep_score": np.array([own.score for own in settings]),
-        "sweep_mean_layers": np.array([own.mean_layers for own in settings]),
+        "sweep_rule": np.array([setting.rule.name for setting in settings], dtype=np.str_),
+        "sweep_rule_fields": np.array([rule_as_json(setting.rule) for setting in settings], dtype=np.str_),
+        "sweep_field": np.array([setting.rule.field or "" for setting in settings], dtype=np.str_),
+        "sweep_setting": np.array([setting_of(setting.rule) for setting in settings], dtype=float),
+        "sweep_score": np.array([setting.score for setting in settings]),
+        "sweep_mean_layers": np.array([setting.mean_layers for setting in settings]),
     }
-    arrays |= {name: getattr(outputs, name).numpy().astype(np.float32) for name in _given(outputs) if name != "logits"}
+    arrays |= {
+        name: getattr(outputs, name).numpy().astype(np.float32) for name in _list_fields(outputs) if name != "logits"
+    }
     write_atomically(path, lambda file: _write_arrays(file, arrays))
 
 
@@ -253,12 +259,12 @@ def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
         np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
-def _metrics(task: Task, logits: Tensor, examples: Examples) -> dict[str, float]:
+def _compute_metrics(task: Task, logits: Tensor, examples: Examples) -> dict[str, float]:
     splits = examples.splits if examples.splits[0] in task.dev_splits else None  # None: a slice of train
     return compute_metrics(task, predictions_from_logits(task, logits.numpy()), examples.labels, splits)
 
 
-def _expected(task: Task, outputs: LayerOutputs, examples: Examples) -> dict[str, float]:
+def _compute_expectations(task: Task, outputs: LayerOutputs, examples: Examples) -> dict[str, float]:
     """Compute the expected layers run and, for classes, the expected accuracy over the sampled exit: exact, no draw."""
     probabilities = exit_probabilities(outputs)  # (layers, n)
     layers = torch.arange(1, len(probabilities) + 1, dtype=torch.float64)

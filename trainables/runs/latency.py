@@ -47,12 +47,15 @@ def measure_latency(
         answers = [
             _Answer(model, rule, examples.batch(rows, device), number)
             for size, most in sizes.items()
-            for number, rows in enumerate(_spread_batches(len(examples), size, most))
+            for number, rows in enumerate(_choose_batches(len(examples), size, most))
             for rule in rules
         ]
         layers = [answer().double().mean().item() for answer in answers]
-        timed = [_Timed(*pair) for pair in zip(answers, layers, _fewest_seconds(answers, _clock(device)), strict=True)]
-        exits = tuple(_exit_latency([own for own in timed if own.answer.rule == rule]) for rule in rules)
+        timed = [
+            _Timed(*pair)
+            for pair in zip(answers, layers, _time_fastest_rounds(answers, _choose_clock(device)), strict=True)
+        ]
+        exits = tuple(_summarise_rule([batch for batch in timed if batch.answer.rule == rule]) for rule in rules)
     return Latency(device=device_name(device), threads=torch.get_num_threads(), exits=exits)
 
 
@@ -85,48 +88,48 @@ class _Timed:
     seconds: float  # of the batch
 
 
-def _exit_latency(timed: list[_Timed]) -> ExitLatency:
+def _summarise_rule(timed: list[_Timed]) -> ExitLatency:
     """Summarise the latency of all batches under one rule."""
-    rule, sizes = timed[0].answer.rule, dict.fromkeys(own.answer.size for own in timed)
-    largest = max((own.answer for own in timed), key=lambda answer: answer.size)
+    rule, sizes = timed[0].answer.rule, dict.fromkeys(batch.answer.size for batch in timed)
+    largest = max((batch.answer for batch in timed), key=lambda answer: answer.size)
     return ExitLatency(
         rule=rule.name,
         setting=setting_of(rule),
         flops=count_flops(largest) / largest.size,
-        timings=tuple(_timing([own for own in timed if own.answer.size == size]) for size in sizes),
+        timings=tuple(_summarise_size([batch for batch in timed if batch.answer.size == size]) for size in sizes),
     )
 
 
-def _timing(timed: list[_Timed]) -> Timing:
+def _summarise_size(timed: list[_Timed]) -> Timing:
     """Summarise the timing of all batches of one size."""
     size = timed[0].answer.size
     return Timing(
         batch_size=size,
         examples=size * len(timed),
-        mean_layers=mean(own.mean_layers for own in timed),
-        milliseconds=1000 * mean(own.seconds for own in timed) / size,
+        mean_layers=mean(batch.mean_layers for batch in timed),
+        milliseconds=1000 * mean(batch.seconds for batch in timed) / size,
     )
 
 
-def _spread_batches(num_examples: int, batch_size: int, num_batches: int) -> list[np.ndarray]:
+def _choose_batches(num_examples: int, batch_size: int, num_batches: int) -> list[np.ndarray]:
     """Choose the rows of at most so many batches, in the order of the rows; the last row may be in none."""
     starts = np.linspace(0, num_examples - batch_size, min(num_batches, num_examples // batch_size)).astype(int)
     return [np.arange(start, start + batch_size) for start in starts]
 
 
-def _fewest_seconds(answers: list[_Answer], clock: Callable[[], float]) -> list[float]:
+def _time_fastest_rounds(answers: list[_Answer], clock: Callable[[], float]) -> list[float]:
     """Time each answer's fastest round, in seconds."""
-    rounds = [[_seconds(answer, clock) for answer in answers] for _ in range(ROUNDS)]
+    rounds = [[_time(answer, clock) for answer in answers] for _ in range(ROUNDS)]
     return [min(seconds) for seconds in zip(*rounds, strict=True)]
 
 
-def _clock(device: torch.device) -> Callable[[], float]:
+def _choose_clock(device: torch.device) -> Callable[[], float]:
     """Choose the thread's clock if it computes alone on a CPU, which others may use meanwhile; else the wall's."""
     is_alone = device.type == "cpu" and torch.get_num_threads() == 1
     return time.thread_time if is_alone else time.perf_counter
 
 
-def _seconds(run: Callable[[], object], clock: Callable[[], float]) -> float:
+def _time(run: Callable[[], object], clock: Callable[[], float]) -> float:
     began = clock()
     run()
     return clock() - began

@@ -46,8 +46,8 @@ class Optimiser:
         """Take the parameters in `groups`, each with `params`, `weight_decay` and, if it differs, `lr`."""
         self._model = model
         self._rule = rule
-        self._optimizer = _optimizer(groups, rule)
-        self._schedule = _schedule(self._optimizer, rule)
+        self._optimizer = _make_optimizer(groups, rule)
+        self._schedule = _make_schedule(self._optimizer, rule)
 
     @classmethod
     def of_trial(cls, model: EarlyExitModel, config: TrainingConfig, *, num_steps: int) -> Optimiser:
@@ -117,7 +117,7 @@ def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": rest, "weight_decay": 0.0}]
 
 
-def _optimizer(groups: list[dict[str, Any]], rule: UpdateRule) -> torch.optim.Optimizer:
+def _make_optimizer(groups: list[dict[str, Any]], rule: UpdateRule) -> torch.optim.Optimizer:
     rate, betas, epsilon = rule.learning_rate, rule.adam_betas, rule.adam_epsilon
     if rule.optimizer == "adamw":
         return torch.optim.AdamW(groups, lr=rate, betas=betas, eps=epsilon, fused=True)
@@ -132,13 +132,13 @@ def _optimizer(groups: list[dict[str, Any]], rule: UpdateRule) -> torch.optim.Op
     return UncorrectedAdam(groups, rate, betas=betas, eps=epsilon, max_weight_norm=most)
 
 
-def _schedule(optimizer: torch.optim.Optimizer, rule: UpdateRule) -> LambdaLR:
+def _make_schedule(optimizer: torch.optim.Optimizer, rule: UpdateRule) -> LambdaLR:
     warmup, steps = rule.warmup_steps, rule.num_steps
     if rule.schedule == "linear_from_start":  # google-research/electra, model/optimization.py: both at once
         return LambdaLR(optimizer, lambda step: min(1, step / max(1, warmup)) * (1 - step / steps))
     kind = "constant_with_warmup" if rule.schedule == "constant" else rule.schedule
-    more = {"power": rule.decay_power, "lr_end": 0.0} if rule.schedule == "polynomial" else None
-    return get_scheduler(kind, optimizer, warmup, steps, scheduler_specific_kwargs=more)
+    options = {"power": rule.decay_power, "lr_end": 0.0} if rule.schedule == "polynomial" else None
+    return get_scheduler(kind, optimizer, warmup, steps, scheduler_specific_kwargs=options)
 
 
 # Checks of every step.

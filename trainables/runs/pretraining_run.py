@@ -115,7 +115,7 @@ class PretrainingRun:
         self._model = self._new_model().to(self._device)
         self._loss = self._processes.wrap(self._model)
         groups = decay_groups(self._model, self._config.weight_decay)
-        self._optimiser = Optimiser(self._model, groups, _update_rule(self._config))
+        self._optimiser = Optimiser(self._model, groups, _make_update_rule(self._config))
 
     @classmethod
     def resume(
@@ -210,9 +210,9 @@ class PretrainingRun:
         self._model.eval()
         size = self._examples_at_once
         batches = self._data.held_out.held_out_batches(size * self._processes.number)
-        parts = (_rows(arrays, start, size) for arrays in batches for start in range(0, len(arrays["labels"]), size))
+        parts = (_take(arrays, start, size) for arrays in batches for start in range(0, len(arrays["labels"]), size))
         with naming_memory_errors(size), self._computing():
-            return self._model.scores(self._batch(part) for part in parts)
+            return self._model.scores(self._make_batch(part) for part in parts)
 
     def measure_epoch_seconds(self, *, steps: int) -> float:
         """Estimate the seconds of an epoch and its evaluation, from so many steps. The run is of no use then."""
@@ -282,10 +282,10 @@ class PretrainingRun:
         arrays = self._data.train.training_batch(step, seed=self.spec.seed)
         totals = Totals.of(arrays)
         with gradients_in(self._config.precision):
-            mean = self._optimiser.step(self._losses(arrays, totals))
+            mean = self._optimiser.step(self._compute_losses(arrays, totals))
         return self._processes.sum(mean / self._processes.number), totals.tokens
 
-    def _losses(self, arrays: Arrays, totals: Totals) -> Iterator[Tensor]:
+    def _compute_losses(self, arrays: Arrays, totals: Totals) -> Iterator[Tensor]:
         """Compute this process's share of the loss of each part of a batch, one after another.
 
         A share is multiplied by the number of processes, because gradients become the mean over them.
@@ -293,14 +293,14 @@ class PretrainingRun:
         size = self._examples_at_once
         starts = range(self._processes.rank * size, self._config.batch_size, self._processes.number * size)
         for start in starts:
-            share = self._batch(_rows(arrays, start, size))
+            share = self._make_batch(_take(arrays, start, size))
             is_last = start == starts[-1]
             with nullcontext() if is_last else self._processes.without_exchange(self._loss):
                 with self._computing():
                     loss = self._loss(share, totals) * self._processes.number
                 yield loss  # its gradients are computed before the next is asked for
 
-    def _batch(self, arrays: Arrays) -> Batch:
+    def _make_batch(self, arrays: Arrays) -> Batch:
         return {name: on_device(np.ascontiguousarray(array), self._device) for name, array in arrays.items()}
 
     def _computing(self) -> AbstractContextManager[object]:
@@ -315,7 +315,7 @@ class PretrainingRun:
         return model
 
 
-def _update_rule(config: PretrainingConfig) -> UpdateRule:
+def _make_update_rule(config: PretrainingConfig) -> UpdateRule:
     return UpdateRule(
         optimizer=config.optimizer,
         learning_rate=config.learning_rate,
@@ -329,5 +329,5 @@ def _update_rule(config: PretrainingConfig) -> UpdateRule:
     )
 
 
-def _rows(arrays: Arrays, start: int, number: int) -> Arrays:
+def _take(arrays: Arrays, start: int, number: int) -> Arrays:
     return {name: array[start : start + number] for name, array in arrays.items()}

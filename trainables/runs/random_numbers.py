@@ -17,19 +17,19 @@ import torch
 def own_random_numbers(seed: int, purpose: str, epoch: int, device: torch.device) -> Iterator[None]:
     """Seed PyTorch's global generators by seed, purpose and epoch; afterwards they go on as before."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(_derived_seed(seed, purpose, epoch))
+        torch.manual_seed(_derive_seed(seed, purpose, epoch))
         yield
 
 
 def own_generator(seed: int, purpose: str, epoch: int) -> torch.Generator:
     """Make a generator on the CPU for this seed, purpose and epoch."""
-    return torch.Generator().manual_seed(_derived_seed(seed, purpose, epoch))
+    return torch.Generator().manual_seed(_derive_seed(seed, purpose, epoch))
 
 
 def own_numpy_generator(seed: int, purpose: str, number: int) -> np.random.Generator:
     """Make NumPy's generator for this seed, purpose and number of an epoch, a step or a pass."""
-    return np.random.default_rng(_derived_seed(seed, purpose, number))
+    return np.random.default_rng(_derive_seed(seed, purpose, number))
 
 
-def _derived_seed(seed: int, purpose: str, number: int) -> int:
+def _derive_seed(seed: int, purpose: str, number: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed} {purpose} {number}".encode()).digest()[:8]) >> 1

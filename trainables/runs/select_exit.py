@@ -45,23 +45,23 @@ def select_exit(
         evaluations: of the same outputs, each under another setting of the model's exit.
     """
     best, depth = best_evaluation(evaluations), evaluations[0].num_layers
-    rules = [with_setting(model.exit_rule, own.exit_setting) for own in evaluations]
+    rules = [with_setting(model.exit_rule, evaluation.exit_setting) for evaluation in evaluations]
     if select_by is UNSET or all(rule.earliest(depth) == depth for rule in rules):
         return best
     if select_by == AREA:
-        return replace(best, selection_score=_area(evaluations, model, task, examples))
+        return replace(best, selection_score=_compute_area(evaluations, model, task, examples))
     most = float(select_by.removeprefix(AT_LAYERS))
-    within = [own for own in evaluations if own.mean_layers <= most + ROUNDING]
+    within = [evaluation for evaluation in evaluations if evaluation.mean_layers <= most + ROUNDING]
     if within:
         return best_evaluation(within)
-    fewest = min(evaluations, key=lambda own: (own.mean_layers, -own.score))
+    fewest = min(evaluations, key=lambda evaluation: (evaluation.mean_layers, -evaluation.score))
     return replace(fewest, selection_score=layer_score(fewest.outputs, math.floor(most), task, examples))
 
 
-def _area(evaluations: Sequence[Evaluation], model: EarlyExitModel, task: Task, examples: Examples) -> float:
+def _compute_area(evaluations: Sequence[Evaluation], model: EarlyExitModel, task: Task, examples: Examples) -> float:
     outputs, depth = evaluations[0].outputs, evaluations[0].num_layers
-    points = [(own.mean_layers, own.score) for own in evaluations]
-    points += [(own.mean_layers, own.score) for own in swept(model, task, examples, outputs)]
+    points = [(setting.mean_layers, setting.score) for setting in evaluations]
+    points += [(setting.mean_layers, setting.score) for setting in swept(model, task, examples, outputs)]
     points += [(layer, layer_score(outputs, layer, task, examples)) for layer in range(1, depth + 1)]
     layers, scores = np.array([point for point in points if math.isfinite(point[1])]).T
     front = pareto_places(layers, scores)

@@ -82,8 +82,8 @@ def load_trained(folder: str | Path, device: str = "cpu") -> TrainedModel:
     weights, description = _read_exported(folder) if (folder / HEADS).is_file() else read_model(folder)
     spec = from_plain(TrialSpec, description.get("spec"), where=f"{folder}/model.json")
     if trainables.base_method(spec.method) not in trainables.available():
-        own = folder / METHODS
-        place, where = (own, ", which came with the model") if own.is_dir() else ("FOLDER", "")
+        methods = folder / METHODS
+        place, where = (methods, ", which came with the model") if methods.is_dir() else ("FOLDER", "")
         advice = f"include the folder with its two files{where}: --include {place}"
         advice += f", in Python trainables.include({str(place)!r})"
         raise ValueError(f"{folder} is a model of method {spec.method!r}, which is not here; {advice}")
@@ -130,10 +130,10 @@ def export_trained(trained: TrainedModel, folder: Path) -> None:
     Raises:
         ValueError: no class of `transformers` is its encoder.
     """
-    config = _configuration(trained)
+    config = _make_configuration(trained)
     with torch.random.fork_rng():  # weights drawn here are replaced below
-        plain = _plain_model(config)
-    ours, held = trained.model.cpu().state_dict(), _held(plain)
+        plain = _make_plain_model(config)
+    ours, held = trained.model.cpu().state_dict(), _find_shared_parameters(plain)
     with torch.no_grad(), quiet_transformers():
         for name, parameter in held.items():
             parameter.copy_(ours[name])
@@ -144,7 +144,7 @@ def export_trained(trained: TrainedModel, folder: Path) -> None:
     for name, text in methods.of_method(trainables.base_method(trained.spec.method)).items() if methods else ():
         (folder / METHODS).mkdir(exist_ok=True)
         (folder / METHODS / name).write_text(text, encoding="utf-8")
-    description = {"spec": to_plain(replace(trained.spec, **_without_folders(trained.spec)))}
+    description = {"spec": to_plain(replace(trained.spec, **_shorten_folders(trained.spec)))}
     (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n")
 
 
@@ -162,13 +162,13 @@ def _read_exported(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(f"{folder}: the exported model cannot be read: {first}") from error
     with torch.device("meta"):
-        plain = _plain_model(config)
-        names = {id(parameter): name for name, parameter in _held(plain).items()}
+        plain = _make_plain_model(config)
+        names = {id(parameter): name for name, parameter in _find_shared_parameters(plain).items()}
     weights = {names[id(value)]: theirs[name] for name, value in plain.named_parameters() if name in theirs}
     return weights | heads, description | {"encoder": config.to_dict()}
 
 
-def _configuration(trained: TrainedModel) -> PreTrainedConfig:
+def _make_configuration(trained: TrainedModel) -> PreTrainedConfig:
     """Configure a model of `transformers` with the layers and the labels of the trial."""
     model, names = trained.model, trained.task.labels or ("score",)
     if trained.config.attention == "nystrom":
@@ -192,23 +192,23 @@ def _is_plain_classifier(model: EarlyExitModel, config: PreTrainedConfig) -> boo
     return has_class and isinstance(model, LastLayerModel) and model.uses_pooler
 
 
-def _plain_model(config: Any) -> PreTrainedModel:
+def _make_plain_model(config: Any) -> PreTrainedModel:
     """Build the model of `transformers` that a configuration asks for, with new weights."""
     if (config.architectures or [""])[0].endswith(_CLASSIFIER):
         return AutoModelForSequenceClassification.from_config(config, attn_implementation="sdpa")
     return AutoModel.from_config(config, attn_implementation="sdpa", **family_options(config.model_type))
 
 
-def _held(plain: PreTrainedModel) -> dict[str, nn.Parameter]:
+def _find_shared_parameters(plain: PreTrainedModel) -> dict[str, nn.Parameter]:
     """Find the parameters of a model of `transformers` that are also ours, by our names."""
-    own = {id(parameter) for parameter in plain.parameters()}
-    encoder = {f"encoder.{name}": value for name, value in layerwise(plain).named_parameters() if id(value) in own}
+    ids = {id(parameter) for parameter in plain.parameters()}
+    encoder = {f"encoder.{name}": value for name, value in layerwise(plain).named_parameters() if id(value) in ids}
     classifier = getattr(plain, "classifier", nn.Module())
     output = getattr(classifier, "out_proj", classifier)
     return encoder | {f"classifier.{name}": value for name, value in output.named_parameters()}
 
 
-def _without_folders(spec: TrialSpec) -> dict[str, Any]:
+def _shorten_folders(spec: TrialSpec) -> dict[str, Any]:
     """Shorten the fields that name a folder of this machine to the folder's name alone."""
     names = [name for name in ("backbone", "tokenizer", "start") if (place := getattr(spec, name)) and is_folder(place)]
     names += ["data"] if kind_of(spec.data) == "folder" else []

@@ -148,8 +148,8 @@ class TrainingRun:
         with available():
             check_precision(self._config.precision, self._device)
         self._data = TrialData(spec, self._task, max_length=self._config.max_length, cache=cache, limit=limit)
-        self._model = self._new_model().to(self._device)
-        self._exit_settings = self._that_can_leave(settings)
+        self._model = self._make_model().to(self._device)
+        self._exit_settings = self._select_early_settings(settings)
         self.steps_per_epoch = math.ceil(len(self._data.train) / self._config.batch_size)
         self._words = training_words(self._model, self._data.train, weight_decay=self._config.weight_decay)
         num_steps = self._config.epochs * self.steps_per_epoch
@@ -183,7 +183,7 @@ class TrainingRun:
             if run.best_epoch:
                 run._saved_model = model_folder(folder, run.best_epoch)
                 run._selected_weights, _ = read_model(run._saved_model)
-                run._take_exit(run.history[run.best_epoch - 1].exit_setting)
+                run._set_exit(run.history[run.best_epoch - 1].exit_setting)
         return run
 
     @property
@@ -219,14 +219,14 @@ class TrainingRun:
         assert not self.finished
         epoch = len(self.history) + 1
         began = time.monotonic()
-        train_loss = yield from self.train_on(self._training_batches(epoch), epoch)
+        train_loss = yield from self.train_on(self._draw_batches(epoch), epoch)
         trained = time.monotonic()
         evaluation = yield from self._evaluate(self._data.selection, epoch, self._exit_settings, self.spec.select_by)
         best_score = self.history[self.best_epoch - 1].selection_score if self.best_epoch else -math.inf
         improved = self._config.select == "last" or evaluation.selected_by > best_score  # a tie is no improvement
         if improved:
-            self._selected_weights, self._selected_evaluation = _copied(self._model.state_dict()), evaluation
-            self._take_exit(evaluation.exit_setting)
+            self._selected_weights, self._selected_evaluation = _copy_to_cpu(self._model.state_dict()), evaluation
+            self._set_exit(evaluation.exit_setting)
         before = self.history[-1] if self.history else None
         best_epoch = epoch if improved else self.best_epoch
         row = evaluation.row(
@@ -241,12 +241,12 @@ class TrainingRun:
         self.history.append(row)
         return row
 
-    def _that_can_leave(self, settings: list[Configuration]) -> list[Configuration]:
+    def _select_early_settings(self, settings: list[Configuration]) -> list[Configuration]:
         """Select the exit settings under which an example may leave before the last layer; all of them if none does."""
         rule, depth = self._model.exit_rule, self._model.encoder.num_layers
-        return [one for one in settings if with_setting(rule, one).earliest(depth) < depth] or settings
+        return [setting for setting in settings if with_setting(rule, setting).earliest(depth) < depth] or settings
 
-    def _take_exit(self, setting: Configuration) -> None:
+    def _set_exit(self, setting: Configuration) -> None:
         self._model.exit_rule = with_setting(self._model.exit_rule, setting)
 
     def _is_over(self, epochs: int, best_epoch: int) -> bool:
@@ -259,7 +259,7 @@ class TrainingRun:
 
     def measure_epoch_seconds(self, *, steps: int) -> float:
         """Estimate the seconds of an epoch with its evaluation from so many steps each. The run is of no use then."""
-        batches = self._training_batches(1)[: steps + 1]
+        batches = self._draw_batches(1)[: steps + 1]
         self._model.train()
         with self._words():
             self._step(self._data.train.batch(batches[0], self._device))  # the first step pays for what comes once
@@ -296,7 +296,7 @@ class TrainingRun:
     def write_model(self, folder: Path) -> None:
         """Make the folder of the selected epoch's model, which `load_trained` reads."""
         weights = self._selected_weights
-        write_model(folder, lambda to: save_file(weights, to / WEIGHTS), self._description(), self._data.tokenizer)
+        write_model(folder, lambda to: save_file(weights, to / WEIGHTS), self._describe(), self._data.tokenizer)
 
     def outcome(self, predictions: Path | None = None) -> Outcome:
         """Report the selected epoch's numbers on the split that is reported, and its model.
@@ -324,7 +324,7 @@ class TrainingRun:
         """Evaluate the selected epoch's model on the reported split."""
         evaluation = self._selected_evaluation if examples is self._data.selection else None
         if evaluation is None:
-            with _holding(self._model, self._selected_weights):  # the run's own model is left as it is
+            with _with_weights(self._model, self._selected_weights):  # the run's own model is left as it is
                 evaluation = result_of(self._evaluate(examples, self.best_epoch))
         if predictions is not None:
             write_predictions(predictions, self._model, self._task, examples, evaluation)
@@ -348,13 +348,13 @@ class TrainingRun:
 
     def measure_latency(self) -> Latency:
         """Measure the latency of the selected epoch's model, on examples of the split that selected it."""
-        with _holding(self._model, self._selected_weights):
+        with _with_weights(self._model, self._selected_weights):
             rules = timed_rules(self._model)
             return measure_latency(self._model, self._data.selection, rules, num_batches=TIMED_BATCHES)
 
     def try_out(self, *, rows: int = 2) -> None:
         """Train and evaluate on so few rows, to see whether the method's code works. The run is of no use then."""
-        result_of(self.train_on([self._training_batches(1)[0][:rows]], 1))
+        result_of(self.train_on([self._draw_batches(1)[0][:rows]], 1))
         examples = self._data.selection.take(np.arange(rows))
         evaluation = result_of(self._evaluate(examples, 1, self._exit_settings))
         swept(self._model, self._task, examples, evaluation.outputs)
@@ -381,7 +381,7 @@ class TrainingRun:
         with gradients_in(self._config.precision):
             return self._optimiser.step([loss])
 
-    def _training_batches(self, epoch: int) -> list[np.ndarray]:
+    def _draw_batches(self, epoch: int) -> list[np.ndarray]:
         order = torch.randperm(len(self._data.train), generator=own_generator(self.spec.seed, "order", epoch))
         return [rows.numpy() for rows in order.split(self._config.batch_size)]
 
@@ -408,7 +408,7 @@ class TrainingRun:
             raise self._optimiser.diverged(f"the score is {evaluation.selected_by}")
         return evaluation
 
-    def _new_model(self) -> EarlyExitModel:
+    def _make_model(self) -> EarlyExitModel:
         with own_random_numbers(self.spec.seed, "weights", 0, self._device):
             with available():
                 encoder = load_encoder(self.spec.backbone, self._config, vocab_size=len(self._data.tokenizer))
@@ -417,7 +417,7 @@ class TrainingRun:
             start_from(model, Path(self.spec.start))
         return model
 
-    def _description(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         selected = self.history[self.best_epoch - 1]
         return {
             "spec": to_plain(replace(self.spec, config={**self.spec.config, **selected.exit_setting}, post_hoc=UNSET)),
@@ -428,9 +428,9 @@ class TrainingRun:
 
 
 @contextmanager
-def _holding(model: EarlyExitModel, weights: dict[str, Tensor]) -> Iterator[None]:
+def _with_weights(model: EarlyExitModel, weights: dict[str, Tensor]) -> Iterator[None]:
     """Give the model other weights, and then its own again."""
-    present = _copied(model.state_dict())
+    present = _copy_to_cpu(model.state_dict())
     model.load_state_dict(weights)
     try:
         yield
@@ -438,5 +438,5 @@ def _holding(model: EarlyExitModel, weights: dict[str, Tensor]) -> Iterator[None
         model.load_state_dict(present)
 
 
-def _copied(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+def _copy_to_cpu(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: value.to("cpu", copy=True) for name, value in weights.items()}

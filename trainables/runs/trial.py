@@ -139,7 +139,7 @@ class Latency(Typed, frozen=True, kw_only=True):
     @property
     def all_layers(self) -> ExitLatency:
         """The latency without early exits."""
-        return next(own for own in self.exits if own.rule == "last")
+        return next(each for each in self.exits if each.rule == "last")
 
 
 class Outcome(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):

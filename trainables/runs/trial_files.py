@@ -37,7 +37,7 @@ _DIGEST = "content_digest"  # in a state: of everything else in it
 
 def write_state(folder: Path, state: dict[str, Any]) -> None:
     """Replace the state in `folder`, whole or not at all. `state` holds tensors, numbers, strings, lists and dicts."""
-    sealed = {**state, _DIGEST: _digest_of(state)}
+    sealed = {**state, _DIGEST: _hash_state(state)}
     write_atomically(folder / STATE, lambda file: torch.save(sealed, file))
 
 
@@ -55,13 +55,13 @@ def read_state(folder: Path) -> dict[str, Any]:
     except OSError:
         raise
     except Exception as error:  # whatever torch makes of foreign bytes
-        raise UnreadableState(f"{folder}: {STATE} is damaged: {_first_line(error)}") from error
-    if digest not in (None, _digest_of(state)):
+        raise UnreadableState(f"{folder}: {STATE} is damaged: {_take_first_line(error)}") from error
+    if digest not in (None, _hash_state(state)):
         raise UnreadableState(f"{folder}: {STATE} is damaged: its numbers are not those that were saved")
     return state
 
 
-def _digest_of(state: object) -> str:
+def _hash_state(state: object) -> str:
     """Hash all that a state holds: torch notices flipped bytes of its file, but not a file written anew."""
     digest = hashlib.sha256()
 
@@ -136,7 +136,7 @@ def read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         return load_file(folder / WEIGHTS), json.loads((folder / DESCRIPTION).read_text())
     except SafetensorError as error:
-        raise ValueError(f"{folder}: {WEIGHTS} is damaged: {_first_line(error)}") from error
+        raise ValueError(f"{folder}: {WEIGHTS} is damaged: {_take_first_line(error)}") from error
 
 
 def remove_other_models(folder: Path, keep: Path | None) -> None:
@@ -152,7 +152,7 @@ def disk_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, SafetensorError) as error:
-        raise OSError(f"{folder}: cannot be written: {_first_line(error)}") from error
+        raise OSError(f"{folder}: cannot be written: {_take_first_line(error)}") from error
 
 
 @contextmanager
@@ -163,7 +163,7 @@ def readable(folder: Path) -> Iterator[None]:
     except (torch.OutOfMemoryError, torch.AcceleratorError):
         raise
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
-        raise UnreadableState(f"{folder}: the saved trial cannot be used: {_first_line(error)}") from error
+        raise UnreadableState(f"{folder}: the saved trial cannot be used: {_take_first_line(error)}") from error
 
 
 def check_same(saved: object, wanted: object, names: Sequence[str]) -> None:
@@ -177,5 +177,5 @@ def check_same(saved: object, wanted: object, names: Sequence[str]) -> None:
             raise ValueError(f"its {name} is {getattr(saved, name)!r}; should be {getattr(wanted, name)!r}")
 
 
-def _first_line(error: Exception) -> str:
+def _take_first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

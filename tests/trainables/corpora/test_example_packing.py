@@ -19,7 +19,7 @@ from trainables.corpora.packing import (
     PackedExamples,
     Packing,
     TokenisedCorpus,
-    _examples,
+    _pack_documents,
     pack,
     tokenise_corpus,
 )
@@ -45,7 +45,7 @@ def corpus_of(lengths: list[list[int]]) -> TokenisedCorpus:
 
 def packed(corpus: TokenisedCorpus, packing: str, max_length: int) -> PackedExamples:
     numbers = np.arange(len(corpus.document_hashes))
-    return PackedExamples(*np.array(list(_examples(corpus, numbers, packing, max_length))).reshape(-1, 4).T)  # type: ignore[arg-type]
+    return PackedExamples(*np.array(list(_pack_documents(corpus, numbers, packing, max_length))).reshape(-1, 4).T)  # type: ignore[arg-type]
 
 
 def spans(examples: PackedExamples) -> list[list[range]]:

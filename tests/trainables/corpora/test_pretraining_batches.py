@@ -63,7 +63,7 @@ def test_a_pass_takes_every_example_once_and_the_next_masks_it_otherwise(made) -
 def test_an_example_is_laid_out_as_the_tokenizer_does_it(made) -> None:
     make, tokenizer = made
     batches, tokenised, train = make("kept", batch_size=8)
-    given_back = batches._laid_out(np.arange(8), np.zeros(8, bool))[0]
+    given_back = batches._lay_out(np.arange(8), np.zeros(8, bool))[0]
     for row in range(8):
         places = [
             (train.first_starts[row], train.first_lengths[row]),
@@ -78,7 +78,7 @@ def test_an_example_is_laid_out_as_the_tokenizer_does_it(made) -> None:
 def test_one_segment_is_laid_out_as_the_tokenizer_does_it(made) -> None:
     make, tokenizer = made
     batches, tokenised, train = make("kept", packing="full")
-    given_back = batches._laid_out(np.arange(3), np.zeros(3, bool))[0]
+    given_back = batches._lay_out(np.arange(3), np.zeros(3, bool))[0]
     for row in range(3):
         start, number = train.first_starts[row], train.first_lengths[row]
         text = tokenizer.decode(tokenised.tokens[start : start + number])

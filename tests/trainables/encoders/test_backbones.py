@@ -375,7 +375,7 @@ def test_names_that_may_be_meant_pass(name):
 
 
 def test_near_miss_that_is_in_the_cache_is_what_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr("trainables.encoders.backbones._cached_files", lambda name: {"config.json": tmp_path})
+    monkeypatch.setattr("trainables.encoders.backbones._find_cached_files", lambda name: {"config.json": tmp_path})
     check_spelling("albert-bsae")
 
 

@@ -70,7 +70,7 @@ def test_gradients_of_a_trial_are_computed_in_its_precision(name, believed, cach
     run = TrainingRun(spec_of(config={"precision": name, "epochs": 1}), cache=cache)
     seen, before = [], settings_now()
     [*run._model.parameters()][-1].register_hook(lambda gradient: seen.append(settings_now()))
-    result_of(run.train_on(run._training_batches(1)[:2], 1))
+    result_of(run.train_on(run._draw_batches(1)[:2], 1))
     assert seen == [SET[name]] * 2 and settings_now() == before
 
 

@@ -45,7 +45,7 @@ def test_every_batch_is_answered_under_all_rules_in_turn_in_every_round_and_once
 
 def test_times_are_per_example_means_over_batches_of_the_fastest_round(run, monkeypatch):
     seconds = itertools.chain([1.0, 10.0, 3.0, 30.0], [5.0, 9.0, 2.0, 40.0], [4.0, 50.0, 6.0, 60.0])
-    monkeypatch.setattr(latency, "_seconds", lambda answer, clock: next(seconds))
+    monkeypatch.setattr(latency, "_time", lambda answer, clock: next(seconds))
     found, _ = measured(run, {8: 2})
     assert [own.timings[0].milliseconds for own in found.exits] == [1000 * 1.5 / 8, 1000 * 19.5 / 8]
     assert [own.timings[0].examples for own in found.exits] == [16, 16]
@@ -57,7 +57,7 @@ def test_times_are_per_example_means_over_batches_of_the_fastest_round(run, monk
 )
 def test_what_else_runs_on_a_processor_is_not_timed_where_the_thread_has_a_clock(device, threads, clock, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    assert latency._clock(torch.device(device)) is clock
+    assert latency._choose_clock(torch.device(device)) is clock
 
 
 def test_layers_are_those_of_the_timed_examples_and_fewer_cost_fewer_flops(run):
@@ -119,7 +119,7 @@ def test_batches_are_no_larger_than_the_examples_are_many(run):
     [(10, 1, 3, [0, 4, 9]), (10, 4, 8, [0, 6]), (3, 3, 8, [0]), (2, 1, 200, [0, 1])],
 )
 def test_batches_are_spread_over_the_rows(num_examples, batch_size, num_batches, starts):
-    batches = latency._spread_batches(num_examples, batch_size, num_batches)
+    batches = latency._choose_batches(num_examples, batch_size, num_batches)
     assert [rows.tolist() for rows in batches] == [np.arange(start, start + batch_size).tolist() for start in starts]
 
 
