@@ -14,13 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from analysis.answer import caveats, completeness, findings, headline, sentence
 from analysis.layouts import notes
 from analysis.layouts.evidence import Evidence, gather
-from analysis.layouts.rendering import html_figure, render
+from analysis.layouts.rendering import html_figure, render, templates
 from analysis.layouts.table import GAP, HUNDREDTHS, POINTS, Table, text_table
 from analysis.pictures.picture import Picture, image_of, inline_svg
 from analysis.pictures.study_pictures import pictures
@@ -40,7 +39,6 @@ from trainables.departure import Departure
 from trainables.schema import Typed
 
 PAGE = "report.html"
-TEMPLATES = Path(__file__).with_name("templates")
 LONGEST_OPEN = 12  # lines: a longer table is folded
 ALWAYS_OPEN = ("dev", "verdicts")
 ALWAYS_FOLDED = (
@@ -119,23 +117,26 @@ def report_page(
     parts = {f"table-{table.name}": Part(table.title, _table_html(table, hrefs), _is_long(table)) for table in tables}
     for picture in drawn:
         parts[f"picture-{picture.name}"] = Part(picture.title, _picture_html(picture, images[picture.name]))
-    environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
-    return environment.get_template("report.html.j2").render(
-        study=study,
-        version=version(),
-        about=_about(study),
-        headline=headline(evidence, found),
-        findings=[(finding.row, sentence(finding, evidence.baseline)) for finding in found],
-        caveats=caveats(evidence, found),
-        first=parts.pop("picture-differences", None),
-        sections=sections(parts),
-        incomplete=notes.seed_notes(evidence.rows),
-        completeness=completeness(evidence),
-        other_data=notes.other_data(evidence.rows),
-        departures=[(table.title, Markup(html_figure(table))) for table in departure_tables([study])],
-        registration=registration(study),
-        runs=[(table.title, Markup(html_figure(table))) for table in run_tables(evidence)],
-        provenance=_provenance(study),
+    return (
+        templates()
+        .get_template("report.html.j2")
+        .render(
+            study=study,
+            version=version(),
+            about=_about(study),
+            headline=headline(evidence, found),
+            findings=[(finding.row, sentence(finding, evidence.baseline)) for finding in found],
+            caveats=caveats(evidence, found),
+            first=parts.pop("picture-differences", None),
+            sections=sections(parts),
+            incomplete=notes.seed_notes(evidence.rows),
+            completeness=completeness(evidence),
+            other_data=notes.other_data(evidence.rows),
+            departures=[(table.title, Markup(html_figure(table))) for table in departure_tables([study])],
+            registration=registration(study),
+            runs=[(table.title, Markup(html_figure(table))) for table in run_tables(evidence)],
+            provenance=_provenance(study),
+        )
     )
 
 

@@ -6,9 +6,12 @@ import csv
 import io
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
-from html import escape
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Literal
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from analysis.layouts.table import GAP, Block, Entry, Line, Table
 
@@ -225,70 +228,27 @@ def _latex_sign(character: str) -> str:
 
 # HTML
 
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 1rem }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums }
-caption { text-align: left; font-weight: bold }
-th { text-align: left }
-td, thead th { text-align: right; padding: 0.2rem 0.6rem }
-thead th:first-child { text-align: left }
-thead, tbody { border-bottom: 1px solid }
-.published { font-style: italic; color: #57606a }
-@media print { details::details-content { content-visibility: visible } }
-""".strip()
 
-
-_PROSE = "td, thead th { text-align: left; vertical-align: top }\n"
+@cache
+def templates() -> Environment:
+    """The templates of pages, whose values are escaped."""
+    loader = FileSystemLoader(Path(__file__).parents[1] / "templates")
+    return Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
 
 
 def _html_page(table: Table) -> str:
-    """A page that opens from disk, beside the table's CSV."""
-    style = f"{_STYLE}\n{_PROSE * table.is_prose}"
-    return (
-        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{escape(table.title)}</title>\n'
-        f"<style>\n{style}</style>\n{html_figure(table, csv_href=f'{table.name}.csv')}</html>\n"
-    )
+    """Write a page that opens from disk, beside the table's CSV."""
+    return html_figure(table, f"{table.name}.csv", template="table_page.html.j2")
 
 
-def html_figure(table: Table, csv_href: str = "") -> str:
-    """Returns the table as a `figure` without styles of its own, with a link to its CSV if there is an address."""
-    header = "".join(f'<th scope="col">{escape(text)}</th>' for text in [table.first_column, *table.shown.values()])
-    body = "".join(_html_block(table, block) for block in table.parts)
-    link = f' <a href="{escape(csv_href)}" download="{escape(table.name)}.csv">CSV</a>' if csv_href else ""
-    below = escape(table.caption) + link + _html_notes(table.notes)
-    kind = "table prose" if table.is_prose else "table"
-    return (
-        f'<figure class="{kind}" id="table-{escape(table.name)}">\n<div class="scroll"><table>\n'
-        f"<caption><div>{escape(table.title)}</div></caption>\n<thead><tr>{header}</tr></thead>\n{body}</table></div>\n"
-        f"{f'<figcaption>{below}</figcaption>' * bool(below)}\n</figure>\n"
-    )
-
-
-def _html_block(table: Table, block: Block) -> str:
-    span = f'<th scope="rowgroup" colspan="{len(table.shown) + 1}" class="block">'
-    rows = [f"<tr>{span}<div>{escape(block.title)}</div></th></tr>\n"] * bool(block.title)
-    for line in block.lines:
-        cells = "".join(f"<td>{_html_entry(line.entries.get(name), table.marks)}</td>" for name in table.shown)
-        css = ' class="published"' if line.published else ""
-        rows.append(f'<tr{css}><th scope="row">{escape(line.label)}</th>{cells}</tr>\n')
-    return f"<tbody>\n{''.join(rows)}</tbody>\n"
-
-
-def _html_entry(entry: Entry | None, meanings: Mapping[str, str]) -> str:
-    if entry is None:
-        return ""
-    text = _html_explained(entry.text, "planned, no number") if entry.text == GAP else escape(entry.text)
-    text = f'<a href="{escape(entry.href)}">{text}</a>' if entry.href else text
-    text = f"<b>{text}</b>" if entry.bold else text
-    mark = _html_explained(entry.mark, meanings.get(entry.mark, "see below the table")) if entry.mark else ""
-    seeds = " " + _html_explained(entry.seeds.strip(), "seeds, which are not the protocol's") if entry.seeds else ""
-    return text + mark + seeds
-
-
-def _html_explained(text: str, meaning: str) -> str:
-    return f'<abbr title="{escape(meaning)}">{escape(text)}</abbr>'
-
-
-def _html_notes(notes: list[str]) -> str:
-    items = f"<ul>{''.join(f'<li>{escape(note)}</li>' for note in notes)}</ul>" if notes else ""
-    return f"<details><summary>{len(notes)} notes</summary>{items}</details>" if len(notes) > NOTES_SHOWN else items
+def html_figure(table: Table, csv_href: str = "", template: str = "table.html.j2") -> str:
+    """Write the table as a `figure` without styles of its own, with a link to its CSV if there is an address."""
+    made = templates().get_template(template)
+    return made.render(table=table, csv_href=csv_href, gap=GAP, most_notes=NOTES_SHOWN)
