@@ -17,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -234,90 +235,63 @@ def _message(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def tables_drift(studies: list[Study], folder: Path, *, separate: bool = False) -> list[str]:
-    """Which files of a folder of tables are not what the studies give, are missing, or belong to no table."""
+    """Name the files of a folder of tables that are not what the studies give, are missing, or belong to no table."""
     again = " ".join(["python -m analysis.tables", *(str(study.folder) for study in studies)])
-
-    files, failure = _made_anew("the tables", lambda: files_of(make_tables(studies, separate=separate)))
-    there = _content(folder)
-    seal = seal_of_folder(there)
-    if seal is None:
-        files.pop(SEAL, None)  # then every byte is compared
-    elif not failure and seal.is_of_another_version:
-        del there[SEAL]
-        return _other_version_drift(folder, seal, there, files, made_by=again)
-    return failure or _files_drift(folder, files, made_by=again) + _surplus(folder, files)
+    make = partial(make_tables, studies, separate=separate)
+    return _written_drift("the tables", folder, _content(folder), lambda: files_of(make()), made_by=again)
 
 
 def report_drift(study: Study) -> list[str]:
-    """Which files of the report are not what the study gives, are missing, or no picture; nothing without a report."""
-    if not _has_report(study.folder):
-        return []
-    files, failure = _made_anew("the report", lambda: report_files(study))
-    again = f"python -m analysis.report {study.folder}"
-    seal, there = _sealed_report(study.folder)
-    if seal and not failure and seal.is_of_another_version:
-        return _other_version_drift(study.folder / PAGE, seal, there, files, made_by=again)
-    pictures = {Path(name).name for name in files if name != PAGE}
-    lines = failure or _files_drift(study.folder, files, made_by=again)
-    return lines + ([] if failure else _surplus(study.folder / PICTURES, pictures))
-
-
-def _sealed_report(folder: Path) -> tuple[Seal | None, dict[str, bytes]]:
-    """The seal of the page, and what it is of: the page without it and the pictures."""
-    page = (folder / PAGE).read_bytes() if (folder / PAGE).exists() else b""
-    seal, unsealed = seal_of_page(page) or (None, page)
-    return seal, {f"{PICTURES}/{name}": content for name, content in _content(folder / PICTURES).items()} | {
-        PAGE: unsealed
-    }
+    """Name the files of the report that are not what the study gives, are missing, or no picture, if there is one."""
+    there, again = _report_content(study.folder), f"python -m analysis.report {study.folder}"
+    make = partial(report_files, study)
+    return _written_drift("the report", study.folder, there, make, made_by=again) if there else []
 
 
 def _content(folder: Path) -> dict[str, bytes]:
-    """The files of a folder, name -> content, but for what the next write removes."""
-    paths = folder.iterdir() if folder.is_dir() else []
-    return {path.name: path.read_bytes() for path in paths if path.is_file() and not is_unfinished(path)}
+    """Read the files of a folder, name -> content, but for what the next write removes; a folder in it is empty."""
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+    return {path.name: path.read_bytes() if path.is_file() else b"" for path in paths if not is_unfinished(path)}
 
 
-def _other_version_drift(
-    where: Path, seal: Seal, found: Mapping[str, bytes], expected: Mapping[str, bytes], *, made_by: str
+def _report_content(folder: Path) -> dict[str, bytes]:
+    """Read the page and the pictures of a study; empty without a report."""
+    page = {PAGE: (folder / PAGE).read_bytes()} if (folder / PAGE).exists() else {}
+    return page | {f"{PICTURES}/{name}": content for name, content in _content(folder / PICTURES).items()}
+
+
+def _seal(files: Mapping[str, bytes]) -> tuple[Seal | None, dict[str, bytes]]:
+    """Read the seal of tables or of a report, and the files without it."""
+    if found := seal_of_page(files.get(PAGE, b"")):
+        return found[0], {**files, PAGE: found[1]}
+    return seal_of_folder(files), {name: content for name, content in files.items() if name != SEAL}
+
+
+def _written_drift(
+    what: str, folder: Path, there: Mapping[str, bytes], make: Callable[[], dict[str, bytes]], *, made_by: str
 ) -> list[str]:
-    """Edits of what another version wrote, and the numbers in which its cells differ from ours."""
-    if not seal.holds(found):
-        return [f"{where} was edited since version {seal.version} wrote it; {made_by} writes it again"]
-    cells, wanted = (
-        cells_of(content for name, content in files.items() if name.endswith(".html")) for files in (found, expected)
-    )
-    return [f"{where}, written by version {seal.version}: {line}" for line in other_numbers(cells, wanted)]
-
-
-def _made_anew(what: str, make: Callable[[], dict[str, bytes]]) -> tuple[dict[str, bytes], list[str]]:
-    """The files by name; and a line if they cannot be made."""
+    """Name files that differ from those made anew, are missing or surplus; of another version, edits and numbers."""
     try:
-        return make(), []
+        files = make()
     except Exception as error:  # noqa: BLE001  changed predictions may fail anywhere in the statistics
-        return {}, [f"{what} cannot be made anew: {error}"]
-
-
-def _has_report(folder: Path) -> bool:
-    """Whether a report was written, the page or pictures."""
-    return (folder / PAGE).exists() or (folder / PICTURES).is_dir()
-
-
-def _files_drift(folder: Path, files: Mapping[str, bytes], *, made_by: str) -> list[str]:
-    """A line for each file that is missing, or is not byte for byte what it should be."""
+        return [f"{what} cannot be made anew: {error}"]
+    seal, unsealed = _seal(there)
+    if seal and seal.is_of_another_version:
+        where = f"{folder / PAGE if PAGE in there else folder}"
+        if not seal.holds(unsealed):
+            return [f"{where} was edited since version {seal.version} wrote it; {made_by} writes it again"]
+        pages = [[own[name] for name in own if name.endswith(".html")] for own in (unsealed, files)]
+        return [f"{where}, written by version {seal.version}: {line}" for line in other_numbers(*map(cells_of, pages))]
+    if seal is None:
+        files.pop(SEAL, None)  # then every byte is compared
     lines = []
     for name, content in files.items():
-        if not (path := folder / name).exists():
-            lines.append(f"{path} is missing; {made_by} writes it")
-        elif (found := path.read_bytes()) != content:
-            lines.append(f"{path} is not what the study gives: {first_difference(found, content)}")
-    return lines
-
-
-def _surplus(folder: Path, names: Mapping[str, bytes] | set[str]) -> list[str]:
-    """Files that nothing here makes, beside those of these names and what the next write removes."""
-    present = sorted(folder.iterdir()) if folder.is_dir() else []
-    surplus = [path for path in present if path.name not in names and not is_unfinished(path)]
-    return [f"{path} is a file that nothing here makes; stale, or written by somebody else" for path in surplus]
+        if name not in there:
+            lines.append(f"{folder / name} is missing; {made_by} writes it")
+        elif there[name] != content:
+            lines.append(f"{folder / name} is not what the study gives: {first_difference(there[name], content)}")
+    surplus = [folder / name for name in there if name not in files]
+    return lines + [f"{path} is a file that nothing here makes; stale, or written by somebody else" for path in surplus]
 
 
 # ---- differences in words
@@ -334,19 +308,15 @@ def differences(where: str, found: object, expected: object) -> list[str]:
 
 
 def first_difference(found: bytes, expected: bytes) -> str:
-    """The first line in which two files differ, and both texts; in files that are no text, the first byte."""
-    try:
-        lines, wanted = found.decode().splitlines(), expected.decode().splitlines()
-    except UnicodeDecodeError:
-        same = next((i for i, (one, other) in enumerate(zip(found, expected, strict=False)) if one != other), None)
-        return f"byte {min(len(found), len(expected)) if same is None else same}"
-    pairs = enumerate(zip(lines, wanted, strict=False), start=1)
-    number, (line, other) = next((pair for pair in pairs if pair[1][0] != pair[1][1]), (0, ("", "")))
-    if not number:
-        return f"{len(lines)} lines of {len(found)} bytes; should be {len(wanted)} of {len(expected)}"
-    start = next((i for i, (a, b) in enumerate(zip(line, other, strict=False)) if a != b), min(len(line), len(other)))
-    around = slice(max(0, start - 40), start + 40)
-    return f"line {number} has {line[around]!r}; should be {other[around]!r}"
+    """Name the first line in which two files differ, and both texts."""
+    lines, wanted = (content.decode(errors="backslashreplace").splitlines() for content in (found, expected))
+    for number, (line, other) in enumerate(zip(lines, wanted, strict=False), start=1):
+        if line != other:
+            pairs = enumerate(zip(line, other, strict=False))
+            start = next((place for place, (one, two) in pairs if one != two), min(len(line), len(other)))
+            around = slice(max(0, start - 40), start + 40)
+            return f"line {number} has {line[around]!r}; should be {other[around]!r}"
+    return f"{len(lines)} lines of {len(found)} bytes; should be {len(wanted)} of {len(expected)}"
 
 
 def _short(value: object) -> str:
@@ -402,14 +372,14 @@ def _print(name: str, drift: list[str], agreement: str) -> int:
 
 def _agreement(folder: Path) -> str:
     """The parts that were compared, those that the study does not have, and the digest that MLflow has as a tag."""
-    has = {"predictions": (folder / "predictions").is_dir(), "report": _has_report(folder)}
+    has = {"predictions": (folder / "predictions").is_dir(), "report": bool(_report_content(folder))}
     absent = [name for name, is_there in has.items() if not is_there]
     unchecked = f"; not checked, because the study has none: {', '.join(absent)}" if absent else ""
     present = ["plan", "journal", *(name for name, is_there in has.items() if is_there)]
     agreement = f"{', '.join(present)} and tables agree{unchecked}; journal {journal_digest(folder).describe()}"
-    seals = {"tables": seal_of_folder(_content(folder / "tables")), "report": _sealed_report(folder)[0]}
-    for name, seal in seals.items():
-        if seal and seal.is_of_another_version:
+    written = {"tables": _content(folder / "tables"), "report": _report_content(folder)}
+    for name, files in written.items():
+        if (seal := _seal(files)[0]) and seal.is_of_another_version:
             agreement += (
                 f"\n{name}: written by version {seal.version}; compared: the numbers of its cells, and its seal"
             )

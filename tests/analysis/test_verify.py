@@ -320,7 +320,7 @@ def of_another_version(study: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for module in ("analysis.written_by", "analysis.report"):
             other.setattr(f"{module}.version", lambda: OTHER)
         other.setattr("analysis.report.headline", lambda *_: "Other words.")
-        other.setattr("analysis.layouts.rendering._STYLE", "")
+        other.setattr("analysis.layouts.rendering.NOTES_SHOWN", 99)
         other.setattr("analysis.report.image_of", lambda figure, ending: image_of(figure, ending) + b"\n")
         write_report(study)
     return study
