@@ -19,7 +19,7 @@ from markupsafe import Markup
 from analysis.answer import caveats, completeness, findings, headline, sentence
 from analysis.layouts import notes
 from analysis.layouts.evidence import Evidence, gather
-from analysis.layouts.rendering import html_figure, render, templates
+from analysis.layouts.rendering import html_figure, render, template
 from analysis.layouts.table import GAP, HUNDREDTHS, POINTS, Table, text_table
 from analysis.pictures.picture import Picture, image_of, inline_svg
 from analysis.pictures.study_pictures import pictures
@@ -39,23 +39,9 @@ from trainables.departure import Departure
 from trainables.schema import Typed
 
 PAGE = "report.html"
-LONGEST_OPEN = 12  # lines: a longer table is folded
 ALWAYS_OPEN = ("dev", "verdicts")
-ALWAYS_FOLDED = (
-    "winners",
-    "comparisons_of_others",
-    "exit_rules",
-    "exit_settings",
-    "guarantees",
-    "compute",
-    "compute_of_arms",
-    "equal_compute",
-    "ablation",
-    "pabee",
-    "electra",
-    "data",
-    "checklist",
-)
+OPEN_IF_SHORT = ("comparisons", "exits", "sources", "search_repeats", "scores_on_test")  # the others are folded
+LONGEST_OPEN = 12  # lines
 SECTIONS = {  # title -> what stands there, in this order
     "Scores": (
         "table-dev table-verdicts picture-seeds table-sources table-scores_on_test table-ablation table-pabee "
@@ -114,29 +100,27 @@ def report_page(
 ) -> str:
     """The page as text; `images` are the pictures as SVG files, by name."""
     found, hrefs = findings(evidence), _hrefs(evidence)
-    parts = {f"table-{table.name}": Part(table.title, _table_html(table, hrefs), _is_long(table)) for table in tables}
+    parts = {f"table-{table.name}": Part(table.title, _table_html(table, hrefs), _is_folded(table)) for table in tables}
     for picture in drawn:
-        parts[f"picture-{picture.name}"] = Part(picture.title, _picture_html(picture, images[picture.name]))
-    return (
-        templates()
-        .get_template("report.html.j2")
-        .render(
-            study=study,
-            version=version(),
-            about=_about(study),
-            headline=headline(evidence, found),
-            findings=[(finding.row, sentence(finding, evidence.baseline)) for finding in found],
-            caveats=caveats(evidence, found),
-            first=parts.pop("picture-differences", None),
-            sections=sections(parts),
-            incomplete=notes.seed_notes(evidence.rows),
-            completeness=completeness(evidence),
-            other_data=notes.other_data(evidence.rows),
-            departures=[(table.title, Markup(html_figure(table))) for table in departure_tables([study])],
-            registration=registration(study),
-            runs=[(table.title, Markup(html_figure(table))) for table in run_tables(evidence)],
-            provenance=_provenance(study),
-        )
+        svg = Markup(inline_svg(images[picture.name], picture.name))
+        html = Markup(template("picture.html.j2").render(picture=picture, svg=svg))
+        parts[f"picture-{picture.name}"] = Part(picture.title, html)
+    return template("report.html.j2").render(
+        study=study,
+        version=version(),
+        about=_about(study),
+        headline=headline(evidence, found),
+        findings=[(finding.row, sentence(finding, evidence.baseline)) for finding in found],
+        caveats=caveats(evidence, found),
+        first=parts.pop("picture-differences", None),
+        sections=sections(parts),
+        incomplete=notes.seed_notes(evidence.rows),
+        completeness=completeness(evidence),
+        other_data=notes.other_data(evidence.rows),
+        departures=[(table.title, Markup(html_figure(table))) for table in departure_tables([study])],
+        registration=registration(study),
+        runs=[(table.title, Markup(html_figure(table))) for table in run_tables(evidence)],
+        provenance=_provenance(study),
     )
 
 
@@ -158,9 +142,9 @@ def sections(parts: dict[str, Part]) -> dict[str, dict[str, Part]]:
     return {title: {name: parts[name] for name in names} for title, names in named.items()}
 
 
-def _is_long(table: Table) -> bool:
-    number = sum(len(block.lines) for block in table.parts)
-    return table.name in ALWAYS_FOLDED or (number > LONGEST_OPEN and table.name not in ALWAYS_OPEN)
+def _is_folded(table: Table) -> bool:
+    is_short = sum(len(block.lines) for block in table.parts) <= LONGEST_OPEN
+    return table.name not in ALWAYS_OPEN and not (is_short and table.name in OPEN_IF_SHORT)
 
 
 def _hrefs(evidence: Evidence) -> dict[Place, str]:
@@ -227,15 +211,6 @@ def _about(study: Study) -> str:
     numbers = (study.methods, "method"), (study.tasks, "task"), (study.seeds, "seed")
     methods, tasks, seeds = (counted(len(things), noun) for things, noun in numbers)
     return f"{methods} on {tasks}, {seeds}; profile {asked.profile}, data {study.file.plan.data}."
-
-
-def _picture_html(picture: Picture, image: bytes) -> Markup:
-    figure = (
-        '<figure id="picture-{}"><div class="title">{}</div><div class="scroll">'
-        '<div role="img" aria-label="{}">{}</div></div><figcaption>{}</figcaption></figure>\n'
-    )
-    drawn = Markup(inline_svg(image, picture.name))
-    return Markup(figure).format(picture.name, picture.title, picture.alt, drawn, picture.caption)
 
 
 def registration(study: Study) -> str:

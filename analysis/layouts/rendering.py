@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from analysis.layouts.table import GAP, Block, Entry, Line, Table
 
@@ -230,25 +230,19 @@ def _latex_sign(character: str) -> str:
 
 
 @cache
-def templates() -> Environment:
-    """The templates of pages, whose values are escaped."""
+def template(name: str) -> Template:
+    """Read a template of a page, which escapes its values."""
     loader = FileSystemLoader(Path(__file__).parents[1] / "templates")
-    return Environment(
-        loader=loader,
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
+    pages.trim_blocks = pages.lstrip_blocks = True
+    return pages.get_template(name)
 
 
 def _html_page(table: Table) -> str:
     """Write a page that opens from disk, beside the table's CSV."""
-    return html_figure(table, f"{table.name}.csv", template="table_page.html.j2")
+    return html_figure(table, f"{table.name}.csv", page="table_page.html.j2")
 
 
-def html_figure(table: Table, csv_href: str = "", template: str = "table.html.j2") -> str:
+def html_figure(table: Table, csv_href: str = "", page: str = "table.html.j2") -> str:
     """Write the table as a `figure` without styles of its own, with a link to its CSV if there is an address."""
-    made = templates().get_template(template)
-    return made.render(table=table, csv_href=csv_href, gap=GAP, most_notes=NOTES_SHOWN)
+    return template(page).render(table=table, csv_href=csv_href, gap=GAP, most_notes=NOTES_SHOWN)
