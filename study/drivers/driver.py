@@ -141,11 +141,9 @@ class Driver(ABC):
         """The state before the first trial, for a screen; empty afterwards."""
         if self._smoke is None or self._smoke.are_over:
             return ""
-        return (
-            "workers get ready: one step of each arm is tried"
-            if self._training and self._smoke.have_steps
-            else "workers are starting"
-        )
+        if self._training and self._smoke.have_steps:
+            return "workers get ready: one step of each arm is tried"
+        return "workers are starting"
 
     def take_in(self, work_id: str, message: Message) -> bool:
         """Take in the message of a worker, and return True if its work is over.

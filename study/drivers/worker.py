@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -29,9 +28,6 @@ from study.storage.trial_places import check_marks, local_model, place_at
 from trainables.atomic_files import write_json
 from trainables.method_files import include
 from trainables.runs.trial import EpochRow, Outcome, TrainingError, TrialSpec, UnreadableState, available
-
-if TYPE_CHECKING:
-    from trainables.runs.training import TrainingRun
 
 PAUSE_SECONDS = 1.0  # of an epoch, until the driver hears how far it is and may end the work
 
@@ -199,21 +195,15 @@ class RunningTrial:
             # lies here is its result. The first epoch that is saved replaces all.
             if has_state(self._folder) or self._assigned.epochs:
                 self._restarted = str(error)
-            self._run = self._new_run()
+            with ExitStack() as stack:
+                with available():
+                    start = str(stack.enter_context(local_model(spec.start))) if spec.start else None
+                begun = replace(spec, start=start)
+                self._run = TrainingRun(begun, device=self._device, cache=cache_folder())
         self._attested = attest(self._run.content(), method=spec.method)
         self._run.spec = spec  # the saved spec has the address of the start that all nodes see
         self._known.extend(self._run.history)
         self._epochs_before = len(self._known)
-
-    def _new_run(self) -> TrainingRun:
-        from trainables.runs.training import TrainingRun
-        from trainables.sources import cache_folder
-
-        spec = self._assigned.spec
-        with ExitStack() as stack:
-            with available():
-                start = str(stack.enter_context(local_model(spec.start))) if spec.start else None
-            return TrainingRun(replace(spec, start=start), device=self._device, cache=cache_folder())
 
     def _train(self) -> EpochRow | None:
         """Train the next epoch and save it; None while it is not over, to be called again."""

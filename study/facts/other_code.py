@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import groupby
 
 from study.facts.events import LaunchBegan
 from study.facts.plain_words import counted
@@ -53,23 +54,14 @@ def code_in_words(launch: LaunchBegan) -> str:
 def code_by_launch(facts: StudyFacts) -> list[str]:
     """Describe the code of each launch that trained, in order; launches of the same code share a line."""
     trained = Counter(number for trial in facts.trials.values() for number in trial.trained_in)
-    parts: list[tuple[LaunchBegan, list[int]]] = []
-    for number in sorted(trained):
-        began = facts.launches[number].began
-        if not parts or _runs(parts[-1][0]) != _runs(began):
-            parts.append((began, []))
-        parts[-1][1].append(number)
-    return [_part(began, numbers, sum(trained[number] for number in numbers)) for began, numbers in parts]
-
-
-def _runs(launch: LaunchBegan) -> tuple[object, ...]:
-    return launch.format, launch.git_commit, launch.code_digest, launch.versions
-
-
-def _part(launch: LaunchBegan, numbers: list[int], trials: int) -> str:
-    which = f"launch {numbers[0]}" if len(numbers) == 1 else f"launches {numbers[0]} to {numbers[-1]}"
-    versions = ", ".join(f"{name} {version[:_DIGITS]}" for name, version in launch.versions.items())
-    return f"{which} ({counted(trials, 'trial')}): {code_in_words(launch)}, {versions}; format {launch.format}"
+    began, lines = [facts.launches[number].began for number in sorted(trained)], list[str]()
+    for _, alike in groupby(began, lambda one: (one.format, one.git_commit, one.code_digest, one.versions)):
+        first, *others = alike
+        which = f"launches {first.launch} to {others[-1].launch}" if others else f"launch {first.launch}"
+        trials = counted(sum(trained[launch.launch] for launch in (first, *others)), "trial")
+        versions = ", ".join(f"{name} {version[:_DIGITS]}" for name, version in first.versions.items())
+        lines.append(f"{which} ({trials}): {code_in_words(first)}, {versions}; format {first.format}")
+    return lines
 
 
 def _sources(launch: LaunchBegan) -> str:

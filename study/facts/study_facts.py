@@ -122,17 +122,12 @@ class LaunchFacts:
 
     def is_over(self) -> bool:
         """Check if it has ended, or its process is gone from this machine."""
-        return self.ended is not None or self._was_killed()
-
-    def _was_killed(self) -> bool:
-        if self.began.host != socket.gethostname():
-            return False
+        if self.ended is not None or self.began.host != socket.gethostname():
+            return self.ended is not None
         try:
             os.kill(self.began.pid, 0)
-        except ProcessLookupError:
-            return True
-        except PermissionError:
-            pass
+        except OSError as error:
+            return isinstance(error, ProcessLookupError)
         return False
 
 

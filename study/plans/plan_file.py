@@ -10,6 +10,7 @@ import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -177,39 +178,36 @@ def read_toml(path: Path) -> Plan:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else getattr(error, "strerror", None) or error
         raise ValueError(f"--plan {path}: {reason}; allowed: a TOML file, as --dry-run --toml prints it") from None
+    try:
+        return _from_tables(tables)
+    except ValueError as error:
+        fault = str(error).removeprefix(": ").replace(" or null", ' or "none"').replace(" an object", " a table")
+        raise ValueError(f"--plan {path}: {fault}") from None
+
+
+def _from_tables(tables: Mapping[str, Any]) -> Plan:
     profile = tables.get("profile", "mini")
     if not isinstance(profile, str):
-        raise ValueError(f"--plan {path}: profile is {profile!r}; allowed: {', '.join(profiles.available())}")
-    try:
-        base = profiles.load(profile)
-    except ValueError as error:
-        raise ValueError(f"--plan {path}: profile: {error}") from None
+        raise ValueError(f"profile is {profile!r}; allowed: {', '.join(profiles.available())}")
+    base = profiles.load(profile)
     allowed = [*(name for name in Plan.__struct_fields__ if name not in ("epochs", "settings")), *TABLES]
+    for name in tables:
+        if name not in allowed:
+            is_methods = name in TrainingConfig.__struct_fields__
+            near = (
+                f"; fields of methods stand in [set]: {name} = ..." if is_methods else nearest_in_words(name, allowed)
+            )
+            raise ValueError(f"no field named {name}; available: {', '.join(allowed)}{near}")
     fields = {name: None if value == NONE else value for name, value in tables.items() if name not in TABLES}
-    try:
-        for name in fields:
-            if name not in allowed:
-                near = nearest_in_words(name, allowed)
-                near = (
-                    f"; fields of methods stand in [set]: {name} = ..." * (name in TrainingConfig.__struct_fields__)
-                    or near
-                )
-                raise ValueError(f"--plan {path}: no field named {name}; available: {', '.join(allowed)}{near}")
-        try:
-            settings = from_tables(tables)
-        except ValueError as error:
-            raise ValueError(f"--plan {path}: {error}") from None
-        plan = from_plain(Plan, {**to_plain(base), **fields}, where=f"--plan {path}")
-    except ValueError as error:  # in the words of TOML
-        raise ValueError(str(error).replace(" or null", ' or "none"').replace(" an object", " a table")) from None
-    return replace(plan, settings=lay_over(base.settings, settings))
+    plan = from_plain(Plan, {**to_plain(base), **fields}, where="")
+    return replace(plan, settings=lay_over(base.settings, from_tables(tables)))
 
 
 _NAMED = ("data", "backbone", "tokenizer")  # fields whose faults name their value
 
 
 def in_file(fault: str, plan: Plan, *, path: str, typed: Collection[str]) -> str:
-    """Blames what is invalid on the --plan file, its table and its key, if the file has it.
+    """Blame what is invalid on the --plan file, its table and its key, if the file has it.
 
     Args:
         fault: in the words of options: `--set KEY: ...`, `--search KEY is ...`, `METHOD: FIELD is ...`, `--seeds ...`.

@@ -141,12 +141,11 @@ def warn_of_unknown(name: str, tokenizer: Tokenizer | None, texts: Mapping[str, 
         return []
     shares = {title: unknown_share(tokenizer, own) for title, own in texts.items()}
     large = [f"about {share:.0%} of {title}" for title, share in shares.items() if share > LARGE_SHARE]
-    if not large:
-        return []
-    return [
+    warning = (
         f"warning: the tokenizer of {name} does not know {', '.join(large)} (share of tokens; limit "
         f"{LARGE_SHARE:.0%}); one of word pieces does: --tokenizer NAME_OR_FOLDER"
-    ]
+    )
+    return [warning] if large else []
 
 
 def _dev_texts(task: str, data: str) -> Iterable[str]:

@@ -130,9 +130,10 @@ class LiveView:
         for trial in self._progress.under_way.values():
             alike = running.setdefault(trial.epochs, []) if trial.key in self._at_work else waiting
             alike.append(f"{trial_name(trial)}{describe_step(trial, self._steps, ' ({})')}")
-        words = [
-            f"{_how_far(epochs, len(names))}: {first_of(names, _NAMED)}" for epochs, names in sorted(running.items())
-        ]
+        words = list[str]()
+        for epochs, names in sorted(running.items()):
+            place = f"past epoch {epochs}" if epochs else f"in {'their' if len(names) > 1 else 'its'} first epoch"
+            words.append(f"{place}: {first_of(names, _NAMED)}")
         words += [f"waiting for {self._waits_for}: {first_of(waiting, _NAMED)}"] if waiting else []
         return f"under way: {'; '.join(words) or self._awaited or 'nothing yet'}"
 
@@ -157,12 +158,6 @@ class LiveView:
         slots = max(1, self._slots(without=self._progress.facts.left_out))
         eta = f", about {clock(left / slots)} left" if left is not None else ""
         return f"elapsed {clock(elapsed)}{eta}"
-
-
-def _how_far(epochs: int, trials: int) -> str:
-    if not epochs:
-        return f"in {'their' if trials > 1 else 'its'} first epoch"
-    return f"past epoch {epochs}"
 
 
 class TrialClocks:

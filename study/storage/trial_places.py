@@ -208,6 +208,7 @@ class TrialObjects(TrialPlace):
         """Open the file system of the URI."""
         self._uri = uri
         self._files, self._path = through_outages(open_uri)(uri)
+        self._delete = through_outages(self._files.delete_file)
 
     @contextmanager
     def work(self) -> Iterator[Path]:
@@ -234,7 +235,7 @@ class TrialObjects(TrialPlace):
         archive.unlink()
         for earlier, _, info in self._states():
             if earlier < epoch:
-                self._delete(info)
+                self._delete(info.path)
 
     def send_outcome(self, model: Path) -> str:
         """Upload the model and the predictions beside it."""
@@ -258,11 +259,11 @@ class TrialObjects(TrialPlace):
         """Delete the place, or all files but the model that stays."""
         contents = self._contents()
         if contents and not keeps_model(record):
-            self._delete_all()
+            through_outages(self._files.delete_dir)(self._path)
             return
         for info in contents:
             if info.is_file:
-                self._delete(info)
+                self._delete(info.path)
 
     def _states(self) -> Iterator[tuple[int, int, FileInfo]]:
         """Yield epoch and full size in bytes of each state, with what is there of it."""
@@ -275,14 +276,6 @@ class TrialObjects(TrialPlace):
         from pyarrow.fs import FileSelector
 
         return list(self._files.get_file_info(FileSelector(self._path, allow_not_found=True)))
-
-    @through_outages
-    def _delete(self, info: FileInfo) -> None:
-        self._files.delete_file(info.path)
-
-    @through_outages
-    def _delete_all(self) -> None:
-        self._files.delete_dir(self._path)
 
     @through_outages
     def _send(self, path: Path, name: str) -> None:

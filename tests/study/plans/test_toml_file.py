@@ -51,7 +51,7 @@ def test_options_are_laid_over_the_file(tmp_path):
             'include = "/nonexistent"',
             "plan.toml: include = /nonexistent: No such file or directory; allowed: a folder of",
         ),
-        ('profile = "papr"', "plan.toml: profile: no profile named 'papr'; available: auto, ablation"),
+        ('profile = "papr"', "plan.toml: no profile named 'papr'; available: auto, ablation"),
         ("profile = 3", "profile is 3; allowed: ablation, "),
         ('samples = "many"', "samples"),
         ('methods = ["bert"]', "no method named 'bert'; available: albert"),
