@@ -22,7 +22,7 @@ from study.facts.plain_words import counted, to_second
 from study.facts.record import Record
 from study.facts.study_folder import predictions_file
 from study.facts.winner import best_search_record
-from study.storage.trial_places import where_it_lies
+from study.storage.trial_places import locate_model
 from trainables import method_files
 from trainables.data.tasks import trainable_tasks
 from trainables.schema import Typed, to_plain
@@ -89,7 +89,7 @@ def _record_lines(study: Study, record: Record) -> list[str]:
         "metrics": json.dumps(to_plain(record.metrics)) if record.metrics else "",
         "layers": f"{record.mean_layers:.2f} of {record.num_layers}" if record.mean_layers else "",
         "predictions": str(predictions) if predictions.exists() else "",
-        "model": where_it_lies(record, study.folder).model or "",
+        "model": locate_model(record, study.folder).model or "",
         "ran": f"{to_second(record.started)} to {to_second(record.ended)} on {record.host} ({record.device})",
         "in MLflow": f"tags.key = '{record.key}'",
     }

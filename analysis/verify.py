@@ -39,7 +39,7 @@ from study.facts.study_folder import first_plan_digest, journal_digest, predicti
 from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import PlanFile, require_plan
 from study.storage.addresses import is_uri, masked
-from study.storage.trial_places import lies_now
+from study.storage.trial_places import find_model_address
 from trainables.atomic_files import is_unfinished
 from trainables.configuration import Count
 from trainables.schema import Typed, to_plain
@@ -146,7 +146,7 @@ def models_drift(study: Study, facts: StudyFacts) -> list[str]:
 
 
 def _model_lines(study: Study, record: Record, model: str) -> list[str]:
-    path = Path(lies_now(model, folder=study.folder, key=record.key)) / DESCRIPTION
+    path = Path(find_model_address(model, folder=study.folder, key=record.key)) / DESCRIPTION
     try:
         found = json.loads(path.read_text())
         spec = {name: found["spec"][name] for name in ("method", "task", "config", "seed")}

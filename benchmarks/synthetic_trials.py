@@ -30,7 +30,7 @@ from ray.tune.search.optuna import OptunaSearch
 from study import profiles
 from study.cluster.ray_cluster import RAY_SETTINGS, RayNodes
 from study.cluster.resources import Resources
-from study.decisions.proposals import distributions_of
+from study.decisions.proposals import make_distributions
 from study.decisions.scheduler import Scheduler
 from study.drivers.driver import Driver
 from study.drivers.messages import ASSIGNMENTS, Message, News, SmokeReport
@@ -203,7 +203,7 @@ def search_with_tune(
 ) -> tune.ResultGrid:
     """The search of an arm as plain Ray Tune does it, TPE and ASHA."""
     how = tune.TuneConfig(
-        search_alg=OptunaSearch(space=distributions_of(arm), metric="score", mode="max"),
+        search_alg=OptunaSearch(space=make_distributions(arm), metric="score", mode="max"),
         scheduler=AsyncHyperBandScheduler(metric="score", mode="max", max_t=arm.epochs, reduction_factor=3),
         num_samples=samples,
         reuse_actors=reuse_actors,

@@ -14,7 +14,7 @@ from study.facts.study_facts import read_records
 from study.facts.winner import winner_of
 from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import Arm, ResolvedPlan
-from study.storage.trial_places import keeps_model, model_exists, where_it_lies
+from study.storage.trial_places import keeps_model, locate_model, model_exists
 from trainables.data.tasks import TASKS
 from trainables.schema import Typed
 from trainables.spelling import is_same_name, resolve_name
@@ -61,7 +61,7 @@ def with_model_as_it_lies(record: Record, folder: Path) -> Record:
     Raises:
         ValueError: it is gone.
     """
-    record = where_it_lies(record, folder)
+    record = locate_model(record, folder)
     if not model_exists(record.model):
         raise ValueError(f"the model of record {record.key} ({record.task}) is gone: {record.model}")
     return record

@@ -22,7 +22,7 @@ from rich.filesize import decimal
 
 from study.decisions import asha
 from study.decisions.progress import ArmProgress, StudyProgress, last_progress
-from study.decisions.specs import spec_of_arm
+from study.decisions.specs import specify_arm
 from study.drivers.messages import Steps
 from study.facts.plain_words import clock, counted
 from study.facts.record import Phase, Record
@@ -116,7 +116,7 @@ def probe(resolved: ResolvedPlan) -> dict[str, Measured]:
     torch.set_num_threads(1)  # as a trial has
     measured = {}
     for arm in resolved.arms:
-        spec = spec_of_arm(resolved, arm, arm.any_configuration, seed=0)
+        spec = specify_arm(resolved, arm, arm.any_configuration, seed=0)
         run = TrainingRun(spec, device=device, cache=cache_folder())
         cost = Measured(run.measure_epoch_seconds(steps=_PROBE_STEPS), run.model_bytes, "probe")
         print(f"probed {arm.name}: {cost.epoch_seconds:.2f} s per epoch", file=sys.stderr)
@@ -222,14 +222,14 @@ def expected_epochs(samples: int, epochs: int, stopping: EarlyStopping | None) -
 
 
 def _epochs_of_search(random: Random, samples: int, epochs: int, stopping: EarlyStopping) -> int:
-    rungs: dict[int, list[float]] = {rung: [] for rung in asha.rungs_of(epochs, stopping)}  # ascending scores
+    rungs: dict[int, list[float]] = {rung: [] for rung in asha.list_rungs(epochs, stopping)}  # ascending scores
     return sum(_epochs_of_trial(random.random(), rungs, epochs, stopping) for _ in range(samples))
 
 
 def _epochs_of_trial(score: float, rungs: dict[int, list[float]], epochs: int, stopping: EarlyStopping) -> int:
     """How many epochs a trial of this score runs; at every rung that it reaches its score is recorded."""
     for rung, recorded in rungs.items():
-        is_stopped = bool(recorded) and score < asha.cutoff_of(recorded, stopping)
+        is_stopped = bool(recorded) and score < asha.compute_cutoff(recorded, stopping)
         insort(recorded, score)
         if is_stopped:
             return rung

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from study.cluster.resources import Nodes, Resources, ThisMachine, check_room
 from study.command_line import Command
 from study.decisions.machine_faults import Faults
-from study.decisions.scheduler import Scheduler, arms_of_other_code, reopen_failed, to_reopen
+from study.decisions.scheduler import Scheduler, find_arms_of_other_code, reopen_failed, to_reopen
 from study.drivers.driver import end_unsettled
 from study.drivers.provenance import plan_tag, provenance
 from study.drivers.smoke_steps import SmokeSteps, SmokeStepsFailed
@@ -43,13 +43,13 @@ from study.launch_options import (
     is_installed,
     origins_of_settings,
 )
-from study.mlflow_mirror.tracking import silence_of
+from study.mlflow_mirror.tracking import unreachable_reason
 from study.opened_study import MOST_ARMS, Study, launched_arms, open_study, plan_notes, resolve_in
-from study.plans.departures import departures_in_words
+from study.plans.departures import describe_departures
 from study.plans.plan import MOST_REPEATS
 from study.plans.plan_file import FILE as PLAN
-from study.plans.plan_file import PlanFile, plan_as_toml, plan_on_disk, write_plan
-from study.plans.pretrained_backbone import unknown_in_words
+from study.plans.plan_file import PlanFile, find_plan, format_plan, write_plan
+from study.plans.pretrained_backbone import warn_of_unknown_words
 from study.plans.resolution import explain
 from study.plans.resolved_plan import ResolvedPlan, digest
 from study.rebuild import EXPORTS, write_files
@@ -91,12 +91,12 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
         print(explain(resolved.asked, method, task, origins=origins_of_settings(options, resolved.asked)))
         return 0
     if options.toml:
-        print(plan_as_toml(resolved.asked), end="")
+        print(format_plan(resolved.asked), end="")
         return 0
     here = Resources.of(ThisMachine(), cpus=options.cpus_per_trial, gpus=options.gpus_per_trial)
     slots = 1 if options.address else here.slots()
     forecast = forecast_plan(resolved, study.folder, with_probe=options.probe, slots=slots)
-    print_lines(unknown_in_words(resolved), sys.stderr)
+    print_lines(warn_of_unknown_words(resolved), sys.stderr)
     if options.json:
         facts = {"folder": str(study.folder), "plan": to_plain(resolved), **to_plain(forecast.facts)}
         print(json.dumps(facts, indent=1))
@@ -109,7 +109,7 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
     lines = [study.describe(), *notes, *forecast.lines]
     number = sum(map(len, resolved.departures.values()))
     if options.departures:
-        lines += departures_in_words(resolved)
+        lines += describe_departures(resolved)
     elif number:
         lines.append(f"differs from the papers and their code in {number} ways: --departures lists them")
     if study.unchecked:
@@ -168,7 +168,7 @@ def run_study(study: Study, options: LaunchOptions) -> int:
             said = answer(folder) if is_exported else write_files(folder, scheduler.progress)
         else:
             prints = f"what methods print: {folder / WORKERS_LOG}"
-            lines = [study.describe(), *unknown_in_words(study.resolved), prints]
+            lines = [study.describe(), *warn_of_unknown_words(study.resolved), prints]
             if options.max_minutes is not None:
                 lines.append(describe_time_limit(options.max_minutes, measured_in(journal.facts.records)))
             print_lines(lines, sys.stderr)
@@ -180,7 +180,7 @@ def run_study(study: Study, options: LaunchOptions) -> int:
 
 def _as_locked(study: Study, *, is_continued: bool) -> Study:
     """Resolve the study again if another launch has written to its folder; nobody else can write to it now."""
-    now = plan_on_disk(study.folder)
+    now = find_plan(study.folder)
     if now == study.earlier:
         return study
     resolved = resolve_in(study.folder, study.asked, now, is_continued=is_continued)
@@ -201,7 +201,7 @@ def _describe_finished(scheduler: Scheduler, folder: Path, *, asked: str | None,
         )
     if asked is not None and storage_address(asked) != storage:
         line += f", and nothing is stored in {asked}: what there is stays in {storage}"
-    others = arms_of_other_code(scheduler.progress, scheduler.provenance)
+    others = find_arms_of_other_code(scheduler.progress, scheduler.provenance)
     if not others:
         return [line]
     anew = f"{python()} -m study.launch --continue {shlex.quote(str(folder))} --dry-run --toml > plan.toml"
@@ -249,7 +249,7 @@ def _launch(
         reopen_failed(journal, scheduler.progress, scheduler.provenance, asked=options.retry_failed)
         if not scheduler.facts.trials:
             _register(journal, folder, options)
-        if silence := silence_of(uri):
+        if silence := unreachable_reason(uri):
             print_lines([f"{_unanswered(uri, silence)}; the study goes on, and sends its runs later"], sys.stderr)
         mirror = start_mirror(folder, options.tracking_uri)
         status, note = _run_trials(scheduler, journal, folder, storage, options, until=until)
@@ -260,7 +260,7 @@ def _launch(
             scheduler.end_launch("interrupted", note)
         raise
     scheduler.end_launch(status, note or lost_outputs())
-    if mirror and not silence_of(uri):
+    if mirror and not unreachable_reason(uri):
         wait_for_mirror(mirror)
     return said
 
@@ -405,7 +405,7 @@ def wait_for_mirror(mirror: subprocess.Popen[bytes]) -> None:
 def browse(folder: Path, tracking_uri: str | None) -> list[str]:
     """Read how to look at the runs, as `study.mirror` wrote it, or how to mirror later if the server is away."""
     uri = tracking_uri or ""
-    if silence := silence_of(uri):
+    if silence := unreachable_reason(uri):
         later = f"{python()} -m study.mirror {shlex.quote(str(folder))} --tracking-uri {shlex.quote(masked(uri))}"
         return [f"not all of it is in MLflow: {_unanswered(uri, silence)}", f"mirror it:   {later}"]
     path = folder / BROWSE

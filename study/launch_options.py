@@ -28,14 +28,14 @@ from study.plans.ranges import (
     Choices,
     Interval,
     Setting,
-    in_option,
+    format_option,
     is_searched,
     joined,
     lay_over,
     read_searched,
-    scope_and_field,
+    split_key,
 )
-from study.plans.samplers import FORM, SAMPLERS, sampler_as_meant
+from study.plans.samplers import FORM, SAMPLERS, resolve_sampler
 from study.plans.select_by import FORMS as FORMS_OF_SELECTION
 from study.plans.select_by import read_select_by
 from study.storage.addresses import (
@@ -334,7 +334,7 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
         "methods": lambda texts: _names(texts, profiles.methods(base.profile), _meant_method),
         "tasks": lambda texts: _names(texts, profiles.tasks(), _meant_task),
         "include": lambda folder: str(Path(folder).resolve()),
-        "sampler": sampler_as_meant,
+        "sampler": resolve_sampler,
         "select_by": read_select_by,
         "early_stopping": _early_stopping,
         "baseline": meant_method,
@@ -369,13 +369,11 @@ def _of_arms(plan: Plan, given: Mapping[str, Any]) -> dict[str, Setting]:
     """The settings of a plan file without those of methods and tasks that --method and --task leave out."""
     left_out = {*plan.methods} - {*given.get("methods", plan.methods)}
     left_out |= {*plan.tasks} - {*given.get("tasks", plan.tasks)}
-    return {
-        key: setting for key, setting in plan.settings.items() if not left_out & {*scope_and_field(key)[0].split("/")}
-    }
+    return {key: setting for key, setting in plan.settings.items() if not left_out & {*split_key(key)[0].split("/")}}
 
 
 def _without_scope(field: str) -> str:
-    scope, name = scope_and_field(field)
+    scope, name = split_key(field)
     if scope:
         raise ValueError(f"--search-only {field}: allowed: fields without a scope, {name}")
     return field
@@ -415,7 +413,7 @@ def settings_of(options: StudyOptions) -> dict[str, Setting]:
             raise ValueError(f"--search {text}: {fault}") from None
     said, words = joined(fixed, searched), _words(options)
     if twice := next((field for field in ("epochs", "attention") if field in words and field in said), None):
-        by_hand = in_option(twice, said[twice])
+        by_hand = format_option(twice, said[twice])
         raise ValueError(f"{words[twice][0].split()[0]} and {by_hand} both give {twice}; allowed: one of the two")
     return {**{field: value for field, (_, value) in words.items() if field not in searched}, **said}
 
@@ -435,7 +433,7 @@ def _check_search_only(by_hand: Mapping[str, Setting], plan: Plan) -> None:
         return
     only = ",".join(plan.search_only)
     for key, setting in by_hand.items():
-        field = scope_and_field(key)[1]
+        field = split_key(key)[1]
         if is_searched(setting) and field not in plan.search_only:
             raise ValueError(
                 f"--search {key} is left out by --search-only {only}; allowed: --search-only {only},{field}"
@@ -458,7 +456,7 @@ def origins_of_settings(options: StudyOptions, plan: Plan) -> dict[str, str]:
     said, words = settings_of(replace(options, epochs=None, attention=None)), _words(options)
     file = f"--plan {options.plan}" if options.plan else f"--continue {options.continue_study}"
     return {
-        in_option(key, setting): words[key][0] if key in words else f"{file}: {key}"
+        format_option(key, setting): words[key][0] if key in words else f"{file}: {key}"
         for key, setting in plan.settings.items()
         if key not in said
     }
@@ -466,7 +464,7 @@ def origins_of_settings(options: StudyOptions, plan: Plan) -> dict[str, str]:
 
 def _meant_key(key: str, named: str) -> str:
     """The key of a setting with its scope as it is in the menu: `PALBERT/RTE:epochs` is `palbert/rte:epochs`."""
-    scope, field = scope_and_field(key)
+    scope, field = split_key(key)
     if not scope:
         return field
     method, slash, task = scope.partition("/")
@@ -504,9 +502,9 @@ def _profile(options: LaunchOptions) -> tuple[str, str]:
     if asked != "auto":
         return asked, f"profile {asked}"
     if options.address:
-        from study.cluster.ray_cluster import cluster_gpus
+        from study.cluster.ray_cluster import count_cluster_gpus
 
-        gpus, where = cluster_gpus(options.address), f"the Ray cluster at {options.address}"
+        gpus, where = count_cluster_gpus(options.address), f"the Ray cluster at {options.address}"
     else:
         gpus, where = local_gpus(), "this machine"
     profile = "paper" if gpus else "mini"
@@ -518,7 +516,7 @@ def _as_meant(plan: Plan, file: str) -> Plan:
     meanings: dict[str, Callable[[str], str]] = {
         "methods": meant_method,
         "tasks": _meant_task,
-        "sampler": sampler_as_meant,
+        "sampler": resolve_sampler,
         "baseline": meant_method,
     }
     found = dict[str, object]()

@@ -18,16 +18,16 @@ from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import (
     PlanFile,
     another_study,
+    blame_plan_file,
     check_in_one_folder,
-    in_file,
+    compare_plans,
+    find_plan,
     include_folder,
     other_data,
-    plan_changes,
-    plan_on_disk,
     require_plan,
 )
-from study.plans.resolution import papers_values, resolve
-from study.plans.resolved_plan import ResolvedPlan, digest, in_file_names
+from study.plans.resolution import list_papers_values, resolve
+from study.plans.resolved_plan import ResolvedPlan, digest, format_file_name
 from trainables.data import glue
 from trainables.data.tasks import TASKS, trainable_tasks
 from trainables.encoders.backbones import backbone_fingerprint, is_folder
@@ -63,7 +63,7 @@ def open_study(options: LaunchOptions) -> Study:
         if options.plan is None:
             raise
         typed = {name for name in Plan.__struct_fields__ if getattr(options, name, None) not in (None, [])}
-        fault = in_file(str(error), plan, path=options.plan, typed=typed | {*settings_of(options)})
+        fault = blame_plan_file(str(error), plan, path=options.plan, typed=typed | {*settings_of(options)})
         raise ValueError(fault) from None
 
 
@@ -77,7 +77,7 @@ def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = No
         ValueError: the plan cannot be run, or the folder holds another study.
     """
     folder = Path(options.continue_study or Path(options.out or OUT) / (options.name or default_name(plan)))
-    earlier = earlier or plan_on_disk(folder)
+    earlier = earlier or find_plan(folder)
     if options.retry_failed and earlier is None:
         raise ValueError(
             f"--retry-failed needs an existing study, and {folder} holds no study; allowed: --continue runs/NAME, or "
@@ -105,7 +105,7 @@ def default_name(plan: Plan) -> str:
         for kind, name in (("backbone", plan.backbone), ("tokenizer", plan.tokenizer))
     }
     content = {**plan.of_numbers, **loaded, "data": glue.seen_from_anywhere(plan.data)}
-    return "-".join([*map(in_file_names, names), digest(to_plain(content), length=6)])
+    return "-".join([*map(format_file_name, names), digest(to_plain(content), length=6)])
 
 
 def resolve_in(
@@ -140,9 +140,9 @@ def resolve_in(
         include_folder(plan.methods, plan.include)
     check_in_one_folder(had.methods, plan, had)
     resolved = resolve(plan, unchecked=unchecked, pins=earlier.plan.pins)
-    if unchecked or not plan_changes(earlier.plan, resolved):
+    if unchecked or not compare_plans(earlier.plan, resolved):
         return resolved
-    if changed := plan_changes(earlier.plan, resolved, settled=settled()):
+    if changed := compare_plans(earlier.plan, resolved, settled=settled()):
         raise another_study(folder, changed, is_continued=is_continued)
     return resolved
 
@@ -229,7 +229,9 @@ def _not_searched(plan: ResolvedPlan) -> list[str]:
     if plan.asked.searched_alone is UNSET:
         return []
     why = "--samples 0" if plan.asked.samples == 0 else f"--search-only {','.join(plan.asked.searched_alone)}"
-    left = list(dict.fromkeys(name for arm in plan.arms for name in papers_values(plan.asked, arm.method, arm.task)))
+    left = list(
+        dict.fromkeys(name for arm in plan.arms for name in list_papers_values(plan.asked, arm.method, arm.task))
+    )
     note = f"{why}: these are not searched; --explain METHOD/TASK prints the value of each and its source"
     return [f"{note}: {', '.join(left)}"] * bool(left)
 
@@ -269,7 +271,7 @@ def _same_arms_elsewhere(study: Study) -> list[str]:
         except ValueError:  # a launch of that study reports it
             continue
         names = {arm.name for arm in other.arms} & own
-        if names and not plan_changes(other, study.resolved):
+        if names and not compare_plans(other, study.resolved):
             having[file.parent] = ", ".join(sorted(names))
     if len(having) > 1:
         shown = first_of([other.name for other in having], MOST_STUDIES)

@@ -26,7 +26,7 @@ from study.facts.plain_words import clock, columns, on_screen, wrapped
 from study.mlflow_mirror.tracking import default_uri
 from study.own_packages import PACKAGES, check_own
 from study.plans.departures import WIDTH, pretraining_departures
-from study.plans.plan import Layered, in_columns, last_of, lay_backbone, no_such_field
+from study.plans.plan import Layered, format_columns, lay_backbone, merge_layers, no_such_field
 from study.plans.pretrained_backbone import PretrainingFile, is_tiny, read_pretraining, warn_of_unknown
 from study.plans.resolved_plan import FIRST_SEED, Pretraining
 from study.storage.addresses import TRACKING_WORDS, tracking_address
@@ -107,7 +107,7 @@ def run(options: Options) -> int:
     if options.dry_run:
         _describe(request, spec, file, unchecked or (), with_probe=options.probe)
         return 0
-    for line in unknown_in_words(request):
+    for line in warn_of_unknown_words(request):
         print(on_screen(line, sys.stderr), file=sys.stderr)
     from study.pretraining_folder import Job, pretrain  # torch, where something is to be trained
 
@@ -139,7 +139,7 @@ def resolve(options: Options) -> Request:
         backbones.check_spelling(options.tokenizer, kind="tokenizer")
     backbone, tokenizer = lay_backbone(recipe, kind, backbone=options.backbone, tokenizer=options.tokenizer)
     attention = {} if options.attention is None else ATTENTION[options.attention]
-    fields = last_of(
+    fields = merge_layers(
         [
             (f"{recipe.file} FIXED", recipe.fixed),
             (f"{recipe.file} MINI_FIXED", recipe.mini_fixed if is_tiny(backbone.value) else {}),
@@ -300,7 +300,7 @@ def _check_processes(config: PretrainingConfig, processes: int) -> None:
         )
 
 
-def unknown_in_words(request: Request) -> list[str]:
+def warn_of_unknown_words(request: Request) -> list[str]:
     """A warning if the tokenizer does not know a large share of the corpus; nothing otherwise.
 
     Looked at is the beginning of a corpus that is here, with a tokenizer that is made of its words or lies in a folder.
@@ -330,11 +330,11 @@ def _describe(
     rows += [("corpus", request.corpus, "--corpus"), ("seed", str(request.seed), "--seed")]
     if request.tokenizer.value is not None:
         rows.append(("tokenizer", request.tokenizer.value, request.tokenizer.origin))
-    print("\n".join(in_columns(rows)))
+    print("\n".join(format_columns(rows)))
     if file.made.departures:
         print("where this is not what its original did:")
         print(wrapped(f"  {in_words(file.made.departures)}", columns(output) or WIDTH))
-    for line in unknown_in_words(request):
+    for line in warn_of_unknown_words(request):
         print(on_screen(line, sys.stderr), file=sys.stderr)
     if unchecked:
         print(on_screen(f"{NOT_CHECKED}{', '.join(unchecked)}", output))

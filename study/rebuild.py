@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from study.command_line import Command, argument, option
 from study.decisions.progress import StudyProgress, last_progress
-from study.facts.record import Record, records_as_lines
+from study.facts.record import Record, format_records
 from study.facts.study_facts import TrialFacts, read_facts
 from study.facts.study_folder import ANSWER, DEV_TABLE, RECORDS, answer
 from study.launch_options import is_installed
@@ -43,7 +43,7 @@ def write_files(folder: Path, progress: StudyProgress) -> str:
     """
     said = analyse(folder)  # first, as it takes longest: what is deleted meanwhile is written below
     try:
-        write_bytes(folder / RECORDS, records_as_lines(progress.facts.records))
+        write_bytes(folder / RECORDS, format_records(progress.facts.records))
         write_bytes(folder / OPTUNA, optuna_file(progress))
         write_bytes(folder / BEST, as_toml(progress).encode())
     except OSError as error:
@@ -89,13 +89,13 @@ def optuna_file(progress: StudyProgress) -> bytes:
 def _as_recorded(arm: Arm, trial: TrialFacts, record: Record) -> FrozenTrial:
     from optuna.trial import create_trial
 
-    from study.decisions.proposals import STATES, distributions_of
+    from study.decisions.proposals import STATES, make_distributions
 
     copy = create_trial(
         state=STATES[record.status],
         value=record.selection_score if record.status == "completed" else None,
         params={name: record.config[name] for name in arm.space},
-        distributions=distributions_of(arm),
+        distributions=make_distributions(arm),
         intermediate_values={} if record.status == "failed" else trial.scores,  # a failed one may run again
         user_attrs={"key": record.key, "trial": record.trial, "seed": record.seed, "status": record.status},
     )

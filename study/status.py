@@ -23,11 +23,11 @@ from study.drivers.steps_file import read_steps
 from study.facts.events import FILE
 from study.facts.journal import lock_holder
 from study.facts.ledger import Spent, ledger
-from study.facts.other_code import code_by_launch
+from study.facts.other_code import describe_code_by_launch
 from study.facts.plain_words import clock, counted, on_screen
 from study.facts.study_facts import FailedAttempt, StudyFacts, TrialFacts, read_facts
 from study.forecast import remaining_seconds
-from study.plans.plan_file import plan_on_disk, require_plan
+from study.plans.plan_file import find_plan, require_plan
 from study.plans.select_by import describe_select_by
 from study.screen.arms_table import arms_table
 from study.screen.words import (
@@ -93,7 +93,7 @@ def run(options: Options) -> int:
 
 def studies_in(folder: Path) -> list[Path]:
     """The folders of studies that a folder holds which is none itself, the one launched last first."""
-    if plan_on_disk(folder) is not None or not folder.is_dir():
+    if find_plan(folder) is not None or not folder.is_dir():
         return []
     launched = {path.parent: path.stat().st_mtime for path in folder.glob(f"*/{FILE}")}
     return sorted(launched, key=lambda study: (-launched[study], study.name))
@@ -178,7 +178,7 @@ def status_of(progress: StudyProgress, folder: Path) -> Status:
         failed=failed,
         missing=missing_cells(progress),
         ledger=ledger(facts.records),
-        code=code_by_launch(facts),
+        code=describe_code_by_launch(facts),
         remaining_seconds=remaining_seconds(progress, steps),
         complete=not (progress.missing or failed),
     )

@@ -21,10 +21,10 @@ from msgspec.structs import replace
 
 import search_spaces
 from study.command_line import Command, argument, option
-from study.decisions.specs import spec_of_arm
+from study.decisions.specs import specify_arm
 from study.facts.plain_words import clock, counted
 from study.launch_options import LaunchOptions, plan_from
-from study.plans.plan import Layered, in_columns
+from study.plans.plan import Layered, format_columns
 from study.plans.plan_file import INCLUDE
 from study.plans.resolution import resolve, resolve_configuration
 from study.plans.resolved_plan import FIRST_SEED
@@ -61,7 +61,7 @@ def run(options: Options) -> int:
         check_new_folder("--out", Path(options.out))
     spec, values = spec_of(options)
     rows = [(name, json.dumps(own.value), own.origin) for name, own in values.items()]
-    print(f"{spec.method}/{spec.task}, seed {spec.seed}", *in_columns(rows), sep="\n", flush=True)
+    print(f"{spec.method}/{spec.task}, seed {spec.seed}", *format_columns(rows), sep="\n", flush=True)
     try:
         train(spec, options)
     except (Unavailable, Unusable):
@@ -95,7 +95,7 @@ def spec_of(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Value]]]:
     arm = resolved.arms[0]
     resolution = resolve_configuration(plan, arm.method, arm.task)
     values = {name: Layered(arm.fixed[name], own.origin) for name, own in resolution.fixed.items()}
-    spec = spec_of_arm(resolved, arm, {name: own.value for name, own in values.items()}, seed=options.seed)
+    spec = specify_arm(resolved, arm, {name: own.value for name, own in values.items()}, seed=options.seed)
     origins = {"backbone": Layered[Value](arm.backbone, resolution.backbone.origin)}
     return spec, values | origins
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from study.command_line import Command, argument, option
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.facts.plain_words import counted
-from study.plans.plan_file import plan_as_toml
+from study.plans.plan_file import format_plan
 from study.plans.ranges import is_searched
 from study.screen.words import points
 from study.status import read_progress
@@ -56,7 +56,7 @@ def as_toml(progress: StudyProgress) -> str:
         *as_text(progress).splitlines(),
     ]
     lines += [f"{name}: no winner yet, so it takes the paper's values" for name in undecided]
-    return "".join(f"# {line}\n" for line in lines) + plan_as_toml(plan)
+    return "".join(f"# {line}\n" for line in lines) + format_plan(plan)
 
 
 def as_json(progress: StudyProgress) -> str:

@@ -23,10 +23,10 @@ from analysis.statistics.costs import pretraining_cost
 from analysis.statistics.samples import Place, Sample
 from analysis.studies.cells import Cell, Row, names_of, repeats_of, table_seeds
 from analysis.studies.load import Study
-from study.facts.other_code import FirstCode, code_in_words
+from study.facts.other_code import FirstCode, describe_code
 from study.facts.plain_words import CellInWords, counted, joined, shortfalls
 from study.facts.record import Record
-from study.plans.ranges import in_words, scope_and_field, shorten
+from study.plans.ranges import in_words, shorten, split_key
 from study.plans.samplers import describe_sampler
 from study.plans.select_by import describe_select_by
 from trainables.data.metrics import metric_words
@@ -201,7 +201,7 @@ def _settings(study: Study) -> list[str]:
     asked = study.file.plan.asked
     made = next((arm.pretraining for arm in study.file.plan.arms if arm.pretraining is not UNSET), None)
     fields = {"backbone": asked.backbone, "tokenizer": asked.tokenizer}
-    of_arms = [key for key in asked.settings if "/" in scope_and_field(key)[0]]
+    of_arms = [key for key in asked.settings if "/" in split_key(key)[0]]
     left = of_arms if len(of_arms) > MOST_VALUES_OF_ARMS else []
     return [
         *(f"{field} {value}" for field, value in fields.items() if value is not None),
@@ -307,7 +307,7 @@ def _code_notes(study: Study, cells: list[Cell]) -> list[str]:
         f"{', '.join(_which(arm, own, of=trained[arm]) for arm, own in arms.items())} with {code}"
         for code, arms in others.items()
     ]
-    head = f"trained with other code than the study's first launch ({code_in_words(first.launch)})"
+    head = f"trained with other code than the study's first launch ({describe_code(first.launch)})"
     return [f"{head}: {'; '.join(trials_by_code)}"]
 
 

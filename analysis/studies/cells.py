@@ -19,8 +19,8 @@ import numpy as np
 
 from analysis.studies.load import Study, confirm_trials
 from study.facts.record import Record
-from study.plans.plan_file import changes, changes_of_arm
-from study.plans.ranges import in_words, said_of
+from study.plans.plan_file import changes, compare_arms
+from study.plans.ranges import find_keys, in_words
 from study.plans.resolved_plan import Arm
 from trainables.data.tasks import TASKS
 from trainables.schema import Configuration, to_plain
@@ -270,7 +270,7 @@ def _check_same_plan(first: Study, other: Study) -> None:
 
 def _check_same_arm(first: Study, other: Study, method: str, task: str) -> None:
     one, another = first.arm(method, task), other.arm(method, task)
-    differing = changes_of_arm(one, another) + _differing(["seeds"], one, another)
+    differing = compare_arms(one, another) + _differing(["seeds"], one, another)
     _require_same(f"{method}/{task}", first, other, differing)
 
 
@@ -286,7 +286,7 @@ def _check_one_method(label: str, cells: dict[str, Cell]) -> None:
 def _settings_of(cell: Cell) -> dict[str, object]:
     """What was set and searched by hand for the method, whatever its tasks have of their own; not its epochs."""
     settings = cell.studies[0].file.plan.asked.settings
-    said = said_of(settings, cell.arm.method)
+    said = find_keys(settings, cell.arm.method)
     return {field: in_words(settings[key]) for field, key in said.items() if field != "epochs"}
 
 

@@ -18,7 +18,7 @@ from study.facts.study_facts import StudyFacts, read_facts
 from study.facts.study_folder import JournalDigest, journal_digest
 from study.facts.winner import winner_of
 from study.plans.plan_file import FILE, PlanFile, changes, require_plan
-from study.plans.resolved_plan import Arm, Protocol, confirm_seeds
+from study.plans.resolved_plan import Arm, Protocol, list_confirm_seeds
 from trainables.data.metrics import score
 from trainables.data.tasks import TASKS, find_task
 from trainables.schema import to_plain
@@ -52,7 +52,7 @@ class Study:
     @property
     def seeds(self) -> tuple[int, ...]:
         """The confirm seeds that the study asks for."""
-        return confirm_seeds(self.file.plan.asked.seeds)
+        return list_confirm_seeds(self.file.plan.asked.seeds)
 
     @cached_property
     def looks(self) -> tuple[tuple[int, int], ...]:

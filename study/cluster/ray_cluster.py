@@ -16,7 +16,7 @@ from typing import Any
 import ray
 from ray.exceptions import AuthenticationError, RpcError
 
-from study.cluster.ray_internals import ask_head, head_of, loopback_only, nothing_printed
+from study.cluster.ray_internals import ask_head, find_head, loopback_only, nothing_printed
 from study.cluster.resources import Autoscaler, WorkerKind
 from study.screen.terminal import waiting_for
 from study.storage.addresses import named
@@ -78,7 +78,7 @@ def _join(address: str) -> None:
     """Connect this process. If nobody answers, Ray itself would wait for a minute and log while it does."""
     try:
         _connect(address)
-        if not address.startswith("ray://") and (head := head_of(address)) is not None:
+        if not address.startswith("ray://") and (head := find_head(address)) is not None:
             _connect(head)
             ask_head(head)
         ray.init(address=address, **_QUIET)
@@ -96,7 +96,7 @@ def _connect(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=5).close()
 
 
-def cluster_gpus(address: str) -> int:
+def count_cluster_gpus(address: str) -> int:
     """Count the GPUs of the Ray cluster at `address`."""
     with ray_cluster(address):
         return int(ray.cluster_resources().get("GPU", 0))
@@ -143,7 +143,7 @@ class RayNodes:
 # ---- a worker of every kind that a cluster may have, brought up so that it can be looked at before a study needs it
 
 
-def absent_kinds() -> list[WorkerKind]:
+def find_absent_kinds() -> list[WorkerKind]:
     """List the kinds of worker without a living node; if none are known, `ANY` if no node can run a trial."""
     autoscaler = Autoscaler.here()
     kinds = [kind for kind in autoscaler.kinds if kind.most] if autoscaler else []
@@ -157,14 +157,14 @@ def await_workers(*, minutes: float, say: Callable[[str], None]) -> list[WorkerK
     Their autoscaler is asked for one of each meanwhile.
     """
     begun, spoken = time.monotonic(), -SPEAK_SECONDS
-    absent = absent_kinds()
+    absent = find_absent_kinds()
     with _asked_for(absent):
         while absent and (waited := time.monotonic() - begun) < 60 * minutes:
             if waited - spoken >= SPEAK_SECONDS:
                 say(f"waiting for a worker ({names(absent)}): {waited / 60:.0f} of {minutes:g} minutes")
                 spoken = waited
             time.sleep(LOOK_SECONDS)
-            absent = absent_kinds()
+            absent = find_absent_kinds()
     return absent
 
 

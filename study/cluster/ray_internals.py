@@ -43,7 +43,7 @@ def nothing_printed() -> Iterator[None]:
         worker.print_to_stdstream = before
 
 
-def head_of(address: str) -> str | None:
+def find_head(address: str) -> str | None:
     """Find the host and port of a cluster's head; None if none is known for `auto`."""
     return services.canonicalize_bootstrap_address("auto") if address == "auto" else address
 
@@ -73,7 +73,7 @@ def _no_standard_error() -> Iterator[None]:
         os.close(nowhere)
 
 
-def kuberay_configuration(name: str, *, namespace: str) -> Mapping[str, Any] | None:
+def read_kuberay_configuration(name: str, *, namespace: str) -> Mapping[str, Any] | None:
     """Read the RayCluster of this name, as Ray's own autoscaler does; None if this pod may not read it.
 
     KubeRay lets the head do so if the cluster has `enableInTreeAutoscaling`.

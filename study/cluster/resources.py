@@ -44,7 +44,7 @@ class ThisMachine:
         return {}
 
 
-def visible_gpus() -> tuple[str, ...]:
+def list_visible_gpus() -> tuple[str, ...]:
     """List the NVIDIA GPUs of this machine that CUDA_VISIBLE_DEVICES leaves, without loading a driver."""
     there = next((number for pattern in GPUS if (number := len(glob(pattern)))), 0)  # noqa: PTH207  # a whole path
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -54,7 +54,7 @@ def visible_gpus() -> tuple[str, ...]:
 
 def local_gpus() -> int:
     """Count these."""
-    return len(visible_gpus())
+    return len(list_visible_gpus())
 
 
 # ---- what the autoscaler of a cluster may add: what `ray up` leaves on the head, or what KubeRay has as a RayCluster
@@ -104,9 +104,9 @@ class Autoscaler:
         name, namespace = os.environ.get("RAY_CLUSTER_NAME"), ACCOUNT / "namespace"
         if not name or not namespace.exists():
             return None
-        from study.cluster.ray_internals import kuberay_configuration
+        from study.cluster.ray_internals import read_kuberay_configuration
 
-        config = kuberay_configuration(name, namespace=namespace.read_text().strip())
+        config = read_kuberay_configuration(name, namespace=namespace.read_text().strip())
         return None if config is None else cls.of(config)
 
 
@@ -136,7 +136,7 @@ class Resources:
         """Count the trials that the cluster can run at a time now, `without` the nodes of these numbers."""
         return sum(fit for node, fit in self._rooms().items() if node not in without)
 
-    def nodes_with_room(self) -> frozenset[str]:
+    def find_nodes_with_room(self) -> frozenset[str]:
         """List the numbers of living nodes that can hold a trial."""
         return frozenset(node for node, fit in self._rooms().items() if fit)
 
@@ -144,14 +144,14 @@ class Resources:
         """Map the number of every living node to the trials that fit on it."""
         return {number: self._fit_in(node) for number, node in self.nodes.alive().items()}
 
-    def slots_to_come(self) -> int:
+    def count_slots_to_come(self) -> int:
         """Count the trials at a time once the autoscaler has added all nodes; 0 without an autoscaler."""
         if self.autoscaler is None:
             return 0
         slots = [self._fit_in(kind.resources) for kind in self.autoscaler.kinds for _ in range(kind.most)]
         return sum(sorted(slots, reverse=True)[: self.autoscaler.most])
 
-    def room_in_words(self) -> str:
+    def describe_room(self) -> str:
         """Describe the share of a trial, and the kinds of living nodes."""
         kinds = sorted({_in_words(node) for node in self.nodes.alive().values()})
         there = f"there are nodes with {', '.join(kinds)}" if kinds else "there is no node"
@@ -181,7 +181,7 @@ def check_room(resources: Resources, *, address: str | None) -> str | None:
     """
     if resources.slots():
         return None
-    may_grow = resources.slots_to_come() > 0 if resources.autoscaler else address is not None
+    may_grow = resources.count_slots_to_come() > 0 if resources.autoscaler else address is not None
     if not may_grow:
-        raise ValueError(f"{resources.room_in_words()}; lower --cpus-per-trial or --gpus-per-trial, or add such a node")
-    return f"{resources.room_in_words()}; waiting for an autoscaler to add one"
+        raise ValueError(f"{resources.describe_room()}; lower --cpus-per-trial or --gpus-per-trial, or add such a node")
+    return f"{resources.describe_room()}; waiting for an autoscaler to add one"

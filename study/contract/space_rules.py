@@ -181,13 +181,13 @@ def some_task_is_studied(method: Method) -> Iterator[Fault]:
 def every_point_is_a_configuration(method: Method) -> Iterator[Fault]:
     """Check that every point of PUBLISHED and PAPER_GRID, and corner of SPACE, is a configuration."""
     space = method.space
-    points = [*combinations_of(space.paper_grid), *corners_of(space.space)]
+    points = [*list_combinations(space.paper_grid), *list_corners(space.space)]
     yield from _refused("SPACE", lambda task: [*space.published.get(task, ()), *points], method)
 
 
 def every_mini_corner_is_a_configuration(method: Method) -> Iterator[Fault]:
     """Check that every corner of the ranges on tiny backbones is a configuration."""
-    points = [{**method.space.mini_fixed, **point} for point in corners_of(mini_ranges(method.space))]
+    points = [{**method.space.mini_fixed, **point} for point in list_corners(mini_ranges(method.space))]
     yield from _refused("MINI_FIXED", lambda _: points, method)
 
 
@@ -233,14 +233,14 @@ def check_files(method: str) -> None:
             raise ValueError(fault)
 
 
-def combinations_of(menus: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:
+def list_combinations(menus: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:
     """List every way to take one value of each field's menu."""
     return [dict(zip(menus, values, strict=True)) for values in itertools.product(*menus.values())]
 
 
-def corners_of(ranges: Mapping[str, BaseDistribution]) -> list[dict[str, Value]]:
+def list_corners(ranges: Mapping[str, BaseDistribution]) -> list[dict[str, Value]]:
     """List every combination of choices and ends of ranges."""
-    return combinations_of({field: _ends(distribution) for field, distribution in ranges.items()})
+    return list_combinations({field: _ends(distribution) for field, distribution in ranges.items()})
 
 
 def mini_ranges(space: SearchSpace) -> dict[str, BaseDistribution]:

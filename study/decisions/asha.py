@@ -31,17 +31,17 @@ def decide(
     rungs: Rungs, key: str, *, epoch: int, score: float, epochs: int, stopping: EarlyStopping
 ) -> Decision | None:
     """Decide on trial `key` at `epoch` of `epochs`; None if no rung stands there, or it passed this one before."""
-    if epoch not in rungs_of(epochs, stopping):
+    if epoch not in list_rungs(epochs, stopping):
         return None
     recorded = rungs.get(epoch, {})
     if key in recorded:
         return None
-    cutoff = cutoff_of(sorted(recorded.values()), stopping) if recorded else None
+    cutoff = compute_cutoff(sorted(recorded.values()), stopping) if recorded else None
     stop = cutoff is not None and score < cutoff
     return Decision(epoch, score, cutoff, len(recorded), "stop" if stop else "continue")
 
 
-def cutoff_of(ascending: Sequence[float], stopping: EarlyStopping) -> float:
+def compute_cutoff(ascending: Sequence[float], stopping: EarlyStopping) -> float:
     """Compute the (1 - 1/factor) quantile of one score or more, by linear interpolation.
 
     To the bit what `numpy.percentile` gives: constant in time, and without numpy.
@@ -53,7 +53,7 @@ def cutoff_of(ascending: Sequence[float], stopping: EarlyStopping) -> float:
     return low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)
 
 
-def rungs_of(epochs: int, stopping: EarlyStopping) -> list[int]:
+def list_rungs(epochs: int, stopping: EarlyStopping) -> list[int]:
     """List the epochs at which rungs stand; at the last epoch there is nothing left to stop."""
     rungs, rung = [], stopping.grace
     while rung < epochs:

@@ -41,7 +41,7 @@ class Proposals:
         optuna.logging.set_verbosity(optuna.logging.ERROR)  # it would announce every trial, and again in each replay
         self._arm = arm
         self._sampler = sampler
-        self._space = distributions_of(arm)
+        self._space = make_distributions(arm)
         self._is_replayed = sampler in ("qmc", "cmaes") or OWN in sampler  # these keep something between trials
         self._forget()
 
@@ -138,6 +138,6 @@ class _Sequence(QMCSampler):
         return self._whole_space
 
 
-def distributions_of(arm: Arm) -> dict[str, BaseDistribution]:
+def make_distributions(arm: Arm) -> dict[str, BaseDistribution]:
     """Convert the arm's space to Optuna's distributions."""
     return {name: json_to_distribution(msgspec.json.encode(allowed).decode()) for name, allowed in arm.space.items()}

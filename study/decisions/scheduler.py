@@ -43,7 +43,7 @@ from study.facts.events import (
 from study.facts.journal import Journal
 from study.facts.record import Phase, Record, Status
 from study.facts.study_facts import StudyFacts, TrialFacts
-from study.plans.resolved_plan import ResolvedPlan, search_seed
+from study.plans.resolved_plan import ResolvedPlan, derive_search_seed
 from trainables.schema import Configuration
 
 
@@ -219,7 +219,7 @@ class Scheduler:
             point = self._proposals[arm.arm.name].next(arm.facts)
             if point is not None:
                 config = arm.arm.searched(point)
-                return self._start(arm, "search", config, search_seed(arm.arm.name, len(arm.facts.search)))
+                return self._start(arm, "search", config, derive_search_seed(arm.arm.name, len(arm.facts.search)))
             self._close_search([arm.arm.name], max_gpu_hours=None)
         if arm.is_search_over:
             self._choose_start(arm)
@@ -303,17 +303,17 @@ def to_reopen(progress: StudyProgress, provenance: Provenance, *, asked: bool) -
     """List the failed trials that a launch of this provenance reopens, by key, with the reasons."""
     others = {arm.arm.name for arm in progress.arms} - {arm.arm.name for arm in progress.launched}
     failures = [record for record in progress.failures if record.arm not in others]
-    reasons = {record.key: "asked" if asked else change_of(record, provenance) for record in failures}
+    reasons = {record.key: "asked" if asked else find_change(record, provenance) for record in failures}
     return {key: reason for key, reason in reasons.items() if reason}
 
 
-def arms_of_other_code(progress: StudyProgress, provenance: Provenance) -> list[str]:
+def find_arms_of_other_code(progress: StudyProgress, provenance: Provenance) -> list[str]:
     """List the arms with a trial that was trained with other code than this launch has."""
     trained = [record for arm in progress.arms for record in arm.facts.records if record.epochs]
-    return list(dict.fromkeys(record.arm for record in trained if change_of(record, provenance) == "code"))
+    return list(dict.fromkeys(record.arm for record in trained if find_change(record, provenance) == "code"))
 
 
-def change_of(record: Record, now: Provenance) -> Reopening | None:
+def find_change(record: Record, now: Provenance) -> Reopening | None:
     """Find what has changed since the record's last launch, code before versions; None if nothing has."""
     if _last(record.code_digest) != now.of_method(record.method).code_digest:
         return "code"

@@ -20,11 +20,11 @@ def trial_spec(plan: ResolvedPlan, facts: StudyFacts, trial: TrialFacts) -> Tria
     """Specify all that the trial's numbers depend on."""
     started, start = trial.started, facts.arm(trial.started.arm).start
     is_confirm, arm = trial.phase == "confirm", plan.arm(started.arm)
-    spec = spec_of_arm(plan, arm, trial.config, seed=started.seed, reads_dev=is_confirm)
+    spec = specify_arm(plan, arm, trial.config, seed=started.seed, reads_dev=is_confirm)
     return replace(spec, post_hoc=UNSET if is_confirm else arm.post_hoc, start=start.model if start else None)
 
 
-def spec_of_arm(
+def specify_arm(
     plan: ResolvedPlan, arm: Arm, config: Configuration, *, seed: int, reads_dev: bool = False
 ) -> TrialSpec:
     """Specify a trial of this configuration, which starts from the backbone; `reads_dev` counts under `holdout`."""

@@ -32,7 +32,7 @@ def failure_of(error: Exception, *, node: str | None, module: str | None = None)
 
     `module`: of the method, or of the objective; the place of its exceptions is added to the line.
     """
-    lines, cause = str(error).strip().splitlines() or [""], _cause_of(error)
+    lines, cause = str(error).strip().splitlines() or [""], _find_cause(error)
     says_all = isinstance(error, (TrainingError, Unavailable, Unusable, NotShared))
     name = "" if says_all else f"{type(error).__name__}: "
     place = f" ({place_of(error, module)})" if module and cause == "method" and not says_all else ""
@@ -78,7 +78,7 @@ def frames_in(module: str, error: Exception) -> list[traceback.FrameSummary]:
     return [frame for frame in frames if own and Path(frame.filename) == Path(own)]
 
 
-def _cause_of(error: Exception) -> Cause:
+def _find_cause(error: Exception) -> Cause:
     if isinstance(error, (OutOfMemory, MemoryError)) or type(error).__name__ == "OutOfMemoryError":  # torch's
         return "memory"
     if isinstance(error, NotShared):

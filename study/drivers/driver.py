@@ -37,9 +37,9 @@ from study.storage.trial_places import (
     PREDICTIONS,
     OutcomeGone,
     check_marks,
+    find_model_address,
     launch_marks,
-    lies_now,
-    place_at,
+    open_place,
     trial_address,
 )
 from trainables.method_files import included
@@ -223,7 +223,7 @@ class Driver(ABC):
         cpus, gpus = self._resources.cpus, self._resources.gpus
         spec = trial_spec(self.scheduler.plan, self.scheduler.facts, trial)
         if spec.start is not None and trial.start is not None:
-            spec = replace(spec, start=lies_now(spec.start, folder=self._folder, key=trial.start))
+            spec = replace(spec, start=find_model_address(spec.start, folder=self._folder, key=trial.start))
         predictions = PREDICTIONS if is_uri(self._storage) else str(predictions_file(self._folder, trial.key))
         assigned = AssignedTrial(
             key=trial.key,
@@ -247,7 +247,7 @@ class Driver(ABC):
     def _avoided_by(self, trial: TrialFacts) -> tuple[str, ...]:
         """List the nodes on which the trial is better not placed; none if no other can hold it."""
         avoided = self.scheduler.faults.avoided_by(trial.key)
-        others = avoided and self._resources.nodes_with_room() - avoided
+        others = avoided and self._resources.find_nodes_with_room() - avoided
         return tuple(sorted(avoided)) if others else ()
 
     def _is_over(self, news: News, node: str | None) -> bool:
@@ -262,7 +262,7 @@ class Driver(ABC):
             self._refuse(news.key, news.refused, host=news.host, node=node)
             return True
         if news.failure is not None:
-            self._break_off(news.key, self._judged(news.failure))
+            self._break_off(news.key, self._blame(news.failure))
             return True
         assert news.report is not None
         decision = self.scheduler.report(news.key, news.report, node=node)
@@ -279,9 +279,9 @@ class Driver(ABC):
 
     def _has_others_than(self, node: str | None) -> bool:
         """Check if any other node may do better than this one."""
-        return bool(self._resources.nodes_with_room() - self.scheduler.faults.differing - {node})
+        return bool(self._resources.find_nodes_with_room() - self.scheduler.faults.differing - {node})
 
-    def _judged(self, failure: Failure) -> Failure:
+    def _blame(self, failure: Failure) -> Failure:
         """Blame a node that does not see the storage only if the launcher itself does.
 
         Raises:
@@ -314,7 +314,7 @@ class Driver(ABC):
         except OutcomeGone as gone:
             self.scheduler.restart(news.key, str(gone))
             failure = Failure(cause="node", error=masked(str(gone)), host=news.host, node=node)
-            self._break_off(news.key, self._judged(failure))
+            self._break_off(news.key, self._blame(failure))
 
 
 @contextmanager
@@ -345,14 +345,14 @@ def end_trial(
     Raises:
         OutcomeGone: predictions or model are missing; nothing is noted.
     """
-    place = place_at(trial_address(storage, trial.key))
+    place = open_place(trial_address(storage, trial.key))
     digest = None
     if trial.phase == "confirm" and failure is None:
         place.fetch_predictions(predictions_file(folder, trial.key))
         digest = predictions_digest(folder, trial.key)
         outcome = trial.last.outcome if trial.last else None
         if outcome and (model := outcome.model):
-            place.check_model(model if is_uri(model) else lies_now(model, folder=folder, key=trial.key))
+            place.check_model(model if is_uri(model) else find_model_address(model, folder=folder, key=trial.key))
     record = scheduler.end(trial.key, failure=failure, predictions_digest=digest)
     place.prune(record)
     return record

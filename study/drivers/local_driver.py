@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any
 
-from study.cluster.resources import Resources, visible_gpus
+from study.cluster.resources import Resources, list_visible_gpus
 from study.decisions.scheduler import Scheduler
 from study.drivers.driver import Driver
 from study.drivers.trial_process import RELEASE, STEP, ProcessLost, TrialProcess
@@ -30,7 +30,7 @@ class LocalDriver(Driver):
     def __init__(self, scheduler: Scheduler, *, resources: Resources, **given: Any):
         """`given`: as `Driver` takes it."""
         super().__init__(scheduler, resources=resources, **given)
-        self._slots = [_Slot(gpus=gpus) for gpus in gpus_of_slots(resources)]
+        self._slots = [_Slot(gpus=gpus) for gpus in assign_gpus(resources)]
         self._handed_out = 0
 
     def _run(self) -> None:
@@ -99,12 +99,12 @@ class LocalDriver(Driver):
             self.failed(work_id, error, preempted=False)
 
 
-def gpus_of_slots(resources: Resources) -> list[str]:
+def assign_gpus(resources: Resources) -> list[str]:
     """Assign GPUs of this machine to slots, in the words of CUDA_VISIBLE_DEVICES.
 
     Trials that hold a part of a GPU are spread over all.
     """
-    names, held, number = visible_gpus(), resources.gpus, resources.slots()
+    names, held, number = list_visible_gpus(), resources.gpus, resources.slots()
     if held == 0:
         return [""] * number
     if held < 1:

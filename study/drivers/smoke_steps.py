@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.scheduler import Scheduler
-from study.decisions.specs import spec_of_arm
+from study.decisions.specs import specify_arm
 from study.drivers.messages import Assignment, SmokeReport
 from study.facts.attestation import Provenance, other_code
 from study.facts.events import Failure
@@ -41,8 +41,8 @@ class SmokeSteps:
 
     def __init__(self, scheduler: Scheduler, resources: Resources):
         """Make a part for each worker with room and a trial; a part may be empty and only start the worker."""
-        arms = untried_arms(scheduler.progress, scheduler.provenance)
-        self._specs = {arm.name: smoke_spec(scheduler.plan, arm) for arm in arms}
+        arms = find_untried_arms(scheduler.progress, scheduler.provenance)
+        self._specs = {arm.name: specify_smoke_step(scheduler.plan, arm) for arm in arms}
         self._resources, self._code = resources, scheduler.provenance
         to_come = scheduler.progress.total_trials - scheduler.progress.ended_trials
         number = min(to_come, max(1, resources.slots()))
@@ -94,7 +94,7 @@ class SmokeSteps:
         self._held.discard(work_id)
 
 
-def untried_arms(progress: StudyProgress, code: Provenance) -> list[Arm]:
+def find_untried_arms(progress: StudyProgress, code: Provenance) -> list[Arm]:
     """List the arms of this launch that have trials to come and have not trained with this code.
 
     The first arm stands for all repeats of its search.
@@ -114,8 +114,8 @@ def _has_trained(arm: ArmProgress, progress: StudyProgress, code: Provenance) ->
     return any(Provenance.of(launch).of_method(arm.arm.method) == own for launch in began)
 
 
-def smoke_spec(plan: ResolvedPlan, arm: Arm) -> TrialSpec:
+def specify_smoke_step(plan: ResolvedPlan, arm: Arm) -> TrialSpec:
     """Specify a trial of the arm's first configuration on mini-GLUE, or on a task of one's own, which has no rows."""
     first = arm.first[0] if arm.first else {}
     config = arm.searched({**arm.any_configuration, **first}) if arm.space else arm.fixed
-    return replace(spec_of_arm(plan, arm, config, seed=0), data="mini", selection="dev", report_dev=True)
+    return replace(specify_arm(plan, arm, config, seed=0), data="mini", selection="dev", report_dev=True)

@@ -39,13 +39,13 @@ class TuneDriver(Driver):
         self._waiting: dict[str, frozenset[str]] = {}  # Ray's ids of trials without an actor yet -> nodes they avoid
         self._next_placing = 0.0
         self._began, self._start_over = time.monotonic(), math.inf  # when actors of the start are waited for no longer
-        self._to_come = resources.slots_to_come()
+        self._to_come = resources.count_slots_to_come()
         self._known_slots, self._slots_asked = 0, -math.inf
 
     def _run(self) -> None:
         with tempfile.TemporaryDirectory(prefix="study-ray-") as ray_storage:
             tuner = tune.Tuner(
-                tune.with_resources(self._actor, placement_of),
+                tune.with_resources(self._actor, choose_placement),
                 tune_config=tune.TuneConfig(
                     search_alg=_Searcher(self),
                     scheduler=_Scheduler(self),
@@ -124,7 +124,7 @@ class TuneDriver(Driver):
         """
         if time.monotonic() < self._next_placing or not any(self._waiting.values()):
             return []
-        self._next_placing, nodes = time.monotonic() + LOOK_SECONDS, self._resources.nodes_with_room()
+        self._next_placing, nodes = time.monotonic() + LOOK_SECONDS, self._resources.find_nodes_with_room()
         stuck = [ray_id for ray_id, avoided in self._waiting.items() if nodes and nodes <= avoided]
         for ray_id in stuck:
             self.failed(ray_id, "the node that it waited for is gone", preempted=True)
@@ -141,7 +141,7 @@ class TuneDriver(Driver):
         training, waiting = len(self._training), len(self._waiting)
         if training or not waiting:
             return f"{training} trials are in an epoch, {waiting} wait for a slot; status of the cluster: ray status"
-        return f"{waiting} trials wait for a slot; {self._resources.room_in_words()}"
+        return f"{waiting} trials wait for a slot; {self._resources.describe_room()}"
 
     def _slots(self) -> int:
         """Count the trials that the cluster could run at a time; Ray is asked once a second, for milliseconds."""
@@ -151,7 +151,7 @@ class TuneDriver(Driver):
         return self._known_slots
 
 
-def placement_of(config: dict[str, Any]) -> tune.PlacementGroupFactory:
+def choose_placement(config: dict[str, Any]) -> tune.PlacementGroupFactory:
     """Choose the resources and nodes that Ray reserves for an assignment."""
     assignment = ASSIGNMENTS.read(config[MESSAGE].encode(), where="an assignment")
     bundles: list[dict[str, int | float]] = [{"CPU": assignment.cpus, "GPU": assignment.gpus}]

@@ -24,7 +24,7 @@ from study.drivers.messages import AssignedTrial, Assignment, Message, News, Smo
 from study.drivers.provenance import attest, provenance
 from study.facts.attestation import Attestation, contradictions
 from study.facts.events import Failure, Report
-from study.storage.trial_places import check_marks, local_model, place_at
+from study.storage.trial_places import check_marks, local_model, open_place
 from trainables.atomic_files import write_json
 from trainables.method_files import include
 from trainables.runs.trial import EpochRow, Outcome, TrainingError, TrialSpec, UnreadableState, available
@@ -85,12 +85,12 @@ def _set_threads(number: int) -> None:
 
 def smoke_report(specs: Mapping[str, TrialSpec], *, device: str, node: str | None) -> SmokeReport:
     """Take the steps of these arms in this process."""
-    failures = {arm: failure for arm, spec in specs.items() if (failure := _failure_of_step(spec, device, node))}
+    failures = {arm: failure for arm, spec in specs.items() if (failure := _try_step(spec, device, node))}
     code = provenance()
     return SmokeReport(failures=failures, code_digest=code.code_digest, versions=code.versions)
 
 
-def _failure_of_step(spec: TrialSpec, device: str, node: str | None) -> Failure | None:
+def _try_step(spec: TrialSpec, device: str, node: str | None) -> Failure | None:
     """Try one step; None if the method does not fail, or something else is in the way."""
     try:
         from trainables.runs.training import TrainingRun
@@ -182,7 +182,7 @@ class RunningTrial:
         from trainables.sources import cache_folder
 
         check_marks(self._assigned.marks)
-        self._place = place_at(self._assigned.place)
+        self._place = open_place(self._assigned.place)
         self._folder = self._held.enter_context(self._place.work())
         self._clock = Clock(self._folder / "clock.json", gpus=self._gpus)
         spec = self._assigned.spec

@@ -51,7 +51,7 @@ class Provenance(Typed, frozen=True, kw_only=True):
         return replace(self, code_digest=code, included={})
 
 
-def code_of(method: str, launches: Sequence[LaunchBegan]) -> Provenance:
+def join_code(method: str, launches: Sequence[LaunchBegan]) -> Provenance:
     """Join the code of a method over launches. Values that differ are listed, the last one last: `2.12.0, 2.13.0`."""
     codes = [Provenance.of(launch).of_method(method) for launch in launches]
     names = dict.fromkeys(name for code in codes for name in code.versions)

@@ -38,12 +38,12 @@ class FirstCode:
         method, found = base_method(trial.arm.method), []
         if launch.code_digest != self.launch.code_digest:
             is_commit_the_same = launch.git_commit == self.launch.git_commit
-            found = [_sources(launch) if is_commit_the_same else code_in_words(launch)]
+            found = [_sources(launch) if is_commit_the_same else describe_code(launch)]
         own = _files_of(method, launch)
         return found + [f"the method's own files {(own or 'none')[:_DIGITS]}"] * (own != self._files[method])
 
 
-def code_in_words(launch: LaunchBegan) -> str:
+def describe_code(launch: LaunchBegan) -> str:
     """Format the commit, if there is one, and the digest of the sources, both shortened."""
     if launch.git_commit is None:
         return _sources(launch)
@@ -51,7 +51,7 @@ def code_in_words(launch: LaunchBegan) -> str:
     return f"commit {commit[:_DIGITS]}{'-' * bool(changed)}{changed}, {_sources(launch)}"
 
 
-def code_by_launch(facts: StudyFacts) -> list[str]:
+def describe_code_by_launch(facts: StudyFacts) -> list[str]:
     """Describe the code of each launch that trained, in order; launches of the same code share a line."""
     trained = Counter(number for trial in facts.trials.values() for number in trial.trained_in)
     began, lines = [facts.launches[number].began for number in sorted(trained)], list[str]()
@@ -60,7 +60,7 @@ def code_by_launch(facts: StudyFacts) -> list[str]:
         which = f"launches {first.launch} to {others[-1].launch}" if others else f"launch {first.launch}"
         trials = counted(sum(trained[launch.launch] for launch in (first, *others)), "trial")
         versions = ", ".join(f"{name} {version[:_DIGITS]}" for name, version in first.versions.items())
-        lines.append(f"{which} ({trials}): {code_in_words(first)}, {versions}; format {first.format}")
+        lines.append(f"{which} ({trials}): {describe_code(first)}, {versions}; format {first.format}")
     return lines
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from study.plans.resolved_plan import arm_name
+from study.plans.resolved_plan import format_arm_name
 from trainables.configuration import AtLeastOne, Count, NotNegative
 from trainables.runs.trial import Latency, Score
 from trainables.schema import Configuration, Typed
@@ -70,9 +70,9 @@ class Record(Typed, frozen=True, kw_only=True, gc=False):
     @property
     def arm(self) -> str:
         """The name of the arm it belongs to."""
-        return arm_name(self.method, self.task, self.repeat)
+        return format_arm_name(self.method, self.task, self.repeat)
 
 
-def records_as_lines(records: Iterable[Record]) -> bytes:
+def format_records(records: Iterable[Record]) -> bytes:
     """Format the records as `records.jsonl` has them. The same records give the same bytes."""
     return b"".join(msgspec.json.encode(record) + b"\n" for record in records)

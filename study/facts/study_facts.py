@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from study.facts.attestation import code_of
+from study.facts.attestation import join_code
 from study.facts.events import (
     FILE,
     AshaDecided,
@@ -273,12 +273,12 @@ class StudyFacts:
             case StartChosen():
                 self.arm(event.arm).start = event
             case TrialRetried():
-                trial = self._heard_of(event.key)
+                trial = self._touch(event.key)
                 trial.retries.append(event)
                 trial.is_broken_off = True
                 self._note(event, event.failure, "tried again")
             case TrialRestarted():
-                self._heard_of(event.key).forget_reports()  # what ASHA has decided stays decided
+                self._touch(event.key).forget_reports()  # what ASHA has decided stays decided
                 self.notices.append(event)
             case TrialReopened():
                 self._reopen(event)
@@ -314,7 +314,7 @@ class StudyFacts:
         self.plan, self._planned = event.plan, {arm.name: arm for arm in event.plan.arms}
         self.left_out, self.notices, self.smoke_failed = {}, [], {}  # a launch looks at its nodes afresh
 
-    def _heard_of(self, key: str) -> TrialFacts:
+    def _touch(self, key: str) -> TrialFacts:
         if key not in self.trials:
             raise ValueError(f"trial {key!r} was never started")
         trial = self.trials[key]
@@ -333,7 +333,7 @@ class StudyFacts:
         return None
 
     def _report(self, event: EpochReported) -> None:
-        trial, row = self._heard_of(event.key), event.row
+        trial, row = self._touch(event.key), event.row
         if row.epoch <= trial.epochs:
             return  # reported again after a crash
         arm = self.arm(trial.started.arm)
@@ -350,14 +350,14 @@ class StudyFacts:
             trial.best = event
 
     def _decide(self, event: AshaDecided) -> None:
-        trial = self._heard_of(event.key)
+        trial = self._touch(event.key)
         if event.rung not in trial.scores:
             raise ValueError(f"ASHA decided at epoch {event.rung} of trial {event.key!r}, which it has not reported")
         trial.decision = event
         self.arm(trial.started.arm).rungs.setdefault(event.rung, {})[event.key] = trial.scores[event.rung]
 
     def _end(self, event: TrialEnded) -> None:
-        trial = self._heard_of(event.key)
+        trial = self._touch(event.key)
         if trial.ended is not None:
             return _refuse_unlike(trial.ended, event, f"trial {event.key!r} has ended before")
         record, arm = self._record(trial, event), self.arm(trial.started.arm)
@@ -411,7 +411,7 @@ class StudyFacts:
         numbers = tuple(trial.trained_in) or (self.launch_number,)
         if (trial.started.arm, numbers) not in self._shared:
             assert self.plan is not None, "no trial starts before a launch"
-            code = code_of(trial.arm.method, [self.launches[number].began for number in numbers])
+            code = join_code(trial.arm.method, [self.launches[number].began for number in numbers])
             pinned = ("backbone_fingerprint", "tokenizer_fingerprint", "data_fingerprint")
             facts = _copied(trial.arm, "method", "task", "repeat", *pinned)
             facts |= _copied(code, "versions", "git_commit", "code_digest")
@@ -444,7 +444,7 @@ class StudyFacts:
 
     def _reopen(self, event: TrialReopened) -> None:
         """Reset a trial to its start; other code may score otherwise, so ASHA decides anew too."""
-        trial = self._heard_of(event.key)
+        trial = self._touch(event.key)
         trial.forget_reports()
         trial.decision = trial.ended = trial.record = None
         trial.attempts = 0
@@ -456,7 +456,7 @@ class StudyFacts:
 
     def _drop(self, event: TrialDropped) -> None:
         """Change the status of a record in place. What ASHA has decided by its scores stays decided."""
-        trial = self._heard_of(event.key)
+        trial = self._touch(event.key)
         if trial.record is None or trial.ended is None:
             raise ValueError(f"trial {event.key!r} has not ended, so it cannot be dropped")
         before, after = trial.record, self._record(trial, trial.ended)

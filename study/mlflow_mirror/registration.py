@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from study.decisions.progress import StudyProgress
 from study.facts.record import Record
 from study.mlflow_mirror.tracking import Tracking
-from study.plans.resolved_plan import in_file_names
-from study.storage.trial_places import local_model, model_exists, where_it_lies
+from study.plans.resolved_plan import format_file_name
+from study.storage.trial_places import local_model, locate_model, model_exists
 from trainables import base_method
 from trainables.method_files import included
 
@@ -43,8 +43,8 @@ def register(tracking: Tracking, progress: StudyProgress, folder: Path) -> Itera
     """
     for arm in progress.arms:
         if arm.confirmed and not arm.arm.repeat:
-            name = in_file_names(f"{folder.resolve().name}.{arm.arm.method}.{arm.arm.task}")
-            yield from _register_arm(tracking, name, [where_it_lies(record, folder) for record in arm.confirmed])
+            name = format_file_name(f"{folder.resolve().name}.{arm.arm.method}.{arm.arm.task}")
+            yield from _register_arm(tracking, name, [locate_model(record, folder) for record in arm.confirmed])
 
 
 def _register_arm(tracking: Tracking, name: str, confirmed: list[Record]) -> Iterator[Registered]:

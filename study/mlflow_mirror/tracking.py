@@ -40,7 +40,7 @@ def default_uri(folder: Path) -> str:
     return f"sqlite:///{path.replace('%', '%25').replace('?', '%3F')}"
 
 
-def silence_of(uri: str) -> str | None:
+def unreachable_reason(uri: str) -> str | None:
     """Explain why no web server answers at this address; None if one does, or if it is another store.
 
     MLflow takes seconds to import and is not asked. A certificate that Python does not know counts as an answer: MLflow

@@ -50,7 +50,7 @@ def _is_true(departure: Departure, arm: Arm) -> bool:
     return all(field in searched or menus[field] == [arm.fixed.get(field)] != [None] for field in about)
 
 
-def departures_in_words(plan: ResolvedPlan) -> list[str]:
+def describe_departures(plan: ResolvedPlan) -> list[str]:
     """Describe the departures of a plan on a screen: those that all methods share once, then each method's."""
     rules = ["protocol", *_of_pretraining(plan.arms)]
     own = {who: lines for who, lines in plan.departures.items() if who not in rules}

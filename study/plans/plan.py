@@ -60,7 +60,7 @@ def _kept(earlier: T | UnsetType, later: T | UnsetType) -> T | UnsetType:
 
 # What may happen to a field when a study is extended: a function joins its earlier and its later value. Unmarked fields
 # are what the numbers of arms are made of: they may change as long as the facts of no arm with trials do
-# (`study.plans.plan_file.plan_changes`).
+# (`study.plans.plan_file.compare_plans`).
 Joined = Annotated[T, _union]  # keeps what it had
 Growing = Annotated[T, _most]  # never shrinks; None is the most
 Remembered = Annotated[T, _kept]  # may be left out later
@@ -117,19 +117,19 @@ class Plan(Typed, frozen=True, kw_only=True):
 
     def extended_from(self, earlier: Plan) -> Plan:
         """Extend this plan by what the study on disk was asked for before."""
-        rules = {name: join for name, join in marks_of(Plan).items() if callable(join)}
+        rules = {name: join for name, join in read_marks(Plan).items() if callable(join)}
         joined = {name: join(getattr(earlier, name), getattr(self, name)) for name, join in rules.items()}
         return replace(self, **joined)
 
     @property
     def of_protocol(self) -> dict[str, Any]:
         """The fields that are rules of the protocol."""
-        return {name: getattr(self, name) for name, mark in marks_of(Plan).items() if mark == "protocol"}
+        return {name: getattr(self, name) for name, mark in read_marks(Plan).items() if mark == "protocol"}
 
     @property
     def of_numbers(self) -> dict[str, Any]:
         """The fields that are set and decide any one number: all but those that may grow or change."""
-        names = [name for name, mark in marks_of(Plan).items() if mark in (None, "protocol")]
+        names = [name for name, mark in read_marks(Plan).items() if mark in (None, "protocol")]
         return {name: value for name in names if (value := getattr(self, name)) is not UNSET}
 
     def start_of(self, method: str, task: str, its_own: str | None = None) -> str | None:
@@ -148,7 +148,7 @@ class Plan(Typed, frozen=True, kw_only=True):
 
 
 @cache
-def marks_of(kind: type[Typed]) -> dict[str, object]:
+def read_marks(kind: type[Typed]) -> dict[str, object]:
     """Map each field to its mark, which says what an extension may change; None for a field without one."""
     hints = get_type_hints(kind, include_extras=True)
     return {
@@ -168,12 +168,12 @@ class Layered(Generic[T]):
     origin: str
 
 
-def last_of(layers: Layers[T]) -> dict[str, Layered[T]]:
+def merge_layers(layers: Layers[T]) -> dict[str, Layered[T]]:
     """Take each field's value from the last layer that has it; fields keep the order in which they first appear."""
     return {name: Layered(value, origin) for origin, values in layers for name, value in values.items()}
 
 
-def in_columns(rows: list[tuple[str, str, str]]) -> list[str]:
+def format_columns(rows: list[tuple[str, str, str]]) -> list[str]:
     """Format field, value and origin in columns, a line each, sorted by field."""
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     return [f"  {name:{widths[0]}}  {value:{widths[1]}}  {origin}" for name, value, origin in sorted(rows)]

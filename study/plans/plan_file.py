@@ -1,6 +1,6 @@
 """The files of a plan: `plan.json` of a study, the TOML file of --plan, and the folder of --include.
 
-Also what may change when a study is extended: `plan_changes`.
+Also what may change when a study is extended: `compare_plans`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from study.facts.attestation import Provenance
 from study.facts.events import LaunchBegan, read_events
 from study.facts.plain_words import first_of
 from study.plans.plan import Plan
-from study.plans.ranges import NONE, from_tables, lay_over, scope_and_field, to_toml
+from study.plans.ranges import NONE, from_tables, lay_over, split_key, to_toml
 from study.plans.resolved_plan import FACTS_OF_ARM, Arm, Range, ResolvedPlan, digest
 from trainables import base_method, method_files
 from trainables.atomic_files import write_json
@@ -107,7 +107,7 @@ def write_plan(folder: Path, content: PlanFile) -> None:
     write_json(folder / FILE, {**plain, "digest": digest(plain)})
 
 
-def plan_on_disk(folder: Path) -> PlanFile | None:
+def find_plan(folder: Path) -> PlanFile | None:
     """Read the plan of a study folder, or its last launch's if `plan.json` is lost; None without either.
 
     Raises:
@@ -156,7 +156,7 @@ def _with_tasks(file: PlanFile) -> PlanFile:
     return file
 
 
-def plan_as_toml(plan: Plan) -> str:
+def format_plan(plan: Plan) -> str:
     """Format the plan as TOML: every field that has a value, or whose profile has one."""
     default = to_plain(profiles.load(plan.profile))
     fields = {
@@ -206,7 +206,7 @@ def _from_tables(tables: Mapping[str, Any]) -> Plan:
 _NAMED = ("data", "backbone", "tokenizer")  # fields whose faults name their value
 
 
-def in_file(fault: str, plan: Plan, *, path: str, typed: Collection[str]) -> str:
+def blame_plan_file(fault: str, plan: Plan, *, path: str, typed: Collection[str]) -> str:
     """Blame what is invalid on the --plan file, its table and its key, if the file has it.
 
     Args:
@@ -217,7 +217,7 @@ def in_file(fault: str, plan: Plan, *, path: str, typed: Collection[str]) -> str
     if option := re.match(r"--(set|search) (\S+?)(:? .*)", fault, re.DOTALL):
         table, key, rest = option.groups()
     elif value := re.match(rf"(?:{methods}): (\w+) is\b", fault):
-        key = next((key for key in plan.settings if scope_and_field(key)[1] == value[1] and key not in typed), "")
+        key = next((key for key in plan.settings if split_key(key)[1] == value[1] and key not in typed), "")
         table, rest = "set", f": {fault}"
     elif (field := re.match(r"--([a-z-]+)", fault)) and (name := field[1].replace("-", "_")) in Plan.__struct_fields__:
         return fault if name in typed else f"--plan {path}: {name}{fault[field.end() :]}"
@@ -235,7 +235,7 @@ def other_data(earlier: Plan, later: Plan) -> str:
 
 
 def another_study(folder: Path, changed: Iterable[str], *, is_continued: bool) -> ValueError:
-    """Make the error for a command that asks for another study; `changed` is from `plan_changes`."""
+    """Make the error for a command that asks for another study; `changed` is from `compare_plans`."""
     more = f", or --continue {folder} for all that is not given"
     return ValueError(
         f"study {folder} is another than this command asks for; on disk against asked for: {'; '.join(changed)}. "
@@ -243,7 +243,7 @@ def another_study(folder: Path, changed: Iterable[str], *, is_continued: bool) -
     )
 
 
-def plan_changes(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collection[str] | None = None) -> list[str]:
+def compare_plans(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collection[str] | None = None) -> list[str]:
     """List every field in which two plans are not of one study, with both values.
 
     `settled` are the arms of which a trial was started: no number depends on the others. None: all.
@@ -252,7 +252,7 @@ def plan_changes(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collect
     before, arms_by_change = {arm.name: arm for arm in earlier.arms}, dict[str, list[str]]()
     compared = [arm for arm in later.arms if arm.name in before and (settled is None or arm.name in settled)]
     for arm in compared:
-        for change in changes_of_arm(before[arm.name], arm):
+        for change in compare_arms(before[arm.name], arm):
             is_named = change.startswith("data_fingerprint ") and earlier.asked.data != later.asked.data
             line = other_data(earlier.asked, later.asked) if is_named else change
             arms_by_change.setdefault(line, []).append(arm.name)
@@ -265,7 +265,7 @@ def plan_changes(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collect
     return changed
 
 
-def changes_of_arm(before: Arm, after: Arm) -> list[str]:
+def compare_arms(before: Arm, after: Arm) -> list[str]:
     """List the fields of the configuration that differ, with both values, and then the other facts of the arm."""
     fields = dict.fromkeys(name for arm in (before, after) for name in (*arm.fixed, *arm.decided))
     pairs = {name: (before.field(name), after.field(name)) for name in fields}

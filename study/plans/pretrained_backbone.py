@@ -89,7 +89,7 @@ def write_pretraining(folder: Path, content: PretrainingFile) -> None:
     write_json(folder / PRETRAINING_FILE, to_plain(content))
 
 
-def pretraining_of(backbone: str) -> Pretraining | None:
+def read_finished_pretraining(backbone: str) -> Pretraining | None:
     """Read how a backbone was pretrained here; None for any other.
 
     Raises:
@@ -110,13 +110,13 @@ def is_tiny(backbone: str) -> bool:
     """Check if a backbone is a tiny random one, or was pretrained from one here.
 
     Raises:
-        ValueError: see `pretraining_of`.
+        ValueError: see `read_finished_pretraining`.
     """
-    made = pretraining_of(backbone)
+    made = read_finished_pretraining(backbone)
     return backbone in MINI_BACKBONES if made is None else made.is_tiny
 
 
-def unknown_in_words(plan: ResolvedPlan) -> list[str]:
+def warn_of_unknown_words(plan: ResolvedPlan) -> list[str]:
     """Warn of the tasks of whose words a pretrained backbone's tokenizer knows few; [] if there are none.
 
     Only backbones of `study.pretrain` are checked, on generated texts or those of a folder.

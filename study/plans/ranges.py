@@ -48,7 +48,7 @@ def is_searched(setting: Setting) -> bool:
     return isinstance(setting, Interval | tuple)
 
 
-def in_option(key: str, setting: Setting) -> str:
+def format_option(key: str, setting: Setting) -> str:
     """Format the option of a setting without its value: `--search palbert:beta`."""
     return f"{'--search' if is_searched(setting) else '--set'} {key}"
 
@@ -60,7 +60,7 @@ def in_words(setting: Setting) -> str:
     return " | ".join(map(json.dumps, setting)) if isinstance(setting, tuple) else json.dumps(setting)
 
 
-def scope_and_field(key: str) -> tuple[str, str]:
+def split_key(key: str) -> tuple[str, str]:
     """Split a key; the scope is empty if the setting is for every method."""
     scope, _, field = key.rpartition(":")
     return scope, field
@@ -68,25 +68,25 @@ def scope_and_field(key: str) -> tuple[str, str]:
 
 def shorten(key: str) -> str:
     """Shorten a key of a single arm for captions, which would name too many."""
-    scope, field = scope_and_field(key)
+    scope, field = split_key(key)
     return f"{field} of single arms" if "/" in scope else key
 
 
-def said_of(settings: Settings, arm: str) -> dict[str, str]:
+def find_keys(settings: Settings, arm: str) -> dict[str, str]:
     """Find the key of each field that holds for an arm: the arm's before its method's before that of all methods."""
     scopes = ("", arm.partition("/")[0], arm)
-    parts = {key: scope_and_field(key) for key in settings}
+    parts = {key: split_key(key) for key in settings}
     return {field: key for scope in scopes for key, (its, field) in parts.items() if its == scope}
 
 
 def lay_over(base: Settings, over: Settings) -> dict[str, Setting]:
     """Merge settings; one of `over` replaces those of the same field in its scope and in narrower ones."""
-    replaced = [scope_and_field(key) for key in over]
+    replaced = [split_key(key) for key in over]
 
     def is_replaced(scope: str, field: str) -> bool:
         return any(field == other and around in ("", scope, scope.partition("/")[0]) for around, other in replaced)
 
-    return {key: value for key, value in base.items() if not is_replaced(*scope_and_field(key))} | dict(over)
+    return {key: value for key, value in base.items() if not is_replaced(*split_key(key))} | dict(over)
 
 
 def joined(fixed: Mapping[str, Value], searched: Mapping[str, Choices | Interval]) -> dict[str, Setting]:
@@ -184,7 +184,7 @@ def to_toml(fields: Mapping[str, object], settings: Settings) -> str:
 
     tables: dict[str, Any] = {}
     for key, setting in settings.items():
-        scope, field = scope_and_field(key)
+        scope, field = split_key(key)
         table = tables.setdefault("search" if is_searched(setting) else "set", {})
         table = table.setdefault(scope, {}) if scope else table
         table[field] = [*map(_in_toml, setting)] if isinstance(setting, tuple) else _in_toml(setting)
@@ -198,7 +198,7 @@ def _in_toml(value: Value | Interval) -> Value:
     return NONE if value is None else value
 
 
-def from_option(kind: Any, value: Value, *, named: str) -> Any:
+def convert_option(kind: Any, value: Value, *, named: str) -> Any:
     """Convert the value of the option `named` to the type of a field; a ValueError begins with that name."""
     try:
         return from_plain(kind, value, where=named)
@@ -206,7 +206,7 @@ def from_option(kind: Any, value: Value, *, named: str) -> Any:
         raise ValueError(str(error).replace(": the value is", " is")) from None
 
 
-def distribution_of(setting: Choices | Interval, kind: Any, *, named: str) -> BaseDistribution:
+def make_distribution(setting: Choices | Interval, kind: Any, *, named: str) -> BaseDistribution:
     """Make the Optuna distribution of a field of type `kind`; `named` is the option, for messages.
 
     Raises:
@@ -215,7 +215,7 @@ def distribution_of(setting: Choices | Interval, kind: Any, *, named: str) -> Ba
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     values = setting if isinstance(setting, tuple) else (setting.low, setting.high)
-    held = [from_option(kind, value, named=named) for value in values]
+    held = [convert_option(kind, value, named=named) for value in values]
     if isinstance(setting, tuple):
         return CategoricalDistribution(held)
     of_numbers = IntDistribution if all(type(end) is int for end in held) else FloatDistribution

@@ -30,7 +30,7 @@ import search_spaces
 import trainables
 from search_spaces import SearchSpace
 from study import profiles
-from study.contract.space_rules import check_files, combinations_of
+from study.contract.space_rules import check_files, list_combinations
 from study.facts.plain_words import counted
 from study.plans.departures import departures
 from study.plans.plan import (
@@ -38,21 +38,21 @@ from study.plans.plan import (
     Layered,
     Layers,
     Plan,
-    in_columns,
-    last_of,
+    format_columns,
     lay_backbone,
+    merge_layers,
     nearest_field,
     no_such_field,
 )
-from study.plans.pretrained_backbone import is_tiny, pretraining_of
+from study.plans.pretrained_backbone import is_tiny, read_finished_pretraining
 from study.plans.ranges import (
     Interval,
-    distribution_of,
-    from_option,
-    in_option,
+    convert_option,
+    find_keys,
+    format_option,
     is_searched,
-    said_of,
-    scope_and_field,
+    make_distribution,
+    split_key,
 )
 from study.plans.resolved_plan import (
     FIRST_SEED,
@@ -61,8 +61,8 @@ from study.plans.resolved_plan import (
     Protocol,
     Range,
     ResolvedPlan,
-    arm_name,
-    confirm_seeds,
+    format_arm_name,
+    list_confirm_seeds,
 )
 from study.plans.samplers import check_sampler, describe_sampler
 from study.plans.select_by import describe_select_by, read_select_by
@@ -179,22 +179,24 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
     is_mini = is_tiny(backbone.value)
     mini_space = {name: value for name, value in space.mini_space.items() if is_mini and name in space.space}
     layers = [(f"{space.file} SPACE", space.space), (f"{space.file} POST_HOC", space.post_hoc)]
-    tuned = last_of([*layers, (f"{space.file} MINI_SPACE", mini_space)])
+    tuned = merge_layers([*layers, (f"{space.file} MINI_SPACE", mini_space)])
     by_hand, searched = _by_hand(plan, space, arm)
     fixed = {
-        name: value for name, value in last_of(_fixed_layers(space, task, is_mini)).items() if name in _known(space)
+        name: value
+        for name, value in merge_layers(_fixed_layers(space, task, is_mini)).items()
+        if name in _known(space)
     }
     fixed = {name: value for name, value in (fixed | by_hand).items() if name not in searched}
     tuned = {name: value for name, value in (tuned | searched).items() if name not in fixed}
     published = () if is_mini else space.published.get(task, ())
     mini_grid = space.mini_grid if is_mini else {}
-    grid = last_of([(f"{space.file} PAPER_GRID", space.paper_grid), (f"{space.file} MINI_GRID", mini_grid)])
+    grid = merge_layers([(f"{space.file} PAPER_GRID", space.paper_grid), (f"{space.file} MINI_GRID", mini_grid)])
     points = [(f"{space.file} PUBLISHED[{task!r}]", point) for point in published[:1]]
     points += [(layered.origin, {name: layered.value[0]}) for name, layered in grid.items()]
     left = {} if plan.searched_alone is UNSET else {n: own for n, own in tuned.items() if n not in plan.searched_alone}
     if tuned.keys() - left.keys() <= space.post_hoc.keys():
         left = tuned
-    fixed |= {name: _papers_value(name, ranged, points) for name, ranged in left.items()}
+    fixed |= {name: _choose_papers_value(name, ranged, points) for name, ranged in left.items()}
     tuned = {name: ranged for name, ranged in tuned.items() if name not in left}
     published = [point for point in published if all(_holds(tuned[name], point[name]) for name in point.keys() & tuned)]
     if plan.sampler == "grid":
@@ -229,7 +231,7 @@ def explain(plan: Plan, method: str, task: str, *, origins: Mapping[str, str]) -
     """
     resolution = resolve_configuration(plan, method, task)
     rows = [(name, json.dumps(layered.value), layered.origin) for name, layered in resolution.fixed.items()]
-    rows += [(name, str(range_of(layered.value)), layered.origin) for name, layered in resolution.tuned.items()]
+    rows += [(name, str(make_range(layered.value)), layered.origin) for name, layered in resolution.tuned.items()]
     for name, settings in resolution.post_hoc.items():
         menu = " | ".join(map(json.dumps, settings.value))
         rows.append((name, f"{menu}, tried on every search trial's model", settings.origin))
@@ -260,7 +262,7 @@ def explain(plan: Plan, method: str, task: str, *, origins: Mapping[str, str]) -
     theirs = [one for one in trainables.departures(method) if fields & {*one.what.replace(",", "").split()}]
     notes = [f"  {one.what}, in the paper or its code: {one.paper}" for one in theirs]
     rows = [(name, value, origins.get(origin, origin)) for name, value, origin in rows]
-    return "\n".join([f"{method}/{task}", *in_columns(rows), *first, *notes])
+    return "\n".join([f"{method}/{task}", *format_columns(rows), *first, *notes])
 
 
 def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_of: Callable[[str, str], str]) -> Arm:
@@ -274,19 +276,19 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_
     arm = Arm(
         method=method,
         task=task,
-        space={name: range_of(layered.value) for name, layered in resolution.tuned.items()},
+        space={name: make_range(layered.value) for name, layered in resolution.tuned.items()},
         post_hoc={name: layered.value for name, layered in resolution.post_hoc.items()} or UNSET,
         fixed={name: layered.value for name, layered in resolution.fixed.items()},
         first=tuple(resolution.first[:samples]),
         samples=samples,
-        seeds=confirm_seeds(search_spaces.load(method).seeds or plan.seeds),
+        seeds=list_confirm_seeds(search_spaces.load(method).seeds or plan.seeds),
         backbone=resolution.backbone.value,
         backbone_fingerprint=fingerprint_of(resolution.backbone.value, "backbone"),
         tokenizer=tokenizer,
         tokenizer_fingerprint=tokenizer and fingerprint_of(tokenizer, "tokenizer"),
         data_fingerprint=data_fingerprint,
         start_from=plan.start_of(method, task, search_spaces.load(method).start),
-        pretraining=pretraining_of(resolution.backbone.value) or UNSET,
+        pretraining=read_finished_pretraining(resolution.backbone.value) or UNSET,
         random_weights=(is_folder(resolution.backbone.value) and is_untrained(resolution.backbone.value)) or UNSET,
     )
     config = trainables.configure(method, arm.any_configuration)
@@ -303,7 +305,7 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_
 
 def _narrower_scopes(plan: Plan, arm: Arm, *, field: str) -> str:
     """Suggest the options that set a field only for the tasks that take its value; "" if it is not set for all."""
-    key = said_of(plan.settings, arm.name).get(field, arm.name)
+    key = find_keys(plan.settings, arm.name).get(field, arm.name)
     if "/" in key:
         return ""
     config, names = trainables.configure(arm.method, arm.any_configuration), list[str]()
@@ -333,8 +335,8 @@ def _check_ends(arm: Arm, resolution: Resolution) -> None:
 def _repeated(arm: Arm, repeat: int, arms: Collection[Arm]) -> Arm:
     """Copy an arm for another search, which starts from the same repeat of its source if that is searched too."""
     source = next((other for other in arms if other.name == arm.start_from), None)
-    start_from = arm_name(source.method, source.task, repeat) if source and source.space else arm.start_from
-    return replace(arm, repeat=repeat, seeds=confirm_seeds(len(arm.seeds), repeat=repeat), start_from=start_from)
+    start_from = format_arm_name(source.method, source.task, repeat) if source and source.space else arm.start_from
+    return replace(arm, repeat=repeat, seeds=list_confirm_seeds(len(arm.seeds), repeat=repeat), start_from=start_from)
 
 
 def kind_of(plan: Plan) -> str:
@@ -388,8 +390,8 @@ def _by_hand(
     profile = profiles.load(plan.profile).settings
     kinds = get_type_hints(trainables.load(space.method).Config, include_extras=True)
     fixed, searched = dict[str, Layered[Value]](), dict[str, Layered[BaseDistribution]]()
-    for field, key in said_of(plan.settings, arm).items():
-        setting, named = plan.settings[key], in_option(key, plan.settings[key])
+    for field, key in find_keys(plan.settings, arm).items():
+        setting, named = plan.settings[key], format_option(key, plan.settings[key])
         is_profiles = profile.get(key) == setting
         if field not in _known(space):
             if is_profiles or (key == field and any(field in _known(search_spaces.load(m)) for m in plan.methods)):
@@ -398,34 +400,34 @@ def _by_hand(
             raise no_such_field(named, field, space.method, _known(space), departures=theirs)
         origin = f"study/profiles.py {plan.profile.upper()}" if is_profiles else named
         if isinstance(setting, Interval | tuple):
-            searched[field] = Layered(distribution_of(setting, kinds[field], named=named), origin)
+            searched[field] = Layered(make_distribution(setting, kinds[field], named=named), origin)
         else:
-            fixed[field] = Layered(from_option(kinds[field], setting, named=named), origin)
+            fixed[field] = Layered(convert_option(kinds[field], setting, named=named), origin)
     return fixed, searched
 
 
-def papers_values(plan: Plan, method: str, task: str) -> list[str]:
+def list_papers_values(plan: Plan, method: str, task: str) -> list[str]:
     """List the fields of an arm that take the paper's value because the plan leaves them out of the search."""
     fixed = resolve_configuration(plan, method, task).fixed
     return [name for name, layered in fixed.items() if layered.origin.endswith(_NOT_SEARCHED)]
 
 
-def _papers_value(field: str, ranged: Layered[BaseDistribution], points: Layers[Value]) -> Layered[Value]:
+def _choose_papers_value(field: str, ranged: Layered[BaseDistribution], points: Layers[Value]) -> Layered[Value]:
     """Fix a field that could be searched at the first of these points that its range holds, or else its middle."""
     for origin, point in points:
         if field in point and _holds(ranged, point[field]):
             return Layered(point[field], f"{origin}{_NOT_SEARCHED}")
-    allowed = range_of(ranged.value)
+    allowed = make_range(ranged.value)
     return Layered(allowed.middle, f"the middle of {allowed}, {ranged.origin}{_NOT_SEARCHED}")
 
 
 def _holds(ranged: Layered[BaseDistribution], value: Value) -> bool:
-    return range_of(ranged.value).holds(value)
+    return make_range(ranged.value).holds(value)
 
 
 def _values(field: str, ranged: Layered[BaseDistribution], *, why: str) -> Sequence[Value]:
     """List every value of a field, which has to be finite in number; `why` begins the error."""
-    allowed = range_of(ranged.value)
+    allowed = make_range(ranged.value)
     if allowed.values is None:
         raise ValueError(
             f"{why}: {field} is {allowed} ({ranged.origin}), which is no list; allowed: choices (A,B,C), or whole "
@@ -434,14 +436,14 @@ def _values(field: str, ranged: Layered[BaseDistribution], *, why: str) -> Seque
     return allowed.values
 
 
-def range_of(distribution: BaseDistribution) -> Range:
+def make_range(distribution: BaseDistribution) -> Range:
     """Convert a distribution to the form that plans have."""
     return from_json(Range, distribution_to_json(distribution).encode(), where="an Optuna distribution")
 
 
 def _grid_points(grid: Mapping[str, Sequence[Value]], first: list[dict[str, Value]]) -> list[dict[str, Value]]:
     """List every point of the grid once, beginning with those of `first`."""
-    points = combinations_of(grid)
+    points = list_combinations(grid)
     return _without_repeats([*(point for point in first if point in points), *points])
 
 
@@ -452,10 +454,10 @@ def _check_range(first: First, tuned: Mapping[str, Layered[BaseDistribution]], a
         ValueError: it searches a field in another range.
     """
     for name in tuned.keys() & first.values.keys():
-        if not range_of(tuned[name].value).holds(first.values[name]):
+        if not make_range(tuned[name].value).holds(first.values[name]):
             raise ValueError(
                 f"--first-from: {name} was {json.dumps(first.values[name])} in {first.origin}, but {arm} searches it "
-                f"in {range_of(tuned[name].value)}; allowed: a range that has it, or leave out --first-from"
+                f"in {make_range(tuned[name].value)}; allowed: a range that has it, or leave out --first-from"
             )
 
 
@@ -494,16 +496,16 @@ def _check_plan(plan: Plan) -> None:
 def _check_settings(plan: Plan) -> None:
     """Refuse a scope that is not of the study, and a field that none of its methods has."""
     for key, setting in plan.settings.items():
-        scope, _ = scope_and_field(key)
+        scope, _ = split_key(key)
         if scope and scope not in plan.scopes:
             method, _, task = scope.partition("/")
             missing = [f"--method {method}"] * (method not in plan.methods)
             missing += [f"--task {task}"] * (task not in ("", *plan.tasks))
             fault = f"no method or arm of this study named {scope!r}; available: {', '.join(plan.scopes)}"
-            raise ValueError(f"{in_option(key, setting)}: {fault}; add it by {' '.join(missing)}")
+            raise ValueError(f"{format_option(key, setting)}: {fault}; add it by {' '.join(missing)}")
     only = () if plan.search_only is UNSET else plan.search_only
     tuned = {field for method in plan.methods for field in search_spaces.load(method).space}
-    tuned |= {scope_and_field(key)[1] for key, setting in plan.settings.items() if is_searched(setting)}
+    tuned |= {split_key(key)[1] for key, setting in plan.settings.items() if is_searched(setting)}
     for field in only:
         if field not in tuned:
             menu = ", ".join(sorted(tuned)) + nearest_field(field, tuned)

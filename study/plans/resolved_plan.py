@@ -15,7 +15,7 @@ from typing import Annotated, TypeVar
 from msgspec import UNSET, UnsetType
 
 import trainables
-from study.plans.plan import EarlyStopping, Plan, marks_of
+from study.plans.plan import EarlyStopping, Plan, read_marks
 from trainables.configuration import AtLeastOne, Count, NotNegative, Precision
 from trainables.data.tasks import Task
 from trainables.departure import Departures
@@ -134,7 +134,7 @@ class Arm(Typed, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """`palbert/rte`, or `palbert/rte@2` for its second search."""
-        return arm_name(self.method, self.task, self.repeat)
+        return format_arm_name(self.method, self.task, self.repeat)
 
     @property
     def base_method(self) -> str:
@@ -210,7 +210,7 @@ class Arm(Typed, frozen=True, kw_only=True):
         return {**self.fixed, **{name: allowed.extremes[0] for name, allowed in self.space.items()}, **settings}
 
 
-FACTS_OF_ARM = [name for name, mark in marks_of(Arm).items() if mark == "fact"]
+FACTS_OF_ARM = [name for name, mark in read_marks(Arm).items() if mark == "fact"]
 
 
 class Protocol(Typed, frozen=True, kw_only=True):
@@ -302,22 +302,22 @@ def digest(value: object, length: int = 16) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:length]
 
 
-def arm_name(method: str, task: str, repeat: int) -> str:
+def format_arm_name(method: str, task: str, repeat: int) -> str:
     """Format `palbert/rte`, or `palbert/rte@2` for the second search of that arm, whose `repeat` is 1."""
     return f"{method}/{task}@{repeat + 1}" if repeat else f"{method}/{task}"
 
 
-def confirm_seeds(number: int, *, repeat: int = 0) -> tuple[int, ...]:
+def list_confirm_seeds(number: int, *, repeat: int = 0) -> tuple[int, ...]:
     """List the seeds of confirm trials; repeats of a search share none while there are at most `MOST_SEEDS`."""
     first = FIRST_SEED + repeat * MOST_SEEDS
     return tuple(range(first, first + number))
 
 
-def search_seed(arm: str, number: int) -> int:
+def derive_search_seed(arm: str, number: int) -> int:
     """Derive the seed of the arm's search trial `number`; never one of the confirm seeds."""
     return 1_000 + int(digest([arm, number], length=7), 16)
 
 
-def in_file_names(method: str) -> str:
+def format_file_name(method: str) -> str:
     """Replace the character of a method's name that names of files and registered models cannot hold."""
     return method.replace(trainables.VARIANT, "-")

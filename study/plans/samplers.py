@@ -39,7 +39,7 @@ SAMPLERS = {
 }
 
 
-def sampler_as_meant(name: str) -> str:
+def resolve_sampler(name: str) -> str:
     """Correct the spelling of a sampler's name; keep that of one's own.
 
     Raises:

@@ -26,10 +26,10 @@ def arms_table(
     rows = [(arm.arm.name, *_cells(arm)) for arm in (progress.arms if arms is None else arms)]
     renamed = {UNDER_WAY: under_way}
     columns, dispensable = ([renamed.get(name, name) for name in names] for names in (COLUMNS, _DISPENSABLE))
-    return table_of(columns, rows, width=width, dispensable=dispensable)
+    return build_table(columns, rows, width=width, dispensable=dispensable)
 
 
-def table_of(
+def build_table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, width: int, dispensable: Sequence[str] = ()
 ) -> Table:
     """Make a table without lines; dispensable columns are left out if they do not fit, and the first is of words."""

@@ -18,7 +18,7 @@ from study.drivers.messages import Steps
 from study.facts.plain_words import clock, counted, first_of, on_screen
 from study.facts.study_facts import TrialFacts
 from study.forecast import remaining_seconds
-from study.screen.arms_table import arms_table, table_of
+from study.screen.arms_table import arms_table, build_table
 from study.screen.terminal import can_redraw, console_on
 from study.screen.words import describe_notice, describe_record, describe_step, points, trial_name
 from trainables.runs.trial import blocked_exit
@@ -249,7 +249,7 @@ def _running_table(
         epochs = f"{trial.epochs}/{trial.config['epochs']}{describe_step(trial, steps, ', {}')}"
         score = "" if trial.last is None else points(trial.last.row.selection_score)
         rows.append((trial_name(trial), epochs, score, clock(seconds[trial.key])))
-    return table_of(_RUNNING, rows, width=width, dispensable=("time", "score"))
+    return build_table(_RUNNING, rows, width=width, dispensable=("time", "score"))
 
 
 def _arms(progress: StudyProgress, *, width: int, room: int) -> list[RenderableType]:

@@ -100,7 +100,7 @@ def describe_attempts(alike: Sequence[FailedAttempt]) -> list[str]:
     which = f", attempt {attempt.attempt}" if attempt.key else ""
     return [
         f"{attempt.arm} {attempt.trial}{which}, {attempt.became}: {failure.error}",
-        *([f"  and {len(alike) - 1} more like it: {_trials_of(alike[1:])}"] if len(alike) > 1 else []),
+        *([f"  and {len(alike) - 1} more like it: {_list_trials(alike[1:])}"] if len(alike) > 1 else []),
         f"  {to_second(attempt.time)} in launch {attempt.launch}, on {place}; "
         f"cause: {failure.cause}{f'; key {attempt.key}' if attempt.key else ''}",
         f"  configuration: {json.dumps(dict(attempt.config), sort_keys=True)}",
@@ -113,7 +113,7 @@ def describe_attempts(alike: Sequence[FailedAttempt]) -> list[str]:
     ]
 
 
-def _trials_of(attempts: Sequence[FailedAttempt]) -> str:
+def _list_trials(attempts: Sequence[FailedAttempt]) -> str:
     """List the first trials of each phase: `search 1, 2; confirm 0`."""
     numbers: dict[str, dict[str, None]] = {}
     for attempt in attempts:

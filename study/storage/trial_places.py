@@ -297,7 +297,7 @@ def trial_address(storage: str, key: str) -> str:
     return join(storage, f"trials/{key}")
 
 
-def place_at(address: str) -> TrialPlace:
+def open_place(address: str) -> TrialPlace:
     """Open the trial's place at its address."""
     return TrialObjects(address) if is_uri(address) else TrialFolder(Path(address))
 
@@ -332,15 +332,15 @@ def local_model(model: str) -> Iterator[Path]:
         yield Path(temporary)
 
 
-def lies_now(model: str, *, folder: Path, key: str) -> str:
+def find_model_address(model: str, *, folder: Path, key: str) -> str:
     """Find a trial's model in this study folder, if that was moved or copied with it; else keep its address."""
     beside = folder / "trials" / key / Path(model).name
     return str(beside) if beside.is_dir() else model
 
 
-def where_it_lies(record: Record, folder: Path) -> Record:
+def locate_model(record: Record, folder: Path) -> Record:
     """Copy the record with the address that its model has now."""
-    return replace(record, model=record.model and lies_now(record.model, folder=folder, key=record.key))
+    return replace(record, model=record.model and find_model_address(record.model, folder=folder, key=record.key))
 
 
 # ---- the storage of a launch, and its marks: what every worker must find there before it trains. Where a share is not
@@ -367,8 +367,8 @@ def storage_for(asked: str | None, folder: Path, facts: StudyFacts) -> str:
 
 def _check_states(storage: str, before: str, facts: StudyFacts) -> None:
     saved = [trial for trial in facts.under_way.values() if trial.epochs]
-    absent = [trial for trial in saved if not place_at(trial_address(storage, trial.key)).has_work()]
-    left = [trial for trial in absent if place_at(trial_address(before, trial.key)).has_work()]
+    absent = [trial for trial in saved if not open_place(trial_address(storage, trial.key)).has_work()]
+    left = [trial for trial in absent if open_place(trial_address(before, trial.key)).has_work()]
     if left:
         raise ValueError(
             f"--storage is {storage}, but the states of {len(left)} trials under way are in {before}; allowed: "

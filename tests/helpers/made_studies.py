@@ -19,7 +19,7 @@ from study.facts.study_facts import read_records
 from study.facts.study_folder import predictions_digest, predictions_file
 from study.plans.plan import EarlyStopping, Plan
 from study.plans.plan_file import PlanFile, write_plan
-from study.plans.resolved_plan import Arm, Protocol, Range, ResolvedPlan, confirm_seeds, digest
+from study.plans.resolved_plan import Arm, Protocol, Range, ResolvedPlan, digest, list_confirm_seeds
 from trainables.data.metrics import compute_metrics, predictions_from_logits, score
 from trainables.data.tasks import TASKS
 from trainables.runs.trial import TIMED_BATCHES, ExitLatency, Latency, Timing
@@ -113,7 +113,7 @@ def plan_of(
             },
             first=(),
             samples=samples,
-            seeds=confirm_seeds(seeds),
+            seeds=list_confirm_seeds(seeds),
             backbone=backbone,
             backbone_fingerprint=backbone,
             tokenizer=None,

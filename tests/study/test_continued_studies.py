@@ -12,7 +12,7 @@ from study.facts.study_facts import read_facts
 from study.launch import extension
 from study.launch_options import LaunchOptions, plan_from
 from study.opened_study import launched_arms, open_study, plan_notes, prepare
-from study.plans.plan_file import plan_changes, require_plan
+from study.plans.plan_file import compare_plans, require_plan
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
 
@@ -92,7 +92,7 @@ def test_a_folder_of_other_data_is_refused_as_it_is_named(study):
     earlier = require_plan(study).plan
     changed = replace(earlier.asked, data="other")
     arms = tuple(replace(arm, data_fingerprint="0" * 16) for arm in earlier.arms)
-    assert plan_changes(earlier, replace(earlier, asked=changed, arms=arms)) == ["--data mini against --data other"]
+    assert compare_plans(earlier, replace(earlier, asked=changed, arms=arms)) == ["--data mini against --data other"]
 
 
 def test_other_settings_are_named_once_with_the_arms_that_they_change(study):
@@ -101,11 +101,11 @@ def test_other_settings_are_named_once_with_the_arms_that_they_change(study):
     fixed = {**one.fixed, "learning_rate": 0.001, "epochs": 99}
     space = {name: allowed for name, allowed in one.space.items() if name != "learning_rate"}
     changed = replace(earlier, arms=(replace(one, fixed=fixed, space=space), *others))
-    assert plan_changes(earlier, changed) == [
+    assert compare_plans(earlier, changed) == [
         f"epochs 4 against 99, learning_rate 0.001..0.002:log against 0.001 ({one.name})"
     ]
     every = replace(earlier, arms=tuple(replace(arm, fixed={**arm.fixed, "epochs": 99}) for arm in earlier.arms))
-    assert plan_changes(earlier, every) == ["epochs 4 against 99"]
+    assert compare_plans(earlier, every) == ["epochs 4 against 99"]
 
 
 def test_a_launch_of_some_arms_says_that_the_others_stay_as_they_are(study):

@@ -12,7 +12,7 @@ from helpers.simulation import Simulation
 from study import launch, opened_study
 from study.decisions.progress import last_progress
 from study.facts.study_facts import read_facts
-from study.plans.plan_file import plan_as_toml, read_toml, require_plan
+from study.plans.plan_file import format_plan, read_toml, require_plan
 from study.plans.resolution import explain, resolve
 from study.plans.resolved_plan import ResolvedPlan
 
@@ -54,7 +54,7 @@ def test_the_plan_keeps_the_values_and_their_origin_without_the_other_study(othe
     moved = shutil.copytree(other, tmp_path / "moved")
     plan = planned("palbert", "rte", "--first-from", str(moved))
     shutil.rmtree(moved)
-    (tmp_path / "plan.toml").write_text(plan_as_toml(plan.asked))
+    (tmp_path / "plan.toml").write_text(format_plan(plan.asked))
     again = read_toml(tmp_path / "plan.toml")
     assert resolve(again).arms == plan.arms
     rate = won(other, "palbert/rte")["learning_rate"]

@@ -39,7 +39,7 @@ def test_asha_saves_most_of_a_long_search():
 def test_expected_epochs_of_a_long_search_cost_no_more_than_its_trials(monkeypatch):
     """Work of a constant number per trial: no list of scores is gone through."""
     looked_at = []
-    monkeypatch.setattr(asha, "cutoff_of", lambda recorded, stopping: looked_at.append(1) or recorded[-1])
+    monkeypatch.setattr(asha, "compute_cutoff", lambda recorded, stopping: looked_at.append(1) or recorded[-1])
     expected_epochs.__wrapped__(5000, 9, STOPPING)
     assert len(looked_at) <= 2 * 30_000
 

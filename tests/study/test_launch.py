@@ -19,7 +19,7 @@ from study.launch import plan_file, run_study
 from study.launch_options import LaunchOptions
 from study.opened_study import resolve_in
 from study.plans.plan import Plan
-from study.plans.plan_file import plan_on_disk, require_plan, write_plan
+from study.plans.plan_file import find_plan, require_plan, write_plan
 from study.plans.resolution import resolve, resolve_configuration
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.atomic_files import write_json
@@ -178,7 +178,7 @@ def test_a_lost_plan_is_rebuilt_from_the_journal(tmp_path):
     launched = launched_study(tmp_path / "s")
     before = require_plan(launched)
     (launched / "plan.json").unlink()
-    rebuilt = plan_on_disk(launched)
+    rebuilt = find_plan(launched)
     assert rebuilt.plan == before.plan and rebuilt.protocol_hash == before.protocol_hash
     with pytest.raises(ValueError, match="is another than this command asks for"):
         resolve_in(launched, plan_from("--method", "albert", "--task", "rte", "--set", "learning_rate=0.5"), rebuilt)

@@ -17,7 +17,7 @@ from study.launch import plan_file
 from study.launch_options import LaunchOptions
 from study.plans.plan import Plan
 from study.plans.plan_file import write_plan
-from study.plans.pretrained_backbone import pretraining_of
+from study.plans.pretrained_backbone import read_finished_pretraining
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.encoders.backbones import backbone_fingerprint
@@ -134,7 +134,7 @@ def test_a_plan_without_a_pretraining_says_nothing_of_one():
 def test_arms_on_a_pretrained_folder_keep_how_it_was_made_in_the_plan(tmp_path):
     folder = pretrained_folder(tmp_path / "ours")
     plan = resolve(plan_from("--task", "rte", "--method", "albert,palbert", "--backbone", str(folder)))
-    made = pretraining_of(str(folder))
+    made = read_finished_pretraining(str(folder))
     assert made and {arm.pretraining.steps for arm in plan.arms} == {made.steps} == {40}
     assert plan.arms[0].backbone_fingerprint == backbone_fingerprint(str(folder))
     assert plan.departures["mlm"] == made.departures

@@ -21,7 +21,7 @@ from helpers.started_processes import descendants, is_alive, kill, kill_all
 
 from search_spaces import objectives as recipes
 from study import pretrain
-from study.plans.pretrained_backbone import is_tiny, pretraining_of, read_pretraining
+from study.plans.pretrained_backbone import is_tiny, read_finished_pretraining, read_pretraining
 from study.pretraining_folder import first_cause
 from trainables.encoders.backbones import backbone_fingerprint
 from trainables.encoders.word_vocabulary import word_model
@@ -164,7 +164,7 @@ def test_corpus_that_the_tokenizer_does_not_know_is_told(tmp_path):
     options = ["mlm", "--corpus", corpus, "--to", "to", "--backbone", "mini-albert"]
 
     def told(*more: str) -> list[str]:
-        return pretrain.unknown_in_words(pretrain.resolve(pretrain.main.parser().options([*options, *more])))
+        return pretrain.warn_of_unknown_words(pretrain.resolve(pretrain.main.parser().options([*options, *more])))
 
     (line,) = told("--tokenizer", str(tmp_path / "words"))
     assert f"the tokenizer of {tmp_path}/words does not know about 100% of corpus {corpus} (share" in line
@@ -196,7 +196,7 @@ def test_folder_is_a_backbone_that_tells_how_it_was_made(tmp_path, corpus):
     assert "2 of 6 steps: loss " in done.stdout and "left\n" in done.stdout and "\nfinished: 6 steps, " in done.stdout
     file = read_pretraining(folder)
     assert file and file.finished and file.model_fingerprint == backbone_fingerprint(str(folder))
-    made = pretraining_of(str(folder))
+    made = read_finished_pretraining(str(folder))
     assert made and (made.objective, made.corpus, made.steps, made.batch_size) == ("electra-rtd", corpus, 6, 8)
     assert made.wall_seconds > 0 and made.gpu_seconds == 0 and made.tokens > 0 and made.device
     assert set(made.scores) == {"mlm_loss", "mlm_accuracy", "rtd_auc", "rtd_accuracy"}
@@ -278,7 +278,7 @@ def test_recipe_makes_a_backbone_that_a_method_fine_tunes(recipe, tmp_path, corp
         recipe, "--corpus", corpus, "--to", str(folder), *SHORT, "--backbone", backbone, "--tracking-uri", "none"
     )
     assert done.returncode == 0, done.stderr
-    made = pretraining_of(str(folder))
+    made = read_finished_pretraining(str(folder))
     assert made and made.objective == recipe and made.steps == 6
     few = ("--profile", "mini", "--limit", "64", "--set", "epochs=1")
     tried = run(method, "--task", "rte", *few, "--backbone", str(folder), module="study.try")
@@ -307,7 +307,7 @@ def test_killed_at_random_moments_it_ends_in_the_same_bits(tmp_path, corpus):
         process.wait()
     assert kills > 3 and not (read_pretraining(killed) or pytest.fail()).finished
     with pytest.raises(ValueError, match="is not finished: its pretraining has made "):
-        pretraining_of(str(killed))
+        read_finished_pretraining(str(killed))
     assert run(*arguments, str(killed)).returncode == 0
     assert content(killed) == content(whole)
     file = read_pretraining(killed)
@@ -388,7 +388,7 @@ def test_two_processes_end_as_one_and_go_on_where_one_was(tmp_path, corpus):
     assert run(*arguments, str(one)).returncode == 0
     done = run(*arguments, str(two), "--processes", "2")
     assert done.returncode == 0, done.stderr
-    ours, theirs = pretraining_of(str(one)), pretraining_of(str(two))
+    ours, theirs = read_finished_pretraining(str(one)), read_finished_pretraining(str(two))
     assert ours and theirs and ours.tokens == theirs.tokens
     assert theirs.scores == pytest.approx(ours.scores, abs=1e-2)
     file = read_pretraining(two)

@@ -24,7 +24,7 @@ from study.export import model_card
 from study.launch_options import plan_from
 from study.mirror import Mirror
 from study.mlflow_mirror.run_content import StudyRuns
-from study.plans.plan_file import plan_changes, require_plan, write_plan
+from study.plans.plan_file import compare_plans, require_plan, write_plan
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.schema import to_plain
@@ -79,13 +79,13 @@ def test_the_same_study_without_it_has_the_hash_and_the_file_of_before():
     plain, other = mini_plan(**ONE_ARM), mini_plan(**ONE_ARM, **IN_BFLOAT16)
     assert "search_precision" not in json.dumps(to_plain(plain))
     assert plain.protocol_hash != other.protocol_hash
-    assert plan_changes(plain, other) == ['protocol search_precision null against "bfloat16"']
+    assert compare_plans(plain, other) == ['protocol search_precision null against "bfloat16"']
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "tensorfloat32"])
 def test_the_precision_of_all_trials_is_a_fact_of_their_configuration(precision):
     plain, other = resolved_from(), resolved_from("--set", f"precision={precision}")
-    assert plan_changes(plain, other) == [f'precision "float32" against "{precision}"']
+    assert compare_plans(plain, other) == [f'precision "float32" against "{precision}"']
     keys = {
         plan.trial_key(plan.arms[0], phase="confirm", config=plan.arms[0].any_configuration, seed=42, start=None)
         for plan in (plain, other)

@@ -96,7 +96,7 @@ def test_kuberay_says_which_workers_of_the_shipped_job_may_come(kubernetes, tmp_
     eight = Autoscaler(most=8, kinds=(kind,))
     done = here(kubernetes, tmp_path)
     assert done.stdout == f"{eight}\n", done.stderr
-    assert Resources(nodes=RayNodes(), cpus=1, gpus=0.5, autoscaler=eight).slots_to_come() == 16
+    assert Resources(nodes=RayNodes(), cpus=1, gpus=0.5, autoscaler=eight).count_slots_to_come() == 16
 
 
 @pytest.mark.parametrize(

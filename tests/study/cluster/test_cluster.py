@@ -43,7 +43,7 @@ def test_gpu_workers_grow_from_none_to_the_limit(cluster: dict[str, Any]) -> Non
 @pytest.mark.parametrize(("cpus", "gpus", "slots"), [(1, 1.0, 8), (1, 0.5, 16), (2, 0.25, 16), (8, 1.0, 0)])
 def test_trials_wait_for_all_the_nodes_that_may_come(cpus: float, gpus: float, slots: int) -> None:
     resources = Resources(nodes=RayNodes(), cpus=cpus, gpus=gpus, autoscaler=AUTOSCALER)
-    assert resources.slots_to_come() == slots
+    assert resources.count_slots_to_come() == slots
 
 
 def test_a_worker_starts_ray_once(cluster: dict[str, Any], tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_the_cutoff_is_numpys_quantile_to_the_bit(factor):
     random = Random(factor)
     for number in range(1, 60):
         scores = [random.choice((random.random(), 0.5)) for _ in range(number)]
-        cutoff = asha.cutoff_of(sorted(scores), EarlyStopping(grace=1, factor=factor))
+        cutoff = asha.compute_cutoff(sorted(scores), EarlyStopping(grace=1, factor=factor))
         assert cutoff == np.percentile(scores, 100 * (1 - 1 / factor))
 
 

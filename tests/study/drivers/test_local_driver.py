@@ -24,7 +24,7 @@ from helpers.started_processes import is_alive
 from study import launch
 from study.cluster import resources
 from study.cluster.resources import Resources, ThisMachine
-from study.drivers.local_driver import gpus_of_slots
+from study.drivers.local_driver import assign_gpus
 from study.drivers.trial_process import RELEASE, ProcessLost, TrialProcess
 from study.facts.events import EpochReported, LaunchEnded, read_events
 from study.launch_options import default_driver
@@ -207,7 +207,7 @@ def test_every_slot_has_its_gpus(monkeypatch, visible, cpus, gpus, slots) -> Non
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     held = Resources.of(ThisMachine(), cpus=cpus, gpus=gpus)
-    assert gpus_of_slots(held) == slots and held.slots() == len(slots)
+    assert assign_gpus(held) == slots and held.slots() == len(slots)
 
 
 # ---- the time of a launch

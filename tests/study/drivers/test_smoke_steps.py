@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from study import profiles
 from study.cluster.resources import Resources, ThisMachine
-from study.drivers.smoke_steps import SmokeSteps, smoke_spec, untried_arms
+from study.drivers.smoke_steps import SmokeSteps, find_untried_arms, specify_smoke_step
 from study.drivers.worker import smoke_report
 from study.facts.events import EpochReported, LaunchEnded, SmokeStepFailed, TrialStarted, read_events
 from study.plans.resolution import resolve
@@ -35,13 +35,13 @@ def mini(*methods: str) -> ResolvedPlan:
 @pytest.mark.slow
 def test_every_method_there_is_takes_its_step() -> None:
     plan = mini("albert", "palbert", "pabee", "pondernet", "electra-small")
-    report = smoke_report({arm.name: smoke_spec(plan, arm) for arm in plan.arms}, device="cpu", node=None)
+    report = smoke_report({arm.name: specify_smoke_step(plan, arm) for arm in plan.arms}, device="cpu", node=None)
     assert report.failures == {}
 
 
 def test_only_faults_of_the_method_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     plan = mini("albert")
-    spec = smoke_spec(plan, plan.arms[0])
+    spec = specify_smoke_step(plan, plan.arms[0])
     away = replace(spec, backbone=str(tmp_path / "away"))
     assert smoke_report({"albert/rte": away}, device="cpu", node=None).failures == {}
     monkeypatch.setattr("trainables.albert.build", lambda config, encoder, task: {}["threshold"])
@@ -139,11 +139,11 @@ def test_an_arm_takes_no_step_once_a_trial_of_it_has_trained_with_this_code() ->
     simulation = Simulation(mini("albert", "palbert"))
     before = scheduler_of(simulation.resolved, simulation.journal).progress
     every = [arm.name for arm in simulation.resolved.arms]
-    assert [arm.name for arm in untried_arms(before, NO_PROVENANCE)] == every
+    assert [arm.name for arm in find_untried_arms(before, NO_PROVENANCE)] == every
     simulation.launch(kill_at=10)
     trained = {simulation.journal.facts.trials[event.key].started.arm for event in simulation.journal.of(EpochReported)}
     now = scheduler_of(simulation.resolved, simulation.journal).progress
-    left = [arm.name for arm in untried_arms(now, NO_PROVENANCE)]
+    left = [arm.name for arm in find_untried_arms(now, NO_PROVENANCE)]
     assert trained and left == [name for name in every if name not in trained]
     other = replace(NO_PROVENANCE, code_digest="another")
-    assert [arm.name for arm in untried_arms(now, other)] == every
+    assert [arm.name for arm in find_untried_arms(now, other)] == every

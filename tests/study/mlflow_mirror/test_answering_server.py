@@ -10,7 +10,7 @@ import pytest
 from helpers.mlflow_stores import free_port
 
 from study.mlflow_mirror import tracking
-from study.mlflow_mirror.tracking import silence_of
+from study.mlflow_mirror.tracking import unreachable_reason
 
 
 class Refusing(BaseHTTPRequestHandler):
@@ -26,20 +26,20 @@ class Refusing(BaseHTTPRequestHandler):
 def test_a_server_that_refuses_answers() -> None:
     with HTTPServer(("127.0.0.1", 0), Refusing) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        assert silence_of(f"http://127.0.0.1:{server.server_port}/") is None
+        assert unreachable_reason(f"http://127.0.0.1:{server.server_port}/") is None
         server.shutdown()
 
 
 def test_nobody_behind_a_port_is_silence() -> None:
-    assert silence_of(f"http://127.0.0.1:{free_port()}") == "Connection refused"
+    assert unreachable_reason(f"http://127.0.0.1:{free_port()}") == "Connection refused"
 
 
 def test_somebody_who_never_answers_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracking, "ANSWER_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        assert "timed out" in (silence_of(f"http://127.0.0.1:{listener.getsockname()[1]}") or "")
+        assert "timed out" in (unreachable_reason(f"http://127.0.0.1:{listener.getsockname()[1]}") or "")
 
 
 @pytest.mark.parametrize("uri", ["", "none", "sqlite:///runs/x/mlflow.db", "postgresql://host/db", "databricks"])
 def test_only_web_servers_are_asked(uri: str) -> None:
-    assert silence_of(uri) is None
+    assert unreachable_reason(uri) is None

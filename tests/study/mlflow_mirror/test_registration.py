@@ -19,7 +19,7 @@ from study.facts.record import Record
 from study.facts.study_facts import read_records
 from study.mirror import main
 from study.mlflow_mirror.tracking import default_uri
-from study.storage.trial_places import where_it_lies
+from study.storage.trial_places import locate_model
 from trainables import method_files
 
 # Run in a process of its own and away from the checkout: MLflow puts the model's copy of the code before all other.
@@ -56,8 +56,8 @@ def test_model_is_found_in_a_moved_folder(tmp_path: Path) -> None:
     (record,) = arm("pabee", "rte", [0.6], model=str(model))[-1:]
     record = replace(record, key="k")
     (tmp_path / "new" / "trials" / "k" / "model-epoch-2").mkdir(parents=True)
-    assert where_it_lies(record, tmp_path / "new").model == str(tmp_path / "new" / "trials" / "k" / "model-epoch-2")
-    assert where_it_lies(record, tmp_path / "other").model == str(model)
+    assert locate_model(record, tmp_path / "new").model == str(tmp_path / "new" / "trials" / "k" / "model-epoch-2")
+    assert locate_model(record, tmp_path / "other").model == str(model)
 
 
 @pytest.mark.long

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from study import launch, launch_options, profiles
 from study.facts.events import AshaDecided
-from study.plans.departures import departures_in_words
+from study.plans.departures import describe_departures
 from study.plans.plan import EarlyStopping, Plan
 from study.plans.resolution import explain, resolve, resolve_configuration
 from study.plans.resolved_plan import Protocol, ResolvedPlan
@@ -213,7 +213,7 @@ def test_what_all_methods_share_is_said_once():
     plan = resolved_from("--method", "albert,pabee")
     clip, order = Departure("gradient_clip", "norm 1", "none"), Departure("order", "", "drawn anew")
     shared = replace(plan, departures={"protocol": (), "albert": ("a sentence", clip), "pabee": (clip, order)})
-    assert departures_in_words(shared)[1:] == [
+    assert describe_departures(shared)[1:] == [
         "  all methods: gradient_clip: none (paper: norm 1)",
         "  albert: a sentence",
         "  pabee: order: drawn anew",

@@ -9,9 +9,9 @@ import pytest
 
 from study import launch, launch_options, profiles
 from study.plans.plan import Plan
-from study.plans.plan_file import plan_as_toml, read_toml
-from study.plans.ranges import Interval, lay_over, said_of
-from study.plans.resolution import Resolution, range_of, resolve, resolve_configuration
+from study.plans.plan_file import format_plan, read_toml
+from study.plans.ranges import Interval, find_keys, lay_over
+from study.plans.resolution import Resolution, make_range, resolve, resolve_configuration
 from trainables.schema import from_plain, to_plain
 
 EVERY_SCOPE = [
@@ -63,7 +63,7 @@ def test_options_that_contradict_each_other_are_refused_in_one_line(capsys, opti
 def test_a_plan_file_is_cut_to_the_methods_and_tasks_that_are_named(tmp_path):
     path = tmp_path / "plan.toml"
     words = ["--profile", "mini", "--method", "albert,palbert", "--task", "rte", "--set", "albert/rte:epochs=2"]
-    path.write_text(plan_as_toml(plan_from(*words, "--set", "palbert/rte:epochs=3")))
+    path.write_text(format_plan(plan_from(*words, "--set", "palbert/rte:epochs=3")))
     plan = plan_from("--plan", str(path), "--method", "palbert")
     assert plan.methods == ("palbert",) and "albert/rte:epochs" not in plan.settings
     assert plan.settings["palbert/rte:epochs"] == 3
@@ -74,7 +74,7 @@ def test_a_range_is_searched_where_the_method_s_file_has_another_or_fixes_the_fi
         "--search", "learning_rate=3e-5..3e-4:log", "--search", "batch_size=16,8", "--search", "epsilon=0.01..0.1"
     )
     names = ("learning_rate", "batch_size", "epsilon")
-    searched = {name: str(range_of(found(plan).tuned[name].value)) for name in names}
+    searched = {name: str(make_range(found(plan).tuned[name].value)) for name in names}
     assert searched == {"learning_rate": "3e-05 to 0.0003 log", "batch_size": "16 | 8", "epsilon": "0.01 to 0.1"}
     assert not {"batch_size", "epsilon"} & {*found(plan).fixed}
     assert found(plan).tuned["epsilon"].origin == "--search epsilon"
@@ -91,7 +91,7 @@ def test_a_setting_of_a_method_leaves_other_methods_and_variants_alone():
 def test_an_arm_goes_before_its_method_and_that_before_all_methods():
     settings = {"palbert/rte:epochs": 1, "epochs": 3, "palbert:epochs": 2, "palbert:a:epochs": 4}
     arms = ("palbert/rte", "palbert/cola", "albert/rte", "palbert:a/rte")
-    assert [settings[said_of(settings, arm)["epochs"]] for arm in arms] == [1, 2, 3, 4]
+    assert [settings[find_keys(settings, arm)["epochs"]] for arm in arms] == [1, 2, 3, 4]
 
 
 def test_what_is_said_later_takes_the_place_of_what_its_scope_holds():
@@ -102,7 +102,7 @@ def test_what_is_said_later_takes_the_place_of_what_its_scope_holds():
 
 def test_whole_numbers_stay_whole_where_the_field_is_and_only_there():
     plan = plan_from("--search", "num_lambda_layers=1..2", "--search", "beta=1..2")
-    ranges = {name: range_of(found(plan).tuned[name].value).name for name in ("num_lambda_layers", "beta")}
+    ranges = {name: make_range(found(plan).tuned[name].value).name for name in ("num_lambda_layers", "beta")}
     assert ranges == {"num_lambda_layers": "IntDistribution", "beta": "FloatDistribution"}
 
 
@@ -215,7 +215,7 @@ def test_a_plan_of_an_older_file_says_its_epochs_among_the_settings():
 
 
 def test_no_toml_of_a_default_plan_has_tables_or_epochs():
-    assert not {"set", "search", "epochs", "settings"} & {*tomllib.loads(plan_as_toml(profiles.load("paper")))}
+    assert not {"set", "search", "epochs", "settings"} & {*tomllib.loads(format_plan(profiles.load("paper")))}
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_a_wrong_value_in_a_file_is_answered_with_its_table_and_key(tmp_path, ca
 
 def test_the_small_profile_has_ranges_of_its_own_and_every_one_can_be_taken_back():
     plan = plan_from("--profile", "small", "--backbone", "mini-bert", "--search", "palbert:beta=0.1..1")
-    ranges = {name: str(range_of(layered.value)) for name, layered in found(plan, "palbert/cola").tuned.items()}
+    ranges = {name: str(make_range(layered.value)) for name, layered in found(plan, "palbert/cola").tuned.items()}
     assert ranges["learning_rate"] == "5e-05 to 0.0002 log" and ranges["beta"] == "0.1 to 1.0"
     assert found(plan, "albert/cola").tuned["learning_rate"].origin == "study/profiles.py SMALL"
     fixed = {name: layered.value for name, layered in found(plan, "pabee/cola").fixed.items()}

@@ -11,7 +11,7 @@ from helpers.simulation import Simulation
 from study import launch, launch_options
 from study.decisions.specs import trial_spec
 from study.forecast import forecast_plan
-from study.plans.plan_file import plan_as_toml, plan_changes, read_toml
+from study.plans.plan_file import compare_plans, format_plan, read_toml
 from study.plans.resolution import explain, resolve
 from study.plans.select_by import read_select_by
 from trainables.schema import to_plain
@@ -45,7 +45,7 @@ def test_a_study_by_score_has_the_hash_and_the_file_of_before():
     plain, other = mini_plan(**ONE_ARM), mini_plan(**ONE_ARM, select_by="at:6")
     assert resolve(plan_from("--select-by", "score")).protocol_hash == resolve(plan_from()).protocol_hash
     assert "select_by" not in json.dumps(to_plain(plain))
-    assert plan_changes(plain, other) == ['protocol select_by null against "at:6"']
+    assert compare_plans(plain, other) == ['protocol select_by null against "at:6"']
 
 
 def test_trials_of_both_phases_are_selected_by_it():
@@ -66,7 +66,7 @@ def test_dry_run_and_explain_say_it(tmp_path):
 
 def test_plan_files_keep_it(tmp_path):
     file = tmp_path / "plan.toml"
-    file.write_text(plan_as_toml(plan_from("--select-by", "area")))
+    file.write_text(format_plan(plan_from("--select-by", "area")))
     assert read_toml(file).select_by == "area"
     file.write_text(file.read_text().replace('"area"', '"speed"'))
     with pytest.raises(ValueError, match="--select-by is 'speed'"):

@@ -4,7 +4,7 @@ import pytest
 
 from study import launch, launch_options, profiles
 from study.plans.plan import Plan
-from study.plans.plan_file import plan_as_toml, read_toml
+from study.plans.plan_file import format_plan, read_toml
 
 
 def plan_from(*arguments: str) -> Plan:
@@ -15,7 +15,7 @@ def plan_from(*arguments: str) -> Plan:
 @pytest.mark.parametrize("profile", profiles.available())
 def test_the_plan_of_a_profile_comes_back_from_its_file(tmp_path, profile):
     path = tmp_path / "plan.toml"
-    path.write_text(plan_as_toml(profiles.load(profile)))
+    path.write_text(format_plan(profiles.load(profile)))
     assert read_toml(path) == profiles.load(profile)
 
 
@@ -30,7 +30,7 @@ def test_the_plan_of_a_profile_comes_back_from_its_file(tmp_path, profile):
 def test_whatever_was_asked_for_comes_back_and_is_launched_as_it_was(tmp_path, arguments):
     asked = plan_from("--profile", "mini", *arguments)
     path = tmp_path / "plan.toml"
-    path.write_text(plan_as_toml(asked))
+    path.write_text(format_plan(asked))
     assert read_toml(path) == asked == plan_from("--plan", str(path))
 
 

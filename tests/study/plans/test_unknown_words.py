@@ -8,7 +8,7 @@ import pytest
 from helpers.corpora import pretrained_folder
 
 from study import launch, launch_options
-from study.plans.pretrained_backbone import unknown_in_words
+from study.plans.pretrained_backbone import warn_of_unknown_words
 from study.plans.resolution import resolve
 from trainables.encoders.backbones import unknown_share
 from trainables.encoders.word_vocabulary import word_model
@@ -18,7 +18,7 @@ FOREIGN = [["ein sturm schloss den hafen .", "schiffe warten ."], ["der hafen is
 
 def told(*arguments: str) -> list[str]:
     asked = ["--profile", "mini", "--task", "rte", *arguments]
-    return unknown_in_words(resolve(launch_options.plan_from(launch.main.parser().options(asked))[0]))
+    return warn_of_unknown_words(resolve(launch_options.plan_from(launch.main.parser().options(asked))[0]))
 
 
 def foreign_data(folder: Path) -> str:

@@ -22,7 +22,7 @@ from helpers.storages import files_under, free_port, s3_server, send
 from study.facts.events import EpochReported, TrialEnded, read_events
 from study.facts.study_facts import read_records
 from study.storage.addresses import exists, join, make_writable, storage_address
-from study.storage.trial_places import TrialObjects, local_model, model_exists, place_at, trial_address
+from study.storage.trial_places import TrialObjects, local_model, model_exists, open_place, trial_address
 
 SMALL = ["--method", "albert", "--task", "rte", "--samples", "1", "--seeds", "2", "--epochs", "3", "--profile", "mini"]
 SMALL += ["--tracking-uri", "none"]
@@ -171,7 +171,7 @@ def wait_for_epochs(folder: Path, count: int, process: subprocess.Popen) -> None
 
 @pytest.mark.slow
 def test_a_trial_on_s3_keeps_what_one_in_a_folder_keeps(s3, tmp_path):
-    place = place_at(trial_address(s3.format("one"), "key"))
+    place = open_place(trial_address(s3.format("one"), "key"))
     assert isinstance(place, TrialObjects)
     for epoch in (1, 2):
         send(place, epoch=epoch)
@@ -188,7 +188,7 @@ def test_a_trial_on_s3_keeps_what_one_in_a_folder_keeps(s3, tmp_path):
 @pytest.mark.slow
 def test_a_bucket_that_is_away_for_a_while_delays_a_trial_and_loses_nothing(s3, tmp_path):
     away, port = free_port(), s3.rpartition(":")[2]
-    place = place_at(trial_address(s3.format("away").replace(port, str(away)), "key"))
+    place = open_place(trial_address(s3.format("away").replace(port, str(away)), "key"))
     assert isinstance(place, TrialObjects)
     with ThreadPoolExecutor() as pool:
         sending = pool.submit(send, place, epoch=1)

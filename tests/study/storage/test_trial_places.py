@@ -29,7 +29,7 @@ from study.storage.trial_places import (
     TrialObjects,
     local_model,
     model_exists,
-    place_at,
+    open_place,
     trial_address,
 )
 from trainables.runs.trial import TrialSpec
@@ -37,7 +37,7 @@ from trainables.runs.trial import TrialSpec
 
 @pytest.fixture
 def trial(tmp_path: Path) -> TrialObjects:
-    place = place_at(trial_address(f"file://{tmp_path}/bucket", "key"))
+    place = open_place(trial_address(f"file://{tmp_path}/bucket", "key"))
     assert isinstance(place, TrialObjects)
     return place
 
@@ -63,7 +63,7 @@ def test_the_newest_state_comes_back_whole_and_replaces_the_one_before(trial, tm
 def test_frozen_process_loses_its_trial_and_writes_no_more(tmp_path, monkeypatch):
     """Both places stand for processes: a lock is of whoever has opened the file."""
     monkeypatch.setattr("study.storage.trial_places.HELD_SECONDS", 0.2)
-    frozen, other = (place_at(trial_address(str(tmp_path), "key")) for _ in range(2))
+    frozen, other = (open_place(trial_address(str(tmp_path), "key")) for _ in range(2))
     (tmp_path / "trials").mkdir()
     with frozen.work() as folder:
         frozen.check_held(folder)
@@ -76,7 +76,7 @@ def test_frozen_process_loses_its_trial_and_writes_no_more(tmp_path, monkeypatch
 
 def test_trial_is_waited_for_while_its_process_leaves(tmp_path):
     (tmp_path / "trials").mkdir()
-    leaving, other = (place_at(trial_address(str(tmp_path), "key")) for _ in range(2))
+    leaving, other = (open_place(trial_address(str(tmp_path), "key")) for _ in range(2))
     leaves = leaving.work()
     folder = leaves.__enter__()
     threading.Timer(0.3, leaves.__exit__, (None, None, None)).start()
@@ -189,7 +189,7 @@ def test_a_trial_goes_on_in_another_process_from_the_uri_alone(tmp_path):
 
     resumed = reports_of(config)
     assert [without_times(one) for one in resumed] == [without_times(one) for one in whole]
-    place_at(address).fetch_predictions(tmp_path / "fetched.npz")
+    open_place(address).fetch_predictions(tmp_path / "fetched.npz")
     assert filecmp.cmp(tmp_path / "fetched.npz", tmp_path / "whole.npz", shallow=False)
     with local_model(resumed[-1].outcome.model) as model:
         match, differ, missing = filecmp.cmpfiles(
@@ -237,7 +237,7 @@ def test_a_model_that_is_gone_from_its_uri_is_one_line(tmp_path, capsys):
 
 
 def test_a_model_that_is_gone_when_its_trial_ends_is_a_fault_and_no_result(tmp_path):
-    place, model = place_at(str(tmp_path)), tmp_path / "model-epoch-1"
+    place, model = open_place(str(tmp_path)), tmp_path / "model-epoch-1"
     with pytest.raises(FileNotFoundError, match="model-epoch-1 is missing"):
         place.send_outcome(model)
     model.mkdir()
