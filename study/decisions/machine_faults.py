@@ -149,8 +149,8 @@ class Faults:
 
     def avoided_by(self, key: str) -> frozenset[str]:
         """List the nodes that the trial should not run on, if there is another."""
-        own = self._trials[key].failures if key in self._trials else []
-        return frozenset(self._left_out) | {failure.node for failure in own if failure.node is not None}
+        failures = self._trials[key].failures if key in self._trials else []
+        return frozenset(self._left_out) | {failure.node for failure in failures if failure.node is not None}
 
     def _is_everywhere(self, running: int) -> bool:
         """Check if every node was last heard of by a fault; one trial's alone proves nothing while others run."""

@@ -185,9 +185,9 @@ class StudyProgress:
         self, arms: Iterable[ArmProgress], of: Literal["gpu_seconds", "wall_seconds"]
     ) -> float | None:
         """Compute the seconds that these arms took for a training example; None before any epoch."""
-        own = list(arms)
-        examples = sum(arm.facts.reported.epochs * self.examples_per_epoch(arm) for arm in own)
-        return sum(getattr(arm.facts.reported, of) for arm in own) / examples if examples else None
+        measured = list(arms)
+        examples = sum(arm.facts.reported.epochs * self.examples_per_epoch(arm) for arm in measured)
+        return sum(getattr(arm.facts.reported, of) for arm in measured) / examples if examples else None
 
     def start_of(self, arm: ArmProgress) -> Record | None:
         """Find the best confirm record of the arm's source; None until all have ended, or if none completed."""

@@ -58,11 +58,11 @@ def lost_process(
 
     `node` is the last that the process was heard of from; `lost_nodes` maps Ray's numbers of lost nodes to their hosts.
     """
-    lost_nodes, said = lost_nodes or {}, _LOST_NODE.search(error)
-    node = said["node"] if said else node
+    lost_nodes, match = lost_nodes or {}, _LOST_NODE.search(error)
+    node = match["node"] if match else node
     host = lost_nodes.get(node or "")
-    cause: Cause = "preemption" if is_preempted or said or host else "machine"
-    line = f"its node is lost: {said['reason']}" if said else error.strip().splitlines()[-1]
+    cause: Cause = "preemption" if is_preempted or match or host else "machine"
+    line = f"its node is lost: {match['reason']}" if match else error.strip().splitlines()[-1]
     return Failure(cause=cause, error=masked(line), host=host, node=node)
 
 
@@ -73,9 +73,9 @@ def breaks_process(error: Exception) -> bool:
 
 def frames_in(module: str, error: Exception) -> list[traceback.FrameSummary]:
     """Select the frames of the module's own file from the traceback of an exception."""
-    own = getattr(sys.modules.get(module), "__file__", None)  # one that could not be loaded is not there
+    file = getattr(sys.modules.get(module), "__file__", None)  # one that could not be loaded is not there
     frames = traceback.extract_tb(error.__traceback__)
-    return [frame for frame in frames if own and Path(frame.filename) == Path(own)]
+    return [frame for frame in frames if file and Path(frame.filename) == Path(file)]
 
 
 def _find_cause(error: Exception) -> Cause:

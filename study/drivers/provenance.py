@@ -32,8 +32,8 @@ def attest(content: Content, *, method: str) -> Attestation:
 
 def provenance() -> Provenance:
     """Describe the code of this process, with the methods that it has included."""
-    code, own = _code_of_project(), included()
-    return code if own is None else replace(code, included=own.digests)
+    code, methods = _code_of_project(), included()
+    return code if methods is None else replace(code, included=methods.digests)
 
 
 @lru_cache(maxsize=1)
@@ -45,11 +45,11 @@ def _code_of_project() -> Provenance:
 
 def versions() -> dict[str, str]:
     """List the versions of Python and of the packages that make numbers; those not installed are left out."""
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for name in DISTRIBUTIONS:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            installed[name] = importlib.metadata.version(name)
+    return installed
 
 
 def git_commit() -> str | None:

@@ -110,8 +110,8 @@ def find_untried_arms(progress: StudyProgress, code: Provenance) -> list[Arm]:
 
 def _has_trained(arm: ArmProgress, progress: StudyProgress, code: Provenance) -> bool:
     launches = {number for trial in arm.facts.trials for number in trial.trained_in}
-    own, began = code.of_method(arm.arm.method), [progress.facts.launches[number].began for number in launches]
-    return any(Provenance.of(launch).of_method(arm.arm.method) == own for launch in began)
+    now, began = code.of_method(arm.arm.method), [progress.facts.launches[number].began for number in launches]
+    return any(Provenance.of(launch).of_method(arm.arm.method) == now for launch in began)
 
 
 def specify_smoke_step(plan: ResolvedPlan, arm: Arm) -> TrialSpec:

@@ -29,7 +29,7 @@ def remove_steps(folder: Path) -> None:
 def read_steps(folder: Path) -> Mapping[str, Steps]:
     """Read the steps by the key of their trial; {} if the file cannot be read."""
     try:
-        found: tuple[Steps, ...] = _STEPS.read((folder / FILE).read_bytes(), where=FILE)
+        read: tuple[Steps, ...] = _STEPS.read((folder / FILE).read_bytes(), where=FILE)
     except (OSError, ValueError):
         return {}
-    return {steps.key: steps for steps in found}
+    return {steps.key: steps for steps in read}

@@ -38,19 +38,19 @@ class TrialProcess:
 
     def __init__(self, *, gpus: str, threads: int, log: Path):
         """Start it; `gpus`: the CUDA_VISIBLE_DEVICES of the process; its output is appended to `log`."""
-        self.connection, theirs = Pipe()
+        self.connection, worker_end = Pipe()
         self.is_busy = False
-        own = {"CUDA_VISIBLE_DEVICES": gpus, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
-        own["PYTHONUNBUFFERED"] = "1"  # what a method prints is in the log at once, even if the process is killed
-        command = [sys.executable, "-m", __name__, str(theirs.fileno()), str(os.getpid())]
-        with theirs, log.open("ab") as output:
+        variables = {"CUDA_VISIBLE_DEVICES": gpus, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
+        variables["PYTHONUNBUFFERED"] = "1"  # what a method prints is in the log at once, even if the process is killed
+        command = [sys.executable, "-m", __name__, str(worker_end.fileno()), str(os.getpid())]
+        with worker_end, log.open("ab") as output:
             self._process = subprocess.Popen(
                 command,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[worker_end.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=os.environ | own,
+                env=os.environ | variables,
                 start_new_session=True,  # Ctrl-C is the launcher's
             )
 

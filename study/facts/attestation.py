@@ -46,8 +46,8 @@ class Provenance(Typed, frozen=True, kw_only=True):
 
     def of_method(self, method: str) -> Provenance:
         """Narrow the code to a method or variant: the digest covers the files of an included one."""
-        own = self.included.get(base_method(method))
-        code = self.code_digest if own is None else digest([self.code_digest, own])
+        files = self.included.get(base_method(method))
+        code = self.code_digest if files is None else digest([self.code_digest, files])
         return replace(self, code_digest=code, included={})
 
 

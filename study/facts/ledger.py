@@ -36,9 +36,9 @@ def ledger(records: Iterable[Record]) -> list[Spent]:
         arms.setdefault(record.arm, []).append(record)
     return [
         _spent(arm, phase, chosen)
-        for arm, own in arms.items()
+        for arm, arm_records in arms.items()
         for phase in get_args(Phase)
-        if (chosen := [record for record in own if record.phase == phase])
+        if (chosen := [record for record in arm_records if record.phase == phase])
     ]
 
 

@@ -35,12 +35,12 @@ class FirstCode:
     def _others(self, trial: TrialFacts, launch: LaunchBegan) -> list[str]:
         """Name the sources by commit and digest; the digest alone if the commit is the same."""
         assert self.launch is not None, "the trial was trained"
-        method, found = base_method(trial.arm.method), []
+        method, differing = base_method(trial.arm.method), []
         if launch.code_digest != self.launch.code_digest:
             is_commit_the_same = launch.git_commit == self.launch.git_commit
-            found = [_sources(launch) if is_commit_the_same else describe_code(launch)]
-        own = _files_of(method, launch)
-        return found + [f"the method's own files {(own or 'none')[:_DIGITS]}"] * (own != self._files[method])
+            differing = [_sources(launch) if is_commit_the_same else describe_code(launch)]
+        files = _files_of(method, launch)
+        return differing + [f"the method's own files {(files or 'none')[:_DIGITS]}"] * (files != self._files[method])
 
 
 def describe_code(launch: LaunchBegan) -> str:

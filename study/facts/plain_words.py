@@ -26,12 +26,12 @@ class CellInWords:
 
 def shortfalls(cells: Sequence[CellInWords]) -> list[str]:
     """Describe missing cells, one line for all cells of a row that miss the same."""
-    found: dict[tuple[str, str], list[CellInWords]] = {}
+    incomplete: dict[tuple[str, str], list[CellInWords]] = {}
     for cell in cells:
         if cell.shortfall:
-            found.setdefault((cell.row, cell.shortfall), []).append(cell)
+            incomplete.setdefault((cell.row, cell.shortfall), []).append(cell)
     sizes = Counter(cell.row for cell in cells)
-    return [f"{_place(row, alike, of=sizes[row])}: {shortfall}" for (row, shortfall), alike in found.items()]
+    return [f"{_place(row, alike, of=sizes[row])}: {shortfall}" for (row, shortfall), alike in incomplete.items()]
 
 
 def _place(row: str, cells: Sequence[CellInWords], *, of: int) -> str:

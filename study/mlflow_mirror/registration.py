@@ -50,8 +50,8 @@ def register(tracking: Tracking, progress: StudyProgress, folder: Path) -> Itera
 def _register_arm(tracking: Tracking, name: str, confirmed: list[Record]) -> Iterator[Registered]:
     client, mark = tracking.client, '"' if "'" in name else "'"
     is_named = f"name = {mark}{name}{mark}"
-    found = [v for v in client.search_model_versions(is_named) if v.tags.get("study_id") == tracking.study_id]
-    versions = {version.tags["key"]: version.version for version in found}
+    registered = [v for v in client.search_model_versions(is_named) if v.tags.get("study_id") == tracking.study_id]
+    versions = {version.tags["key"]: version.version for version in registered}
     for record in confirmed:
         if record.key not in versions:
             if not client.search_registered_models(is_named):
@@ -85,9 +85,9 @@ def save_model(record: Record, folder: Path) -> None:
     versions = {name: version.rpartition(", ")[2] for name, version in record.versions.items()}
     with local_model(record.model) as model, tempfile.TemporaryDirectory() as methods, warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*input example was not provided")  # the signature is written, not guessed
-        artifacts, own = {"model": str(model)}, included()
-        if own is not None and own.has(base_method(record.method)):
-            for name, text in own.sources.items():
+        artifacts, included_methods = {"model": str(model)}, included()
+        if included_methods is not None and included_methods.has(base_method(record.method)):
+            for name, text in included_methods.sources.items():
                 (Path(methods) / name).write_text(text, encoding="utf-8")
             artifacts["methods"] = methods
         mlflow.pyfunc.save_model(

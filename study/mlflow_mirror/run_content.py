@@ -281,9 +281,9 @@ def _selected_points(record: Record | None) -> list[Point]:
     if record.mean_layers and record.num_layers:
         values["layer_ratio"] = record.num_layers / record.mean_layers
     if record.latency:
-        own = record.latency.own
-        values["gigaflops"] = own.flops / 1e9  # per example, as the times are
-        values |= {f"milliseconds/batch_{timing.batch_size}": timing.milliseconds for timing in own.timings}
+        measured = record.latency.own
+        values["gigaflops"] = measured.flops / 1e9  # per example, as the times are
+        values |= {f"milliseconds/batch_{timing.batch_size}": timing.milliseconds for timing in measured.timings}
     return _points(values, milliseconds(record.ended), int(record.epoch))
 
 

@@ -28,11 +28,11 @@ def departures(asked: Plan, arms: Sequence[Arm]) -> dict[str, Departures]:
     by_name = dict[str, list[Arm]]()
     for arm in arms:
         by_name.setdefault(_name(arm), []).append(arm)
-    own: dict[str, Departures] = {
+    by_method: dict[str, Departures] = {
         name: tuple(one for one in trainables.departures(name) if any(_is_true(one, arm) for arm in its))
         for name, its in by_name.items()
     }
-    return {"protocol": _of_protocol(asked, arms)} | _of_pretraining(arms) | own
+    return {"protocol": _of_protocol(asked, arms)} | _of_pretraining(arms) | by_method
 
 
 def _name(arm: Arm) -> str:
@@ -53,14 +53,14 @@ def _is_true(departure: Departure, arm: Arm) -> bool:
 def describe_departures(plan: ResolvedPlan) -> list[str]:
     """Describe the departures of a plan on a screen: those that all methods share once, then each method's."""
     rules = ["protocol", *_of_pretraining(plan.arms)]
-    own = {who: lines for who, lines in plan.departures.items() if who not in rules}
-    shared = [line for line in next(iter(own.values()), ()) if all(line in lines for lines in own.values())]
+    by_method = {who: lines for who, lines in plan.departures.items() if who not in rules}
+    shared = [line for line in next(iter(by_method.values()), ()) if all(line in lines for lines in by_method.values())]
     shown = {who: plan.departures[who] for who in rules}
-    if len(own) > 1:
+    if len(by_method) > 1:
         shown["all methods"] = tuple(shared)
-        own = {who: tuple(line for line in lines if line not in shared) for who, lines in own.items()}
+        by_method = {who: tuple(line for line in lines if line not in shared) for who, lines in by_method.items()}
     width = columns(sys.stdout) or WIDTH
-    paragraphs = [f"  {who}: {in_words(lines)}" for who, lines in (shown | own).items() if lines]
+    paragraphs = [f"  {who}: {in_words(lines)}" for who, lines in (shown | by_method).items() if lines]
     wrapped_lines = [wrapped(text, width) for text in paragraphs]
     return ["differences from the papers and their code:", *wrapped_lines] if wrapped_lines else []
 
@@ -81,10 +81,10 @@ def _of_pretraining(arms: Sequence[Arm]) -> dict[str, Departures]:
 
 def _of_protocol(asked: Plan, arms: Sequence[Arm]) -> Departures:
     of_profile = profiles.load(asked.profile).settings
-    own = [key for key, setting in asked.settings.items() if (key, setting) not in of_profile.items()]
-    searched = dict.fromkeys(shorten(key) for key in own if is_searched(asked.settings[key]))
-    fixed = dict.fromkeys(shorten(key) for key in own if not is_searched(asked.settings[key]))
-    kept = ", ".join(key for key in asked.settings if key not in own)
+    by_hand = [key for key, setting in asked.settings.items() if (key, setting) not in of_profile.items()]
+    searched = dict.fromkeys(shorten(key) for key in by_hand if is_searched(asked.settings[key]))
+    fixed = dict.fromkeys(shorten(key) for key in by_hand if not is_searched(asked.settings[key]))
+    kept = ", ".join(key for key in asked.settings if key not in by_hand)
     precision = asked.search_precision
     ours = {  # what, in the papers, here
         (f"set by profile {asked.profile}", "", kept): bool(kept),

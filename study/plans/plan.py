@@ -220,10 +220,10 @@ NAMES_IN_REPOSITORIES = {  # of fields, in the scripts of PALBERT, PABEE, DeeBER
 
 def nearest_field(field: str, known: Collection[str]) -> str:
     """Suggest a field, also for a name in the papers' repositories: `; did you mean learning_rate?`, or ""."""
-    theirs = NAMES_IN_REPOSITORIES.get(field.replace("-", "_"))
-    if field == "exit_criteria" and theirs in known:
+    ours = NAMES_IN_REPOSITORIES.get(field.replace("-", "_"))
+    if field == "exit_criteria" and ours in known:
         return f"; did you mean exit? Their sample is {SAMPLED}"
-    return f"; did you mean {theirs}?" if theirs in known else nearest_in_words(field, known)
+    return f"; did you mean {ours}?" if ours in known else nearest_in_words(field, known)
 
 
 def no_such_field(

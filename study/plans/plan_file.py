@@ -270,7 +270,7 @@ def compare_arms(before: Arm, after: Arm) -> list[str]:
     fields = dict.fromkeys(name for arm in (before, after) for name in (*arm.fixed, *arm.decided))
     pairs = {name: (before.field(name), after.field(name)) for name in fields}
     changed = [
-        f"{name} {' against '.join(own.as_option if isinstance(own, Range) else json.dumps(own) for own in pair)}"
+        f"{name} {' against '.join(side.as_option if isinstance(side, Range) else json.dumps(side) for side in pair)}"
         for name, pair in pairs.items()
         if pair[0] != pair[1]
     ]

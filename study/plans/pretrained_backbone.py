@@ -95,15 +95,15 @@ def read_finished_pretraining(backbone: str) -> Pretraining | None:
     Raises:
         ValueError: its pretraining has not finished, or its file is damaged.
     """
-    found = read_pretraining(Path(backbone)) if is_folder(backbone) else None
-    if found is None:
+    content = read_pretraining(Path(backbone)) if is_folder(backbone) else None
+    if content is None:
         return None
-    if not found.finished:
-        steps = f"{found.made.steps:,} of {found.wanted_steps:,} steps"
+    if not content.finished:
+        steps = f"{content.made.steps:,} of {content.wanted_steps:,} steps"
         raise ValueError(
             f"backbone {backbone!r} is not finished: its pretraining has made {steps}; continue that first"
         )
-    return found.made
+    return content.made
 
 
 def is_tiny(backbone: str) -> bool:
@@ -139,7 +139,7 @@ def warn_of_unknown(name: str, tokenizer: Tokenizer | None, texts: Mapping[str, 
     """Warn of those texts, by title, of whose words the tokenizer knows few; [] if there are none."""
     if tokenizer is None:
         return []
-    shares = {title: unknown_share(tokenizer, own) for title, own in texts.items()}
+    shares = {title: unknown_share(tokenizer, sentences) for title, sentences in texts.items()}
     large = [f"about {share:.0%} of {title}" for title, share in shares.items() if share > LARGE_SHARE]
     warning = (
         f"warning: the tokenizer of {name} does not know {', '.join(large)} (share of tokens; limit "

@@ -165,12 +165,12 @@ def _flat(tables: Mapping[str, object], table: str, read: Callable[[object], Any
     held = tables.get(table, {})
     if not isinstance(held, dict):
         raise ValueError(f"{table} is {held!r}; allowed: a table")
-    found: dict[str, object] = {}
+    settings: dict[str, object] = {}
     for name, value in held.items():
         is_scope = isinstance(value, dict) and not {"low", "high"} & {*value}
-        found |= {f"{name}:{field}": each for field, each in value.items()} if is_scope else {name: value}
+        settings |= {f"{name}:{field}": each for field, each in value.items()} if is_scope else {name: value}
     result = {}
-    for key, value in found.items():
+    for key, value in settings.items():
         try:
             result[key] = read(value)
         except ValueError as error:

@@ -259,8 +259,8 @@ def explain(plan: Plan, method: str, task: str, *, origins: Mapping[str, str]) -
     if plan.select_by is not UNSET:
         first.append(f"  {describe_select_by(plan.select_by)}")
     fields = resolution.fixed.keys() | resolution.tuned.keys()
-    theirs = [one for one in trainables.departures(method) if fields & {*one.what.replace(",", "").split()}]
-    notes = [f"  {one.what}, in the paper or its code: {one.paper}" for one in theirs]
+    relevant = [one for one in trainables.departures(method) if fields & {*one.what.replace(",", "").split()}]
+    notes = [f"  {one.what}, in the paper or its code: {one.paper}" for one in relevant]
     rows = [(name, value, origins.get(origin, origin)) for name, value, origin in rows]
     return "\n".join([f"{method}/{task}", *format_columns(rows), *first, *notes])
 
@@ -322,8 +322,8 @@ def _check_ends(arm: Arm, resolution: Resolution) -> None:
 
     The ranges of its file are checked with that file.
     """
-    menus = {name: (own.origin, arm.space[name].extremes) for name, own in resolution.tuned.items()}
-    menus |= {name: (own.origin, [*own.value]) for name, own in resolution.post_hoc.items()}
+    menus = {name: (layered.origin, arm.space[name].extremes) for name, layered in resolution.tuned.items()}
+    menus |= {name: (layered.origin, [*layered.value]) for name, layered in resolution.post_hoc.items()}
     for name, (origin, values) in menus.items():
         for value in values if origin.startswith("--search") else ():
             try:
@@ -396,8 +396,8 @@ def _by_hand(
         if field not in _known(space):
             if is_profiles or (key == field and any(field in _known(search_spaces.load(m)) for m in plan.methods)):
                 continue
-            theirs = trainables.departures(space.method)
-            raise no_such_field(named, field, space.method, _known(space), departures=theirs)
+            its_departures = trainables.departures(space.method)
+            raise no_such_field(named, field, space.method, _known(space), departures=its_departures)
         origin = f"study/profiles.py {plan.profile.upper()}" if is_profiles else named
         if isinstance(setting, Interval | tuple):
             searched[field] = Layered(make_distribution(setting, kinds[field], named=named), origin)

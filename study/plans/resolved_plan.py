@@ -196,8 +196,8 @@ class Arm(Typed, frozen=True, kw_only=True):
 
     def searched(self, point: Configuration) -> Configuration:
         """Complete the configuration of a search trial from its tuned values; exit settings stay open."""
-        own = {} if self.search_precision is UNSET else {"precision": self.search_precision}
-        return {**self.fixed, **own, **point}
+        precision = {} if self.search_precision is UNSET else {"precision": self.search_precision}
+        return {**self.fixed, **precision, **point}
 
     def repeated(self, searched: Configuration) -> Configuration:
         """Complete the configuration of the trials that repeat a search trial: all of it but the precision."""
@@ -266,8 +266,8 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
     @property
     def data(self) -> str:
         """The source of the tasks' data, for captions."""
-        own = self.own_tasks or {}
-        return ", ".join([self.asked.data] * (len(own) < len(self.asked.tasks)) + ["own tasks"] * bool(own))
+        tasks = self.own_tasks or {}
+        return ", ".join([self.asked.data] * (len(tasks) < len(self.asked.tasks)) + ["own tasks"] * bool(tasks))
 
     def own_task(self, name: str) -> Task | UnsetType:
         """Return the task of this name if it is one's own; UNSET for one of GLUE."""

@@ -35,8 +35,8 @@ def trial_name(trial: TrialFacts) -> str:
 
 def describe_step(trial: TrialFacts, steps: Mapping[str, Steps], form: str) -> str:
     """Format the step that a trial is at; "" if it is unknown."""
-    own = steps.get(trial.key)
-    return form.format(f"step {own.done}/{own.of}") if own else ""
+    step = steps.get(trial.key)
+    return form.format(f"step {step.done}/{step.of}") if step else ""
 
 
 def describe_record(record: Record) -> str:
@@ -119,7 +119,7 @@ def _list_trials(attempts: Sequence[FailedAttempt]) -> str:
     for attempt in attempts:
         phase, _, number = attempt.trial.rpartition(" ")
         numbers.setdefault(phase, {})[number] = None
-    return "; ".join(f"{phase} {first_of([*found], _NUMBERS)}" for phase, found in numbers.items())
+    return "; ".join(f"{phase} {first_of([*listed], _NUMBERS)}" for phase, listed in numbers.items())
 
 
 def failures_command(folder: Path | str) -> str:
