@@ -17,9 +17,9 @@ from study.decisions.budget import GpuBudget
 from study.decisions.machine_faults import Faults
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.proposals import Proposals
-from study.decisions.specs import check_attested
+from study.decisions.specs import check_attested, expected_attestation
 from study.facts import formats
-from study.facts.attestation import Provenance
+from study.facts.attestation import Attestation, Provenance, agree_but_for_digests, contradictions
 from study.facts.events import (
     AshaDecided,
     ConfirmClosed,
@@ -177,6 +177,20 @@ class Scheduler:
             for event in self.faults.add(key, failure, running=self.running, time=self._journal.now()):
                 self._journal.append(event)
 
+    def refuse(self, key: str, attested: Attestation, *, host: str, node: str | None, others: bool) -> None:
+        """Take back a trial that a worker refused, since its node has other code or data than the launch.
+
+        `others`: whether there are nodes that may do better.
+
+        Raises:
+            ValueError: there are none, or it is unknown which node is in error.
+        """
+        expected = expected_attestation(self.progress, self.facts.trials[key], by=self.provenance)
+        if not others or agree_but_for_digests(attested, expected):
+            check_attested(self.progress, key, attested, host=host, by=self.provenance)
+        error = f"it differs from the plan: {'; '.join(contradictions(attested, expected))}"
+        self.retry(key, Failure(cause="node", error=error, host=host, node=node))
+
     def restart(self, key: str, reason: str) -> None:
         """Note that a trial begins anew, since its saved state cannot be used."""
         self._journal.append(TrialRestarted(time=self._journal.now(), key=key, reason=reason))
@@ -220,7 +234,8 @@ class Scheduler:
             if point is not None:
                 config = arm.arm.searched(point)
                 return self._start(arm, "search", config, derive_search_seed(arm.arm.name, len(arm.facts.search)))
-            self._close_search([arm.arm.name], max_gpu_hours=None)
+            closed = SearchClosed(time=self._journal.now(), arms=[arm.arm.name], max_gpu_hours=None)
+            self._journal.append(closed)
         if arm.is_search_over:
             self._choose_start(arm)
         if arm.missing_seeds and budget.allows(arm, "confirm"):
@@ -259,16 +274,13 @@ class Scheduler:
         """End searches, or else confirm trials, that nothing is left for; return True if there were any."""
         budget, limit = GpuBudget(self.progress), self.progress.max_gpu_hours
         if searches := budget.searches_to_close():
-            self._close_search(searches, max_gpu_hours=limit)
+            self._journal.append(SearchClosed(time=self._journal.now(), arms=searches, max_gpu_hours=limit))
         elif confirms := budget.confirms_to_close():
             assert limit is not None
             self._journal.append(ConfirmClosed(time=self._journal.now(), arms=confirms, max_gpu_hours=limit))
         else:
             return False
         return True
-
-    def _close_search(self, arms: list[str], *, max_gpu_hours: float | None) -> None:
-        self._journal.append(SearchClosed(time=self._journal.now(), arms=arms, max_gpu_hours=max_gpu_hours))
 
     def _decide(self, trial: TrialFacts, epoch: int, score: float) -> AshaDecided | None:
         """Ask ASHA about a score; None if it decides nothing."""

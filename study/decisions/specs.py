@@ -6,8 +6,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from study.decisions.progress import StudyProgress
-from study.facts.attestation import Attestation, Provenance, agree_but_for_digests, contradictions
-from study.facts.events import Failure
+from study.facts.attestation import Attestation, Provenance, contradictions
 from study.facts.study_facts import StudyFacts, TrialFacts
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables.data import glue
@@ -74,27 +73,3 @@ def check_attested(progress: StudyProgress, key: str, attested: Attestation, *, 
             f"trial {key} of {trial.started.arm} on {host} differs from the plan: {'; '.join(found)}; nothing of it "
             "was noted. Mend that, and the same command continues"
         )
-
-
-def refusal(
-    progress: StudyProgress,
-    key: str,
-    attested: Attestation,
-    *,
-    host: str,
-    node: str | None,
-    others: bool,
-    by: Provenance,
-) -> Failure:
-    """Make the failure of a trial that a worker refused, since its node has other code or data than the launch.
-
-    `others`: whether there are nodes that may do better.
-
-    Raises:
-        ValueError: there are none, or it is unknown which node is in error.
-    """
-    expected = expected_attestation(progress, progress.facts.trials[key], by=by)
-    if not others or agree_but_for_digests(attested, expected):
-        check_attested(progress, key, attested, host=host, by=by)
-    error = f"it differs from the plan: {'; '.join(contradictions(attested, expected))}"
-    return Failure(cause="node", error=error, host=host, node=node)

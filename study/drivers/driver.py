@@ -20,13 +20,12 @@ from msgspec.structs import replace
 
 from study.cluster.resources import Resources
 from study.decisions.scheduler import Scheduler
-from study.decisions.specs import expected_attestation, refusal, trial_spec
+from study.decisions.specs import expected_attestation, trial_spec
 from study.drivers.causes import lost_process
 from study.drivers.messages import AssignedTrial, Assignment, Message, News, Steps
 from study.drivers.smoke_steps import SmokeSteps
 from study.drivers.steps_file import remove_steps, write_steps
 from study.drivers.watchdog import Watchdog
-from study.facts.attestation import Attestation
 from study.facts.events import Failure
 from study.facts.plain_words import clock
 from study.facts.record import Record
@@ -259,7 +258,8 @@ class Driver(ABC):
         if news.restarted is not None:
             self.scheduler.restart(news.key, news.restarted)
         if news.refused is not None:
-            self._refuse(news.key, news.refused, host=news.host, node=node)
+            others = self._has_others_than(node)
+            self.scheduler.refuse(news.key, news.refused, host=news.host, node=node, others=others)
             return True
         if news.failure is not None:
             self._break_off(news.key, self._blame(news.failure))
@@ -270,12 +270,6 @@ class Driver(ABC):
             self._end(news, node=node)
             return True
         return False
-
-    def _refuse(self, key: str, attested: Attestation, *, host: str, node: str | None) -> None:
-        scheduler = self.scheduler
-        others, by = self._has_others_than(node), scheduler.provenance
-        failure = refusal(scheduler.progress, key, attested, host=host, node=node, others=others, by=by)
-        scheduler.retry(key, failure)
 
     def _has_others_than(self, node: str | None) -> bool:
         """Check if any other node may do better than this one."""

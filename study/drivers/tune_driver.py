@@ -200,8 +200,7 @@ class _Searcher(_StaysHere, Searcher):
 
 class _Scheduler(_StaysHere, FIFOScheduler):
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
-        stuck = self._driver.take_back_unplaceable()
-        if stuck:
+        if stuck := self._driver.take_back_unplaceable():
             for trial in [trial for trial in tune_controller.get_trials() if trial.trial_id in stuck]:
                 tune_controller.stop_trial(trial)
         return super().choose_trial_to_run(tune_controller)

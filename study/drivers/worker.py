@@ -128,7 +128,6 @@ class RunningTrial:
         self._restarted: str | None = None  # why, until it is reported
         self._attested: Attestation | None = None  # reported until an epoch was trained
         self._epochs_before = 0
-        self._broken: Exception | None = None
         self._epoch: Generator[None, None, EpochRow] | None = None  # under way
 
     def go_on(self) -> News | Steps:
@@ -136,18 +135,15 @@ class RunningTrial:
 
         Only an error that breaks the process is raised.
         """
-        if not self._is_begun:
-            self._begin()
-        restarted, self._restarted = self._restarted, None
         try:
-            if self._broken:
-                raise self._broken
+            if not self._is_begun:
+                self._is_begun = True
+                self._take_up()
             if self._attested and contradictions(self._attested, self._assigned.expected):
                 self.is_over = True
                 return News(key=self.key, host=socket.gethostname(), refused=self._attested)
             row = self._known.popleft() if self._known else self._train()
             if row is None:
-                self._restarted = restarted  # for the news to come
                 return self._steps()
             report = self._report(row, self._outcome() if row.finished else None)
         except Exception as error:  # the journal has it, and whose fault it is
@@ -155,10 +151,11 @@ class RunningTrial:
                 raise
             self.is_over = True
             failure = failure_of(error, node=self._node, module=trainables.module_of(self._assigned.spec.method))
-            return News(key=self.key, host=socket.gethostname(), failure=failure, restarted=restarted)
+            return News(key=self.key, host=socket.gethostname(), failure=failure, restarted=self._restarted)
         self.is_over = row.finished
         if row.epoch > self._epochs_before:
             self._attested = None
+        restarted, self._restarted = self._restarted, None
         return News(key=self.key, host=report.host, report=report, restarted=restarted)
 
     def release(self) -> None:
@@ -168,13 +165,6 @@ class RunningTrial:
         self._epoch = None
         vars(self).pop("_run", None)
         self._held.close()
-
-    def _begin(self) -> None:
-        self._is_begun = True
-        try:
-            self._take_up()
-        except Exception as error:  # noqa: BLE001  # the news report it
-            self._broken = error
 
     def _take_up(self) -> None:
         """Resume the trial if it was saved; begin it otherwise."""

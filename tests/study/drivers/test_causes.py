@@ -266,7 +266,7 @@ def test_an_actor_that_comes_too_late_deletes_nothing_of_a_trial_that_has_ended(
     (tmp_path / "key" / "state.pt").unlink()  # as after its end
     for epochs in (0, 1):
         late = RunningTrial(assigned(tmp_path, epochs=epochs), device="cpu", gpus=0)
-        late._begin()
+        late._take_up()
         late.release()
         assert (tmp_path / "key" / "model-epoch-1" / "model.safetensors").exists()
 
