@@ -430,7 +430,7 @@ def _values(field: str, ranged: Layered[BaseDistribution], *, why: str) -> Seque
     allowed = make_range(ranged.value)
     if allowed.values is None:
         raise ValueError(
-            f"{why}: {field} is {allowed} ({ranged.origin}), which is no list; allowed: choices (A,B,C), or whole "
+            f"{why}: {field} is {allowed} ({ranged.origin}), which is not a list; allowed: choices (A,B,C), or whole "
             "numbers"
         )
     return allowed.values

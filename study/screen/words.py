@@ -96,7 +96,7 @@ def describe_attempts(alike: Sequence[FailedAttempt]) -> list[str]:
     attempt = alike[0]
     failure = attempt.failure
     node = f" (node {failure.node[:8]})" if failure.node else ""
-    place = f"{failure.host or 'a host that is not known'}{node}"
+    place = f"{failure.host or 'an unknown host'}{node}"
     which = f", attempt {attempt.attempt}" if attempt.key else ""
     return [
         f"{attempt.arm} {attempt.trial}{which}, {attempt.became}: {failure.error}",
@@ -106,7 +106,7 @@ def describe_attempts(alike: Sequence[FailedAttempt]) -> list[str]:
         f"  configuration: {json.dumps(dict(attempt.config), sort_keys=True)}",
         *(
             f"  {line}"
-            for line in (failure.traceback or f"no traceback: the process is gone; what it printed is in {WORKERS_LOG}")
+            for line in (failure.traceback or f"no traceback: the process is gone; its output is in {WORKERS_LOG}")
             .rstrip()
             .splitlines()
         ),

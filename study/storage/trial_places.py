@@ -167,7 +167,7 @@ class TrialFolder(TrialPlace):
         """Check that the folder is there, and locked by this process."""
         super().check_held(folder)
         if not self._is_held():
-            raise NotShared(f"{self._folder} is worked in by another process, which took this one for dead")
+            raise NotShared(f"{self._folder} is in use by another process, which took this one for dead")
 
     def _is_held(self) -> bool:
         with suppress(FileNotFoundError):

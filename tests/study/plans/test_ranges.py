@@ -170,7 +170,10 @@ def test_a_grid_has_choices_and_whole_numbers():
         ("--set palbert:a:beta=1", "no method or arm of this study named 'palbert:a'; available: palbert, palbert/rte"),
         ("--search pabee:patience=1..3", "available: palbert, palbert/rte; add it by --method pabee"),
         ("--set beta=1 --search beta=1..2", "beta is both set and searched; allowed: one of the two"),
-        ("--sampler grid --search beta=0.1..2", "--sampler grid: beta is 0.1 to 2.0 (--search beta), which is no list"),
+        (
+            "--sampler grid --search beta=0.1..2",
+            "--sampler grid: beta is 0.1 to 2.0 (--search beta), which is not a list",
+        ),
         (
             "--search-only learing_rate",
             "--search-only learing_rate: no field that the study tunes; available: batch_size, beta, ",
