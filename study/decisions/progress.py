@@ -40,11 +40,6 @@ class ArmProgress:
         return any(event.max_gpu_hours is None or event.max_gpu_hours >= self._limit for event in self.facts.closed)
 
     @property
-    def is_confirm_closed(self) -> bool:
-        """True if no confirm trial is started any more, for want of GPU time; a larger budget opens it again."""
-        return any(event.max_gpu_hours >= self._limit for event in self.facts.confirm_closed)
-
-    @property
     def search_trials_to_start(self) -> int:
         """The search trials that are wanted and not started; 0 for a closed search."""
         return 0 if self.is_search_closed else max(0, self.arm.samples - len(self.facts.search))
@@ -62,8 +57,9 @@ class ArmProgress:
 
     @property
     def missing_seeds(self) -> list[int]:
-        """The seeds of confirm trials that can be started now; none while the search goes on."""
-        if not self.is_search_over or self.is_confirm_closed or self.winner is None:
+        """The seeds of confirm trials that can be started now; a larger budget may add some."""
+        is_closed = any(event.max_gpu_hours >= self._limit for event in self.facts.confirm_closed)
+        if not self.is_search_over or is_closed or self.winner is None:
             return []
         present = {trial.seed for trial in self.confirm_trials}
         return [seed for seed in self.arm.seeds if seed not in present]

@@ -85,8 +85,5 @@ def _find_cause(error: Exception) -> Cause:
         return "node"
     if isinstance(error, TrainingError):
         return "method"
-    return "machine" if isinstance(error, _OF_THE_MACHINE) or _is_of_the_machine(str(error)) else "method"
-
-
-def _is_of_the_machine(text: str) -> bool:
-    return bool(_WORDS_OF_THE_MACHINE.search(text)) and not _WORDS_OF_THE_METHOD.search(text)
+    is_by_words = _WORDS_OF_THE_MACHINE.search(str(error)) and not _WORDS_OF_THE_METHOD.search(str(error))
+    return "machine" if isinstance(error, _OF_THE_MACHINE) or is_by_words else "method"

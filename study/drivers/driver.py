@@ -140,7 +140,7 @@ class Driver(ABC):
         """The state before the first trial, for a screen; empty afterwards."""
         if self._smoke is None or self._smoke.are_over:
             return ""
-        if self._training and self._smoke.have_steps:
+        if self._training and self._smoke.specs:
             return "workers get ready: one step of each arm is tried"
         return "workers are starting"
 
@@ -250,11 +250,7 @@ class Driver(ABC):
         return tuple(sorted(avoided)) if others else ()
 
     def _is_over(self, news: News, node: str | None) -> bool:
-        """Take in the news of one trial, end it if it is over, and return True if its work here is.
-
-        Raises:
-            ValueError: a worker trains something else than the plan, and no other node may do better.
-        """
+        """Take in the news of one trial, end it if it is over, and return True if its work here is."""
         if news.restarted is not None:
             self.scheduler.restart(news.key, news.restarted)
         if news.refused is not None:
@@ -276,11 +272,7 @@ class Driver(ABC):
         return bool(self._resources.find_nodes_with_room() - self.scheduler.faults.differing - {node})
 
     def _blame(self, failure: Failure) -> Failure:
-        """Blame a node that does not see the storage only if the launcher itself does.
-
-        Raises:
-            ValueError: the launcher does, and there is no other node.
-        """
+        """Blame a node that does not see the storage only if the launcher does; refuse if no other is there."""
         if failure.cause != "node":
             return failure
         try:

@@ -76,22 +76,19 @@ class LocalDriver(Driver):
     def _hear(self) -> None:
         """Take in the messages of processes, after waiting for a moment at most."""
         slots: dict[Any, _Slot] = {slot.process.connection: slot for slot in self._slots if slot.process}
-        for connection in wait(slots, timeout=WAIT_SECONDS):
+        for slot in (slots[connection] for connection in wait(slots, timeout=WAIT_SECONDS)):
+            assert slot.process is not None
             try:
-                self._hear_one(slots[connection])
+                message = slot.process.hear()
+                assert slot.work_id is not None, "an idle process says nothing"
+                if not self.take_in(slot.work_id, message):
+                    slot.process.tell(STEP)
+                    continue
+                self._training.discard(slot.work_id)
+                slot.work_id = None
+                slot.process.tell(RELEASE)
             except ProcessLost as lost:
-                self._lose(slots[connection], str(lost))
-
-    def _hear_one(self, slot: _Slot) -> None:
-        assert slot.process is not None
-        message = slot.process.hear()
-        assert slot.work_id is not None
-        if not self.take_in(slot.work_id, message):
-            slot.process.tell(STEP)
-            return
-        self._training.discard(slot.work_id)
-        slot.work_id = None
-        slot.process.tell(RELEASE)
+                self._lose(slot, str(lost))
 
     def _lose(self, slot: _Slot, error: str) -> None:
         work_id, slot.work_id, slot.process = slot.work_id, None, None

@@ -42,36 +42,27 @@ class SmokeSteps:
     def __init__(self, scheduler: Scheduler, resources: Resources):
         """Make a part for each worker with room and a trial; a part may be empty and only start the worker."""
         arms = find_untried_arms(scheduler.progress, scheduler.provenance)
-        self._specs = {arm.name: specify_smoke_step(scheduler.plan, arm) for arm in arms}
+        # By arm; none if all have trained with this code: workers only start then.
+        self.specs = {arm.name: specify_smoke_step(scheduler.plan, arm) for arm in arms}
         self._resources, self._code = resources, scheduler.provenance
         to_come = scheduler.progress.total_trials - scheduler.progress.ended_trials
         number = min(to_come, max(1, resources.slots()))
-        self._parts = [dict(list(self._specs.items())[start::number]) for start in range(number)]
+        self.parts = [dict(list(self.specs.items())[start::number]) for start in range(number)]  # to be handed out
         self._held = set[str]()  # work ids of the workers that have a part
-
-    @property
-    def have_steps(self) -> bool:
-        """True if any arm takes a step: if all have trained with this code, workers only start."""
-        return bool(self._specs)
-
-    @property
-    def are_left(self) -> bool:
-        """True if a part is still to be handed out."""
-        return bool(self._parts)
 
     @property
     def are_over(self) -> bool:
         """True if every part was taken, or lost with its process."""
-        return not (self._parts or self._held)
+        return not (self.parts or self._held)
 
     def next_part(self, work_id: str) -> Assignment | None:
         """Hand out a part; None if none is left."""
-        if not self._parts:
+        if not self.parts:
             return None
         self._held.add(work_id)
         cpus, gpus = self._resources.cpus, self._resources.gpus
         return Assignment(
-            smoke=self._parts.pop(),
+            smoke=self.parts.pop(),
             included=method_files.included(),
             device="cuda" if gpus else "cpu",
             cpus=cpus,
@@ -87,7 +78,7 @@ class SmokeSteps:
         """
         self._held.discard(work_id)
         if report.failures and not other_code(report, self._code):
-            raise SmokeStepsFailed(report.failures, self._specs)
+            raise SmokeStepsFailed(report.failures, self.specs)
 
     def lost(self, work_id: str) -> None:
         """Forget the part of a lost process; its trials will show whose fault that was."""

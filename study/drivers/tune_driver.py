@@ -107,7 +107,7 @@ class TuneDriver(Driver):
         Ray drops a warm actor that no trial is pending for, and throws away a starting one if a warm one could do its
         work.
         """
-        is_under_way = self._smoke is not None and not self._smoke.are_over and not self._smoke.are_left
+        is_under_way = self._smoke is not None and not self._smoke.are_over and not self._smoke.parts
         return is_under_way and time.monotonic() < self._start_over and not self.scheduler.draining
 
     def begun(self, ray_id: str) -> None:

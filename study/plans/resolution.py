@@ -382,11 +382,7 @@ def _known(space: SearchSpace) -> set[str]:
 def _by_hand(
     plan: Plan, space: SearchSpace, arm: str
 ) -> tuple[dict[str, Layered[Value]], dict[str, Layered[BaseDistribution]]]:
-    """Collect the fields of an arm that the plan fixes, and those that it searches.
-
-    Raises:
-        ValueError: the method has no field of the name, or the field cannot hold the value.
-    """
+    """Collect the fields that the plan fixes and searches; refuse one that the method or its values lack."""
     profile = profiles.load(plan.profile).settings
     kinds = get_type_hints(trainables.load(space.method).Config, include_extras=True)
     fixed, searched = dict[str, Layered[Value]](), dict[str, Layered[BaseDistribution]]()
@@ -448,11 +444,7 @@ def _grid_points(grid: Mapping[str, Sequence[Value]], first: list[dict[str, Valu
 
 
 def _check_range(first: First, tuned: Mapping[str, Layered[BaseDistribution]], arm: str) -> None:
-    """Refuse values that won elsewhere and that the arm could not have drawn.
-
-    Raises:
-        ValueError: it searches a field in another range.
-    """
+    """Refuse values that won elsewhere and that are outside of the arm's ranges."""
     for name in tuned.keys() & first.values.keys():
         if not make_range(tuned[name].value).holds(first.values[name]):
             raise ValueError(

@@ -39,11 +39,6 @@ def masked(text: str) -> str:
     return _PARAMETER.sub(r"\1***", _TOKEN.sub(r"\1***@", _USER.sub(r"\1:***@", text)))
 
 
-def has_secret_parameter(query: str) -> bool:
-    """Check if a parameter of a URI's query is named like a password, within another parameter's value too."""
-    return _PARAMETER.search(f"?{unquote(query)}") is not None
-
-
 # ---- a Ray cluster: `--address`, or else RAY_ADDRESS, or else this machine
 
 
@@ -146,7 +141,8 @@ def tracking_address(text: str) -> str:
     _, host, path, query, _ = urlsplit(text)
     user = (host + path).rpartition("@")[0] if "@" in host + path and scheme != "sqlite" else ""
     is_token = bool(user) and scheme in ("http", "https")  # a web server has no user without a password
-    if ":" in user or is_token or has_secret_parameter(query):
+    has_secret = _PARAMETER.search(f"?{unquote(query)}")  # within the value of another parameter too
+    if ":" in user or is_token or has_secret:
         raise ValueError(f"--tracking-uri holds a password; allowed: the address without it, {_TRACKING_CREDENTIALS}")
     place = host.rpartition("@")[2]
     port = place.rpartition(":")[2] if ":" in place.rpartition("]")[2] else None

@@ -128,7 +128,7 @@ def test_each_worker_that_there_is_room_and_a_trial_for_begins_before_any_trial(
     steps = SmokeSteps(scheduler, room)
     parts = [steps.next_part(str(number)) for number in range(workers)]
     assert [len(part.smoke) for part in parts if part] == [0] * (workers - 1) + [1]
-    assert steps.next_part("more") is None and not steps.are_left
+    assert steps.next_part("more") is None and not steps.parts
     for number in range(workers):
         assert not steps.are_over
         steps.taken(str(number), smoke_report(parts[number].smoke, device="cpu", node=None))

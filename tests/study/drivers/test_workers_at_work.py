@@ -56,7 +56,7 @@ def test_before_the_first_trial_workers_start_and_then_take_their_steps(
     cluster = Cluster(tmp_path, monkeypatch, "node-a")
     resources = Resources(nodes=ThisMachine(), cpus=1, gpus=0)
     cluster.driver._smoke = SmokeSteps(cluster.scheduler, resources)
-    cluster.driver._smoke._parts = cluster.driver._smoke._parts[:1]  # of one worker, however many there is room for
+    cluster.driver._smoke.parts = cluster.driver._smoke.parts[:1]  # of one worker, however many there is room for
     (first,) = cluster.hand_out()
     assert cluster.driver.awaited == "workers are starting"
     cluster.driver.begun(first)
