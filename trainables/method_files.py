@@ -19,7 +19,7 @@ from importlib.abc import ExecutionLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 
 from trainables.schema import Typed
 from trainables.spelling import nearest_in_words
@@ -229,9 +229,6 @@ class _Included(MetaPathFinder, ExecutionLoader):
     def get_source(self, fullname: str) -> str:
         assert _included is not None
         return _included.sources[self._file(fullname)]
-
-    def get_code(self, fullname: str) -> CodeType:
-        return self.source_to_code(self.get_source(fullname), self.get_filename(fullname))
 
     @staticmethod
     def _file(fullname: str) -> str:

@@ -154,6 +154,11 @@ def cached_folder(cache: Path, content: str, fill: Callable[[Path], object]) -> 
 
     An entry has the digests of its files. One that is not what it was is made anew.
     """
+
+    def fill_with_digests(folder: Path) -> None:
+        fill(folder)
+        (folder / _DIGESTS).write_text(json.dumps(_hash_all_files(folder)))
+
     entry = cache / hashlib.sha256(content.encode()).hexdigest()[:32]
     if not _is_whole(entry):
         cache.mkdir(parents=True, exist_ok=True)
@@ -161,13 +166,8 @@ def cached_folder(cache: Path, content: str, fill: Callable[[Path], object]) -> 
             if not _is_whole(entry):
                 if (entry / _DIGESTS).exists():
                     print(f"{entry} was damaged; its tokens are made anew", file=sys.stderr)
-                write_folder(entry, lambda folder: _fill_with_digests(folder, fill))
+                write_folder(entry, fill_with_digests)
     return entry
-
-
-def _fill_with_digests(folder: Path, fill: Callable[[Path], object]) -> None:
-    fill(folder)
-    (folder / _DIGESTS).write_text(json.dumps(_hash_all_files(folder)))
 
 
 def _is_whole(entry: Path) -> bool:

@@ -44,12 +44,8 @@ class PretrainingModel(nn.Module, ABC):
         """The model of `transformers` that remains after pretraining, for its encoder."""
 
     @abstractmethod
-    def loss(self, batch: Batch, totals: Totals) -> Tensor:
-        """Compute a part's share of the step's loss, a scalar: the shares of all parts add up to it."""
-
     def forward(self, batch: Batch, totals: Totals) -> Tensor:
-        """Compute the loss, for modules that wrap a model."""
-        return self.loss(batch, totals)
+        """Compute a part's share of the step's loss, a scalar: the shares of all parts add up to it."""
 
     @abstractmethod
     def scores(self, batches: Iterable[Batch]) -> dict[str, float]:
@@ -62,23 +58,14 @@ def encoder_inputs(model: PreTrainedModel, batch: Batch) -> Batch:
     return {name: batch[name] for name in [*names, *(["token_type_ids"] if model.config.type_vocab_size > 1 else [])]}
 
 
-def prediction_head(model: Any) -> Callable[[Tensor], Tensor]:
-    """Find the head of a masked language model: logits (..., vocabulary) of hidden states (..., hidden).
-
-    Raises:
-        ValueError: the family has none.
-    """
-    heads: dict[str, Callable[[Tensor], Tensor]] = {
-        "albert": lambda hidden: model.predictions(hidden),
-        "bert": lambda hidden: model.cls(hidden),
-        "electra": lambda hidden: model.generator_lm_head(model.generator_predictions(hidden)),
-        "roberta": lambda hidden: model.lm_head(hidden),
-        "sharebert": lambda hidden: model.predictions(hidden),
-    }
-    family = model.config.model_type
-    if family not in heads:
-        raise ValueError(f"no masked language model of architecture {family!r}; available: {', '.join(heads)}")
-    return heads[family]
+# The head of a masked language model, by family: logits (..., vocabulary) of hidden states (..., hidden).
+_HEADS: dict[str, Callable[[Any, Tensor], Tensor]] = {
+    "albert": lambda model, hidden: model.predictions(hidden),
+    "bert": lambda model, hidden: model.cls(hidden),
+    "electra": lambda model, hidden: model.generator_lm_head(model.generator_predictions(hidden)),
+    "roberta": lambda model, hidden: model.lm_head(hidden),
+    "sharebert": lambda model, hidden: model.predictions(hidden),
+}
 
 
 def masked_logits(model: PreTrainedModel, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -87,43 +74,31 @@ def masked_logits(model: PreTrainedModel, hidden: Tensor, labels: Tensor) -> tup
     At the other tokens the head, which costs as much as the encoder, would be computed for nothing.
     """
     masked = labels != IGNORED
-    return prediction_head(model)(hidden[masked]).float(), labels[masked]
+    return _HEADS[model.config.model_type](model, hidden[masked]).float(), labels[masked]
 
 
-class Mean:
-    """A mean over batches; its sum stays on the device until the end."""
-
-    def __init__(self) -> None:
-        """Start at 0."""
-        self._sum: Tensor | float = 0.0
-        self._number = 0
-
-    def add(self, values: Tensor) -> None:
-        """Add some values."""
-        self._sum = self._sum + values.double().sum()
-        self._number += values.numel()
-
-    @property
-    def value(self) -> float:
-        """The mean of all values so far; 0 of none."""
-        return float(self._sum) / max(1, self._number)
-
-
-class PredictionScores:
-    """`mlm_loss` (nats per masked token) and `mlm_accuracy` over batches."""
+class Means:
+    """Means over batches, by name; their sums stay on the device until the end."""
 
     def __init__(self) -> None:
-        """Start without batches."""
-        self._loss, self._accuracy = Mean(), Mean()
+        """Start without values."""
+        self._sums: dict[str, Tensor | float] = {}
+        self._numbers: dict[str, int] = {}
 
-    def add(self, logits: Tensor, labels: Tensor) -> None:
-        """Add the logits (predictions, vocabulary) and labels (predictions,) of masked tokens."""
-        self._loss.add(nn.functional.cross_entropy(logits, labels, reduction="none"))
-        self._accuracy.add(logits.argmax(dim=1) == labels)
+    def add(self, **values: Tensor) -> None:
+        """Add a batch's values of each name."""
+        for name, each in values.items():
+            self._sums[name] = self._sums.get(name, 0.0) + each.double().sum()
+            self._numbers[name] = self._numbers.get(name, 0) + each.numel()
+
+    def add_predictions(self, logits: Tensor, labels: Tensor) -> None:
+        """Add `mlm_loss` (nats) and `mlm_accuracy` of masked tokens: logits (predictions, vocabulary), labels."""
+        losses = nn.functional.cross_entropy(logits, labels, reduction="none")
+        self.add(mlm_loss=losses, mlm_accuracy=logits.argmax(dim=1) == labels)
 
     def values(self) -> dict[str, float]:
-        """Return both by name."""
-        return {"mlm_loss": self._loss.value, "mlm_accuracy": self._accuracy.value}
+        """Return the means; 0 of nothing."""
+        return {name: float(total) / max(1, self._numbers[name]) for name, total in self._sums.items()}
 
 
 def cross_entropy_sum(logits: Tensor, labels: Tensor) -> Tensor:
@@ -149,7 +124,7 @@ class MaskedLanguageModel(PretrainingModel):
         """The whole model."""
         return self.model
 
-    def loss(self, batch: Batch, totals: Totals) -> Tensor:
+    def forward(self, batch: Batch, totals: Totals) -> Tensor:
         """Compute the cross-entropy of masked tokens."""
         hidden = self.model.base_model(**encoder_inputs(self.model, batch)).last_hidden_state
         return cross_entropy_sum(*masked_logits(self.model, hidden, batch["labels"])) / totals.predictions
@@ -157,11 +132,11 @@ class MaskedLanguageModel(PretrainingModel):
     @torch.no_grad()
     def scores(self, batches: Iterable[Batch]) -> dict[str, float]:
         """Compute `mlm_loss` (nats per masked token) and `mlm_accuracy`."""
-        predictions = PredictionScores()
+        means = Means()
         for batch in batches:
             hidden = self.model.base_model(**encoder_inputs(self.model, batch)).last_hidden_state
-            predictions.add(*masked_logits(self.model, hidden, batch["labels"]))
-        return predictions.values()
+            means.add_predictions(*masked_logits(self.model, hidden, batch["labels"]))
+        return means.values()
 
 
 class SentenceOrderModel(MaskedLanguageModel):
@@ -169,7 +144,7 @@ class SentenceOrderModel(MaskedLanguageModel):
 
     model: AlbertForPreTraining  # with both heads
 
-    def loss(self, batch: Batch, totals: Totals) -> Tensor:
+    def forward(self, batch: Batch, totals: Totals) -> Tensor:
         """Add the cross-entropies of masked tokens and of the order."""
         output = self.model.albert(**encoder_inputs(self.model, batch))
         masked = cross_entropy_sum(*masked_logits(self.model, output.last_hidden_state, batch["labels"]))
@@ -179,12 +154,13 @@ class SentenceOrderModel(MaskedLanguageModel):
     @torch.no_grad()
     def scores(self, batches: Iterable[Batch]) -> dict[str, float]:
         """Compute `mlm_loss` (nats per masked token), `mlm_accuracy`, `sop_accuracy`."""
-        predictions, orders = PredictionScores(), Mean()
+        means = Means()
         for batch in batches:
             output = self.model.albert(**encoder_inputs(self.model, batch))
-            predictions.add(*masked_logits(self.model, output.last_hidden_state, batch["labels"]))
-            orders.add(self.model.sop_classifier(output.pooler_output).argmax(dim=1) == batch["sentence_order"])
-        return predictions.values() | {"sop_accuracy": orders.value}
+            means.add_predictions(*masked_logits(self.model, output.last_hidden_state, batch["labels"]))
+            orders = self.model.sop_classifier(output.pooler_output).argmax(dim=1)
+            means.add(sop_accuracy=orders == batch["sentence_order"])
+        return means.values()
 
 
 # ---- replaced token detection
@@ -226,7 +202,7 @@ class ReplacedTokenModel(PretrainingModel):
         """The discriminator alone."""
         return self.discriminator
 
-    def loss(self, batch: Batch, totals: Totals) -> Tensor:
+    def forward(self, batch: Batch, totals: Totals) -> Tensor:
         """Add the generator's cross-entropy and the discriminator's weighted one."""
         logits, labels = self._generated(batch)
         generator_loss = cross_entropy_sum(logits, labels) / totals.predictions
@@ -239,17 +215,17 @@ class ReplacedTokenModel(PretrainingModel):
         """Compute the generator's `mlm_loss` and `mlm_accuracy`; `rtd_auc` and `rtd_accuracy` over all real tokens."""
         from sklearn.metrics import roc_auc_score  # takes a second to import
 
-        predictions, correct = PredictionScores(), Mean()
+        predictions, detections = Means(), Means()
         answers: list[tuple[Tensor, Tensor]] = []
         for batch in batches:
             logits, labels = self._generated(batch)
-            predictions.add(logits, labels)
+            predictions.add_predictions(logits, labels)
             detected, replaced, is_token = self._detected(batch, logits)
-            correct.add((detected > 0)[is_token] == replaced[is_token])
+            detections.add(rtd_accuracy=(detected > 0)[is_token] == replaced[is_token])
             answers.append((replaced[is_token].cpu(), detected[is_token].cpu()))
         truth, scores = (torch.cat(column).numpy() for column in zip(*answers, strict=True))
         auc = float(roc_auc_score(truth, scores)) if truth.any() and not truth.all() else 0.5
-        return predictions.values() | {"rtd_auc": auc, "rtd_accuracy": correct.value}
+        return predictions.values() | {"rtd_auc": auc} | detections.values()
 
     def _generated(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Compute the generator's logits (predictions, vocabulary) at masked tokens, and the tokens that were there."""

@@ -55,7 +55,7 @@ def measure_latency(
             _Timed(*pair)
             for pair in zip(answers, layers, _time_fastest_rounds(answers, _choose_clock(device)), strict=True)
         ]
-        exits = tuple(_summarise_rule([batch for batch in timed if batch.answer.rule == rule]) for rule in rules)
+        exits = tuple(_summarise(rule, [batch for batch in timed if batch.answer.rule == rule]) for rule in rules)
     return Latency(device=device_name(device), threads=torch.get_num_threads(), exits=exits)
 
 
@@ -88,27 +88,22 @@ class _Timed:
     seconds: float  # of the batch
 
 
-def _summarise_rule(timed: list[_Timed]) -> ExitLatency:
-    """Summarise the latency of all batches under one rule."""
-    rule, sizes = timed[0].answer.rule, dict.fromkeys(batch.answer.size for batch in timed)
-    largest = max((batch.answer for batch in timed), key=lambda answer: answer.size)
-    return ExitLatency(
-        rule=rule.name,
-        setting=setting_of(rule),
-        flops=count_flops(largest) / largest.size,
-        timings=tuple(_summarise_size([batch for batch in timed if batch.answer.size == size]) for size in sizes),
-    )
-
-
-def _summarise_size(timed: list[_Timed]) -> Timing:
-    """Summarise the timing of all batches of one size."""
-    size = timed[0].answer.size
-    return Timing(
-        batch_size=size,
-        examples=size * len(timed),
-        mean_layers=mean(batch.mean_layers for batch in timed),
-        milliseconds=1000 * mean(batch.seconds for batch in timed) / size,
-    )
+def _summarise(rule: ExitRule, timed: list[_Timed]) -> ExitLatency:
+    """Summarise all batches under one rule by their sizes."""
+    by_size: dict[int, list[_Timed]] = {}
+    for each in timed:
+        by_size.setdefault(each.answer.size, []).append(each)
+    timings = [
+        Timing(
+            batch_size=size,
+            examples=size * len(batches),
+            mean_layers=mean(batch.mean_layers for batch in batches),
+            milliseconds=1000 * mean(batch.seconds for batch in batches) / size,
+        )
+        for size, batches in by_size.items()
+    ]
+    flops = count_flops(by_size[max(by_size)][0].answer) / max(by_size)
+    return ExitLatency(rule=rule.name, setting=setting_of(rule), flops=flops, timings=tuple(timings))
 
 
 def _choose_batches(num_examples: int, batch_size: int, num_batches: int) -> list[np.ndarray]:

@@ -54,7 +54,7 @@ def model_of(recipe: str, seed: int = 0, **changes):
 def test_masked_words_and_order_cost_what_transformers_says() -> None:
     model, batch = model_of("albert-mlm"), batch_of()
     theirs = model.model(**inputs(batch, labels=batch["labels"], sentence_order_label=batch["sentence_order"])).loss
-    torch.testing.assert_close(model.loss(batch, totals_of(batch)), theirs)
+    torch.testing.assert_close(model(batch, totals_of(batch)), theirs)
 
 
 @pytest.mark.parametrize("family", objectives.load("mlm").FAMILIES)
@@ -63,7 +63,7 @@ def test_masked_words_cost_what_transformers_says(family: str) -> None:
     config = AutoConfig.for_model(family, **{**SIZES, "type_vocab_size": 2, "pad_token_id": 0, **sizes})
     model, batch = objectives.load("mlm").build(pretraining_config("mlm"), config).eval(), batch_of()
     theirs = model.model(**inputs(batch, labels=batch["labels"])).loss
-    torch.testing.assert_close(model.loss(batch, totals_of(batch)), theirs)
+    torch.testing.assert_close(model(batch, totals_of(batch)), theirs)
 
 
 def test_replaced_tokens_cost_what_transformers_says() -> None:
@@ -73,7 +73,7 @@ def test_replaced_tokens_cost_what_transformers_says() -> None:
     replaced = (tokens != batch["original_ids"]).long()
     assert replaced.any() and not replaced.all()
     theirs = model.discriminator(**inputs(batch | {"input_ids": tokens}, labels=replaced)).loss
-    torch.testing.assert_close(model.loss(batch, totals_of(batch)), generated.loss + 50 * theirs)
+    torch.testing.assert_close(model(batch, totals_of(batch)), generated.loss + 50 * theirs)
 
 
 @pytest.mark.parametrize("recipe", TWO_CLASSES)
@@ -83,7 +83,7 @@ def test_two_classes_cost_what_transformers_says(recipe: str) -> None:
     tokens = filled(batch, generated.logits[batch["labels"] != IGNORED])
     labels = (tokens != batch["original_ids"]).long().masked_fill(batch["attention_mask"] == 0, IGNORED)
     theirs = model.discriminator(**inputs(batch | {"input_ids": tokens}, labels=labels)).loss
-    torch.testing.assert_close(model.loss(batch, totals_of(batch)), generated.loss + 50 * theirs)
+    torch.testing.assert_close(model(batch, totals_of(batch)), generated.loss + 50 * theirs)
 
 
 @pytest.mark.parametrize("objective", RECIPES)
@@ -91,14 +91,14 @@ def test_parts_of_a_batch_add_up_to_it(objective: str) -> None:
     model, batch = model_of(objective), batch_of()
     totals = totals_of(batch)
     parts = [{name: value[start : start + 2] for name, value in batch.items()} for start in (0, 2, 4)]
-    torch.testing.assert_close(sum(model.loss(part, totals) for part in parts), model.loss(batch, totals))
+    torch.testing.assert_close(sum(model(part, totals) for part in parts), model(batch, totals))
 
 
 @pytest.mark.parametrize("objective", RECIPES)
 def test_what_padding_holds_changes_nothing(objective: str) -> None:
     model, batch = model_of(objective), batch_of()
     garbage = {name: batch[name].masked_fill(batch["attention_mask"] == 0, 7) for name in ("input_ids", "original_ids")}
-    torch.testing.assert_close(model.loss(batch | garbage, totals_of(batch)), model.loss(batch, totals_of(batch)))
+    torch.testing.assert_close(model(batch | garbage, totals_of(batch)), model(batch, totals_of(batch)))
 
 
 @pytest.mark.parametrize("objective", REPLACED)
@@ -119,7 +119,7 @@ def test_no_gradient_goes_through_sampling(objective: str) -> None:
     (expected,) = torch.autograd.grad(alone, logits, retain_graph=True)
     logits.retain_grad()
     model._generated = lambda _: (logits, labels)
-    model.loss(batch, totals_of(batch)).backward()
+    model(batch, totals_of(batch)).backward()
     torch.testing.assert_close(logits.grad, expected)
 
 

@@ -117,7 +117,7 @@ def ours_and_plain(recipe: str) -> tuple[Any, nn.ModuleDict]:
 def test_loss_and_gradients_are_those_of_the_plain_writing(recipe: str) -> None:
     model, plain = ours_and_plain(recipe)
     batch = batch_of()
-    ours, theirs = model.loss(batch, totals_of(batch)), plain_loss(plain["generator"], plain["discriminator"], batch)
+    ours, theirs = model(batch, totals_of(batch)), plain_loss(plain["generator"], plain["discriminator"], batch)
     torch.testing.assert_close(ours, theirs)
     ours.backward()
     theirs.backward()
