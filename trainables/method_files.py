@@ -48,9 +48,9 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
     def of_method(self, method: str) -> dict[str, str]:
         """Select the files that a method needs, as `sources`: its two and the shared ones; empty if it is not here."""
         files = {f"{_stem(method)}.py", f"{_stem(method)}{SPACE}.py"}
-        return {
-            name: text for name, text in self.sources.items() if self.has(method) and (name in files or name[0] == "_")
-        }
+        if not self.has(method):
+            return {}
+        return {name: text for name, text in self.sources.items() if name in files or name[0] == "_"}
 
     @property
     def pairs(self) -> dict[str, tuple[bool, bool]]:
@@ -112,10 +112,8 @@ def read_methods(folder: str | Path, *, named: str = "--include", may_lack_metho
         sources = {path.name: path.read_text(encoding="utf-8") for path in files}
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
-        allowed = (
-            f"a folder of methods, NAME.py and NAME_space.py, or of tasks, NAME/task.toml{_suggest_folder(folder)}"
-        )
-        raise ValueError(f"{named} {folder}: {reason}; allowed: {allowed}") from None
+        allowed = "a folder of methods, NAME.py and NAME_space.py, or of tasks, NAME/task.toml"
+        raise ValueError(f"{named} {folder}: {reason}; allowed: {allowed}{_suggest_folder(folder)}") from None
     methods = IncludedMethods(folder=str(Path(folder).resolve()), sources=sources)
     if not methods.pairs and not may_lack_methods:
         allowed = "a method is two files, NAME.py and NAME_space.py, a task a folder NAME with task.toml"

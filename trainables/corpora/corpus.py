@@ -170,9 +170,8 @@ def text_files(folder: Path) -> list[Path]:
         raise ValueError(f"corpus {str(folder)!r} is not a folder; allowed: mini, mini-shuffled, hub:NAME, a folder")
     files = sorted(path for path in folder.rglob("*.txt") if path.is_file())
     if not files:
-        raise ValueError(
-            f"corpus {str(folder)!r} has no .txt file; allowed: UTF-8 text, a blank line between documents"
-        )
+        allowed = "UTF-8 text, a blank line between documents"
+        raise ValueError(f"corpus {str(folder)!r} has no .txt file; allowed: {allowed}")
     return files
 
 
@@ -286,10 +285,9 @@ def shuffled_documents() -> tuple[Document, ...]:
 
     Mixed within documents it would still show that two sentences share words, which retelling teaches.
     """
-    words = iter(_shuffle([word for document in mini_documents() for text in document for word in text.split()]))
-    return tuple(
-        tuple(" ".join(islice(words, len(text.split()))) for text in document) for document in mini_documents()
-    )
+    documents = mini_documents()
+    words = iter(_shuffle([word for document in documents for text in document for word in text.split()]))
+    return tuple(tuple(" ".join(islice(words, len(text.split()))) for text in document) for document in documents)
 
 
 def _draw_two(draw: Draw, kinds: tuple[mini_glue.Kind, ...], wanted: int) -> Document:

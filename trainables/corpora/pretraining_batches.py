@@ -113,9 +113,8 @@ class PretrainingBatches:
         text = first_text | second_text
         flat = np.where(first_text, first[:, None] + places - 1, np.where(second_text, second[:, None] + of_second, 0))
         inside = places < lengths[:, None]
-        special = np.where(
-            inside, np.where(places == 0, tokenizer.cls_token_id, tokenizer.sep_token_id), tokenizer.pad_token_id
-        )
+        special = np.where(places == 0, tokenizer.cls_token_id, tokenizer.sep_token_id)
+        special = np.where(inside, special, tokenizer.pad_token_id)
         arrays = {
             "input_ids": np.where(text, self._corpus.tokens[flat], special).astype(np.int64),
             "attention_mask": inside.astype(np.int64),

@@ -53,9 +53,7 @@ def _read_task(file: Path) -> Task:
         allowed = "a small letter, then small letters, digits, - and _"
         raise ValueError(f"{file}: the folder's name, {name!r}, names no task; allowed: {allowed}")
     if taken := next((taken for taken in (*TRAINABLE_TASKS, *_TAKEN) if is_same_name(taken, name)), None):
-        raise ValueError(
-            f"{file}: a task cannot be named {name!r}, {taken} is taken; choose another name of the folder"
-        )
+        raise ValueError(f"{file}: a task cannot be named {name!r}, {taken} is taken; rename the folder")
     try:
         fields = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -70,9 +68,8 @@ def _read_task(file: Path) -> Task:
 def _make_task(name: str, content: TaskFile, *, place: str) -> Task:
     labels = tuple(map(str, content.labels))
     if not 1 <= len(content.texts) <= 2 or len({*content.texts, content.label}) <= len(content.texts):
-        raise ValueError(
-            f"texts is {list(content.texts)}; allowed: one or two columns, other ones than label {content.label!r}"
-        )
+        allowed = f"one or two columns, other ones than label {content.label!r}"
+        raise ValueError(f"texts is {list(content.texts)}; allowed: {allowed}")
     if content.regression == bool(labels):
         raise ValueError("a task has either labels = [...] or regression = true")
     if labels and not 2 <= len({*labels}) == len(labels) <= MOST_LABELS:

@@ -143,9 +143,8 @@ def check_spelling(name: str, *, kind: str = "backbone") -> None:
         return
     near = get_close_matches(bare, known)
     if near and not _find_cached_files(name):
-        raise ValueError(
-            f"no {kind} is named {name!r}; near it are {', '.join(near)}; allowed: {_MENUS[kind]}, OWNER/NAME"
-        )
+        near_names = ", ".join(near)
+        raise ValueError(f"no {kind} is named {name!r}; near it are {near_names}; allowed: {_MENUS[kind]}, OWNER/NAME")
 
 
 def check_weights(backbone: str) -> None:

@@ -103,9 +103,8 @@ class FirstTokens:
 
     def keys_and_values(self, module: Any) -> tuple[Tensor, Tensor]:
         """Compute both, (batch, heads, tokens, head size), by the maps of an attention module of `transformers`."""
-        states = (
-            linear(self.hidden).unflatten(-1, (module.num_attention_heads, -1)) for linear in (module.key, module.value)
-        )
+        size = module.num_attention_heads, -1
+        states = (linear(self.hidden).unflatten(-1, size) for linear in (module.key, module.value))
         key, value = (of_all if isinstance(self.mask, Tensor) else self.mask.padded(of_all) for of_all in states)
         return key.transpose(1, 2), value.transpose(1, 2)
 

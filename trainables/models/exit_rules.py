@@ -269,9 +269,8 @@ def with_setting(rule: ExitRule, setting: Configuration) -> ExitRule:
     as_dataclass: Any = rule
     for name in setting:
         if name not in as_dataclass.__dataclass_fields__:
-            raise ValueError(
-                f"exit {rule.name} has no {name}; it has {', '.join(as_dataclass.__dataclass_fields__) or 'no field'}"
-            )
+            menu = ", ".join(as_dataclass.__dataclass_fields__) or "no field"
+            raise ValueError(f"exit {rule.name} has no {name}; it has {menu}")
     changed: ExitRule = replace(as_dataclass, **setting)
     return changed
 

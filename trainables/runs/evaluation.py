@@ -233,9 +233,8 @@ def write_predictions(
         "sweep_score": np.array([setting.score for setting in settings]),
         "sweep_mean_layers": np.array([setting.mean_layers for setting in settings]),
     }
-    arrays |= {
-        name: getattr(outputs, name).numpy().astype(np.float32) for name in _list_fields(outputs) if name != "logits"
-    }
+    heads = (name for name in _list_fields(outputs) if name != "logits")
+    arrays |= {name: getattr(outputs, name).numpy().astype(np.float32) for name in heads}
     write_atomically(path, lambda file: _write_arrays(file, arrays))
 
 

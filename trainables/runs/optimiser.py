@@ -94,10 +94,8 @@ class Optimiser:
 
     def diverged(self, what: str) -> TrainingError:
         """Make the error of a model that is of no use after so many steps."""
-        rate = self._rule.learning_rate  # the present one may have come down to 0
-        return TrainingError(
-            f"{what} after step {self.steps}, learning rate up to {rate:.3g}; try a lower learning_rate"
-        )
+        rate = f"{self._rule.learning_rate:.3g}"  # the present one may have come down to 0
+        return TrainingError(f"{what} after step {self.steps}, learning rate up to {rate}; try a lower learning_rate")
 
     def state(self) -> dict[str, Any]:
         """Return everything that the next step depends on, beside the model."""
