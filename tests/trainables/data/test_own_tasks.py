@@ -200,8 +200,8 @@ def test_two_files_of_a_split_are_refused(claims: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("sst2", "cannot be named 'sst2', sst2 is taken; choose another name"),
-        ("st-s_b", "cannot be named 'st-s_b', stsb is taken; choose another name"),
+        ("sst2", "cannot be named 'sst2', sst2 is taken; rename the folder"),
+        ("st-s_b", "cannot be named 'st-s_b', stsb is taken; rename the folder"),
         ("macro", "cannot be named 'macro', macro is taken"),
         ("Claims", "the folder's name, 'Claims', names no task; allowed: a small letter, then"),
     ],
