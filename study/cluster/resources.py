@@ -132,7 +132,7 @@ class Resources:
             gpus = float(any(node.get("GPU") for node in nodes.alive().values()))
         return cls(nodes=nodes, cpus=cpus, gpus=gpus, autoscaler=Autoscaler.here() if address else None)
 
-    def slots(self, *, without: Collection[str] = ()) -> int:
+    def slots(self, without: Collection[str] = ()) -> int:
         """Count the trials that the cluster can run at a time now, `without` the nodes of these numbers."""
         return sum(fit for node, fit in self._rooms().items() if node not in without)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -35,20 +35,18 @@ _LEAST_ARMS = 3  # that are shown, however many trials run
 _A_SLOT, _THE_NEXT_LAUNCH = "a slot", "the next launch"  # that trials under way without a worker wait for
 
 
-class Slots(Protocol):
-    """A count of the trials that can run at a time, `without` the nodes of these numbers: `Resources.slots`."""
-
-    def __call__(self, *, without: Collection[str]) -> int:
-        """Count them now."""
-
-
 class LiveView:
     """The progress of a study on a screen; `update` is cheap and may be called all the time."""
 
     def __init__(
-        self, scheduler: Scheduler, *, slots: Slots, output: TextIO, clock: Callable[[], float] = time.monotonic
+        self,
+        scheduler: Scheduler,
+        *,
+        slots: Callable[[Collection[str]], int],
+        output: TextIO,
+        clock: Callable[[], float] = time.monotonic,
     ):
-        """`clock` is in seconds."""
+        """`slots` counts those without some nodes, as `Resources.slots` does; `clock` is in seconds."""
         self._scheduler = scheduler
         self._progress = scheduler.progress
         self._slots = slots
@@ -155,7 +153,7 @@ class LiveView:
     def _time_line(self) -> str:
         elapsed = self._clock() - self._started
         left = remaining_seconds(self._progress, self._steps)
-        slots = max(1, self._slots(without=self._progress.facts.left_out))
+        slots = max(1, self._slots(self._progress.facts.left_out))
         eta = f", about {clock(left / slots)} left" if left is not None else ""
         return f"elapsed {clock(elapsed)}{eta}"
 

@@ -93,7 +93,7 @@ def test_a_reopened_trial_has_one_record_that_counts_its_last(journal):
 def test_a_trial_that_runs_again_is_counted_once_in_the_lines_of_a_launch(journal):
     scheduler, said = scheduler_of(journal), io.StringIO()
     reopen_failed(journal, scheduler.progress, scheduler.provenance, asked=True)
-    view = LiveView(scheduler, slots=lambda *, without: 1, output=said)
+    view = LiveView(scheduler, slots=lambda without: 1, output=said)
     while trial := scheduler.next_trial():
         run_to_the_end(scheduler, trial)
         view._print_ended()

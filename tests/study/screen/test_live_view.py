@@ -34,7 +34,7 @@ def test_the_time_left_counts_no_slots_of_nodes_that_are_left_out():
     simulation = Simulation(plan)
     simulation.launch(kill_at=40)
     scheduler = scheduler_of(plan, simulation.journal)
-    view = LiveView(scheduler, slots=lambda *, without: 4 - 3 * len(without), output=io.StringIO())
+    view = LiveView(scheduler, slots=lambda without: 4 - 3 * len(without), output=io.StringIO())
     left = remaining_seconds(scheduler.progress)
     assert left > 4 and f"about {clock(left / 4)} left" in view._time_line()
     failure = failure_of("node", node="a")
@@ -47,7 +47,7 @@ def test_trials_that_are_equally_far_are_told_together():
     simulation = Simulation(resolve(replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=8)))
     scheduler = scheduler_of(simulation.resolved, simulation.journal)
     scheduler.begin_launch(command="", host="", pid=0)
-    view = LiveView(scheduler, slots=lambda *, without: 8, output=io.StringIO())
+    view = LiveView(scheduler, slots=lambda without: 8, output=io.StringIO())
     view.update(WorkersOf(awaited="workers are starting"))
     assert view._under_way() == "under way: workers are starting"
     first = scheduler.next_trial()
@@ -65,7 +65,7 @@ def test_an_exit_that_cannot_fire_is_reported_once_for_each_arm():
     simulation = Simulation(resolve(replace(profiles.load("mini"), methods=("palbert",), tasks=("rte",), samples=2)))
     scheduler, output = scheduler_of(simulation.resolved, simulation.journal), io.StringIO()
     scheduler.begin_launch(command="", host="", pid=0)
-    view = LiveView(scheduler, slots=lambda *, without: 2, output=output)
+    view = LiveView(scheduler, slots=lambda without: 2, output=output)
     for trial in (scheduler.next_trial(), scheduler.next_trial()):
         reported = report(trial, 1)
         scheduler.report(trial.key, replace(reported, row=replace(reported.row, metrics={"largest_cdf": 0.16})))
@@ -79,7 +79,7 @@ def test_the_time_left_moves_with_the_steps_of_the_first_epoch():
     simulation = Simulation(resolve(replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=1)))
     scheduler = scheduler_of(simulation.resolved, simulation.journal)
     scheduler.begin_launch(command="", host="", pid=0)
-    view = LiveView(scheduler, slots=lambda *, without: 1, output=io.StringIO())
+    view = LiveView(scheduler, slots=lambda without: 1, output=io.StringIO())
     trial = scheduler.next_trial()
     epoch = [Steps(key=trial.key, done=done, of=100, seconds=2.0 * done) for done in (0, 25, 75)]
     assert remaining_seconds(scheduler.progress, {trial.key: epoch[0]}) is None
@@ -118,7 +118,7 @@ def test_trials_that_are_left_at_the_end_wait_for_the_next_launch(monkeypatch):
     scheduler = scheduler_of(simulation.resolved, simulation.journal)
     scheduler.begin_launch(command="", host="", pid=0)
     output = io.StringIO()
-    with LiveView(scheduler, slots=lambda *, without: 1, output=output) as view:
+    with LiveView(scheduler, slots=lambda without: 1, output=output) as view:
         view.update(WorkersOf(at_work=[scheduler.next_trial().key]))
         assert "running" in output.getvalue()
         shown = len(output.getvalue())
@@ -132,7 +132,7 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_a_line_for_each_trial(term,
     simulation = Simulation(resolve(replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=2)))
     scheduler = scheduler_of(simulation.resolved, simulation.journal)
     output = io.StringIO()
-    view = LiveView(scheduler, slots=lambda *, without: 1, output=output)
+    view = LiveView(scheduler, slots=lambda without: 1, output=output)
     scheduler.begin_launch(command="", host="", pid=0)
     with view:
         trial = scheduler.next_trial()
