@@ -117,8 +117,7 @@ def interrupts_held(doing: str) -> Iterator[None]:
         held = True
         print(f"{doing}; interrupted as soon as that is done, Ctrl-C again stops at once", file=sys.stderr, flush=True)
 
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, interrupted) for number in numbers}
+    before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:

@@ -170,7 +170,8 @@ def batched_equals_one_by_one(subject: Subject) -> None:
         model = subject.decisive_model(task)
         batch, _ = examples(task)
         generator = _seeded()
-        alone = [model.infer(example, generator) for example in _one_by_one(batch)]
+        examples_alone = ({name: values[n : n + 1] for name, values in batch.items()} for n in range(NUM_EXAMPLES))
+        alone = [model.infer(example, generator) for example in examples_alone]
         logits = torch.cat([result.logits for result in alone])
         layers = torch.cat([result.exit_layer for result in alone])
         _same_answers(model.infer(batch, _seeded()), ExitResult(logits, layers), f"on {task}: batched, one by one")
@@ -279,10 +280,6 @@ RULES: tuple[Callable[[Subject], None], ...] = (
     bfloat16_keeps_logits_and_lambdas_in_float32,
     first_layers_alone_can_be_trained,
 )
-
-
-def _one_by_one(batch: Batch) -> list[Batch]:
-    return [{name: values[index : index + 1] for name, values in batch.items()} for index in range(NUM_EXAMPLES)]
 
 
 def _kind(value: object) -> str:

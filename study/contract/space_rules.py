@@ -238,19 +238,17 @@ def list_combinations(menus: Mapping[str, Sequence[Value]]) -> list[dict[str, Va
     return [dict(zip(menus, values, strict=True)) for values in itertools.product(*menus.values())]
 
 
-def list_corners(ranges: Mapping[str, BaseDistribution]) -> list[dict[str, Value]]:
+def list_corners(ranges: Mapping[str, Any]) -> list[dict[str, Value]]:
     """List every combination of choices and ends of ranges."""
-    return list_combinations({field: _ends(distribution) for field, distribution in ranges.items()})
+    return list_combinations(
+        {name: getattr(kept, "choices", None) or (kept.low, kept.high) for name, kept in ranges.items()}
+    )
 
 
 def mini_ranges(space: SearchSpace) -> dict[str, BaseDistribution]:
     """Merge the ranges of the fields that are tuned on a tiny random backbone."""
     laid_over = {**space.space, **space.mini_space}
     return {field: distribution for field, distribution in laid_over.items() if field not in space.mini_fixed}
-
-
-def _ends(distribution: Any) -> Sequence[Value]:
-    return getattr(distribution, "choices", None) or (distribution.low, distribution.high)
 
 
 def _known(name: str, found: Iterable[str], menu: Collection[str]) -> Iterator[Fault]:

@@ -323,14 +323,15 @@ class StudyFacts:
 
     def _start(self, event: TrialStarted) -> None:
         if event.key in self.trials:
-            return _refuse_unlike(self.trials[event.key].started, event, f"trial {event.key!r} was started before")
+            if self.trials[event.key].started != event:  # else its line stands twice
+                raise ValueError(f"trial {event.key!r} was started before")
+            return
         if event.arm not in self._planned:
             raise ValueError(f"no arm named {event.arm!r} in the plan of launch {self.launch_number}")
         arm = self.arm(event.arm)
         trial = TrialFacts(event, self._planned[event.arm], self.launch_number)
         self.trials[event.key] = self.under_way[event.key] = arm.under_way[event.key] = trial
         arm.phase(event.phase).append(trial)
-        return None
 
     def _report(self, event: EpochReported) -> None:
         trial, row = self._touch(event.key), event.row
@@ -359,7 +360,9 @@ class StudyFacts:
     def _end(self, event: TrialEnded) -> None:
         trial = self._touch(event.key)
         if trial.ended is not None:
-            return _refuse_unlike(trial.ended, event, f"trial {event.key!r} has ended before")
+            if trial.ended != event:  # else its line stands twice
+                raise ValueError(f"trial {event.key!r} has ended before")
+            return
         record, arm = self._record(trial, event), self.arm(trial.started.arm)
         trial.ended, trial.record = event, record
         self.under_way.pop(event.key, None)
@@ -370,7 +373,6 @@ class StudyFacts:
         self.records.append(record)
         if event.failure is not None:
             self._note(event, event.failure, "failed")
-        return None
 
     def _record(self, trial: TrialFacts, event: TrialEnded) -> Record:
         """Make the record of a trial that ends with this event.
@@ -477,9 +479,3 @@ class StudyFacts:
 def _copied(source: object | None, *names: str) -> dict[str, Any]:
     """Copy the fields that a record and its source share; nothing without a source."""
     return {} if source is None else {name: getattr(source, name) for name in names}
-
-
-def _refuse_unlike(before: Event, event: Event, fault: str) -> None:
-    """Refuse a second event that differs: a line that stands twice is one event."""
-    if event != before:
-        raise ValueError(fault)

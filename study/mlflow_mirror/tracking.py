@@ -13,7 +13,7 @@ import logging
 import os
 import ssl
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -103,22 +103,14 @@ def count_experiments(uri: str) -> int:
     return len(MlflowClient(tracking_uri=uri).search_experiments(max_results=1000))
 
 
-@dataclass(frozen=True)
-class StoredRun:
-    """The part of a run that a store holds."""
-
-    tags: dict[str, str]
-    metrics: dict[str, float]  # the last point of each
-
-
-def read_runs(uri: str, study_id: str) -> dict[str, StoredRun]:
-    """Read the runs of a study by key, from whatever experiment; nothing is written."""
+def read_runs(uri: str, study_id: str) -> dict[str, Any]:
+    """Read the tags and last metrics of a study's runs, by key, from whatever experiment; nothing is written."""
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(tracking_uri=uri)
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     runs = _search(client, experiments, study_id)
-    return {run.data.tags["key"]: StoredRun(run.data.tags, run.data.metrics) for run in runs}
+    return {run.data.tags["key"]: run.data for run in runs}
 
 
 def _search(client: Any, experiments: list[str], study_id: str) -> Iterator[Any]:
