@@ -59,7 +59,7 @@ class GpuBudget:
             return []
         return [arm.arm.name for arm in self._startable if arm.missing_seeds]
 
-    def in_turn(self) -> Sequence[ArmProgress]:
+    def sort_by_turn(self) -> Sequence[ArmProgress]:
         """Sort the arms by turn.
 
         Long trials come first, so that short ones fill the end, and the confirm trials of an arm behind the search of

@@ -218,14 +218,14 @@ class Scheduler:
     def _start_one(self) -> TrialFacts | None:
         while True:
             budget = GpuBudget(self.progress)
-            arms = [arm for arm in budget.in_turn() if arm in self.progress.launched]
+            arms = [arm for arm in budget.sort_by_turn() if arm in self.progress.launched]
             for arm in arms:
-                if self.progress.can_start(arm) and (trial := self._start_next_of(arm, budget)):
+                if self.progress.can_start(arm) and (trial := self._start_next(arm, budget)):
                     return trial
             if not self._close_unpaid():
                 return None
 
-    def _start_next_of(self, arm: ArmProgress, budget: GpuBudget) -> TrialFacts | None:
+    def _start_next(self, arm: ArmProgress, budget: GpuBudget) -> TrialFacts | None:
         if arm.search_trials_to_start:
             if not budget.allows(arm, "search"):
                 return None

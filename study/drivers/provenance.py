@@ -32,12 +32,12 @@ def attest(content: Content, *, method: str) -> Attestation:
 
 def provenance() -> Provenance:
     """Describe the code of this process, with the methods that it has included."""
-    code, methods = _code_of_project(), included()
+    code, methods = _read_project_code(), included()
     return code if methods is None else replace(code, included=methods.digests)
 
 
 @lru_cache(maxsize=1)
-def _code_of_project() -> Provenance:
+def _read_project_code() -> Provenance:
     """Read the code once, since imports stay. The engine is one more version: all nodes need the same."""
     trains, engine = (code_digest(ROOT / name for name in names) for names in (TRAINS, ENGINE))
     return Provenance(versions=versions() | {"study": engine}, git_commit=git_commit(), code_digest=trains)

@@ -25,7 +25,7 @@ class FirstCode:
         self.launch = self._launches[trained[0][0]] if trained else None
         self._files: dict[str, str | None] = {}  # method -> digest of its files; None: it was the package's
         for number, method in trained:
-            self._files.setdefault(method, _files_of(method, self._launches[number]))
+            self._files.setdefault(method, _find_files(method, self._launches[number]))
 
     def others(self, trial: TrialFacts) -> list[str]:
         """Describe the code that trained the trial and differs from the first of its study or method."""
@@ -39,7 +39,7 @@ class FirstCode:
         if launch.code_digest != self.launch.code_digest:
             is_commit_the_same = launch.git_commit == self.launch.git_commit
             differing = [_sources(launch) if is_commit_the_same else describe_code(launch)]
-        files = _files_of(method, launch)
+        files = _find_files(method, launch)
         return differing + [f"the method's own files {(files or 'none')[:_DIGITS]}"] * (files != self._files[method])
 
 
@@ -68,5 +68,5 @@ def _sources(launch: LaunchBegan) -> str:
     return f"sources {launch.code_digest[:_DIGITS]}"
 
 
-def _files_of(method: str, launch: LaunchBegan) -> str | None:
+def _find_files(method: str, launch: LaunchBegan) -> str | None:
     return (launch.included or {}).get(method)

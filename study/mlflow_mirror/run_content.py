@@ -185,7 +185,7 @@ class StudyRuns:
         last = self.facts.last_launch
         assert last is not None, "a study without a launch"
         statuses = Counter(self.status(trial) for trial in self.facts.trials.values())
-        status = self._status_of_all() if last.is_over() else "running"
+        status = self._choose_study_status() if last.is_over() else "running"
         tags = self._tags("study", status)
         tags |= {"mlflow.note.content": note, "trials": _counts(statuses)}
         tags |= {"command": last.began.command, "launches": str(last.began.launch)}
@@ -225,7 +225,7 @@ class StudyRuns:
             return "failed"
         return "interrupted" if statuses["interrupted"] else "waiting"
 
-    def _status_of_all(self) -> str:
+    def _choose_study_status(self) -> str:
         """Summarise the study when its last launch is over."""
         if not self.progress.missing:
             return "completed"

@@ -1,4 +1,4 @@
-"""From a plan to its arms: each value of a configuration, and its origin.
+"""The resolution of a plan to its arms: each value of a configuration, and its origin.
 
 Every value is that of the last layer that has the field:
 
