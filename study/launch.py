@@ -32,7 +32,7 @@ from study.facts.events import LaunchStatus, PlanRegistered, SmokeStepFailed, ut
 from study.facts.journal import Journal
 from study.facts.plain_words import counted, first_of, for_screen, print_lines
 from study.facts.study_facts import read_facts
-from study.facts.study_folder import ANSWER, BROWSE, DEV_TABLE, WORKERS_LOG, answer, first_plan_digest
+from study.facts.study_folder import ANSWER, BROWSE, DEV_TABLE, WORKERS_LOG, first_plan_digest, read_export
 from study.forecast import describe_time_limit, forecast_plan, measured_in
 from study.launch_options import (
     DESCRIPTION,
@@ -165,7 +165,7 @@ def run_study(study: Study, options: LaunchOptions) -> int:
         if is_over:
             print_lines(_describe_finished(scheduler, folder, asked=options.storage, storage=storage), sys.stderr)
             is_exported = all((folder / name).exists() for name in EXPORTS)
-            said = answer(folder) if is_exported else write_files(folder, scheduler.progress)
+            said = read_export(folder, ANSWER) if is_exported else write_files(folder, scheduler.progress)
         else:
             prints = f"what methods print: {folder / WORKERS_LOG}"
             lines = [study.describe(), *warn_of_unknown_words(study.resolved), prints]

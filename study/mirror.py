@@ -27,7 +27,7 @@ from study.facts.events import EpochReported
 from study.facts.json_lines import Tail
 from study.facts.plain_words import counted
 from study.facts.study_facts import StudyFacts, apply_line
-from study.facts.study_folder import BROWSE, dev_table, first_plan_digest, journal_digest, mean_intervals
+from study.facts.study_folder import BROWSE, DEV_TABLE, first_plan_digest, journal_digest, mean_intervals, read_export
 from study.mlflow_mirror.run_content import Run, StudyRuns
 from study.mlflow_mirror.tracking import (
     Tracking,
@@ -108,7 +108,7 @@ class Mirror:
         files, journal = (self._files(), journal_digest(self.folder)) if final else ({}, None)
         plan = first_plan_digest(self.folder)
         return [
-            runs.study(files=files, note=dev_table(self.folder), plan=plan, journal=journal),
+            runs.study(files=files, note=read_export(self.folder, DEV_TABLE), plan=plan, journal=journal),
             *(runs.arm(name) for name, facts in self.facts.arms.items() if facts.trials),
             *(runs.trial(key) for key in self.facts.trials),
         ]

@@ -18,7 +18,7 @@ from study.command_line import Command, argument, option
 from study.decisions.progress import StudyProgress, last_progress
 from study.facts.record import Record, format_records
 from study.facts.study_facts import TrialFacts, read_facts
-from study.facts.study_folder import ANSWER, DEV_TABLE, RECORDS, answer
+from study.facts.study_folder import ANSWER, DEV_TABLE, RECORDS, read_export
 from study.launch_options import is_installed
 from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import Arm
@@ -114,7 +114,7 @@ def analyse(folder: Path) -> str:
     print(done.stderr, end="", file=sys.stderr)  # now that no line is written over
     if done.returncode:
         print(f"the study is safe; again later: {python()} -m study.rebuild {folder}", file=sys.stderr)
-    return answer(folder)
+    return read_export(folder, ANSWER)
 
 
 class Options(Typed, frozen=True, kw_only=True):

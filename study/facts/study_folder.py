@@ -20,25 +20,16 @@ WORKERS_LOG = "workers.log"  # what the processes that train print
 _BEGAN, _ENDED, _STARTED = (b'{"event":"%b"' % name for name in (b"launch_began", b"launch_ended", b"trial_started"))
 
 
-def dev_table(folder: Path) -> str:
-    """Read the study's first table as Markdown; "" if none was made."""
-    return _read(folder / DEV_TABLE)
-
-
-def answer(folder: Path) -> str:
-    """Read the study's scores and claims, as a launch prints them; "" if no tables were made."""
-    return _read(folder / ANSWER)
+def read_export(folder: Path, name: str) -> str:
+    """Read a text that `analysis` wrote, such as `DEV_TABLE` or `ANSWER`; "" if it is not there."""
+    return (folder / name).read_text() if (folder / name).exists() else ""
 
 
 def mean_intervals(folder: Path) -> dict[tuple[str, ...], tuple[float, float]]:
     """Read the interval of each mean score in the first table, by the keys of its records; {} without a table."""
-    numbers = json.loads(_read(folder / DEV_NUMBERS) or "{}")
+    numbers = json.loads(read_export(folder, DEV_NUMBERS) or "{}")
     records = {(cell["row"], cell["task"]): tuple(cell["records"]) for cell in numbers.get("cells", [])}
     return {records[mean["row"], mean["task"]]: (mean["low"], mean["high"]) for mean in numbers.get("means", [])}
-
-
-def _read(path: Path) -> str:
-    return path.read_text() if path.exists() else ""
 
 
 @dataclass(frozen=True)
