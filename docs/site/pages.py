@@ -57,8 +57,9 @@ def methods_page() -> str:
     """One section per method: what it is, its departures, its settings and the paper's grid."""
     sections = [
         "# Methods and exit rules",
-        "Generated from `trainables/` and `search_spaces/`. Published numbers of each method stand in its tables and "
-        "in `analysis/published.csv`; `study.launch --dry-run --explain METHOD/TASK` prints where a value comes from.",
+        "Look up the settings, ranges and departures of each method, generated from `trainables/` and `search_spaces/`. "
+        "`analysis/published.csv` has the published numbers; `study.launch --dry-run --explain METHOD/TASK` prints the "
+        "source of each value.",
         *(section for name in method_files.names() for section in method_sections(name)),
         "## Exit rules",
         *exit_rules(),
