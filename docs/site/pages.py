@@ -57,7 +57,7 @@ def methods_page() -> str:
     """One section per method: what it is, its departures, its settings and the paper's grid."""
     sections = [
         "# Methods and exit rules",
-        "Look up the settings, ranges and departures of each method, generated from `trainables/` and `search_spaces/`. "
+        "Look up the settings, ranges and departures of each method, as `trainables/` and `search_spaces/` have them. "
         "`analysis/published.csv` has the published numbers; `study.launch --dry-run --explain METHOD/TASK` prints the "
         "source of each value.",
         *(section for name in method_files.names() for section in method_sections(name)),
