@@ -23,11 +23,11 @@ study: $(INSTALLED)
 test: $(WITH_TOOLS)
 	.venv/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS)
 
-# What neither trains a whole trial nor starts Ray or a server; for between two edits.
+# Tests that neither train a whole trial nor start Ray or a server, for use between two edits.
 fast-test: $(WITH_TOOLS)
 	.venv/bin/python -m pytest -n logical --dist loadfile --no-loadscope-reorder -m "not slow and not long" $(ARGS)
 
-# Whole studies that are killed, cut off or moved. It takes longer than all others together.
+# Whole studies that are killed, disconnected or moved. These take longer than all other tests together.
 long-test: $(WITH_TOOLS)
 	.venv/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m long $(ARGS)
 
@@ -39,7 +39,7 @@ bounds-test: build/bounds/lowest/installed build/bounds/newest/installed
 	  build/bounds/$$end/bin/python -m pytest $(BOUNDED) || exit; \
 	done
 
-# On hosts that are made here for it, which takes root and Debian's openssh-server, rsync and iproute2; else it is skipped.
+# On simulated hosts. This needs root and Debian's openssh-server, rsync and iproute2; otherwise the tests are skipped.
 cluster-test: $(WITH_TOOLS) build/cluster/installed
 	.venv/bin/python -m pytest -n 2 --dist loadfile tests/cluster $(ARGS)
 
@@ -55,7 +55,7 @@ fix: $(WITH_TOOLS)
 table: $(INSTALLED)
 	.venv/bin/python -m analysis.tables $(STUDY) $(ARGS)
 
-# The papers' order measured with a pretrained backbone on real GLUE, in pieces.
+# Compare the methods with a pretrained backbone on real GLUE, in pieces.
 results: $(WITH_TOOLS)
 	.venv/bin/python -m benchmarks.real_results $(ARGS)
 
@@ -70,7 +70,7 @@ soak: $(WITH_TOOLS)
 docs: $(WITH_TOOLS)
 	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build
 
-# Wheel and source archive of this version, and the test that looks into them.
+# Build the wheel and the source archive of this version, and test their content.
 release: $(WITH_TOOLS)
 	rm -rf dist
 	.venv/bin/python -m build --no-isolation
@@ -83,7 +83,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	.venv/bin/python -m pip install -c constraints.txt -e .
 	touch $@
 
-# What tests, linters and notebooks need beside it.
+# Adds the tools for tests, linters and notebooks.
 $(WITH_TOOLS): $(INSTALLED)
 	.venv/bin/python -m pip install -c constraints.txt -e '.[dev]'
 	touch $@
@@ -100,7 +100,7 @@ build/cluster/installed: $(INSTALLED)
 	.venv/bin/python -m pip install --prefix build/cluster -c constraints.txt 'ray[default]' boto3
 	touch $@
 
-# An environment whose python is gone (upgraded, or a copied folder) is built again, however new its stamp is.
+# An environment whose python is missing (upgraded, or a copied folder) is built again, however new its stamp is.
 ifneq ($(shell .venv/bin/python -c 'print("ok")' 2>/dev/null),ok)
 .PHONY: $(INSTALLED)
 endif
