@@ -54,16 +54,6 @@ def explain(study: Study, name: str) -> str:
     return "\n".join(parts) + "\n"
 
 
-def journal_lines(study: Study, key: str) -> list[str]:
-    """Where the journal tells of a trial: file, line and event, each epoch left out."""
-    path = study.folder / events.FILE
-    return [
-        f"{path}:{number}: {event.__struct_config__.tag} {to_second(event.time)}"
-        for number, event in read_lines(path, events.EventReader())
-        if getattr(event, "key", None) == key and not isinstance(event, events.EpochReported)
-    ]
-
-
 def _search_lines(study: Study, cell: Cell) -> list[str]:
     """The search behind a cell: its best trial, how many failed of what, and where tracebacks are."""
     records = cell.arm_records
@@ -84,7 +74,7 @@ def _search_lines(study: Study, cell: Cell) -> list[str]:
 
 def _record_lines(study: Study, record: Record) -> list[str]:
     """What came of a confirm or a dropped trial, its key, where it ran, what it left, and its lines in the journal."""
-    predictions = predictions_file(study.folder, record.key)
+    path, predictions = study.folder / events.FILE, predictions_file(study.folder, record.key)
     details = {
         "metrics": json.dumps(to_plain(record.metrics)) if record.metrics else "",
         "layers": f"{record.mean_layers:.2f} of {record.num_layers}" if record.mean_layers else "",
@@ -98,7 +88,11 @@ def _record_lines(study: Study, record: Record) -> list[str]:
     return [
         f"  seed {record.seed}: {came}; key {record.key}",
         *(f"    {name}: {value}" for name, value in details.items() if value),
-        *(f"    {line}" for line in journal_lines(study, record.key)),
+        *(
+            f"    {path}:{number}: {event.__struct_config__.tag} {to_second(event.time)}"
+            for number, event in read_lines(path, events.EventReader())
+            if getattr(event, "key", None) == record.key and not isinstance(event, events.EpochReported)
+        ),
     ]
 
 

@@ -99,7 +99,8 @@ def report_page(
     study: Study, evidence: Evidence, tables: list[Table], drawn: list[Picture], images: dict[str, bytes]
 ) -> str:
     """The page as text; `images` are the pictures as SVG files, by name."""
-    found, hrefs = findings(evidence), _hrefs(evidence)
+    found = findings(evidence)
+    hrefs = {(label, cell.task): f"#table-{_runs_of(label, cell)}" for label, cell in evidence.cells if cell.records}
     parts = {f"table-{table.name}": Part(table.title, _table_html(table, hrefs), _is_folded(table)) for table in tables}
     for picture in drawn:
         svg = Markup(inline_svg(images[picture.name], picture.name))
@@ -145,11 +146,6 @@ def sections(parts: dict[str, Part]) -> dict[str, dict[str, Part]]:
 def _is_folded(table: Table) -> bool:
     is_short = sum(len(block.lines) for block in table.parts) <= LONGEST_OPEN
     return table.name not in ALWAYS_OPEN and not (is_short and table.name in OPEN_IF_SHORT)
-
-
-def _hrefs(evidence: Evidence) -> dict[Place, str]:
-    """The address of the runs behind every cell that has a number."""
-    return {(label, cell.task): f"#table-{_runs_of(label, cell)}" for label, cell in evidence.cells if cell.records}
 
 
 def _table_html(table: Table, hrefs: dict[Place, str]) -> Markup:

@@ -292,11 +292,9 @@ def _test_entry(one: Comparison) -> Entry:
 
 
 def _p_entry(p_value: float | None) -> Entry:
-    return Entry() if p_value is None else Entry(_p_text(p_value), {"": f"{p_value:.2g}"})
-
-
-def _p_text(p_value: float) -> str:
-    return "<0.001" if p_value < 0.0005 else f"{p_value:.3f}"
+    if p_value is None:
+        return Entry()
+    return Entry("<0.001" if p_value < 0.0005 else f"{p_value:.3f}", {"": f"{p_value:.2g}"})
 
 
 def _with_places(found: dict[Place, Any]) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from analysis.layouts.evidence import Evidence, make_table
 from analysis.layouts.notes import first_from_notes, own_task_notes, provenance, seed_notes, unlike_counts
 from analysis.layouts.table import Column, Entry, Line, Table
 from analysis.statistics.alike import looks_at_seeds
-from analysis.statistics.costs import SECONDS, UNITS, Compute, row_ledger, speed_facts
+from analysis.statistics.costs import SECONDS, row_ledger, speed_facts, total_of
 from analysis.studies.cells import Cell, repeats_of
 from analysis.studies.load import Study
 from analysis.studies.stored_predictions import predictions_of
@@ -99,7 +99,7 @@ def answers(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
     }
     words = {
         "parameters": _parameters(evidence),
-        "compute": _total(evidence),
+        "compute": total_of(entry.total for entry in row_ledger(evidence.rows)).in_words(),
         "runtime": _average(evidence),
         "devices": ", ".join(kinds) or "no trial",
         "statistic": counted(len(studies[0].seeds), "seed"),
@@ -167,11 +167,6 @@ def _answered(part: str, holds: Mapping[str, bool | None], words: Mapping[str, s
 def _parameters(evidence: Evidence) -> str:
     sizes = {label: speed_facts(cell)["parameters"] for label, cell in evidence.cells}
     return ", ".join(f"{label} {size:.3g} million" for label, size in sizes.items() if size is not None)
-
-
-def _total(evidence: Evidence) -> str:
-    totals = [entry.total for entry in row_ledger(evidence.rows)]
-    return Compute(*(sum(getattr(total, unit) for total in totals) for unit in UNITS)).in_words()
 
 
 def _average(evidence: Evidence) -> str:

@@ -43,11 +43,6 @@ NOT_CHOSEN = f"nothing, each number is of {LAST_EPOCH}"
 MOST_VALUES_OF_ARMS = 5  # in a caption; a plan of winners has some for each arm
 
 
-def origin_in_words(studies: Sequence[Study], rows: Sequence[Row]) -> str:
-    """How the numbers of a table were made: the protocol, and of backbones that were pretrained here their making."""
-    return " ".join([protocol_in_words(studies, rows), *pretraining_in_words(studies)])
-
-
 def seeds_in_words(studies: Sequence[Study], rows: Sequence[Row]) -> str:
     """The seeds of the table's protocol: the most that a cell has, if some have fewer."""
     seeds = table_seeds(studies)
@@ -181,9 +176,12 @@ def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
     """Which studies the cells are from, what was asked for beyond the methods' own values, and the search behind."""
     named = list(zip(names_of(studies), studies, strict=True))
     cells = [cell for row in rows for cell in row.cells.values()]
+    fields = unlike_counts(rows, lambda cell: len(cell.arm.decided) if cell.records else None)
     return [
         *(f"{name}: {', '.join(settings)}" for name, study in named if (settings := _settings(study))),
-        *_search_notes(rows, cells),
+        *first_search_notes(cells),
+        *unlike_search_notes(rows),
+        *[f"rows searched unlike numbers of fields: {fields}"] * bool(fields),
         *dropped_notes(rows),
         *(f"{title} is not the official GLUE: {'; '.join(lines)}" for title, lines in other_data(rows).items()),
         *(line for study in studies for line in _code_notes(study, cells)),
@@ -227,13 +225,6 @@ def first_search_notes(cells: Iterable[Cell]) -> list[str]:
     counts = " or ".join(map(str, sorted({len(repeats_of(cell)) for cell in cells} - {1})))
     first = f"each number is of the first of {counts} searches, as in a study of one; table search_repeats has all"
     return [first] * bool(counts)
-
-
-def _search_notes(rows: list[Row], cells: list[Cell]) -> list[str]:
-    """Which search tables show if searches were repeated, and how unlike the searches behind the rows were."""
-    fields = unlike_counts(rows, lambda cell: len(cell.arm.decided) if cell.records else None)
-    unlike = f"rows searched unlike numbers of fields: {fields}"
-    return first_search_notes(cells) + unlike_search_notes(rows) + [unlike] * bool(fields)
 
 
 def unlike_search_notes(rows: Sequence[Row]) -> list[str]:
@@ -437,11 +428,11 @@ def constant_notes(unlearned: Mapping[Place, float], nothing_found: Mapping[Plac
         "not shown to be better than a constant answer (its score)": unlearned,
         "the search found nothing, its best trial is at the constant answer": nothing_found,
     }
-    return [f"{what}: {_constants_in_words(constants)}" for what, constants in said.items() if constants]
-
-
-def _constants_in_words(constants: Mapping[Place, float]) -> str:
-    return ", ".join(f"{row} on {TASKS[task].title} ({POINTS.text(score)})" for (row, task), score in constants.items())
+    cells = {
+        what: [f"{row} on {TASKS[task].title} ({POINTS.text(score)})" for (row, task), score in constants.items()]
+        for what, constants in said.items()
+    }
+    return [f"{what}: {', '.join(own)}" for what, own in cells.items() if own]
 
 
 def provenance(records: Iterable[Record]) -> dict[str, str]:

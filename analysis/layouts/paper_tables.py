@@ -362,7 +362,7 @@ class PaperLayout:
 def dev_table(evidence: Evidence) -> Table:
     """PALBERT's table 2 (table 3 on RoBERTa): methods x tasks and macro, median over the confirm seeds, and mean."""
     rows, compared, ledger = evidence.rows, evidence.comparisons, row_ledger(evidence.rows)
-    origin = [notes.origin_in_words(evidence.studies, rows)]
+    origin = [notes.protocol_in_words(evidence.studies, rows), *notes.pretraining_in_words(evidence.studies)]
     means = ["Mean: with its 95 % interval over seeds and dev examples."] * bool(evidence.samples)
     table = _paper_table(
         evidence,
@@ -432,8 +432,7 @@ def pairs_with_published(evidence: Evidence) -> list[Pair]:
     """Every number of ours with every published one that it may be held against, in all layouts; none on mini-GLUE."""
     rows = [] if evidence.on_mini else evidence.rows
     layouts = (DEV, ABLATION, PABEE, ELECTRA)
-    placed = [place_published(rows, layout.published(rows), layout.metrics) for layout in layouts]
-    return [pair for each in placed for pair in each.pairs]
+    return [pair for own in layouts for pair in place_published(rows, own.published(rows), own.metrics).pairs]
 
 
 def macro(row: Row) -> float | None:
@@ -515,10 +514,6 @@ def _macro_in_words(rows: list[Row]) -> list[str]:
     return ["Macro, the mean of the paper's eight tasks, is left out until all eight are complete."]
 
 
-def _macro_entry(row: Row) -> Entry | None:
-    return POINTS.entry(macro(row)) if set(PAPER_TASKS) <= row.cells.keys() else None
-
-
 def _backbone_columns(rows: Sequence[Row]) -> list[Column[Row]]:
     """A column with the backbone of each row, if they have unlike ones: each row has one."""
     names = {row.label: cell.arm.pinned_backbone for row in rows for cell in row.cells.values()}
@@ -532,10 +527,6 @@ def _parameters_entry(row: Row) -> Entry:
     known = [size for size in sizes if size is not None]
     millions = float(np.median(known)) if known else None
     return (Style(decimals=3) if millions is not None and millions < 1 else WHOLE).entry(millions)
-
-
-def _speed_entry(row: Row) -> Entry:
-    return HUNDREDTHS.entry(speed_up([speed_facts(cell) for cell in row.cells.values() if cell.records]))
 
 
 def _deviation_entry(cell: Cell) -> Entry:
@@ -582,15 +573,13 @@ def _early_exit_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
     return first + _on_backbones_of(rows, later)
 
 
-def _early_exit_papers_with_test(rows: list[Row]) -> list[str]:
-    """Those on the table's backbones."""
-    tests = published_rows("DeeBERT Tab.1", "COSEE Tab.2", split="test")
-    return list(dict.fromkeys(other.paper for other in _on_backbones_of(rows, tests)))
+def _papers_of(published: Iterable[PublishedRow]) -> list[str]:
+    return list(dict.fromkeys(other.paper for other in published))
 
 
 def _papers_with_test(rows: list[Row]) -> list[str]:
     """PALBERT's tables of the rows' backbones, and COSEE's on ALBERT."""
-    papers = list(dict.fromkeys(row.paper for row in _paper_rows(rows)))
+    papers = _papers_of(_paper_rows(rows))
     return papers + ["COSEE Tab.3"] * ("PALBERT Tab.2" in papers)
 
 
@@ -598,7 +587,9 @@ DEV = PaperLayout(
     name="dev",
     title="{glue}dev scores{data}, median over {seeds}",
     tasks=PAPER_TASKS,
-    after=(Column("macro", "macro", _macro_entry),),
+    after=(
+        Column("macro", "macro", lambda row: POINTS.entry(macro(row)) if row.cells.keys() >= {*PAPER_TASKS} else None),
+    ),
     metrics=PAPER_METRICS,
     published=_paper_rows,
     papers_with_test=_papers_with_test,
@@ -623,10 +614,15 @@ PABEE = PaperLayout(
     ),
     unit="points; speed_up: ratio",
     tasks=("cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb"),
-    before=(Column("parameters_millions", "#Param", _parameters_entry), Column("speed_up", "speed", _speed_entry)),
+    before=(
+        Column("parameters_millions", "#Param", _parameters_entry),
+        Column("speed_up", "speed", lambda row: HUNDREDTHS.entry(speed_up(map(speed_facts, row.cells.values())))),
+    ),
     metrics=PAPER_METRICS,
     published=_early_exit_rows,
-    papers_with_test=_early_exit_papers_with_test,
+    papers_with_test=lambda rows: _papers_of(
+        _on_backbones_of(rows, published_rows("DeeBERT Tab.1", "COSEE Tab.2", split="test"))
+    ),
     facts=speed_facts,
 )
 ELECTRA = PaperLayout(

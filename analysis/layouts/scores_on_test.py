@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from analysis.layouts.evidence import Evidence, make_table
-from analysis.layouts.paper_tables import PAPER_METRICS, Placed, place_published, published_rows
+from analysis.layouts.paper_tables import PAPER_METRICS, place_published, published_rows
 from analysis.layouts.table import POINTS, POINTS_RANGE, Column, Entry, Table, fill
 from analysis.studies.cells import Cell, Row
 from study.facts.events import ModelOnTest
@@ -27,7 +27,9 @@ def scores_on_test_table(evidence: Evidence) -> Table | None:
     rows = [row for row in rows if any(_scores(cell, on_test) for cell in row.cells.values())]
     if not rows:
         return None
-    placed = _published(rows, evidence)
+    backbones = {cell.arm.whole_backbone for row in rows for cell in row.cells.values()}
+    published = () if evidence.on_mini else published_rows(*PAPERS, split="test")
+    placed = place_published(rows, [other for other in published if other.backbone in backbones], PAPER_METRICS)
     columns = [column for task in tasks for column in _columns(task, on_test)]
     ours = fill(columns, [(row.label, row) for row in rows])
     return make_table(
@@ -51,13 +53,6 @@ def scores_on_test_table(evidence: Evidence) -> Table | None:
         ],
         further={"scores_on_test": [{"record": key, **model.metrics} for key, model in on_test.items()]},
     )
-
-
-def _published(rows: list[Row], evidence: Evidence) -> Placed:
-    """The papers' test rows on the backbones of ours; none on mini-GLUE."""
-    backbones = {cell.arm.whole_backbone for row in rows for cell in row.cells.values()}
-    test = () if evidence.on_mini else published_rows(*PAPERS, split="test")
-    return place_published(rows, [other for other in test if other.backbone in backbones], PAPER_METRICS)
 
 
 def _scores(cell: Cell, on_test: OnTest) -> list[float]:

@@ -49,20 +49,14 @@ def _renamed(line: Line, label: str, name: str) -> Line:
 
 def _with_bold(table: Table) -> Table:
     ours = [line for line in table.lines if line.source == "ours"]
-    best = {
-        column: max(numbers)
-        for column in table.columns
-        if (numbers := [value for line in ours if (value := _number(line, column)) is not None])
-    }
-    return replace(table, lines=[_bold(line, best) if line in ours else line for line in table.lines])
+    numbers = {column: [_number(line, column) for line in ours] for column in table.columns}
+    best = {column: max((one for one in found if one is not None), default=None) for column, found in numbers.items()}
 
+    def embolden(line: Line) -> Line:
+        is_best = {name: best.get(name) is not None and _number(line, name) == best[name] for name in line.entries}
+        return replace(line, entries={name: replace(own, bold=is_best[name]) for name, own in line.entries.items()})
 
-def _bold(line: Line, best: Mapping[str, float]) -> Line:
-    entries = {
-        name: replace(entry, bold=_number(line, name) == best.get(name)) if name in best else entry
-        for name, entry in line.entries.items()
-    }
-    return replace(line, entries=entries)
+    return replace(table, lines=[embolden(line) if line in ours else line for line in table.lines])
 
 
 def _number(line: Line, column: str) -> float | None:

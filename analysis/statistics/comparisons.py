@@ -99,12 +99,11 @@ def compare(
     families: dict[Family, dict[Pair, PairedTest]] = {"baseline": {}, "others": {}}
     for one, two in combinations(dict.fromkeys(row for row, _ in samples), 2):
         row, other = (two, one) if one == baseline else (one, two)
-        families["baseline" if other == baseline else "others"] |= {
-            (row, other, task): _test(samples[row, task], samples[other, task])
-            for place, task in samples
-            if place == row and _same_examples(samples[row, task], samples.get((other, task)))
-            if are_alike(row, other, task)
-        }
+        tests = families["baseline" if other == baseline else "others"]
+        for task in (task for place, task in samples if place == row and (other, task) in samples):
+            own, its = samples[row, task], samples[other, task]
+            if own.examples == its.examples != "" and are_alike(row, other, task):
+                tests[row, other, task] = uncertainty.welch_test(own.resampled, its.resampled, own.scores, its.scores)
     return [one for family, tests in families.items() for one in _family(family, tests, looks)]
 
 
@@ -147,14 +146,6 @@ def _family(family: Family, tests: Mapping[Pair, PairedTest], looks: int) -> lis
             tests.items(), uncertainty.holm([test.p_value for test in tests.values()]), strict=True
         )
     ]
-
-
-def _test(one: Scored, other: Scored) -> PairedTest:
-    return uncertainty.welch_test(one.resampled, other.resampled, one.scores, other.scores)
-
-
-def _same_examples(one: Scored, other: Scored | None) -> bool:
-    return other is not None and one.examples == other.examples != ""
 
 
 def detectable_difference(standard_error: float, freedom: float, *, comparisons: int = 1) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -68,11 +68,11 @@ class Entry:
 
     @property
     def search(self) -> Compute:
-        return _total(spent for spent in self.spent if spent.phase == "search")
+        return total_of(spent for spent in self.spent if spent.phase == "search")
 
     @property
     def confirm(self) -> Compute:
-        return _total(spent for spent in self.spent if spent.phase == "confirm")
+        return total_of(spent for spent in self.spent if spent.phase == "confirm")
 
     @property
     def pretraining(self) -> Compute:
@@ -81,7 +81,7 @@ class Entry:
 
     @property
     def total(self) -> Compute:
-        return _total([*self.spent, self.pretraining])
+        return total_of([*self.spent, self.pretraining])
 
     @property
     def tasks(self) -> set[str]:
@@ -90,7 +90,7 @@ class Entry:
 
     def on(self, tasks: Collection[str]) -> Compute:
         """What its trials spent on these tasks."""
-        return _total(spent for spent in self.spent if spent.task in tasks)
+        return total_of(spent for spent in self.spent if spent.task in tasks)
 
     def in_words(self, unit: TimeUnit) -> str:
         pretraining = f", pretraining {self.pretraining.in_words(unit)}" if self.pretrained else ""
@@ -103,7 +103,8 @@ class Entry:
         return {"row": self.row, **totals, "trials": self.trials, "arms": to_plain(self.spent)}
 
 
-def _total(spent: Iterable[Spent | Compute]) -> Compute:
+def total_of(spent: Iterable[Spent | Compute]) -> Compute:
+    """Add up time of trials, or sums of it."""
     entries = list(spent)
     return Compute(*(sum(getattr(entry, unit) for entry in entries) for unit in UNITS))
 
@@ -272,7 +273,7 @@ def speed_facts(cell: Cell) -> dict[str, Any]:
     }
 
 
-def speed_up(facts: Sequence[Mapping[str, Any]]) -> float | None:
+def speed_up(facts: Iterable[Mapping[str, Any]]) -> float | None:
     """All layers / layers run over the cells with these `speed_facts`, both summed; None without any."""
     pairs = [(cell["num_layers"], cell["mean_layers"]) for cell in facts if cell["num_layers"] and cell["mean_layers"]]
     return sum(depth for depth, _ in pairs) / sum(run for _, run in pairs) if pairs else None

@@ -156,7 +156,9 @@ def _resample_together(answered: Mapping[Place, Sequence[Answers]]) -> dict[Plac
     data = (models[0].task, answers, models[0].labels, models[0].split)
     scores = resampled_scores(*data, resamples=RESAMPLES, seed=0)
     draws = [one.draws for one in models]
-    resampled, constant = mean_over_draws(scores[:, : sum(draws)], draws), None if best is None else scores[:, -1]
+    constant = None if best is None else scores[:, -1]
+    starts = np.cumsum([0, *draws[:-1]])
+    resampled = np.add.reduceat(scores[:, : sum(draws)], starts, axis=1) / np.array(draws)  # (resamples, models)
     ends = np.cumsum([len(seeds) for seeds in answered.values()])
     return {
         place: Sample([*seeds], [one.score for one in seeds], resampled[:, end - len(seeds) : end], constant)
@@ -229,12 +231,6 @@ def resampled_scores(
     return np.asarray(np.mean(per_split, axis=0))
 
 
-def mean_over_draws(scores: np.ndarray, draws: Sequence[int]) -> np.ndarray:
-    """Means over the draws of each model, (..., models), from the scores of all draws, (..., sum of `draws`)."""
-    starts = np.cumsum([0, *draws[:-1]])
-    return np.asarray(np.add.reduceat(scores, starts, axis=-1) / np.asarray(draws))
-
-
 def _draw_weights(rng: np.random.Generator, resamples: int, n: int) -> np.ndarray:
     """How often each example is drawn, (resamples, n)."""
     drawn = rng.integers(n, size=(resamples, n)) + n * np.arange(resamples)[:, None]
@@ -245,10 +241,6 @@ def weighted_scores(task: Task, weights: np.ndarray, predictions: np.ndarray, la
     """The task's score under each vector of weights (resamples, n), on one dev split: (resamples, models)."""
     names = ("accuracy",) if len(task.dev_splits) > 1 else task.metrics
     return np.asarray(np.mean([_METRICS[name](weights, predictions, labels) for name in names], axis=0))
-
-
-def _accuracy(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    return _means(weights, predictions == labels)
 
 
 def _counts(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray, of: int = 1) -> tuple[np.ndarray, ...]:
@@ -302,7 +294,7 @@ def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
 
 
 _METRICS = {
-    "accuracy": _accuracy,
+    "accuracy": lambda weights, predictions, labels: _means(weights, predictions == labels),
     "f1": _f1,
     "f1_macro": _macro_f1,
     "matthews": _matthews,

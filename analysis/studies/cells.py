@@ -175,7 +175,12 @@ def rows_of(studies: Sequence[Study], *, separate: bool = False) -> list[Row]:
         named = list(zip(names_of(studies), studies, strict=True))
         return [_row([study], method, f"{method} ({name})", seeds) for name, study in named for method in study.methods]
     for other in studies[1:]:
-        _check_same_plan(studies[0], other)
+        if studies[0].seeds != other.seeds:
+            raise ValueError(
+                f"{studies[0].folder} asks for --seeds {len(studies[0].seeds)}, {other.folder} for {len(other.seeds)}; "
+                "allowed: the same --seeds (the same command with more extends a study), or --separate for rows of "
+                "their own"
+            )
     methods = dict.fromkeys(method for study in studies for method in study.methods)
     rows = {method: [study for study in studies if method in study.methods] for method in methods}
     return [_row(holders, method, method, seeds) for method, holders in rows.items()]
@@ -202,7 +207,8 @@ def _row(studies: list[Study], method: str, label: str, seeds: tuple[int, ...]) 
 def _cell(studies: list[Study], method: str, task: str, seeds: tuple[int, ...]) -> Cell:
     arm = studies[0].arm(method, task)
     for other in studies[1:]:
-        _check_same_arm(studies[0], other, method, task)
+        again = other.arm(method, task)
+        _require_same(arm.name, studies[0], other, compare_arms(arm, again) + _differing(["seeds"], arm, again))
     has_own_seeds = arm.seeds != studies[0].seeds
     return made_cell(arm, studies, _joined(studies, arm.name), seeds_wanted=arm.seeds if has_own_seeds else seeds)
 
@@ -211,12 +217,11 @@ def repeats_of(cell: Cell) -> list[Cell]:
     """The cells of all searches of the cell's arm, its own first."""
     planned = [arm for study in cell.studies for arm in study.file.plan.arms]
     others = {arm.name: arm for arm in planned if arm.repeat and (arm.method, arm.task) == (cell.arm.method, cell.task)}
-    return [cell, *(_repeat(cell, arm) for _, arm in sorted(others.items()))]
-
-
-def _repeat(cell: Cell, arm: Arm) -> Cell:
-    holders = [study for study in cell.studies if arm.name in {own.name for own in study.file.plan.arms}]
-    return made_cell(arm, holders, _joined(holders, arm.name), seeds_wanted=arm.seeds)
+    cells = [cell]
+    for name, arm in sorted(others.items()):
+        holders = [study for study in cell.studies if name in {own.name for own in study.file.plan.arms}]
+        cells.append(made_cell(arm, holders, _joined(holders, name), seeds_wanted=arm.seeds))
+    return cells
 
 
 def _joined(studies: list[Study], arm: str) -> list[Record]:
@@ -231,7 +236,8 @@ def _joined(studies: list[Study], arm: str) -> list[Record]:
             if earlier is None or earlier[1].status == "failed" or record.status == "dropped":
                 found[record.key] = (study, record)
             elif record.status != "failed" and earlier[1].status != "dropped":
-                _check_same_numbers(*earlier, study, record)
+                differing = _differing(SAME_NUMBERS, earlier[1], record)
+                _require_same(f"trial {record.key} of {record.arm}", earlier[0], study, differing)
     return [record for _, record in found.values()]
 
 
@@ -260,20 +266,6 @@ def _data_of(study: Study) -> str:
     return f"{study.folder} (--data {study.file.plan.data})"
 
 
-def _check_same_plan(first: Study, other: Study) -> None:
-    if first.seeds != other.seeds:
-        raise ValueError(
-            f"{first.folder} asks for --seeds {len(first.seeds)}, {other.folder} for {len(other.seeds)}; allowed: the "
-            "same --seeds (the same command with more extends a study), or --separate for rows of their own"
-        )
-
-
-def _check_same_arm(first: Study, other: Study, method: str, task: str) -> None:
-    one, another = first.arm(method, task), other.arm(method, task)
-    differing = compare_arms(one, another) + _differing(["seeds"], one, another)
-    _require_same(f"{method}/{task}", first, other, differing)
-
-
 def _check_one_method(label: str, cells: dict[str, Cell]) -> None:
     """Passes if the cells of a row are of one backbone and of the same settings."""
     first = next(iter(cells.values()))
@@ -288,10 +280,6 @@ def _settings_of(cell: Cell) -> dict[str, object]:
     settings = cell.studies[0].file.plan.asked.settings
     said = find_keys(settings, cell.arm.method)
     return {field: in_words(settings[key]) for field, key in said.items() if field != "epochs"}
-
-
-def _check_same_numbers(first: Study, record: Record, other: Study, again: Record) -> None:
-    _require_same(f"trial {record.key} of {record.arm}", first, other, _differing(SAME_NUMBERS, record, again))
 
 
 def _differing(fields: Iterable[str], one: Arm | Record, other: Arm | Record) -> list[str]:
