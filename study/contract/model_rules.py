@@ -95,11 +95,7 @@ def examples(task_name: str) -> tuple[Batch, int]:
 
 
 def require(holds: bool, fault: str, function: Callable[..., object] | None = None) -> None:
-    """Check a condition of a rule.
-
-    Raises:
-        RuleBroken: it does not, by the fault of this function, if it is one's.
-    """
+    """Raise RuleBroken, with the function at fault if it is a single one, unless the condition holds."""
     if not holds:
         raise RuleBroken(fault, function)
 

@@ -223,11 +223,7 @@ def first_fault(rule: Rule, method: Method) -> str | None:
 
 
 def check_files(method: str) -> None:
-    """Refuse a method whose two files do not fit each other.
-
-    Raises:
-        ValueError: they do not; the first fault is named.
-    """
+    """Raise ValueError with the first fault if the two files of a method do not fit each other."""
     for rule in RULES:
         if fault := first_fault(rule, Method(trainables.base_method(method))):
             raise ValueError(fault)

@@ -62,11 +62,7 @@ def expected_attestation(progress: StudyProgress, trial: TrialFacts, *, by: Prov
 
 
 def check_attested(progress: StudyProgress, key: str, attested: Attestation, *, host: str, by: Provenance) -> None:
-    """Refuse a worker on this host that trains something else than the plan, or with other code than the launch.
-
-    Raises:
-        ValueError: it lists all that differs.
-    """
+    """Raise ValueError with all differences if a worker on this host trains something else than the plan."""
     trial = progress.facts.trials[key]
     if found := contradictions(attested, expected_attestation(progress, trial, by=by)):
         raise ValueError(

@@ -30,11 +30,7 @@ STEPS: Mapping[int, Step] = {}  # format -> to the next
 
 
 def check_format(number: int, *, where: str) -> None:
-    """Refuse a format that this version does not read.
-
-    Raises:
-        ValueError: it is newer, or was never released.
-    """
+    """Raise ValueError for a format that is newer than this version, or was never released."""
     if FIRST <= number <= FORMAT:
         return
     is_newer = number > FORMAT

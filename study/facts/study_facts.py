@@ -68,11 +68,7 @@ def read_facts(folder: Path) -> StudyFacts:
 
 
 def read_records(folder: Path) -> list[Record]:
-    """Read the records of a study folder's ended trials, in the order in which these ended.
-
-    Raises:
-        ValueError: as `read_facts`.
-    """
+    """Read the records of a study folder's ended trials, in the order of their ends; errors as in `read_facts`."""
     return read_facts(folder).records
 
 
@@ -299,11 +295,7 @@ class StudyFacts:
                 self._note(event, event.failure, "launch refused")
 
     def check_unscored(self) -> None:
-        """Refuse a change to a study that was scored on test labels.
-
-        Raises:
-            ValueError: they were, and what is asked for could be chosen by them.
-        """
+        """Raise ValueError if a task was scored on test labels: a change could be chosen by them."""
         if self.scored_on_test:
             seen = f"{self.scored_on_test[0].task} was scored on test labels at {self.scored_on_test[0].time}"
             raise ValueError(f"{seen}, so its trials stay as they are; allowed: another study, by --name")

@@ -311,11 +311,7 @@ def include_folder(methods: Iterable[str], folder: str) -> None:
 
 
 def check_in_one_folder(methods: Iterable[str], asked: Plan, earlier: Plan) -> None:
-    """Refuse another folder of methods if a method of the study is missing from it.
-
-    Raises:
-        ValueError: it has; a study has one folder.
-    """
+    """Raise ValueError if a method of the study is missing from another folder: a study has one."""
     if UNSET in (asked.include, earlier.include) or asked.include == earlier.include:
         return
     missing = [method for method in methods if base_method(method) not in method_files.names()]

@@ -107,11 +107,7 @@ def read_finished_pretraining(backbone: str) -> Pretraining | None:
 
 
 def is_tiny(backbone: str) -> bool:
-    """Check if a backbone is a tiny random one, or was pretrained from one here.
-
-    Raises:
-        ValueError: see `read_finished_pretraining`.
-    """
+    """Check if a backbone is tiny and random, or was pretrained from such; errors as in `read_finished_pretraining`."""
     made = read_finished_pretraining(backbone)
     return backbone in MINI_BACKBONES if made is None else made.is_tiny
 

@@ -351,11 +351,7 @@ def fits(method: str, backbone: str) -> bool:
 
 
 def check_family(method: str, backbone: str) -> None:
-    """Refuse a backbone of a family that is not the method's.
-
-    Raises:
-        ValueError: it is of a family that is not the method's.
-    """
+    """Raise ValueError for a backbone of a family that is not the method's."""
     if not fits(method, backbone):
         families = search_spaces.load(method).families
         menu = ", ".join(name for name in UNTRAINED if family_of(name) in families)

@@ -49,11 +49,7 @@ def resolve_sampler(name: str) -> str:
 
 
 def check_sampler(name: str) -> None:
-    """Refuse a sampler that does not exist, or whose packages are not installed.
-
-    Raises:
-        ValueError: there is not, or something is missing.
-    """
+    """Raise ValueError for a sampler that does not exist, or whose packages are not installed."""
     if OWN in name:
         make_own_sampler(name, seed=0)
     elif name not in SAMPLERS:

@@ -54,11 +54,7 @@ def named(address: str) -> str:
 
 
 def check_address(address: str) -> None:
-    """Refuse an address that is malformed, or has a user or password, which plan and journal would hold.
-
-    Raises:
-        ValueError: malformed, or with a user or password.
-    """
+    """Raise ValueError for an address that is malformed, or has a user or password, which the journal would hold."""
     if "@" in address or "?" in address:
         name, _, _ = named(address).partition(" ")
         raise ValueError(f"{name} holds more than a host and a port; allowed: {_CLUSTER_ALLOWED}")

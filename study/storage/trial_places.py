@@ -115,11 +115,7 @@ class TrialPlace(ABC):
         """
 
     def check_model(self, model: str) -> None:
-        """Launcher: check that the model of an ended trial is there, before its record is written.
-
-        Raises:
-            OutcomeGone: it is missing.
-        """
+        """Launcher: raise OutcomeGone unless the model of an ended trial is there, before its record is written."""
         if not _exists(join(model, DESCRIPTION)):
             raise OutcomeGone(f"the model is not in {model}")
 
@@ -402,11 +398,7 @@ def launch_marks(storage: str, folder: Path) -> Iterator[tuple[str, ...]]:
 
 
 def check_marks(marks: Sequence[str]) -> None:
-    """Check that all marks of the launch are seen from here.
-
-    Raises:
-        NotShared: something is not.
-    """
+    """Raise NotShared unless all marks of the launch are seen from here."""
     for mark in marks:
         if not (_exists(mark) if is_uri(mark) else _is_listed(Path(mark))):
             place = mark.partition("?")[0].rpartition("/")[0]
