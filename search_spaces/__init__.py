@@ -62,7 +62,7 @@ def meant_method(name: str) -> str:
     """Resolve a method or variant, however it is written: `PALBERT:A` is `palbert:a`.
 
     Raises:
-        ValueError: none is.
+        ValueError: the name is unknown; the message has the nearest one.
     """
     base, colon, key = name.partition(VARIANT)
     method_files.check_whole(base)
@@ -75,7 +75,7 @@ def check(method: str) -> None:
     """Check that a method or a variant has this name.
 
     Raises:
-        ValueError: none has.
+        ValueError: the name is unknown.
     """
     base = base_method(method)
     method_files.check_whole(base)
@@ -154,7 +154,7 @@ def _check_shape(file: MethodFile, module: ModuleType) -> None:
     """Check that every name that a search space needs is there, and of its type.
 
     Raises:
-        ValueError: one is not.
+        ValueError: a name is missing, or of another type.
     """
     if absent := [name for name in NEEDED if not hasattr(module, name)]:
         raise ValueError(f"{file.path} has no {', '.join(absent)}; a search space has {', '.join(NEEDED)}")

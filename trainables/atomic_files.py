@@ -18,7 +18,7 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Replace `path` by what `write` puts into the file it is given, whole or not at all, safe from a power cut."""
+    """Replace `path` by the file that `write` fills, whole or not at all, safe from a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -50,9 +50,9 @@ def write_json(path: Path, value: object) -> None:
 
 
 def write_folder(folder: Path, fill: Callable[[Path], object]) -> None:
-    """Make, or replace, a folder by what `fill` puts into the empty one it is given: never a part of either.
+    """Make, or replace, a folder by the files that `fill` puts into an empty one, never by a part of them.
 
-    A kill while it replaces leaves the old one, the new one or, between two renames, none.
+    A kill meanwhile leaves the old folder, the new one or, between two renames, neither.
     """
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
     replaced = folder.with_name(f"{unfinished.name}.replaced")

@@ -54,7 +54,7 @@ class EncoderConfig(Typed, frozen=True, kw_only=True):
 
 
 class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
-    """The fields that all methods share: how a model is trained."""
+    """The fields that all methods share, about training."""
 
     learning_rate: Positive  # peak, AdamW
     batch_size: AtLeastOne  # examples per step

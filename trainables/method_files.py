@@ -102,7 +102,7 @@ def read_methods(folder: str | Path, *, named: str = "--include", may_lack_metho
 
     Args:
         named: the option that gave the folder, for messages.
-        may_lack_methods: whether the folder may have something else alone.
+        may_lack_methods: whether a folder without methods is fine.
 
     Raises:
         ValueError: the folder has no method, a file is not text, or the package has a method of that name.
@@ -207,7 +207,7 @@ def describe_error(error: Exception, method: str) -> str:
 
 
 class _Included(MetaPathFinder, ExecutionLoader):
-    """Finds the modules of the included folder in what was read of it."""
+    """A finder of the included folder's modules in the texts that were read."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None

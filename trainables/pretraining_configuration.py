@@ -16,7 +16,7 @@ WholeShare = Annotated[float, Meta(ge=0, le=1)]
 
 
 class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
-    """How an encoder is pretrained; the fields that all objectives share."""
+    """The fields that all objectives share, about pretraining an encoder."""
 
     learning_rate: Positive  # peak
     batch_size: AtLeastOne  # examples per step, of all its parts

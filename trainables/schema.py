@@ -47,7 +47,7 @@ def from_json(kind: type[T], line: bytes, *, where: str) -> T:
 
 
 class Reader:
-    """Reads many JSON texts of one kind."""
+    """A decoder of many JSON texts of one kind."""
 
     def __init__(self, kind: Any) -> None:
         """`kind`: a type, or a union of tagged ones."""
@@ -153,7 +153,7 @@ def _list_bounds(kind: Any) -> list[str]:
 def _add_other_bound(allowed: str, bounds: Sequence[str]) -> str:
     """Add the other bound to `a number <= 1.0`, which names the one that was overstepped.
 
-    Beside what is too small `MOST` is not named: it is no rule of the field's own.
+    `MOST` is not named beside a number that is too small: it is no rule of the field's own.
     """
     overstepped = re.search(" ([<>])=? ", allowed)
     if overstepped is None or len(bounds) < 2:

@@ -36,8 +36,8 @@ class Unusable(ValueError):
 def checked(look: Callable[[], T], what: str, unchecked: list[str] | None) -> T | str:
     """Look at data, a corpus or a backbone.
 
-    Where a list is given, a hub that cannot be reached is no error: `what` is added to it and the result is "unknown".
-    Each is looked at once more at most: an unreachable hub is slow.
+    If a list is given, an unreachable hub is no error: `what` is added to the list and the result is "unknown". A thing
+    on the list is not looked at again, because an unreachable hub is slow.
 
     Raises:
         HubUnreachable: no list is given.
@@ -89,13 +89,13 @@ def hub_errors(what: str, *, allowed: str, offline: str) -> Iterator[None]:
     """Turn errors of the hub into one line.
 
     Args:
-        what: the thing that is asked for, with its kind: `backbone 'NAME'`.
-        allowed: what could be given instead.
-        offline: what to do without a network.
+        what: the wanted thing, with its kind: `backbone 'NAME'`.
+        allowed: values that could be given instead.
+        offline: advice for machines without a network.
 
     Raises:
         HubUnreachable: the hub cannot be asked.
-        ValueError: it does not have that.
+        ValueError: the hub lacks it.
     """
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
 
@@ -125,7 +125,7 @@ def _hash(file: Path, size: int, modified: int) -> str:
 def cache_folder() -> Path:
     """Find the folder of tokenised data of all trials and studies of a machine, unless a caller chooses another.
 
-    The first of $XDG_CACHE_HOME, ~/.cache and the temporary folder that can be written.
+    It is the first of $XDG_CACHE_HOME, ~/.cache and the temporary folder that can be written.
 
     Raises:
         OSError: none can.
@@ -152,7 +152,7 @@ def _print_once(line: str) -> None:
 def cached_folder(cache: Path, content: str, fill: Callable[[Path], object]) -> Path:
     """Find the entry of this content, or make it by `fill`. One process makes it while others wait.
 
-    An entry has the digests of its files. One that is not what it was is made anew.
+    An entry has the digests of its files; a changed one is made anew.
     """
 
     def fill_with_digests(folder: Path) -> None:

@@ -51,7 +51,7 @@ def load(name: str) -> Recipe:
     """Load the recipe of an objective, or of one of its variants.
 
     Raises:
-        ValueError: none has this name.
+        ValueError: the name is unknown.
     """
     if name not in available():
         raise no_such("objective", name, available())

@@ -63,7 +63,7 @@ def check_pairs(corpus: str, packing: str) -> None:
     """Check that every document of a folder has two sentences, if this packing makes pairs of them.
 
     Raises:
-        ValueError: one has fewer; the line has its number and its beginning.
+        ValueError: a document has fewer; the message has its number and its beginning.
     """
     if packing not in PAIRED or kind_of(corpus) != "folder":  # nobody can edit the others
         return
@@ -164,7 +164,7 @@ def text_files(folder: Path) -> list[Path]:
     """List the files of a corpus, in the order of their names.
 
     Raises:
-        ValueError: it is no folder, or has none.
+        ValueError: the folder is missing, or has no text file.
     """
     if not folder.is_dir():
         raise ValueError(f"corpus {str(folder)!r} is not a folder; allowed: mini, mini-shuffled, hub:NAME, a folder")

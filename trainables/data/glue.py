@@ -132,7 +132,7 @@ def check_data(task: Task, data: str) -> None:
     """Check that the files that training on the task needs exist. Quick: reads no file and asks no network.
 
     Raises:
-        ValueError: one is missing and named, or mini has no such task.
+        ValueError: a file is missing and named, or mini has no such task.
     """
     data = task.place or data
     if kind_of(data) == "mini":
@@ -258,7 +258,7 @@ class _Table:
         """Read all rows as a split.
 
         Raises:
-            ValueError: there are none.
+            ValueError: the file has no rows.
         """
         if not (rows := self.rows()):
             raise ValueError(f"{self.file} has no rows; allowed: a header line and a line for each row")

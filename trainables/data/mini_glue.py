@@ -586,7 +586,7 @@ def check_generated(task: Task) -> None:
     """Check that examples of the task are generated.
 
     Raises:
-        ValueError: it has no generated examples.
+        ValueError: none are.
     """
     if not is_generated(task):
         menu = ", ".join(_MIXTURES)

@@ -114,7 +114,7 @@ def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
         tokenizer: hub name or folder of a tokenizer that is used instead of the backbone's own, which need not exist.
 
     Raises:
-        ValueError: it is not made here, no folder, and not on the hub; it has no weights or no tokenizer; its
+        ValueError: it is not made here, nor a folder, nor on the hub; it has no weights or no tokenizer; its
             architecture is of another family; one of its files is damaged; a folder's tokenizer has more tokens than it
             has embeddings.
     """
@@ -221,7 +221,7 @@ def check_tokenizer(name: str) -> set[str]:
     """Check that a tokenizer can be loaded from here by its hub name or folder, and return its files' names.
 
     Raises:
-        ValueError: it is no folder and not on the hub, or holds no tokenizer.
+        ValueError: it is neither a folder nor on the hub, or holds no tokenizer.
     """
     return _check_files("tokenizer", name, {"tokenizer": _TOKENIZERS}) & {*_TOKENIZERS, "tokenizer_config.json"}
 
@@ -304,7 +304,7 @@ def family_of(backbone: str) -> str:
     """Find the family, one of `FAMILIES`.
 
     Raises:
-        ValueError: another architecture.
+        ValueError: its architecture is another.
     """
     if backbone in MINI_BACKBONES:
         return backbone.removeprefix("mini-")

@@ -232,7 +232,7 @@ def layerwise(model: PreTrainedModel, num_layers: int = 0) -> LayerwiseEncoder:
     """Make the layerwise encoder of a model of `transformers`, which shares its weights.
 
     Args:
-        model: a base model or one for sequence classification, with SDPA or Nystrom attention. Where it has no layer
+        model: a base model or one for sequence classification, with SDPA or Nystrom attention. If it has no layer
             for `pool` (base models of ELECTRA and RoBERTa) a new one is drawn from PyTorch's global generator.
         num_layers: the first of the model's, 0 is all.
 

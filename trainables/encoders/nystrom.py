@@ -42,7 +42,7 @@ def nystrom_attention(
 
     Args:
         query: (batch, heads, tokens, head size), already scaled; `key` and `value` of the same shape, unscaled.
-        real: which tokens are no pads, (batch, 1, tokens), bool.
+        real: true at tokens that are no pads, (batch, 1, tokens), bool.
         segment_length: tokens of a landmark. It must not depend on the batch.
         convolution: depthwise over the tokens, (heads, 1, kernel, 1), kernel odd.
     """

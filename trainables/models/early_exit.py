@@ -200,7 +200,7 @@ class EarlyExitModel(nn.Module, ABC):
 
 @dataclass(frozen=True)
 class _Going:
-    """The examples that still run, and what their next heads and the rule's next step need of them."""
+    """The examples that still run, with the inputs of their next heads and of the rule's next step."""
 
     rows: Tensor  # in the batch, (going,), int64
     carried: Tensor | None = None  # by the heads, first dimension the example

@@ -68,7 +68,7 @@ class Step:
 class ExitRule(Protocol):
     """The layer after which an example leaves; by default from layer 1 on, without memory and without chance.
 
-    Whoever drives a rule lets everyone leave at the last layer.
+    At the last layer everyone leaves, whatever the rule.
     """
 
     @property
@@ -83,7 +83,7 @@ class ExitRule(Protocol):
 
     @property
     def draws(self) -> int:
-        """How often an evaluation repeats the exit: one, unless it is left to chance."""
+        """Number of times that an evaluation repeats the exit: one, unless it is left to chance."""
         return 1
 
     def earliest(self, num_layers: int) -> int:

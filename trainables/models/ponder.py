@@ -73,7 +73,7 @@ class PonderModel(EarlyExitModel):
     def heads_until_cut(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Compute logits (computed, batch, labels) and logits of λ (computed, batch) of the first layers.
 
-        Not computed are layers behind every example's cut, to the next multiple of `LAYERS_PER_LOOK`: each look waits
+        Layers behind every example's cut, to the next multiple of `LAYERS_PER_LOOK`, are not computed: each look waits
         for the device, and runs the heads.
         """
         parts: list[tuple[Tensor, Tensor]] = []
@@ -136,7 +136,7 @@ class LambdaHead(nn.Module):
     def forward(self, pooled: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor]:
         """Compute logits (layers, batch) of consecutive layers from their pooled outputs (layers, batch, size).
 
-        Handed on is the recurrent state (batch, recurrent layers, size), or the last pooled output (batch, size).
+        Also returned is the recurrent state (batch, recurrent layers, size), or the last pooled output (batch, size).
         """
         if self.arch == "rnn":
             state = None if carried is None else carried.transpose(0, 1).contiguous()

@@ -34,7 +34,7 @@ CONFIDENCE = 0.95
 class Walk:
     """The settings of one rule on classified examples, the one that runs most layers first.
 
-    An example's exit layer falls as settings grow bolder, so this order is that of the settings, whatever the examples.
+    Bolder settings have earlier exits, so this is the order of the settings, whatever the examples.
     """
 
     rules: tuple[ExitRule, ...]  # (settings,)

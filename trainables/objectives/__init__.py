@@ -30,7 +30,7 @@ def load(objective: str) -> ModuleType:
     """Import the module of an objective.
 
     Raises:
-        ValueError: none has this name.
+        ValueError: the name is unknown.
     """
     if objective not in available():
         raise no_such("objective", objective, available())

@@ -36,8 +36,8 @@ def measure_latency(
     """Measure the latency under each rule, in batches spread over the examples.
 
     Every batch is answered under all rules in turn, round after round, the first one uncounted. A batch's time is that
-    of its fastest round, since what else runs on the machine only adds to it; an example's the mean over the batches.
-    On one thread of a CPU it is the time that the thread has computed.
+    of its fastest round, since other work on the machine only adds to it; an example's is the mean over the batches.
+    On one thread of a CPU only the thread's computing time counts.
 
     Args:
         num_batches: by batch size, at most. A batch has no more examples than there are.
@@ -61,7 +61,7 @@ def measure_latency(
 
 @dataclass(frozen=True)
 class _Answer:
-    """One batch under one rule. A sampled exit has the same luck each time."""
+    """One batch under one rule. A sampled exit draws the same numbers each time."""
 
     model: EarlyExitModel
     rule: ExitRule

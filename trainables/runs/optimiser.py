@@ -40,7 +40,7 @@ class UpdateRule:
 
 
 class Optimiser:
-    """Updates a model. With weight decay 0 and a constant rate AdamW is PALBERT's Adam."""
+    """An optimiser with its schedule and clipping. With weight decay 0 and a constant rate AdamW is PALBERT's Adam."""
 
     def __init__(self, model: nn.Module, groups: list[dict[str, Any]], rule: UpdateRule) -> None:
         """Take the parameters in `groups`, each with `params`, `weight_decay` and, if it differs, `lr`."""
@@ -78,7 +78,7 @@ class Optimiser:
         """Go down the gradient of the sum of scalar losses, and return the sum.
 
         The losses are those of a batch's parts, each weighted so that their sum is the batch's: then parts and batch
-        give the same step, to rounding. The next is asked for when the graph of the one before is freed.
+        give the same step, to rounding. The next is computed after the graph of the one before is freed.
         """
         self._optimizer.zero_grad()
         total: Tensor | float = 0.0
@@ -273,7 +273,7 @@ def training_words(
 
 
 class UsedWords:
-    """Puts the used embeddings into a model in place of all of them, and what they have become back.
+    """The embeddings of the words in the training examples, which replace all others during training.
 
     An embedding that no training example uses has no gradient, and without weight decay AdamW leaves it as it is. With
     all of them in the optimiser a step fills, clips and adds up megabytes of zeros.
@@ -304,7 +304,7 @@ class UsedWords:
 
 
 class _Renumbered(nn.Module):
-    """Looks words up by their numbers in the vocabulary."""
+    """A table of some embeddings, looked up by the words' numbers in the vocabulary."""
 
     def __init__(self, embedding: nn.Embedding, words: Tensor) -> None:
         super().__init__()

@@ -46,7 +46,7 @@ _IDENTITY = ("objective", "config", "seed")
 
 @dataclass(frozen=True)
 class Processes:
-    """How many there are, and which of them this one is, from 0."""
+    """The number of processes, and the rank of this one, from 0."""
 
     number: int
     rank: int
@@ -101,7 +101,7 @@ class PretrainingRun:
 
         Raises:
             Unavailable: corpus or backbone are missing, or the device lacks the precision.
-            ValueError: it has a value that is not allowed, or a batch that the processes cannot share evenly.
+            ValueError: the spec has a value that is not allowed, or a batch that the processes cannot share evenly.
         """
         self.spec = from_plain(PretrainingSpec, to_plain(spec), where="a pretraining run's spec")
         self.history: list[PretrainingRow] = []
@@ -174,10 +174,10 @@ class PretrainingRun:
         return sum(parameter.numel() for parameter in self._model.kept.parameters())
 
     def run_epoch(self, on_step: Callable[[int], object] = lambda step: None) -> PretrainingRow:
-        """Train for `steps_per_epoch` steps, the last time for those that are left: the row with held-out scores.
+        """Train for `steps_per_epoch` steps, or for the rest of all steps: the row with held-out scores.
 
         Args:
-            on_step: called after each step with how many are made.
+            on_step: called after each step with the number of steps so far.
 
         Raises:
             TrainingError: the loss is not finite, or memory does not suffice.

@@ -103,7 +103,7 @@ def load_trained(folder: str | Path, device: str = "cpu") -> TrainedModel:
 
 
 def start_from(model: EarlyExitModel, folder: Path) -> None:
-    """Give the model the parts of a trained one that it starts from: the encoder, of DeeBERT the classifier too.
+    """Give the model the parts of a trained one that it starts from: the encoder, for DeeBERT the classifier too.
 
     Raises:
         Unavailable: the folder has no trained model.

@@ -71,7 +71,7 @@ _IDENTITY = ("method", "task", "config", "post_hoc", "seed", "selection", "selec
 
 
 class TrialData:
-    """The data that a trial trains on, that select its epoch, and dev: from the cache that all trials share."""
+    """A trial's training rows, the rows that select its epoch, and dev, from the cache that all trials share."""
 
     def __init__(self, spec: TrialSpec, task: Task, *, max_length: int, cache: Path, limit: int | None = None) -> None:
         """Read what training needs; dev under `holdout` only when it is asked for.
@@ -207,7 +207,7 @@ class TrainingRun:
         return len(self._data.train), len(self._data.selection)
 
     def run_epoch(self) -> EpochRow:
-        """Train for one epoch and evaluate on the selection split: the row of this epoch.
+        """Train for one epoch, evaluate on the selection split, and return the row of this epoch.
 
         Raises:
             TrainingError: the loss is not finite, or memory does not suffice.
@@ -301,11 +301,11 @@ class TrainingRun:
     def outcome(self, predictions: Path | None = None) -> Outcome:
         """Report the selected epoch's numbers on the split that is reported, and its model.
 
-        Under `holdout` this reads dev for the first time, if the spec says `report_dev`; if not, the split that is
-        reported is the slice of train.
+        Under `holdout` this reads dev for the first time, if the spec has `report_dev`; if not, the slice of train is
+        reported.
 
         Args:
-            predictions: where to write the answers on the reported split (npz, see `write_predictions`).
+            predictions: file for the answers on the reported split (npz, see `write_predictions`).
         """
         selected = self.history[self.best_epoch - 1]
         reads_dev = self.spec.selection == "holdout" and self.spec.report_dev
