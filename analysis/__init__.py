@@ -19,7 +19,7 @@ _own_packages.require_own("search_spaces", "study", "trainables")
 
 
 def load(folder: Path | str | None = None) -> Frames:
-    """The study of a folder, or the newest one in `runs/`, as pandas frames; it may still be running.
+    """Load the study of a folder, or the newest one in `runs/`, as pandas frames; it may still be running.
 
     Raises:
         ValueError: the folder is no study, or is broken.

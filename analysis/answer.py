@@ -30,7 +30,7 @@ IN_THE_REPORT = ("compute", "departures")  # anchors of the caveats that a scree
 
 
 def answer(evidence: Evidence, dev: Table) -> str:
-    """What fits on a screen: the scores without published numbers, the headline, the differences, and their limits."""
+    """Write the answer for one screen: scores without published numbers, headline, differences, and their limits."""
     found = findings(evidence)
     ours = replace(dev, lines=[line for line in dev.lines if not line.published], blocks=[])
     limits = [caveat.text for caveat in caveats(evidence, found) if caveat.anchor not in IN_THE_REPORT]
@@ -63,7 +63,7 @@ class Finding:
     difference: PairedTest | None  # of the mean over the tested tasks; its interval is of all rows together
 
     def marked(self, arrow: str) -> list[str]:
-        """The titles of the tasks on which it is marked like this."""
+        """List the titles of the tasks on which it is marked like this."""
         return [TASKS[one.task].title for one in self.compared if one.arrow == arrow]
 
 
@@ -106,7 +106,7 @@ def _finding(evidence: Evidence, row: Row, mean: PairedTest | None, compute: str
 
 
 def _relative_time(evidence: Evidence, row: Row) -> float | None:
-    """The time of the row's cells to that of the baseline's on the same tasks."""
+    """Divide the time of the row's cells by that of the baseline's on the same tasks."""
     others = next((other.cells for other in evidence.rows if other.label == evidence.baseline), {})
     both = [(cell, others[task]) for task, cell in row.cells.items() if cell.records and task in others]
     return relative_time([pair for pair in both if pair[1].records], min(TIMED_BATCHES))
@@ -147,7 +147,7 @@ def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
 
 
 def sentence(finding: Finding, baseline: str | None, *, in_short: bool = False) -> str:
-    """The method's sentence, without its name: difference, marks, layers, and unless `in_short` power and compute."""
+    """Write the method's sentence without its name: difference, marks, layers; unless `in_short` power and compute."""
     compute = f"{finding.compute} in all" if finding.compute and not in_short else ""
     parts = [_difference_in_words(finding, baseline, in_short=in_short), _layers_in_words(finding, baseline), compute]
     return "; ".join(part for part in parts if part) + "."
@@ -175,7 +175,7 @@ def _difference_in_words(finding: Finding, baseline: str | None, *, in_short: bo
 
 
 def _detectable_in_words(compared: Sequence[Comparison]) -> str:
-    """What would have been found, on the task where that is easiest and on the one where it is hardest."""
+    """Name the difference that would have been found on the easiest and on the hardest task."""
     detectable = {one.task: one.detectable_difference for one in compared if one.detectable_difference is not None}
     if not detectable:
         return "what would have been is not known: all scores are alike"

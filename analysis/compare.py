@@ -34,7 +34,7 @@ from trainables.spelling import resolve_name
 
 
 def compared_tables(paths: Sequence[Path], metrics: Mapping[str, str], baseline: str | None = None) -> list[Table]:
-    """The mean scores, the comparisons with the baseline, and the other comparisons; without those that are empty.
+    """Make the tables of mean scores, of comparisons with the baseline and of the others; without those that are empty.
 
     Raises:
         ValueError: the files cannot be compared, or the baseline is in none of them.
@@ -50,7 +50,7 @@ def compared_tables(paths: Sequence[Path], metrics: Mapping[str, str], baseline:
 
 
 def _scores(samples: Mapping[Place, Sample]) -> Table:
-    """The mean scores with their intervals."""
+    """Tabulate the mean scores with their intervals."""
     tasks = {task: sample.answers[0].task for (_, task), sample in samples.items()}
     seeds = max(len(sample.scores) for sample in samples.values())
     entries: dict[str, dict[str, Entry]] = {}
@@ -79,6 +79,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
+    """Print the tables, and write them if `--out` asks for it."""
     metrics = {}
     for text in options.metric:
         task, _, metric = text.rpartition("=")

@@ -55,7 +55,7 @@ def explain(study: Study, name: str) -> str:
 
 
 def _search_lines(study: Study, cell: Cell) -> list[str]:
-    """The search behind a cell: its best trial, how many failed of what, and where tracebacks are."""
+    """Describe the search behind a cell: its best trial, how many failed of what, and where tracebacks are."""
     records = cell.arm_records
     search = [record for record in records if record.phase == "search"]
     best = best_search_record(records)
@@ -73,7 +73,7 @@ def _search_lines(study: Study, cell: Cell) -> list[str]:
 
 
 def _record_lines(study: Study, record: Record) -> list[str]:
-    """What came of a confirm or a dropped trial, its key, where it ran, what it left, and its lines in the journal."""
+    """Describe a confirm or dropped trial: result, key, where it ran, what it left, and its lines in the journal."""
     path, predictions = study.folder / events.FILE, predictions_file(study.folder, record.key)
     details = {
         "metrics": json.dumps(to_plain(record.metrics)) if record.metrics else "",
@@ -104,6 +104,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
+    """Print what is behind the cell."""
     print(explain(load_study(options.study), options.cell), end="")
     return 0
 

@@ -57,7 +57,7 @@ SECTIONS = {  # title -> what stands there, in this order
 
 
 def write_report(folder: Path) -> Path:
-    """Writes `tables/`, `pictures/` and `report.html` into the study folder; returns the page.
+    """Write `tables/`, `pictures/` and `report.html` into the study folder; return the page.
 
     Raises:
         ValueError: it is no study, holds a plan alone, or cannot be written.
@@ -98,7 +98,7 @@ def _files(study: Study, evidence: Evidence, tables: list[Table]) -> dict[str, b
 def report_page(
     study: Study, evidence: Evidence, tables: list[Table], drawn: list[Picture], images: dict[str, bytes]
 ) -> str:
-    """The page as text; `images` are the pictures as SVG files, by name."""
+    """Write the page; `images` are the pictures as SVG files, by name."""
     found = findings(evidence)
     hrefs = {(label, cell.task): f"#table-{_runs_of(label, cell)}" for label, cell in evidence.cells if cell.records}
     parts = {f"table-{table.name}": Part(table.title, _table_html(table, hrefs), _is_folded(table)) for table in tables}
@@ -135,7 +135,7 @@ class Part:
 
 
 def sections(parts: dict[str, Part]) -> dict[str, dict[str, Part]]:
-    """The parts by anchor, under the titles of their sections; what no section names stands in "Further"."""
+    """Place the parts by anchor under the titles of their sections; what no section names stands in "Further"."""
     named = {title: [name for name in names.split() if name in parts] for title, names in SECTIONS.items()}
     placed = {name for names in named.values() for name in names}
     further = [name for name in parts if name not in placed]
@@ -149,7 +149,7 @@ def _is_folded(table: Table) -> bool:
 
 
 def _table_html(table: Table, hrefs: dict[Place, str]) -> Markup:
-    """The table with a link from each cell to its runs, and to its CSV as an address that needs no other file."""
+    """Link each cell of the table to its runs, and the table to its CSV by an address that needs no other file."""
     lines = []
     for line in table.lines:
         entries = {name: replace(own, href=hrefs.get((line.label, name), "")) for name, own in line.entries.items()}
@@ -159,7 +159,7 @@ def _table_html(table: Table, hrefs: dict[Place, str]) -> Markup:
 
 
 def departure_tables(studies: list[Study]) -> list[Table]:
-    """What sets the numbers apart from the papers, for the protocol and each method, there and here."""
+    """Tabulate what sets the protocol and each method apart from the papers, there and here."""
     tables = []
     for who, lines in notes.departures(studies).items():
         named = [line if isinstance(line, Departure) else Departure(line, "", "") for line in lines]
@@ -174,7 +174,7 @@ def departure_tables(studies: list[Study]) -> list[Table]:
 
 
 def run_tables(evidence: Evidence) -> list[Table]:
-    """The confirm trials of every cell that has any, a line for each."""
+    """Tabulate the confirm trials of every cell that has any, a line for each."""
     tables = []
     for label, cell in evidence.cells:
         number = f"{POINTS.text(cell.median)}, median of {len(cell.records)}" if cell.records else "no number"
@@ -218,7 +218,7 @@ def registration(study: Study) -> str:
 
 
 def _provenance(study: Study) -> dict[str, str]:
-    """What was asked for, and what it ran with."""
+    """Collect what was asked for, and what it ran with."""
     records, asked = study.records, study.file.plan.asked
     facts: dict[str, Any] = {
         "methods": ", ".join(study.methods),
@@ -244,6 +244,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
+    """Write the report, and print its path."""
     print(write_report(Path(options.study)))
     return 0
 

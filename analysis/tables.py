@@ -74,7 +74,7 @@ def tables_of(evidence: Evidence) -> list[Table]:
 
 
 def write_tables(folders: list[Path], out: Path, *, strict: bool = False, separate: bool = False) -> list[Table]:
-    """Writes every table in every format, with its JSON sidecar, to `out`; returns them, the dev table first.
+    """Write every table in every format, with its JSON sidecar, to `out`; return them, the dev table first.
 
     Raises:
         ValueError: a folder is no study, studies of different protocols, `out` cannot be written, or `strict` and a
@@ -95,7 +95,7 @@ def _require_complete(dev: Table) -> None:
 
 
 def write_files(tables: list[Table], out: Path) -> None:
-    """Writes these tables, and removes those of another time from `out`."""
+    """Write these tables, and remove those of another time from `out`."""
     make_writable(str(out))
     texts = {out / name: text for name, text in files_of(tables).items()}
     for path, text in texts.items():

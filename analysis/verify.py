@@ -163,7 +163,7 @@ def _model_lines(study: Study, record: Record, model: str) -> list[str]:
 
 
 def _confirmed(facts: StudyFacts) -> list[Record]:
-    """The records of the completed confirm trials, as the journal has them."""
+    """List the records of the completed confirm trials, as the journal has them."""
     records = [trial.record for trial in facts.trials.values() if trial.phase == "confirm"]
     return [record for record in records if record is not None and record.status == "completed"]
 
@@ -176,7 +176,7 @@ def _name(record: Record) -> str:
 
 
 def answers_drift(study: Study, facts: StudyFacts, number: int) -> list[str]:
-    """The stored predictions that are not what their models answer now, of so many models drawn at random."""
+    """Name stored predictions that their models do not give now, of so many models drawn at random."""
     stored = [record for record in _confirmed(facts) if record.model is not None]
     drawn = random.sample(stored, min(number, len(stored)))
     if len(drawn) < number:
@@ -223,7 +223,7 @@ def mlflow_drift(folder: Path, uri: str) -> list[str]:
 
 
 def _run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command of `study`, which may import what `analysis` does not."""
+    """Run a command of `study`, which may import what `analysis` does not."""
     return subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False)
 
 
@@ -353,7 +353,7 @@ def run(options: Options) -> int:
 
 
 def _joined_drift(folders: list[Path], tables: Path, *, separate: bool, is_sound: bool) -> list[str]:
-    """The drift of the tables of several studies; `is_sound`: whether none of these has drifted."""
+    """Verify the tables of several studies; `is_sound`: whether none of these has drifted."""
     try:
         return tables_drift(load_studies(folders), tables, separate=separate)
     except ValueError as error:
@@ -363,7 +363,7 @@ def _joined_drift(folders: list[Path], tables: Path, *, separate: bool, is_sound
 
 
 def _print(name: str, drift: list[str], agreement: str) -> int:
-    """Prints every drift, or the agreement; 1 if there is any drift."""
+    """Print every drift, or the agreement; return 1 if there is any drift."""
     for line in drift:
         print(f"drift: {line}", file=sys.stderr)
     print(f"{counted(len(drift), 'drift')} in {name}" if drift else f"{name}: {agreement}")
@@ -371,7 +371,7 @@ def _print(name: str, drift: list[str], agreement: str) -> int:
 
 
 def _agreement(folder: Path) -> str:
-    """The parts that were compared, those that the study does not have, and the digest that MLflow has as a tag."""
+    """Name the parts compared, those that the study does not have, and the digest that MLflow has as a tag."""
     has = {"predictions": (folder / "predictions").is_dir(), "report": bool(_report_content(folder))}
     absent = [name for name, is_there in has.items() if not is_there]
     unchecked = f"; not checked, because the study has none: {', '.join(absent)}" if absent else ""

@@ -36,7 +36,7 @@ class Seal(Typed, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, files: Mapping[str, bytes], by: str | None = None) -> Seal:
-        """That of files by name, written by this version or another."""
+        """Seal files by name, written by this version or another."""
         digest = hashlib.sha256((by or version()).encode())
         for name in sorted(files):
             digest.update(f"\n{name} {hashlib.sha256(files[name]).hexdigest()}".encode())
@@ -48,12 +48,13 @@ class Seal(Typed, frozen=True, kw_only=True):
 
     @property
     def is_of_another_version(self) -> bool:
+        """Whether another version wrote the files."""
         return self.version != version()
 
 
 @cache
 def version() -> str:
-    """What decides the bytes of tables and reports beside the study: `0.1.0, sources 1a2b3c4d, matplotlib 3.10.9`."""
+    """Name what decides the bytes beside the study: `0.1.0, sources 1a2b3c4d, matplotlib 3.10.9`."""
     digest = hashlib.sha256()
     for path in sorted(path for name in ("analysis", "study") for path in (ROOT / name).rglob("*")):
         if path.suffix in SOURCES:
@@ -65,13 +66,13 @@ def version() -> str:
 
 
 def sealed_page(page: str, name: str, others: Mapping[str, bytes]) -> bytes:
-    """The page with the seal of itself and of the files beside it."""
+    """Seal the page, with itself and the files beside it."""
     seal = Seal.of({**others, name: page.encode()})
     return page.replace(UNSEALED, UNSEALED.replace('""', f'"{seal.digest}"'), 1).encode()
 
 
 def seal_of_page(page: bytes) -> tuple[Seal, bytes] | None:
-    """The seal of a page, and the page without; None if it has none."""
+    """Read the seal of a page, and the page without; None if it has none."""
     text = page.decode(errors="replace")
     if (found := _SEALED.search(text)) is None:
         return None
@@ -80,7 +81,7 @@ def seal_of_page(page: bytes) -> tuple[Seal, bytes] | None:
 
 
 def seal_of_folder(files: Mapping[str, bytes]) -> Seal | None:
-    """The seal among the files of a folder of tables; None if there is none."""
+    """Read the seal among the files of a folder of tables; None if there is none."""
     try:
         return msgspec.json.decode(files.get(FILE, b""), type=Seal)
     except msgspec.DecodeError:
@@ -119,7 +120,7 @@ class _CellReader(HTMLParser):
 
 
 def cells_of(pages: Iterable[bytes]) -> Cells:
-    """The cells of all tables of numbers in these pages."""
+    """Read the cells of all tables of numbers in these pages."""
     reader = _CellReader()
     for page in pages:
         reader.feed(page.decode(errors="replace"))
@@ -127,7 +128,7 @@ def cells_of(pages: Iterable[bytes]) -> Cells:
 
 
 def other_numbers(found: Cells, expected: Cells) -> list[str]:
-    """A line for each cell of both whose numbers differ, as far as both print some."""
+    """Name each cell of both whose numbers differ, as far as both print some."""
     lines = []
     for place in sorted(found.keys() & expected.keys()):
         for text, wanted in zip(found[place], expected[place], strict=False):

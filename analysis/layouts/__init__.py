@@ -1,0 +1,1 @@
+"""Tables as columns of what a study's evidence gives, and one renderer."""

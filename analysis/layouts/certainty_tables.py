@@ -90,19 +90,19 @@ COMPARISONS: list[Column[Comparison]] = [
 
 
 def comparisons_table(evidence: Evidence) -> Table | None:
-    """The difference of every method to the baseline, by task and over all tasks; None without a test."""
+    """Tabulate the difference of every method to the baseline, by task and over all; None without a test."""
     table = with_baseline(evidence.comparisons, evidence.baseline)
     return table and of_studies(evidence, replace(table, title=f"{table.title}{{data}}"))
 
 
 def comparisons_of_others_table(evidence: Evidence) -> Table | None:
-    """The pairs without the baseline; None if there are none that can be tested."""
+    """Tabulate the pairs without the baseline; None if there are none that can be tested."""
     table = without_baseline(evidence.comparisons, evidence.baseline)
     return table and of_studies(evidence, replace(table, title=f"{table.title}{{data}}"))
 
 
 def with_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table | None:
-    """The comparisons with the baseline, by task and over all tasks; None if there are none."""
+    """Tabulate the comparisons with the baseline, by task and over all tasks; None if there are none."""
     compared = [one for one in compared if one.family == "baseline"]
     means = comparisons.over_tasks(compared)
     if not compared:
@@ -130,7 +130,7 @@ def with_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table
 
 
 def without_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table | None:
-    """The other comparisons; None if there are none."""
+    """Tabulate the other comparisons; None if there are none."""
     others = [one for one in compared if one.family == "others"]
     if not others:
         return None
@@ -197,7 +197,7 @@ def sources_table(evidence: Evidence) -> Table | None:
 
 
 def winners_table(evidence: Evidence) -> Table | None:
-    """The values of searched fields that the confirm trials repeat; None if nothing was searched."""
+    """Tabulate the values of searched fields that confirm trials repeat; None if nothing was searched."""
     arms = [(f"{label}/{cell.task}", cell) for label, cell in evidence.cells if cell.arm.space and cell.config]
     fields = dict.fromkeys(name for _, cell in arms for name in cell.arm.decided)
     if not arms:
@@ -217,7 +217,7 @@ def winners_table(evidence: Evidence) -> Table | None:
 
 
 def _searched_lines(evidence: Evidence, fields: Iterable[str]) -> list[Line]:
-    """The ranges of every method, in a line for each task where they are not the same on all."""
+    """List the ranges of every method, in a line for each task if they are not the same on all."""
     lines: dict[str, dict[str, str]] = {}
     for label, cell in evidence.cells:
         ranges = {name: _range_in_words(cell.arm.field(name)) for name in fields if name in cell.arm.decided}

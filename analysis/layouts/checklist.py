@@ -78,7 +78,7 @@ def _line(name: str, item: list[str], answered: Mapping[str, Answer]) -> Line:
 
 
 def answers(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
-    """The answers by their names in `checklist.toml`, which has their words."""
+    """Answer every question, by its name in `checklist.toml`, which has the words."""
     studies, cells = evidence.studies, [cell for _, cell in evidence.cells]
     records = [record for cell in cells for record in cell.arm_records]
     made, unlicensed, looks = provenance(records), _licence_gaps(evidence), looks_at_seeds(evidence.rows)
@@ -115,7 +115,7 @@ def answers(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
 
 
 def _search_answers(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
-    """The answers about the search; without one, nothing applies."""
+    """Answer the questions about the search; without one, nothing applies."""
     rules, cells = evidence.studies[0].protocol, [cell for _, cell in evidence.cells]
     if not any(cell.arm.decided for cell in cells):
         return dict.fromkeys(_file()["search_answers"], Answer(None, "nothing was searched"))
@@ -156,7 +156,7 @@ def _search_trials(cell: Cell) -> int:
 
 
 def _answered(part: str, holds: Mapping[str, bool | None], words: Mapping[str, str]) -> dict[str, Answer]:
-    """The answers of a part of the file: with what holds, where it is not always the same, and the facts in {}."""
+    """Fill in the answers of a part of the file: `holds` chooses yes, no or n/a, `words` are the facts in {}."""
     answered = {}
     for name, texts in _file()[part].items():
         key = {True: "yes", False: "no", None: "na"}[holds[name]] if name in holds else next(iter(texts))
@@ -196,7 +196,7 @@ def _unlike_ranges(cells: list[Cell]) -> list[str]:
 
 
 def _licence_gaps(evidence: Evidence) -> list[str]:
-    """The tasks and backbones without a known licence; what is generated or made here has none to know."""
+    """List the tasks and backbones without a known licence; what is generated or made here needs none."""
     arms = [cell.arm for _, cell in evidence.cells]
     tasks = [] if evidence.on_mini else [TASKS[arm.task].title for arm in arms if _licence(arm.task) == UNKNOWN]
     made = {name for study in evidence.studies for name in study.file.plan.untrained}
@@ -248,7 +248,7 @@ DATA: list[Column[Cell]] = [
 
 
 def data_table(evidence: Evidence) -> Table:
-    """The rows of each task by split, here and officially, with metric and licences."""
+    """Count the rows of each task by split, here and officially, with metric and licences."""
     cells: dict[str, Cell] = {}
     for _, cell in evidence.cells:
         if cell.task not in cells or not cells[cell.task].records:

@@ -101,7 +101,7 @@ def _score_at_half(arm: Arm) -> Entry | None:
 
 
 def _elue(curves: Curves) -> tuple[float, Interval] | None:
-    """The mean of the models' scores with its interval; None for a single model."""
+    """Average the models' ELUE scores, with an interval; None for a single model."""
     if len(curves.whole) < 2:
         return None
     found = curves.elue()
@@ -144,7 +144,7 @@ SETTINGS: list[Column[tuple[int, np.ndarray, np.ndarray]]] = [
 
 
 def exits_table(evidence: Evidence) -> Table | None:
-    """What every method's exit costs and scores, beside the baseline; None if no number has its layers."""
+    """Tabulate what every method's exit costs and scores, beside the baseline; None if no number has its layers."""
     cells = [(label, cell) for label, cell in evidence.cells if cell.records]
     if not any(record.mean_layers for _, cell in cells for record in cell.records):
         return None
@@ -205,7 +205,7 @@ def exit_settings_table(evidence: Evidence) -> Table | None:
 
 
 def _curves_in_words(evidence: Evidence) -> str:
-    """What the columns of curves are; empty if no method leaves early."""
+    """Explain the columns of curves; empty if no method leaves early."""
     if not evidence.curves:
         is_early = any(exits.is_early for exits in evidence.exits.values())
         return " At half its layers: not known without the outputs of layers and a rule of this package." * is_early
@@ -226,7 +226,7 @@ def _curves_in_words(evidence: Evidence) -> str:
 
 
 def _ranges_in_words(curves: Mapping[Place, Curves], form: str) -> str:
-    """The ranges of cost that the curves share, by task."""
+    """Print the ranges of cost that the curves share, by task."""
     return ", ".join(f"{TASKS[task].title} {form.format(*ends)}" for task, ends in shared_ranges(curves).items())
 
 
@@ -237,7 +237,7 @@ def _arm(
     baseline: Cell | None,
     curve_differences: Sequence[Mapping[Place, Comparison]],
 ) -> Arm:
-    """What stands on the line of a cell; `curve_differences` are over layers and over FLOPs."""
+    """Collect what stands on the line of a cell; `curve_differences` are over layers and over FLOPs."""
     place = (label, cell.task)
     compared, exits, curves = evidence.differences.get(place), evidence.exits.get(place), evidence.curves.get(place)
     is_early = exits is not None and exits.is_early
@@ -271,12 +271,12 @@ class Rule:
     depth: int  # layers
 
     def to_json(self) -> dict[str, Any]:
-        """The whole sweep, one row of scores and layers per seed."""
+        """Return the whole sweep, one row of scores and layers per seed."""
         return {name: getattr(value, "tolist", lambda value=value: value)() for name, value in vars(self.sweep).items()}
 
 
 def _near(share: float) -> Callable[[Rule], Entry]:
-    """The entry of the setting that is nearest to a share of the layers: score at layers, (setting)."""
+    """Make the entry of the setting that is nearest to a share of the layers: score at layers, (setting)."""
 
     def entry(rule: Rule) -> Entry:
         sweep = rule.sweep
@@ -324,7 +324,7 @@ def exit_rules_table(evidence: Evidence) -> Table | None:
 
 
 def compute_table(evidence: Evidence) -> Table:
-    """The time of each row's trials, in words."""
+    """Tabulate the time of each row's trials, in words."""
     ledger = costs.row_ledger(evidence.rows)
     unit = costs.unit_of(entry.total for entry in ledger)
     shared = any(entry.pretrained for entry in ledger)
@@ -348,7 +348,7 @@ def compute_table(evidence: Evidence) -> Table:
 
 
 def compute_of_arms_table(evidence: Evidence) -> Table:
-    """The time of the trials of each arm and phase, in words."""
+    """Tabulate the time of the trials of each arm and phase, in words."""
     arms = [spent for entry in costs.row_ledger(evidence.rows) for spent in entry.spent]
     longest = costs.time_unit(max((max(spent.wall_seconds, spent.gpu_seconds) for spent in arms), default=0.0))
     of_arms = [

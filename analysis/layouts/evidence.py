@@ -152,6 +152,7 @@ class Evidence:
 
     @cached_property
     def by_place(self) -> dict[Place, Cell]:
+        """Every cell, by row label and task."""
         return {(label, cell.task): cell for label, cell in self.cells}
 
     @property
@@ -161,7 +162,7 @@ class Evidence:
 
 
 def gather(studies: list[Study], *, separate: bool = False) -> Evidence:
-    """The evidence in these studies, of one protocol; with rows of their own for each of them where `separate`.
+    """Gather the evidence in these studies, of one protocol; `separate` gives each of them rows of its own.
 
     Raises:
         ValueError: the studies cannot share a table.
@@ -183,7 +184,7 @@ def make_table(
     further: Mapping[str, Any] = MappingProxyType({}),
     **others: Any,
 ) -> Table:
-    """A table of the evidence, with the sidecar that every table has.
+    """Make a table of the evidence, with the sidecar that every table has.
 
     It has a line for each subject, then `lines` made elsewhere; without `columns`, in those of the paper's tasks.
     `{glue}`, `{data}` and `{seeds}` in the title are filled in. `facts` are of each cell, `further` is the rest of the
@@ -204,7 +205,7 @@ def make_table(
 
 
 def of_studies(evidence: Evidence, table: Table, facts: Callable[[Cell], dict[str, Any]] = lambda _: {}) -> Table:
-    """The table with its title filled in, and in its sidecar what it was made of."""
+    """Fill in the table's title, and in its sidecar what it was made of."""
     has_glue = any(cell.task in TRAINABLE_TASKS for _, cell in evidence.cells)
     is_untrained = any(study.file.plan.untrained for study in evidence.studies)
     data = " on mini-GLUE" * evidence.on_mini + ", untrained backbone" * is_untrained
@@ -215,31 +216,31 @@ def of_studies(evidence: Evidence, table: Table, facts: Callable[[Cell], dict[st
 
 
 def task_columns(studies: list[Study], order: tuple[str, ...]) -> dict[str, str]:
-    """The layout's tasks in its order, then any other planned ones: name -> title."""
+    """Order the columns: the layout's tasks, then any other planned ones: name -> title."""
     tasks = {task for study in studies for task in study.tasks}
     return {task: TASKS[task].title for task in (*order, *(task for task in TASKS if task in tasks - set(order)))}
 
 
 def over_seeds(cell: Cell, entry: Entry) -> Entry:
-    """The entry with its number of seeds; a gap where the cell is missing."""
+    """Add the number of seeds to the entry; a gap if the cell is missing."""
     if cell.state == "missing":
         return Entry()
     return replace(entry, n=len(cell.records), off_protocol=cell.state != "complete")
 
 
 def median_entry(cell: Cell) -> Entry:
-    """The cell's number in the tables: the median over the seeds."""
+    """Print the cell's number in the tables: the median over the seeds."""
     return over_seeds(cell, POINTS.entry(cell.median))
 
 
 def mean_entry(sample: Sample) -> Entry:
-    """The mean over the seeds, with its interval."""
+    """Print the mean over the seeds, with its interval."""
     interval = sample.mean_interval
     return POINTS_RANGE.entry(float(np.mean(sample.scores)), interval.low, interval.high)
 
 
 def mark_meanings(baseline: str | None) -> dict[str, str]:
-    """The marks of differences to the baseline, and of scores that a constant answer may reach."""
+    """Explain the marks: a difference to the baseline, and a score that a constant answer may reach."""
     arrows = {"↑": f"above {baseline} at the 5 % level", "↓": f"below {baseline} at the 5 % level"} if baseline else {}
     unlearned = f"{UNLEARNED}: {LEARNED_NOTHING}"
     return {
@@ -250,7 +251,7 @@ def mark_meanings(baseline: str | None) -> dict[str, str]:
 
 
 def _sidecar(evidence: Evidence, facts: Callable[[Cell], dict[str, Any]]) -> dict[str, Any]:
-    """The studies, the cells with what `facts` gives of each, and how backbones were pretrained here."""
+    """Collect the studies, the cells with what `facts` gives of each, and the pretraining of backbones."""
     studies = evidence.studies
     named = list(zip(names_of(studies), studies, strict=True))
     pretrained = {name: found for name, study in named if (found := pretraining_facts(study)) is not None}

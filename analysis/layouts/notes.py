@@ -44,14 +44,14 @@ MOST_VALUES_OF_ARMS = 5  # in a caption; a plan of winners has some for each arm
 
 
 def seeds_in_words(studies: Sequence[Study], rows: Sequence[Row]) -> str:
-    """The seeds of the table's protocol: the most that a cell has, if some have fewer."""
+    """Name the seeds of the table's protocol: the most that a cell has, if some have fewer."""
     seeds = table_seeds(studies)
     has_fewer = any(cell.state == "fewer seeds" for row in rows for cell in row.cells.values())
     return f"{'at most ' * has_fewer}{counted(len(seeds), 'seed')} ({', '.join(map(str, seeds))})"
 
 
 def _selection_in_words(rows: Sequence[Row]) -> str:
-    """What was chosen by scores: configurations, and epochs; with the rows, where these differ in it."""
+    """Name what scores chose, configurations and epochs; by row, if rows differ."""
     chosen: dict[str, dict[str, None]] = {}
     for row in rows:
         for cell in row.cells.values():
@@ -92,7 +92,7 @@ def protocol_in_words(studies: Sequence[Study], rows: Sequence[Row]) -> str:
 
 
 def pretraining_in_words(studies: Sequence[Study]) -> list[str]:
-    """A sentence for every study, if the backbone of any was pretrained here; nothing otherwise."""
+    """Describe the backbone of every study, if that of any was pretrained here; nothing otherwise."""
     if all(pretraining_cost(study) is None for study in studies):
         return []
     named = zip(names_of(studies), studies, strict=True)
@@ -115,13 +115,13 @@ def _backbone_in_words(study: Study, where: str) -> str:
 
 
 def pretraining_facts(study: Study) -> dict[str, Any] | None:
-    """The same for a JSON file, with all numbers in full; None if the backbone was not pretrained here."""
+    """Return the same for a JSON file, all numbers in full; None if the backbone was not pretrained here."""
     cost = pretraining_cost(study)
     return None if cost is None else {**to_plain(cost.made), "cost": vars(cost.whole), "shared_by": cost.arms}
 
 
 def seed_notes(rows: list[Row]) -> list[str]:
-    """The cells without exactly the protocol's seeds, or in the midst of a search; those of a row share a line."""
+    """Name the cells without exactly the protocol's seeds, or still in search; those of a row share a line."""
     return shortfalls(
         [
             CellInWords(
@@ -137,7 +137,7 @@ def seed_notes(rows: list[Row]) -> list[str]:
 
 
 def sampled_exit_notes(rows: list[Row]) -> list[str]:
-    """A line for every row with a sampled exit: the spread over its draws, apart from the spread over seeds."""
+    """Name the rows with a sampled exit, with the spread over draws apart from that over seeds."""
     head = "sampled exit, standard deviation over draws of one model / over seeds"
     spreads = {row.label: list(filter(None, map(_spread_of_draws, row.cells.values()))) for row in rows}
     return [f"{label}: {head}: {', '.join(texts)}" for label, texts in spreads.items() if texts]
@@ -153,7 +153,7 @@ def _spread_of_draws(cell: Cell) -> str:
 
 
 def blocked_exit_notes(rows: Iterable[Row]) -> list[str]:
-    """The cells in which Q-exit can fire on no example, each with its reason."""
+    """Name the cells in which Q-exit can fire on no example, each with its reason."""
     reasons: dict[str, str] = {}
     for row in rows:
         for task, cell in row.cells.items():
@@ -163,7 +163,7 @@ def blocked_exit_notes(rows: Iterable[Row]) -> list[str]:
 
 
 def departures(studies: Sequence[Study]) -> dict[str, list[Departure | str]]:
-    """What sets the numbers apart from the papers: of the protocol, and of each method that has anything."""
+    """Collect what sets the numbers apart from the papers, by `protocol` and by method; none without any."""
     found: dict[str, dict[Departure | str, None]] = {}
     for study in studies:
         for who, lines in study.file.plan.departures.items():
@@ -195,7 +195,7 @@ def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
 
 
 def _settings(study: Study) -> list[str]:
-    """The values that the study was asked for instead of its methods' own."""
+    """List the values that the study was asked for instead of its methods' own."""
     asked = study.file.plan.asked
     made = next((arm.pretraining for arm in study.file.plan.arms if arm.pretraining is not UNSET), None)
     fields = {"backbone": asked.backbone, "tokenizer": asked.tokenizer}
@@ -211,7 +211,7 @@ def _settings(study: Study) -> list[str]:
 
 
 def dropped_notes(rows: Iterable[Row]) -> list[str]:
-    """A line for every trial that a person dropped, with the reason."""
+    """Name the trials that a person dropped, each with the reason."""
     return [
         f"{record.phase} trial {record.trial} of {cell.name} (seed {record.seed}) was dropped: {record.error}"
         for row in rows
@@ -243,7 +243,7 @@ def unlike_search_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def first_from_notes(rows: Sequence[Row]) -> list[str]:
-    """The searches that tried winners of another study first, whose trials are in no budget here."""
+    """Name the searches that tried winners of another study first, whose trials are in no budget here."""
     began: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         for task, cell in row.cells.items():
@@ -258,7 +258,7 @@ def first_from_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def unlike_counts(rows: Sequence[Row], count: Callable[[Cell], int | None]) -> str:
-    """The numbers of the tasks whose rows have unlike ones, without cells that have None; empty if all are alike."""
+    """Print the counts of tasks on which rows differ, without cells that have None; empty if none differ."""
     tasks: dict[str, list[str]] = {}
     for task in dict.fromkeys(task for row in rows for task in row.cells):
         counts = {row.label: count(row.cells[task]) for row in rows if task in row.cells}
@@ -280,7 +280,7 @@ def family_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def _code_notes(study: Study, cells: list[Cell]) -> list[str]:
-    """The arms with trials of other code than those that their study began with."""
+    """Name the arms with trials of other code than those that their study began with."""
     records = {record.key: record for cell in cells for record in cell.arm_records if record.key in study.by_key}
     if len({record.code_digest for record in records.values()}) < 2:
         return []  # no need to read the journal
@@ -303,7 +303,7 @@ def _code_notes(study: Study, cells: list[Cell]) -> list[str]:
 
 
 def _device_notes(studies: list[Study], cells: list[Cell]) -> list[str]:
-    """What all trials behind the numbers were computed on and with, which scores depend on."""
+    """Name the devices and versions behind the numbers, which scores depend on."""
     records = [record for cell in cells for record in cell.arm_records if record.device]
     trained = sorted({f"{record.device}, torch {record.versions.get('torch', 'unknown')}" for record in records})
     if not trained:
@@ -315,7 +315,7 @@ def _device_notes(studies: list[Study], cells: list[Cell]) -> list[str]:
 
 
 def _which(arm: str, own: list[Record], *, of: list[Record]) -> str:
-    """The arm, with its seeds, and how many other trials, where these are not all that it has."""
+    """Name the arm, with its seeds and its number of search trials if these are not all that it has."""
     if len(own) == len(of):
         return arm
     seeds = [str(seed) for seed in sorted({record.seed for record in own if record.phase == "confirm"})]
@@ -326,7 +326,7 @@ def _which(arm: str, own: list[Record], *, of: list[Record]) -> str:
 
 
 def own_task_notes(studies: Sequence[Study]) -> list[str]:
-    """The size and the metrics of each task that is none of GLUE."""
+    """Print the size and the metrics of each task outside GLUE."""
     tasks = {name: task for study in studies for name, task in (study.file.plan.own_tasks or {}).items()}
     return [
         f"{task.title} is a task of one's own: {metric_words(task)} on {task.sizes['dev']:,} dev examples, trained on "
@@ -345,7 +345,7 @@ def other_data(rows: Sequence[Row]) -> dict[str, list[str]]:
 
 
 def marks_in_words(rows: list[Row], comparisons: list[Comparison]) -> str:
-    """What the marks of a table mean, or why there are none."""
+    """Explain the marks of a table, or why there are none."""
     baseline = baseline_row(rows)
     family = [comparison for comparison in comparisons if comparison.family == "baseline"]
     if baseline is None:
@@ -365,7 +365,7 @@ def marks_in_words(rows: list[Row], comparisons: list[Comparison]) -> str:
 
 
 def look_notes(looks: Sequence[str]) -> list[str]:
-    """What earlier looks at the tables cost; nothing if these are the first."""
+    """Name the price of earlier looks at the tables; nothing if these are the first."""
     price = f"p-values times {len(looks)}, intervals of differences that hold at all looks together (Bonferroni)"
     return [f"looked at with {', then '.join(looks)}, and pays for it: {price}"] if len(looks) > 1 else []
 
@@ -381,7 +381,7 @@ def why_no_baseline(rows: list[Row]) -> str:
 
 
 def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
-    """What the table could not have found."""
+    """Name the smallest differences that the table would have found."""
     least: dict[str, float] = {}
     for comparison in (one for one in comparisons if one.family == "baseline"):
         least[comparison.task] = max(least.get(comparison.task, 0.0), comparison.detectable_difference or 0.0)
@@ -390,7 +390,7 @@ def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
 
 
 def detectable_in_words(difference: float) -> str:
-    """The range that five seeds know it within; 0 is not known."""
+    """Print the range that five seeds know a difference within; 0 is not known."""
     low, high = (factor * difference for factor in DETECTABLE_RANGE)
     if low >= 1:  # two seeds may know next to nothing
         return "more than 100 points"
@@ -398,7 +398,7 @@ def detectable_in_words(difference: float) -> str:
 
 
 def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[str]:
-    """The cells whose median lies on the other side of the baseline's than the mean, which is what is tested."""
+    """Name the cells whose median and mean, which is tested, lie on opposite sides of the baseline's."""
     cells = {(row.label, task): cell for row in rows for task, cell in row.cells.items()}
     turned = []
     for one in (one for one in comparisons if one.family == "baseline"):
@@ -412,7 +412,7 @@ def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[s
 
 
 def equal_seed_notes(samples: Mapping[Place, Sample]) -> list[str]:
-    """The samples in which seeds have the same answers, each with its pairs of such seeds."""
+    """Name the samples in which seeds have the same answers, each with its pairs of such seeds."""
     alike = [
         f"{row} on {sample.answers[0].task.title} ({sample.equal_pairs} of {counted(math.comb(number, 2), 'pair')})"
         for (row, _), sample in samples.items()
@@ -423,7 +423,7 @@ def equal_seed_notes(samples: Mapping[Place, Sample]) -> list[str]:
 
 
 def constant_notes(unlearned: Mapping[Place, float], nothing_found: Mapping[Place, float]) -> list[str]:
-    """The cells that are not shown to do better than a model that reads nothing; the searches that found no better."""
+    """Name the cells not shown to beat a model that reads nothing, and the searches that found no better one."""
     said = {
         "not shown to be better than a constant answer (its score)": unlearned,
         "the search found nothing, its best trial is at the constant answer": nothing_found,
@@ -436,7 +436,7 @@ def constant_notes(unlearned: Mapping[Place, float], nothing_found: Mapping[Plac
 
 
 def provenance(records: Iterable[Record]) -> dict[str, str]:
-    """What made the numbers of these trials, with every value that they do not share."""
+    """Collect what made the numbers of these trials, with every value that they do not share."""
     facts: dict[str, set[str]] = {}
     for record in records:
         versions = ", ".join(f"{package} {version}" for package, version in sorted(record.versions.items()))

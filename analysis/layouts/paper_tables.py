@@ -158,7 +158,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 @cache
 def published_rows(*papers: str, split: str = "dev") -> tuple[PublishedRow, ...]:
-    """The rows of published tables in the order printed; deviations are joined to the means that they belong to."""
+    """Read the rows of published tables in the order printed; a deviation joins the mean that it belongs to."""
     with FILE.open(newline="") as file:
         facts = [fact for fact in csv.DictReader(file) if fact["split"] == split]
     deviations = {_place(fact): fact["value"] for fact in facts if fact["statistic"].startswith("std")}
@@ -178,7 +178,7 @@ def _place(fact: dict[str, str]) -> tuple[str, str, str]:
 
 
 def scores_in(cell: Cell, metric: str | None) -> list[float]:
-    """The scores of the confirm records in a metric, named as in `published.csv`; None: in the task's own."""
+    """List the scores of the confirm records in a metric, named as in `published.csv`; None: in the task's own."""
     if metric is None or metric == PAPER_METRICS.get(cell.task):
         return cell.scores
     return [record.metrics[metric] for record in cell.records]
@@ -246,7 +246,7 @@ def place_published(rows: Sequence[Row], published: Iterable[PublishedRow], metr
 
 
 def tasks_of(rows: Iterable[Row]) -> set[str]:
-    """The tasks that the rows have cells for."""
+    """Collect the tasks that the rows have cells for."""
     return {task for row in rows for task in row.cells}
 
 
@@ -262,7 +262,7 @@ def reasons_apart(row: Row, other: PublishedRow, metrics: Mapping[str, str]) -> 
 
 
 def _reason(cell: Cell, other: PublishedRow, number: PublishedNumber, metric: str) -> str | None:
-    """The first of what sets the cell apart; None where nothing does."""
+    """Name the first fact that sets the cell apart; None if there is none."""
     if other.split == NOT_STATED:
         return "on a split that is not stated"
     if cell.data_differences:
@@ -309,7 +309,7 @@ def _why_apart(
 
 
 def _notes(rows: Sequence[Row], shown: Sequence[PublishedRow]) -> Iterator[str]:
-    """The sources of the published lines beneath ours, and what sets them apart."""
+    """Name the sources of the published lines beneath ours, and what sets them apart."""
     yield from dict.fromkeys(f"published lines: {other.origin}" for other in shown)
     studies = [study for row in rows for cell in row.cells.values() for study in cell.studies]
     if shown and any(study.protocol.selection != "dev" for study in studies):
@@ -317,7 +317,7 @@ def _notes(rows: Sequence[Row], shown: Sequence[PublishedRow]) -> Iterator[str]:
 
 
 def _number_notes(shown: Iterable[PublishedRow], tasks: Iterable[Collection[str]]) -> Iterator[str]:
-    """What the file notes of the numbers of these rows on these tasks of each."""
+    """Print what the file notes of the numbers of these rows on these tasks of each."""
     places: dict[str, dict[str, list[str]]] = {}
     for other, own in zip(shown, tasks, strict=True):
         for task, number in other.numbers.items():
@@ -412,7 +412,7 @@ def ablation_table(evidence: Evidence) -> Table | None:
 
 
 def pabee_table(evidence: Evidence) -> Table | None:
-    """The table of PABEE's README: parameters, speed-up, scores; with what other READMEs print of the same models."""
+    """Lay the study out as PABEE's README: parameters, speed-up, scores; with others' numbers of the same models."""
     return None if evidence.on_mini else _paper_table(evidence, PABEE)
 
 
@@ -436,7 +436,7 @@ def pairs_with_published(evidence: Evidence) -> list[Pair]:
 
 
 def macro(row: Row) -> float | None:
-    """The mean of the paper's eight medians; None unless each of them follows the protocol."""
+    """Average the medians of the paper's eight tasks; None unless each of them follows the protocol."""
     cells = [row.cells.get(task) for task in PAPER_TASKS]
     complete = [cell for cell in cells if cell is not None and cell.state == "complete"]
     return float(np.mean([cell.median for cell in complete])) if len(complete) == len(PAPER_TASKS) else None
@@ -489,7 +489,7 @@ def _paper_table(
 
 
 def _test_rows(evidence: Evidence, papers: Sequence[str]) -> list[list[PublishedRow]]:
-    """The rows of each paper with test numbers on the tasks studied; none for mini-GLUE."""
+    """Find the rows of each paper with test numbers on the tasks studied; none for mini-GLUE."""
     tasks = tasks_of(evidence.rows)
     papers = () if evidence.on_mini else papers
     rows = [[row for row in published_rows(paper, split="test") if row.is_about(tasks)] for paper in papers]
@@ -497,7 +497,7 @@ def _test_rows(evidence: Evidence, papers: Sequence[str]) -> list[list[Published
 
 
 def _test_block(published: Sequence[PublishedRow]) -> Block:
-    """The published test numbers of a paper."""
+    """Set the published test numbers of a paper apart."""
     first, backbones = published[0], dict.fromkeys(row.backbone or "own backbone" for row in published)
     statistics = dict.fromkeys(row.statistic for row in published if row.statistic != NO_STATISTIC)
     origin = f"{first.paper}, {first.source}; {', '.join([*backbones, 'test', *statistics, *first.hearsay])}"
@@ -506,7 +506,7 @@ def _test_block(published: Sequence[PublishedRow]) -> Block:
 
 
 def _macro_in_words(rows: list[Row]) -> list[str]:
-    """What macro is, or why there is none; nothing where one task alone gives nobody reason to look for it."""
+    """Explain macro, or why there is none; nothing if one task alone gives no reason to look for it."""
     if any(macro(row) is not None for row in rows):
         return ["Macro is the mean of the paper's eight tasks."]
     if len(tasks_of(rows).intersection(PAPER_TASKS)) < 2:
@@ -515,7 +515,7 @@ def _macro_in_words(rows: list[Row]) -> list[str]:
 
 
 def _backbone_columns(rows: Sequence[Row]) -> list[Column[Row]]:
-    """A column with the backbone of each row, if they have unlike ones: each row has one."""
+    """Make a column with the backbone of each row, if they have unlike ones: each row has one."""
     names = {row.label: cell.arm.pinned_backbone for row in rows for cell in row.cells.values()}
     fingerprints = {cell.arm.backbone_fingerprint for row in rows for cell in row.cells.values()}
     entries = {label: Entry.of_text(name) for label, name in names.items()}
@@ -545,7 +545,7 @@ def _mean_and_deviation(scores: list[float]) -> dict[str, float | None]:
 
 
 def _cell_facts(cell: Cell) -> dict[str, Any]:
-    """The number in full, and the search behind it."""
+    """Return the number in full, and the search behind it."""
     best = best_search_record(cell.arm_records)
     return {
         "median": cell.median if cell.records else None,
@@ -556,7 +556,7 @@ def _cell_facts(cell: Cell) -> dict[str, Any]:
 
 
 def _paper_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
-    """The dev rows of the PALBERT paper on the table's backbones: table 2 unless all of them are table 3's."""
+    """Choose PALBERT's dev rows on the table's backbones: table 2 unless all of them are table 3's."""
     both = published_rows("PALBERT Tab.2", "PALBERT Tab.3")
     return _on_backbones_of(rows, both) or published_rows("PALBERT Tab.2")
 
@@ -567,7 +567,7 @@ def _on_backbones_of(rows: list[Row], published: Iterable[PublishedRow]) -> tupl
 
 
 def _early_exit_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
-    """The rows of PABEE's README and of others that print the same models; of later papers those on our backbones."""
+    """Choose the rows of PABEE's README and others of the same models; of later papers those on our backbones."""
     later = published_rows("ElasticBERT GLUE dev") + published_rows("F-PABEE Tab.1", split=NOT_STATED)
     first = published_rows("PABEE README", "ALBERT README", "albert_pytorch", "fairseq README", "ShareBERT")
     return first + _on_backbones_of(rows, later)

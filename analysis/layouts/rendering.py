@@ -21,7 +21,7 @@ NOTES_SHOWN = 3  # in HTML; a longer list folds
 
 
 def render(table: Table, file_format: Format) -> str:
-    """Returns the table as text of this format."""
+    """Write the table in this format."""
     writers: dict[Format, Callable[[Table], str]] = {"md": _markdown, "csv": _csv, "tex": _latex, "html": _html_page}
     return writers[file_format](table)
 
@@ -40,7 +40,7 @@ def _markdown(table: Table) -> str:
 
 
 def markdown_grid(table: Table, block: Block) -> str:
-    """The lines of a block, under the table's headings."""
+    """Align the lines of a block under the table's headings."""
     rows = [[markdown_text(text) for text in (table.first_column, *table.shown.values())]]
     for line in block.lines:
         label = f"*{markdown_text(line.label)}*" if line.published else markdown_text(line.label)
@@ -64,7 +64,7 @@ def _markdown_entry(entry: Entry | None) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """The text on one line, with every character standing for itself (CommonMark 0.31, 2.4 and GitHub's tables)."""
+    """Put the text on one line, every character standing for itself (CommonMark 0.31, 2.4; GitHub's tables)."""
     return _escape_bars(re.sub(r"([\\*`<\[])", r"\\\1", " ".join(text.split())))
 
 
@@ -141,7 +141,7 @@ _ACCENTS = dict(zip("\u0300\u0301\u0302\u0303\u0308\u030a\u030c\u0327", "`'^~\"r
 
 
 def _latex(table: Table) -> str:
-    r"""A float with a booktabs table, scaled down if it is wider than the line.
+    r"""Write a float with a booktabs table, scaled down if it is wider than the line.
 
     The caption of the float is the title. Our caption and notes follow as comments: an author chooses what to print.
     A table of sentences is a list, which may go on over pages.
@@ -209,7 +209,7 @@ def _latex_entry(entry: Entry | None) -> str:
 
 
 def tex(text: str) -> str:
-    """The text with every character standing for itself; one that plain LaTeX lacks is its code: `[U+1F600]`."""
+    """Escape the text, every character standing for itself; one that plain LaTeX lacks is its code: `[U+1F600]`."""
     line = re.sub(r"[ \t\n\r\f\v]+", " ", unicodedata.normalize("NFC", text))
     line = re.sub(r"\S{25}(?=\S)", "\\g<0>\u200b", re.sub("-(?=-)", "-\u2060", line))
     return "".join(map(_latex_sign, line))

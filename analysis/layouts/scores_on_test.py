@@ -60,7 +60,7 @@ def _scores(cell: Cell, on_test: OnTest) -> list[float]:
 
 
 def _columns(task: str, on_test: OnTest) -> list[Column[Row]]:
-    """The best model on dev, and all of them."""
+    """Make two columns: the best model on dev, and all of them."""
 
     def best(cell: Cell) -> Entry:
         model = on_test.get(max(cell.records, key=lambda record: record.score or 0.0).key)

@@ -13,7 +13,7 @@ from trainables.spelling import resolve_name
 def select(
     table: Table, *, rows: Sequence[str] = (), tasks: Sequence[str] = (), names: Mapping[str, str], bold_best: bool
 ) -> Table:
-    """The table with these rows and columns, in this order, without its notes and without blocks of others' numbers.
+    """Cut the table to these rows and columns, in this order, without notes and without blocks of others' numbers.
 
     Args:
         rows: labels of rows; none: all. A row brings the lines beneath it: its mean, published numbers.
@@ -60,7 +60,7 @@ def _with_bold(table: Table) -> Table:
 
 
 def _number(line: Line, column: str) -> float | None:
-    """The first number of the entry; None if there is none, or a word."""
+    """Read the first number of the entry; None if there is none, or a word."""
     entry = line.entries.get(column)
     with suppress(ValueError):
         return float(entry.numbers.get("", "")) if entry else None

@@ -24,7 +24,7 @@ class Entry:
 
     @classmethod
     def of_text(cls, text: str) -> Entry:
-        """A text, or a number printed alike everywhere."""
+        """Make the entry of a text, or of a number printed alike everywhere."""
         return cls(text, {"": text})
 
     @property
@@ -44,14 +44,14 @@ class Style:
     signed: bool = False
 
     def text(self, value: float) -> str:
-        """The number rounded; what rounds to zero has no minus, but where signs count a digit that shows it."""
+        """Round the number; what rounds to zero has no minus, but if signs count, a digit shows it."""
         number = self.scale * value
         if self.signed and round(number, self.decimals) == 0 and round(number, 4) < 0:  # less is noise of floats
             return f"{number:.1g}"
         return f"{number:{'+' if self.signed else ''}z.{self.decimals}f}"
 
     def entry(self, *values: float | None, mark: str = "") -> Entry:
-        """The numbers as an entry; a gap if the first is missing, and a gap within the text for any other."""
+        """Print the numbers as an entry; a gap if the first is missing, and a gap within the text for any other."""
         if values[0] is None:
             return Entry()
         texts = ["" if value is None else self.text(value) for value in values]
@@ -59,7 +59,7 @@ class Style:
         return Entry(self.pattern.format(*(text or GAP for text in texts)), numbers, mark=mark)
 
     def entry_in_range(self, value: float, low: float, high: float) -> Entry:
-        """A number with its range, which is not printed if it is a point."""
+        """Print a number with its range, which is left out if it is a point."""
         entry = self.entry(value, low, high)
         return entry if low < high else replace(entry, text=entry.numbers[""])
 
@@ -94,11 +94,12 @@ class Line:
 
     @property
     def published(self) -> bool:
+        """Whether it is a line of a paper."""
         return self.source == "published"
 
 
 def fill(columns: Sequence[Column[Subject]], subjects: Iterable[tuple[str, Subject]]) -> list[Line]:
-    """A line for each labelled subject, with what the columns have of it."""
+    """Make a line for each labelled subject, with what the columns have of it."""
     return [
         Line(label, {column.name: entry for column in columns if (entry := column.entry(subject)) is not None})
         for label, subject in subjects
@@ -151,7 +152,7 @@ class Table:
 def text_table(
     name: str, *, title: str, first_column: str, lines: Iterable[tuple[str, Mapping[str, str]]], caption: str = ""
 ) -> Table:
-    """A table of words for a page: for each labelled line its texts by heading."""
+    """Make a table of words for a page: for each labelled line its texts by heading."""
     texts = list(lines)
     columns = {heading: heading for _, line in texts for heading in line}
     made = [Line(label, {heading: Entry.of_text(text) for heading, text in line.items()}) for label, line in texts]

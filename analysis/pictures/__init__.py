@@ -1,0 +1,1 @@
+"""The six pictures of a study."""

@@ -73,7 +73,7 @@ class Picture:
     figure: Figure
 
     def _repr_svg_(self) -> str:
-        """What a notebook shows."""
+        """Write what a notebook shows."""
         return inline_svg(image_of(self.figure, "svg"), self.name)
 
 
@@ -94,7 +94,7 @@ class Tip:
 
 
 def lay_out(name: str, title: str, caption: str, alt: str, figure: Figure, tips: Sequence[Tip] = ()) -> Picture:
-    """The picture, its panels laid out once and not again whenever it is written, with the tips of its points."""
+    """Lay the panels out, once and not again whenever the picture is written, with the tips of its points."""
     for axes in figure.axes:
         if own := [tip for tip in tips if tip.axes is axes and tip.is_shown]:
             texts = TIPS + TIPS[-1].join(tip.text for tip in own)
@@ -107,7 +107,7 @@ def lay_out(name: str, title: str, caption: str, alt: str, figure: Figure, tips:
 
 
 def image_of(figure: Figure, ending: Literal["svg", "pdf"]) -> bytes:
-    """The figure as a file, without dates and versions; an SVG with the tips of its points."""
+    """Write the figure without dates and versions; an SVG with the tips of its points."""
     buffer = BytesIO()
     with matplotlib.rc_context(STYLE):
         figure.savefig(buffer, format=ending, metadata=METADATA[ending])
@@ -117,13 +117,13 @@ def image_of(figure: Figure, ending: Literal["svg", "pdf"]) -> bytes:
 
 
 def _title_points(group: re.Match[str]) -> str:
-    """The points of a group, each with its tip."""
+    """Find the points of a group, each with its tip."""
     texts = iter(group[1].split(TIPS[-1]))
     return re.sub(r"(<use [^>]*)/>", lambda use: f"{use[1]}><title>{next(texts)}</title></use>", f"<g>{group[2]}</g>")
 
 
 def inline_svg(image: bytes, name: str) -> str:
-    """A written SVG as an element of a page, with ids that no other picture of the page has."""
+    """Make an element of a page of a written SVG, with ids that no other picture of the page has."""
     element = image.decode()[image.index(b"<svg ") :]
     return re.sub(r'( id="|"#|\(#)', rf"\1{name}-", element)
 
@@ -143,6 +143,7 @@ class Style:
 
     @property
     def stroke(self) -> dict[str, Any]:
+        """A line without markers."""
         return {"color": self.colour, "ls": self.line}
 
     @property
@@ -152,7 +153,7 @@ class Style:
 
 
 def choose_styles(rows: Sequence[Row]) -> dict[str, Style]:
-    """The style of every row, by label.
+    """Choose the style of every row, by label.
 
     A method has the same colour in every picture of every study: that of its name's hash, or the next free one if two
     methods of a picture have the same.
@@ -171,12 +172,12 @@ def choose_styles(rows: Sequence[Row]) -> dict[str, Style]:
 
 
 def rule_style(number: int) -> Style:
-    """The look of the exit rule that is named so many others after the first."""
+    """Choose the look of the exit rule that is named so many others after the first."""
     return Style(COLOURS[number % len(COLOURS)], "", LINES[number // len(COLOURS) % len(LINES)])
 
 
 def task_panels(tasks: Iterable[str], *, xlabel: str, ylabel: str = "score, points") -> tuple[Figure, dict[str, Axes]]:
-    """A panel per task, each titled with its metric, at most three side by side."""
+    """Draw a panel per task, each titled with its metric, at most three side by side."""
     wanted = set(tasks)
     titles = {task: f"{TASKS[task].title}: {metric_words(TASKS[task])}" for task in TASKS if task in wanted}
     return make_panels(titles, xlabel=xlabel, ylabel=ylabel)
@@ -185,7 +186,7 @@ def task_panels(tasks: Iterable[str], *, xlabel: str, ylabel: str = "score, poin
 def make_panels(
     titles: Mapping[Key, str], *, xlabel: str, ylabel: str = "score, points"
 ) -> tuple[Figure, dict[Key, Axes]]:
-    """A panel per title, at most three side by side."""
+    """Draw a panel per title, at most three side by side."""
     lines = -(-len(titles) // PANELS_PER_LINE)
     columns = -(-len(titles) // lines)
     figure = Figure(
@@ -202,7 +203,7 @@ def make_panels(
 
 
 def share_x(panels: Iterable[Axes]) -> None:
-    """Gives all panels the same horizontal axis."""
+    """Give all panels the same horizontal axis."""
     panels = list(panels)
     limits = [axes.get_xlim() for axes in panels]
     for axes in panels:
@@ -210,7 +211,7 @@ def share_x(panels: Iterable[Axes]) -> None:
 
 
 def share_height(panels: Iterable[Axes]) -> None:
-    """Makes a point of score equally high in all panels: one span, around each panel's lines, not far above 100."""
+    """Make a point of score equally high in all panels: one span, around each panel's lines, not far above 100."""
     panels = list(panels)
     limits = [axes.get_ylim() for axes in panels]
     span = max(high - low for low, high in limits)

@@ -156,7 +156,7 @@ class Curve:
 
 
 def compute_curve(sweep: Sweep) -> Curve:
-    """The curve of a sweep."""
+    """Compute the curve of a sweep."""
     layers, scores = np.median(sweep.mean_layers, axis=0), 100 * sweep.scores
     order = np.argsort(layers, kind="stable")
     own = None if sweep.own is None else order.tolist().index(sweep.own)
@@ -216,14 +216,14 @@ def layers_picture(evidence: Evidence) -> Picture | None:
 
 
 def _draw_curve(axes: Axes, style: Style, curve: Curve, *, opacity: float = 0.15) -> None:
-    """The median over the seeds, in a band of their range."""
+    """Draw the median over the seeds, in a band of their range."""
     axes.fill_between(curve.layers, curve.lowest, curve.highest, color=style.colour, alpha=opacity, lw=0)
     axes.plot(curve.layers, curve.median, lw=1.3, **style.stroke)
 
 
 @matplotlib.rc_context(STYLE)
 def rules_picture(evidence: Evidence) -> Picture | None:
-    """A panel for the models of each method on each task, in it a curve per exit rule; None without such models."""
+    """Draw a panel for the models of each method on each task, a curve per exit rule; None without such models."""
     rules = {place: sweeps for place, sweeps in evidence.rules.items() if len(sweeps) > 1}
     places = [(label, task) for task in TASKS for label, other in rules if other == task]
     if not places:
@@ -256,14 +256,14 @@ def rules_picture(evidence: Evidence) -> Picture | None:
 
 
 def _score_at_half(curve: Curve, exits: Exits) -> float | None:
-    """The median score at half the layers, between two settings; None if no setting runs so few, or so many."""
+    """Interpolate the median score at half the layers; None if no setting runs so few, or so many."""
     half = exits.num_layers / 2
     is_reached = curve.layers[0] <= half <= curve.layers[-1]
     return float(np.interp(half, curve.layers, curve.median)) if is_reached else None
 
 
 def _without_predictions(evidence: Evidence) -> list[str]:
-    """The cells that have no predictions of every seed, in words."""
+    """Name the cells that have no predictions of every seed."""
     return [f"{label}/{task}" for (label, task), exits in evidence.exits.items() if exits.shares is None]
 
 
@@ -306,7 +306,7 @@ def exits_picture(evidence: Evidence) -> Picture | None:
 
 
 def _strips(labels: list[str], tasks: list[str]) -> tuple[Figure, dict[Place, Axes]]:
-    """A panel for every label and task, those of a task below each other, all with the same axes."""
+    """Draw a panel for every label and task, those of a task below each other, all with the same axes."""
     columns = min(PANELS_PER_LINE, len(tasks))
     lines = -(-len(tasks) // columns)
     height = (STRIP_HEIGHT * len(labels) + 0.25) * lines + 0.4
@@ -359,7 +359,7 @@ def _describe_exits(label: str, exits: Exits) -> str:
 
 @matplotlib.rc_context(STYLE)
 def search_picture(evidence: Evidence) -> Picture | None:
-    """The best search score so far, against the time of the search trials until then."""
+    """Draw the best search score so far, against the time of the search trials until then."""
     searched = {(label, cell.task): trials for label, cell in evidence.cells if (trials := _scored_search(cell))}
     if not searched:
         return None
@@ -389,7 +389,7 @@ def search_picture(evidence: Evidence) -> Picture | None:
 
 
 def _scored_search(cell: Cell) -> list[tuple[Record, float]]:
-    """The search trials that count with their selection score, in the order in which they ended."""
+    """List the search trials that count, with their selection score, in the order in which they ended."""
     counting = (record for record in cell.arm_records if record.phase == "search" and record.status != "dropped")
     searched = sorted(counting, key=lambda record: record.ended)
     return [(record, record.selection_score) for record in searched if record.selection_score is not None]

@@ -1,0 +1,1 @@
+"""Tests, spreads, exits and costs: records and predictions in, numbers out."""

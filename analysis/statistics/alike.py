@@ -62,7 +62,7 @@ def are_alike(one: Cell, other: Cell) -> bool:
 
 
 def unlike_groups(rows: Sequence[Row], fact: FamilyFact) -> dict[tuple[tuple[str, str], ...], list[str]]:
-    """The groups of rows that are not tested against each other, (labels, what they share), and on which tasks."""
+    """Group the rows that are not tested against each other, (labels, what they share), with the tasks."""
     found: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for task in dict.fromkeys(task for row in rows for task in row.cells):
         groups: dict[str, list[tuple[str, Cell]]] = {}
@@ -76,13 +76,13 @@ def unlike_groups(rows: Sequence[Row], fact: FamilyFact) -> dict[tuple[tuple[str
 
 
 def looks_at_seeds(rows: Iterable[Row]) -> list[str]:
-    """What the tables of these rows were seen with, in ascending order, these tables' own last: `5 seeds`."""
+    """Name what the tables of these rows were seen with, ascending, these tables' own last: `5 seeds`."""
     seen = max((sorted({seeds for seeds, _ in study.looks}) for study in _studies(rows)), key=len)
     return [counted(seeds, "seed") for seeds in seen]
 
 
 def looks_at_repeats(rows: Iterable[Row]) -> list[str]:
-    """The same of the table of repeated searches: `3 searches of 5 seeds`."""
+    """Name the same for the table of repeated searches: `3 searches of 5 seeds`."""
     seen = max(([look for look in study.looks if look[1] > 1] for study in _studies(rows)), key=len)
     return [f"{searches} searches of {counted(seeds, 'seed')}" for seeds, searches in seen]
 

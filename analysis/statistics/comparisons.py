@@ -76,11 +76,16 @@ class Scored(Protocol):
     """What a method scored with several seeds, or searches, on the same examples."""
 
     @property
-    def scores(self) -> list[float]: ...
+    def scores(self) -> list[float]:
+        """One per seed, or per search."""
+
     @property
-    def resampled(self) -> np.ndarray: ...  # (resamples, scores), on resamples of the examples that methods share
+    def resampled(self) -> np.ndarray:
+        """(resamples, scores), on resamples of the examples that methods share."""
+
     @property
-    def examples(self) -> str: ...  # tells which; empty if the answers are not stored
+    def examples(self) -> str:
+        """Tells which; empty if the answers are not stored."""
 
 
 def compare(
@@ -90,7 +95,7 @@ def compare(
     are_alike: Callable[[str, str, str], bool] = lambda row, other, task: True,
     looks: int = 1,
 ) -> list[Comparison]:
-    """The comparisons of every pair of rows, on every task on which both have a sample of the same examples.
+    """Compare every pair of rows, on every task on which both have a sample of the same examples.
 
     Args:
         are_alike: whether two rows may be tested against each other on a task.
@@ -108,26 +113,26 @@ def compare(
 
 
 def baseline_row(rows: list[Row]) -> str | None:
-    """The label of the row that marks compare with; None unless exactly one row with numbers is the baseline's."""
+    """Name the row that marks compare with; None unless exactly one row with numbers is the baseline's."""
     labels = baseline_rows(rows)
     return labels[0] if len(labels) == 1 else None
 
 
 def baseline_rows(rows: list[Row]) -> list[str]:
-    """The labels of the baseline's rows with numbers."""
+    """Name the baseline's rows with numbers."""
     filled = [row for row in rows if any(cell.records for cell in row.cells.values())]
     return [row.label for row in filled if row.method == baseline_method(rows)]
 
 
 def baseline_method(rows: list[Row]) -> str | None:
-    """The method with which the plans compare the others; None if they do not agree on one."""
+    """Name the method with which the plans compare the others; None if they do not agree on one."""
     studies = [study for row in rows for cell in row.cells.values() for study in cell.studies]
     named = {study.file.plan.asked.baseline for study in studies}
     return named.pop() if len(named) == 1 else None
 
 
 def _family(family: Family, tests: Mapping[Pair, PairedTest], looks: int) -> list[Comparison]:
-    """The comparisons of a family, from their tests; the intervals of means over tasks hold all together."""
+    """Make the comparisons of a family from their tests; the intervals of means over tasks hold all together."""
     together = looks * (len(tests) if family == "means" else 1)
     return [
         Comparison(
@@ -149,7 +154,7 @@ def _family(family: Family, tests: Mapping[Pair, PairedTest], looks: int) -> lis
 
 
 def detectable_difference(standard_error: float, freedom: float, *, comparisons: int = 1) -> float | None:
-    """The smallest true difference that a test with this standard error finds with 80 % power, in the score's unit.
+    """Find the smallest true difference that such a test finds with 80 % power, in the score's unit.
 
     None where the error is 0: scores that are all alike say nothing of how they spread. `python -m
     benchmarks.statistics power` holds it against the test itself.
@@ -167,7 +172,7 @@ def detectable_difference(standard_error: float, freedom: float, *, comparisons:
 
 
 def over_tasks(comparisons: Iterable[Comparison]) -> dict[str, Comparison]:
-    """The mean difference to the baseline of every row that is tested on several tasks, by label.
+    """Average the difference to the baseline of every row that is tested on several tasks, by label.
 
     They are a family of their own: Holm over all of them, and intervals that cover all of them together (Bonferroni).
     """
@@ -184,7 +189,7 @@ def over_tasks(comparisons: Iterable[Comparison]) -> dict[str, Comparison]:
 
 
 def macro_test(tests: Sequence[PairedTest]) -> PairedTest:
-    """The difference of two rows' mean scores over the tasks, tested jointly, from the test on each.
+    """Test the difference of two rows' mean scores over the tasks jointly, from the test on each.
 
     Tasks have models and dev examples of their own, so the variance of the mean is the sum of theirs over the number
     of tasks squared; degrees of freedom after Satterthwaite.
@@ -267,6 +272,6 @@ def repeats_of_rows(rows: Sequence[Row]) -> dict[Place, Repeats]:
 
 
 def _complete(cell: Cell) -> list[Cell]:
-    """The repeats of the cell that are whole; none where the first is not."""
+    """List the repeats of the cell that are whole; none if the first is not."""
     searches = repeats_of(cell)
     return [search for search in searches if search.state == "complete"] if searches[0].state == "complete" else []

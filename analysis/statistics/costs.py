@@ -64,14 +64,17 @@ class Entry:
 
     @property
     def trials(self) -> dict[str, int]:
+        """Number of trials by status."""
         return count_by_status(self.spent)
 
     @property
     def search(self) -> Compute:
+        """Time of the search trials."""
         return total_of(spent for spent in self.spent if spent.phase == "search")
 
     @property
     def confirm(self) -> Compute:
+        """Time of the confirm trials."""
         return total_of(spent for spent in self.spent if spent.phase == "confirm")
 
     @property
@@ -81,6 +84,7 @@ class Entry:
 
     @property
     def total(self) -> Compute:
+        """Time of all trials, and the shares of the pretraining."""
         return total_of([*self.spent, self.pretraining])
 
     @property
@@ -89,15 +93,17 @@ class Entry:
         return {spent.task for spent in self.spent}
 
     def on(self, tasks: Collection[str]) -> Compute:
-        """What its trials spent on these tasks."""
+        """Add up what its trials spent on these tasks."""
         return total_of(spent for spent in self.spent if spent.task in tasks)
 
     def in_words(self, unit: TimeUnit) -> str:
+        """Print the row's total, its parts and its trials."""
         pretraining = f", pretraining {self.pretraining.in_words(unit)}" if self.pretrained else ""
         parts = f"search {self.search.in_words(unit)}{pretraining}"
         return f"{self.row} {self.total.in_words(unit)} ({parts}; {in_words(self.trials)})"
 
     def to_json(self) -> dict[str, Any]:
+        """Return the entry for a table's sidecar."""
         parts = ["search", "confirm", *(["pretraining"] if self.pretrained else []), "total"]
         totals = {name: vars(getattr(self, name)) for name in parts}
         return {"row": self.row, **totals, "trials": self.trials, "arms": to_plain(self.spent)}
@@ -122,7 +128,7 @@ def row_ledger(rows: list[Row]) -> list[Entry]:
 
 
 def pretraining_cost(study: Study) -> PretrainingCost | None:
-    """What the backbone of a study has cost, and who pays for it; None if it was not pretrained here."""
+    """Compute what a study's backbone has cost, and who pays; None if it was not pretrained here."""
     pretrained = [arm.pretraining for arm in study.file.plan.arms if arm.pretraining is not UNSET]
     if not pretrained:
         return None
@@ -132,7 +138,7 @@ def pretraining_cost(study: Study) -> PretrainingCost | None:
 
 
 def ledger_notes(entries: list[Entry]) -> list[str]:
-    """The ledger in words, and warnings where rows had unlike compute on the tasks that all of them ran to a number.
+    """Put the ledger in words, and warn if rows had unlike compute on the tasks that all of them ran to a number.
 
     Pretraining is compared apart: a large cost that rows share would hide how unlike their trials' is.
     """
@@ -147,7 +153,7 @@ def ledger_notes(entries: list[Entry]) -> list[str]:
 
 
 def _dearest(entry: Entry) -> Compute:
-    """The pretraining of its backbone, whoever pays for it; of several studies' the dearest."""
+    """Find the pretraining of its backbone, whoever pays for it; of several studies' the dearest."""
     wholes = [cost.whole for cost in entry.pretrained]
     return Compute(*(max((getattr(whole, unit) for whole in wholes), default=0.0) for unit in UNITS))
 
@@ -163,7 +169,7 @@ def _warnings(computes: dict[str, Compute]) -> list[str]:
 
 
 def _unlike(what: str, computes: dict[str, Compute]) -> list[str]:
-    """A warning for each kind of time of which one row had much more than another."""
+    """Warn of each kind of time of which one row had much more than another."""
     warnings, unit = [], unit_of(computes.values())
     for kind in UNITS if computes else ():
         ordered = sorted(computes, key=lambda row: getattr(computes[row], kind))
@@ -178,7 +184,7 @@ def _unlike(what: str, computes: dict[str, Compute]) -> list[str]:
 
 
 def unit_of(computes: Iterable[Compute]) -> TimeUnit:
-    """That of the largest of them, for all: numbers beside each other are compared."""
+    """Choose the unit of the largest of them, for all: numbers beside each other are compared."""
     return time_unit(max((getattr(compute, kind) for compute in computes for kind in UNITS), default=0.0))
 
 
@@ -248,7 +254,7 @@ def relative_layers(cell: Cell, other: Cell) -> float | None:
 
 
 def devices_in_words(cells: Iterable[Cell]) -> str:
-    """What the cells' models were timed on; empty where nothing was."""
+    """Name what the cells' models were timed on; empty if nothing was."""
     latencies = [latency for cell in cells for latency in latencies_of(cell)]
     return " or ".join(
         dict.fromkeys(f"{latency.device}, {counted(latency.threads, 'thread')}" for latency in latencies)

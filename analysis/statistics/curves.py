@@ -31,14 +31,14 @@ class Settings:
     exit_layers: np.ndarray  # (settings, n), from 1; or another cost
 
     def of(self, rows: np.ndarray) -> Settings:
-        """The same of some of the examples, by number."""
+        """Take some of the examples, by number."""
         own = self.examples
         parts = {name: getattr(own, name)[rows] for name in ("ids", "split", "labels")}
         taken = Answers(own.task, **parts, answers=own.answers[:, rows])
         return Settings(taken, self.answers[:, rows], self.exit_layers[:, rows])
 
     def at_cost(self, start: float, slope: float) -> Settings:
-        """The same answers, whose cost is linear in layers."""
+        """Take the same answers, with a cost that is linear in layers."""
         return Settings(self.examples, self.answers, start + slope * self.exit_layers)
 
     @cached_property
@@ -66,7 +66,7 @@ class Measured:
         return float(self.settings.mean_layers[0])
 
     def shares(self, fewest: float, most: float) -> np.ndarray:
-        """The share of each setting, (settings,), in the mean score over a range of layers."""
+        """Compute the share of each setting, (settings,), in the mean score over a range of layers."""
         return shares_in_mean(self.settings.mean_layers, fewest, most)
 
 
@@ -103,7 +103,7 @@ class Curves:
         return self._means(mean_layers, mean_layers)
 
     def over(self, fewest: float, most: float) -> Scored:
-        """The mean score of each model over a range of mean layers."""
+        """Average each model's score over a range of mean layers."""
         resampled = []
         for seed, half in enumerate(self.halves):
             scores = _resampled([own.settings for own in half], seed)
@@ -113,7 +113,7 @@ class Curves:
         return Scored(self._means(fewest, most), np.mean(resampled, axis=0), examples)
 
     def at_cost(self, start: float, slope: float) -> Curves:
-        """The same curves over another cost of an example: `start`, and `slope` for each layer that it runs."""
+        """Take the same curves over another cost of an example: `start`, and `slope` for each layer that it runs."""
         halves = [
             [Measured(one.settings.at_cost(start, slope), start + slope * one.most_layers) for one in half]
             for half in self.halves
@@ -122,7 +122,7 @@ class Curves:
         return Curves(tuple(map(tuple, halves)), tuple(whole))
 
     def elue(self) -> Scored:
-        """The ELUE score of each model: how far its exit settings lie above the line through its fixed layers.
+        """Compute each model's ELUE score: how far its exit settings lie above the line through its fixed layers.
 
         (1/n) Σ p_i - p_anchor(f_i) over the n settings with score p_i at f_i layers (ElasticBERT, arXiv:2110.07038,
         equation 1), the anchor interpolated in straight lines. Ours is the same model, cut at a layer; ELUE's is
@@ -143,7 +143,7 @@ class Curves:
 
 
 def _resampled(models: Sequence[Settings], seed: int) -> list[np.ndarray]:
-    """The scores of each model's settings on resamples that all share, (resamples, settings) each."""
+    """Score each model's settings on resamples that all share, (resamples, settings) each."""
     own, ends = models[0].examples, np.cumsum([len(model.answers) for model in models])
     answers = np.concatenate([model.answers for model in models])
     scores = resampled_scores(own.task, answers, own.labels, own.split, resamples=RESAMPLES, seed=seed)
@@ -151,7 +151,7 @@ def _resampled(models: Sequence[Settings], seed: int) -> list[np.ndarray]:
 
 
 def read_curves(cell: Cell) -> Curves | None:
-    """The curves of a cell's models; None unless the outputs of every seed's layers are stored, and it leaves early.
+    """Read the curves of a cell's models; None unless every seed's layer outputs are stored, and it leaves early.
 
     Raises:
         ValueError: a predictions file is broken.
@@ -167,7 +167,7 @@ def read_curves(cell: Cell) -> Curves | None:
 
 
 def curves_of(models: Sequence[Settings], fixed: Sequence[Settings]) -> Curves:
-    """The curves of some models, one per seed, from their settings and their fixed layers on the same examples."""
+    """Make the curves of models, one per seed, from their settings and fixed layers on the same examples."""
     one, two = halves(models[0].examples.split)
     chosen_and_measured = ((one, two), (two, one))
     measured = tuple(
@@ -178,7 +178,7 @@ def curves_of(models: Sequence[Settings], fixed: Sequence[Settings]) -> Curves:
 
 
 def halves(split: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers of the examples of two halves, at random; half of each split. The same for the same splits."""
+    """Split the numbers of the examples in two halves, at random; half of each split. The same for the same splits."""
     rng = np.random.default_rng(0)
     in_first = np.zeros(len(split), dtype=bool)
     for name in np.unique(split):
@@ -188,7 +188,7 @@ def halves(split: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shared_ranges(curves: Mapping[tuple[str, str], Curves]) -> dict[str, tuple[float, float]]:
-    """The fewest and the most mean layers, or other cost, that the curves of all rows have, by task.
+    """Find the fewest and the most mean layers, or other cost, that the curves of all rows have, by task.
 
     Of tasks with several rows, each of several seeds, whose ranges overlap.
 
@@ -204,12 +204,12 @@ def shared_ranges(curves: Mapping[tuple[str, str], Curves]) -> dict[str, tuple[f
 
 
 def common_range(curves: Collection[Curves]) -> tuple[float, float]:
-    """The fewest and the most mean layers, or other cost, that all curves have."""
+    """Find the fewest and the most mean layers, or other cost, that all curves have."""
     return max(own.fewest_layers for own in curves), min(own.most_layers for own in curves)
 
 
 def swept_settings(predictions: Predictions) -> Settings | None:
-    """A model's answers under its own exit, each draw of it, and under each setting of its sweep.
+    """Compute a model's answers under its own exit, each draw of it, and under each setting of its sweep.
 
     None if there is no sweep, or a rule of an included method in it.
     """
@@ -235,7 +235,7 @@ def _fixed_layers(predictions: Predictions) -> Settings:
 
 
 def _measure(choosing: Settings, measuring: Settings) -> Measured:
-    """The settings of the front of some examples, measured on others."""
+    """Measure the settings of the front of some examples on others."""
     places = pareto_places(choosing.mean_layers, choosing.scores)
     places = places[np.argsort(measuring.mean_layers[places], kind="stable")]
     chosen = Settings(measuring.examples, measuring.answers[places], measuring.exit_layers[places])

@@ -30,7 +30,7 @@ class Sweep:
     own: int | None  # place of the setting that the models were recorded with; None if they have another rule
 
     def nearest(self, mean_layers: float, *, within: float) -> int | None:
-        """The place of the setting whose median layers over the seeds are nearest; None unless they are so near."""
+        """Find the setting whose median layers over the seeds are nearest; None unless they are so near."""
         away = np.abs(np.median(self.mean_layers, axis=0) - mean_layers)
         return int(away.argmin()) if away.min() <= within else None
 
@@ -53,7 +53,7 @@ class Exits:
 
 
 def read_exits(cell: Cell) -> Exits | None:
-    """The exits of a cell's models; None if it has no records, or they do not say how many layers were run.
+    """Read the exits of a cell's models; None if it has no records, or they do not say how many layers were run.
 
     Sweeps and shares need the predictions of every seed: with fewer they would be about other models than the score is.
 
@@ -78,7 +78,7 @@ def read_exits(cell: Cell) -> Exits | None:
 
 
 def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) -> Sweep:
-    """The settings that were swept for every seed, and the setting of the models themselves."""
+    """Collect the settings that were swept for every seed, and the setting of the models themselves."""
     points = [_points(rule, predictions) for predictions in stored]
     (field,) = set(stored[0].sweep_field[stored[0].sweep_rule == rule].tolist())
     for point, record in zip(points, records, strict=True):
@@ -117,7 +117,7 @@ def read_rules(cell: Cell, exits: Exits) -> tuple[Sweep, ...]:
 
 
 def _applied(settings: list[ExitRule], stored: list[tuple[Predictions, LayerOutputs]]) -> Sweep:
-    """The settings of one rule on the outputs of all seeds."""
+    """Apply the settings of one rule to the outputs of all seeds."""
     results = [[apply_exit(rule, outputs) for rule in settings] for _, outputs in stored]
     pairs = zip(stored, results, strict=True)
     return Sweep(

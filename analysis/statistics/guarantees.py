@@ -45,7 +45,7 @@ def guarantees(cell: Cell) -> Iterator[Guarantee]:
 
 
 def _walk(rule: str, predictions: Predictions) -> Walk | None:
-    """The settings of the rule; None if the outputs of layers, or rules that read them, are missing."""
+    """Walk the settings of the rule; None if the outputs of layers, or rules that read them, are missing."""
     if predictions.outputs is None or predictions.sweep_rule_fields is None:
         return None
     rules = stored_rules(predictions.sweep_rule, predictions.sweep_rule_fields, name=rule)

@@ -85,7 +85,7 @@ class Sample:
 
 
 def mean_facts(samples: Mapping[Place, Sample]) -> list[dict[str, object]]:
-    """The mean score of each sample with its interval, for a table's sidecar."""
+    """Return the mean score of each sample with its interval, for a table's sidecar."""
     return [
         {"row": row, "task": task, "mean": float(np.mean(sample.scores)), **vars(sample.mean_interval)}
         for (row, task), sample in samples.items()
@@ -93,7 +93,7 @@ def mean_facts(samples: Mapping[Place, Sample]) -> list[dict[str, object]]:
 
 
 def draw_samples(rows: list[Row]) -> dict[Place, Sample]:
-    """A sample of every cell of at least two seeds that all have stored predictions for the same examples.
+    """Draw a sample of every cell of two seeds or more that all have stored predictions for the same examples.
 
     Raises:
         ValueError: the score of stored predictions is not their record's.
@@ -104,7 +104,7 @@ def draw_samples(rows: list[Row]) -> dict[Place, Sample]:
 
 
 def _stored(cell: Cell) -> list[Predictions]:
-    """The predictions of every seed of the cell; empty unless there are several, all stored, for the same examples."""
+    """Read the predictions of every seed; empty unless there are several, all stored, for the same examples."""
     read = [(record, read_predictions(cell.study_of(record), record)) for record in cell.records]
     stored = [_check(cell, record, predictions) for record, predictions in read if predictions is not None]
     _check_seeds(cell, stored)
@@ -117,7 +117,7 @@ def _stored(cell: Cell) -> list[Predictions]:
 
 
 def _check_seeds(cell: Cell, stored: Sequence[Predictions]) -> None:
-    """Passes if no two seeds have the same predictions to the last bit."""
+    """Refuse two seeds that have the same predictions to the last bit."""
     seeds: dict[bytes, int] = {}
     for record, predictions in zip(cell.records, stored, strict=False):
         first = seeds.setdefault(predictions.logits.tobytes(), record.seed)
@@ -129,7 +129,7 @@ def _check_seeds(cell: Cell, stored: Sequence[Predictions]) -> None:
 
 
 def _check(cell: Cell, record: Record, predictions: Predictions) -> Predictions:
-    """The predictions, if their score is the record's."""
+    """Return the predictions if their score is the record's."""
     recomputed, recorded = predictions.score, record.score
     if recorded is None or abs(recorded - recomputed) > TOLERANCE:
         path = predictions_file(cell.study_of(record).folder, record.key)
@@ -140,7 +140,7 @@ def _check(cell: Cell, record: Record, predictions: Predictions) -> Predictions:
 
 
 def resample(answered: Mapping[Place, Sequence[Answers]]) -> dict[Place, Sample]:
-    """The sample of each row on each task, from the answers of its seeds, which are to the same examples."""
+    """Sample each row on each task, from the answers of its seeds, which are to the same examples."""
     groups: dict[tuple[str, str], dict[Place, Sequence[Answers]]] = {}
     for place, seeds in answered.items():
         groups.setdefault((place[1], seeds[0].examples), {})[place] = seeds
@@ -149,7 +149,7 @@ def resample(answered: Mapping[Place, Sequence[Answers]]) -> dict[Place, Sample]
 
 
 def _resample_together(answered: Mapping[Place, Sequence[Answers]]) -> dict[Place, Sample]:
-    """The samples of several rows that answered the same examples, all models on the same resamples."""
+    """Sample several rows that answered the same examples, all models on the same resamples."""
     models = [answers for seeds in answered.values() for answers in seeds]
     best = _best_constant(models[0])
     answers = np.concatenate([*(one.answers for one in models), *([best[None]] if best is not None else [])])
@@ -167,7 +167,7 @@ def _resample_together(answered: Mapping[Place, Sequence[Answers]]) -> dict[Plac
 
 
 def constant_score(answers: Answers) -> float | None:
-    """The best score of one class as the answer to all of these examples; None for a regression."""
+    """Find the best score of one class as the answer to all of these examples; None for a regression."""
     best = _best_constant(answers)
     return None if best is None else _score(answers, best)
 
@@ -180,12 +180,12 @@ def _best_constant(answers: Answers) -> np.ndarray | None:
 
 
 def _score(answers: Answers, others: np.ndarray) -> float:
-    """The task's score of other answers to the same examples."""
+    """Score other answers to the same examples."""
     return score(answers.task, compute_metrics(answers.task, others, answers.labels, answers.split))
 
 
 def constant_scores(cells: Mapping[Place, Cell], samples: Mapping[Place, Sample]) -> dict[Place, float]:
-    """The score of the best constant answer to the examples of each cell with stored predictions."""
+    """Score the best constant answer to the examples of each cell with stored predictions."""
     stored = {
         place: samples[place].answers if place in samples else predictions_of(cell) for place, cell in cells.items()
     }
@@ -212,7 +212,7 @@ def has_found_nothing(cell: Cell, constant: float) -> bool:
 def resampled_scores(
     task: Task, predictions: np.ndarray, labels: np.ndarray, splits: np.ndarray, *, resamples: int, seed: int
 ) -> np.ndarray:
-    """The task's score on each resample, (resamples, models), from predictions (models, n); a draw is a model here.
+    """Score predictions (models, n) on each resample: (resamples, models); a draw is a model here.
 
     The same `seed` and `splits` give the same resamples, so that scores of two methods are paired. Examples are drawn
     within their dev split.
@@ -238,7 +238,7 @@ def _draw_weights(rng: np.random.Generator, resamples: int, n: int) -> np.ndarra
 
 
 def weighted_scores(task: Task, weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """The task's score under each vector of weights (resamples, n), on one dev split: (resamples, models)."""
+    """Score under each vector of weights (resamples, n), on one dev split: (resamples, models)."""
     names = ("accuracy",) if len(task.dev_splits) > 1 else task.metrics
     return np.asarray(np.mean([_METRICS[name](weights, predictions, labels) for name in names], axis=0))
 
@@ -255,7 +255,7 @@ def _f1(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.
 
 
 def _macro_f1(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """The mean over the classes that labels or predictions of the resample have."""
+    """Average over the classes that labels or predictions of the resample have."""
     classes = np.union1d(predictions, labels)
     counts = [_counts(weights, predictions, labels, of=one) for one in classes]
     hits = np.stack([own for own, _, _ in counts])  # (classes, resamples, models)
@@ -284,12 +284,12 @@ def _spearman(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) 
 
 
 def _means(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The mean of the values (models, n) on each resample: (resamples, models)."""
+    """Average the values (models, n) on each resample: (resamples, models)."""
     return np.asarray(weights @ values.T.astype(float) / values.shape[1])
 
 
 def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """The quotient; 0 where it is undefined, as in the tasks' own metrics."""
+    """Divide; 0 if the quotient is undefined, as in the tasks' own metrics."""
     return np.asarray(np.divide(above, below, out=np.zeros_like(above), where=below > 0))
 
 

@@ -60,7 +60,7 @@ def variance_over_searches(cell: Cell) -> Variance | None:
 
 
 def best_minus_last(cell: Cell) -> float | None:
-    """The selection score of the selected epoch minus that of the last one, median over the seeds.
+    """Subtract the last epoch's selection score from the selected one's, median over the seeds.
 
     A method whose score jumps from epoch to epoch gains more by the choice of an epoch. None if no epoch was reported.
     """
@@ -83,7 +83,7 @@ class EqualBudget:
 
 
 def expected_best(scores: Sequence[float], number: float) -> float:
-    """The expected highest of `number` draws (at least 1, a part of a draw counts in part) from these scores.
+    """Compute the expected highest of `number` draws (at least 1; a part of a draw counts in part) from these scores.
 
     The expected best of n search trials (Dodge et al. 2019, arXiv:1909.03004, equation 3): every one of n trials is
     drawn with replacement from those that were run. It is biased downwards, most where n is near the number of trials
@@ -97,7 +97,7 @@ def expected_best(scores: Sequence[float], number: float) -> float:
 
 
 def at_equal_budget(rows: Sequence[Row], unit: Unit) -> list[EqualBudget]:
-    """The expected best scores of rows at the smallest of their budgets, for every task that two or more have searched.
+    """Compare rows at the smallest of their budgets, for every task that two or more have searched.
 
     A row's budget is what its search cost. Seconds are of GPUs, or of the clock unless all rows used GPUs; whether they
     are of one kind of device is for the reader to know.
@@ -123,13 +123,13 @@ def _at_equal_budget(task: str, cells: dict[str, Cell], unit: Unit) -> EqualBudg
 
 
 def completed_scores(records: Sequence[Record]) -> list[float]:
-    """The selection scores of an arm's completed search trials."""
+    """List the selection scores of an arm's completed search trials."""
     completed = [record for record in records if record.phase == "search" and record.status == "completed"]
     return [record.selection_score for record in completed if record.selection_score is not None]
 
 
 def _cost(records: Sequence[Record], unit: Unit, *, on_gpu: bool) -> float:
-    """The cost of a search, stopped and failed trials included."""
+    """Add up the cost of a search, stopped and failed trials included."""
     searched = [record for record in records if record.phase == "search"]
     if unit == "trials":
         return len(searched)
@@ -138,6 +138,6 @@ def _cost(records: Sequence[Record], unit: Unit, *, on_gpu: bool) -> float:
 
 
 def _score_at(scores: list[float], budget: float, cost: float) -> float | None:
-    """The expected best score for a budget, if a completed trial costs `cost`; None below the cost of one."""
+    """Compute the expected best score for a budget, if a completed trial costs `cost`; None below the cost of one."""
     number = budget / cost if cost else len(scores)
     return expected_best(scores, max(1.0, number)) if number >= 1 - ROUNDING else None

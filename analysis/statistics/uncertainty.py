@@ -71,7 +71,7 @@ def welch_test(
 
 
 def mean_interval(resampled: np.ndarray, scores: Sequence[float]) -> Interval:
-    """The 95 % interval of a mean score over other seeds and other dev examples, made as that of a difference.
+    """Compute the 95 % interval of a mean score over other seeds and dev examples, as that of a difference.
 
     `resampled` and `scores` are as in `welch_test`.
     """
@@ -84,7 +84,7 @@ def mean_interval(resampled: np.ndarray, scores: Sequence[float]) -> Interval:
 
 
 def at_level(test: PairedTest, level: float) -> PairedTest:
-    """The test with its interval at another level."""
+    """Give the test its interval at another level."""
     if test.standard_error == 0:
         return test
     half = float(special.stdtrit(test.freedom, (1 + level) / 2)) * test.standard_error
@@ -92,7 +92,7 @@ def at_level(test: PairedTest, level: float) -> PairedTest:
 
 
 def paired_test(difference: float, variances: Sequence[Variance]) -> PairedTest:
-    """The t-test of a difference whose variance is the sum of these.
+    """Test a difference whose variance is the sum of these.
 
     Degrees of freedom after Satterthwaite (1946), but each part counts (ν + 2) / ν times in them. As it stands his
     formula is too sure of itself where a part that is known well meets one of few degrees of freedom that comes out
@@ -116,12 +116,12 @@ def paired_test(difference: float, variances: Sequence[Variance]) -> PairedTest:
 
 
 def _variance_over_seeds(scores: Sequence[float]) -> Variance:
-    """That of the mean score."""
+    """Compute the variance of the mean score."""
     return Variance(float(np.var(scores, ddof=1)) / len(scores), len(scores) - 1)
 
 
 def _variance_between_seeds(resampled: np.ndarray) -> float:
-    """The part of the mean score's variance over examples that differs from seed to seed: the seeds show it too."""
+    """Compute how much of the mean score's variance over examples differs by seed: the seeds show it too."""
     seeds = resampled.shape[1]
     deviations = resampled - resampled.mean(axis=1, keepdims=True)
     return float(np.var(deviations, axis=0, ddof=1).sum() / (seeds - 1) / seeds)
@@ -135,7 +135,7 @@ def variance_of_ranked(rank: int, number: int) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The p-values adjusted so that any false positive among them all stays below the level (Holm, 1979)."""
+    """Adjust the p-values so that any false positive among them all stays below the level (Holm, 1979)."""
     ascending = np.argsort(p_values, kind="stable")
     factors = np.arange(len(p_values), 0, -1)
     adjusted = np.minimum(np.maximum.accumulate(factors * np.asarray(p_values, dtype=float)[ascending]), 1.0)

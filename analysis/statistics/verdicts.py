@@ -93,7 +93,7 @@ def verdict(
 
 
 def read_statistic(text: str) -> PublishedStatistic | None:
-    """What `published.csv` calls a statistic; None for one whose sampling spread is not known (best of, n/a)."""
+    """Read a statistic of `published.csv`; None for one whose sampling spread is not known (best of, n/a)."""
     if text in ("single run", "single model"):
         return PublishedStatistic("mean", 1)
     if text.startswith(("median of ", "mean of ")):

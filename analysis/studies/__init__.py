@@ -1,0 +1,1 @@
+"""Folders in, records and cells out."""

@@ -43,22 +43,27 @@ class Cell:
 
     @property
     def task(self) -> str:
+        """The arm's task."""
         return self.arm.task
 
     @property
     def name(self) -> str:
+        """The arm's name."""
         return self.arm.name
 
     @property
     def seeds(self) -> list[int]:
+        """Seeds of the records, ascending."""
         return [record.seed for record in self.records]
 
     @property
     def scores(self) -> list[float]:
+        """Scores of the records, in [-1, 1]."""
         return [record.score for record in self.records if record.score is not None]  # completed trials have one
 
     @property
     def config(self) -> Configuration | None:
+        """The winning configuration; None for a missing cell."""
         return self.records[0].config if self.records else None
 
     @cached_property
@@ -68,6 +73,7 @@ class Cell:
 
     @property
     def state(self) -> State:
+        """How the seeds compare with those of the protocol."""
         wanted, found = self.seeds_wanted, self.seeds
         if not found:
             return "missing"
@@ -94,7 +100,7 @@ class Cell:
         ]
 
     def study_of(self, record: Record) -> Study:
-        """The study that holds the record."""
+        """Find the study that holds the record."""
         return next(study for study in self.studies if record.key in study.by_key)
 
     @property
@@ -144,13 +150,13 @@ class Row:
 
 
 def cell_of(study: Study, method: str, task: str) -> Cell:
-    """The cell of an arm of one study, empty where it has no completed confirm record of its winner yet."""
+    """Make the cell of an arm of one study, empty if it has no completed confirm record of its winner yet."""
     arm = study.arm(method, task)
     return made_cell(arm, [study], study.by_arm.get(arm.name, []), seeds_wanted=arm.seeds)
 
 
 def made_cell(arm: Arm, studies: list[Study], records: Iterable[Record], *, seeds_wanted: tuple[int, ...]) -> Cell:
-    """The cell that these records of the arm make."""
+    """Make the cell of these records of the arm."""
     records = tuple(records)
     confirm = confirm_trials(arm, records)
     return Cell(
@@ -164,7 +170,7 @@ def made_cell(arm: Arm, studies: list[Study], records: Iterable[Record], *, seed
 
 
 def rows_of(studies: Sequence[Study], *, separate: bool = False) -> list[Row]:
-    """The rows of a table, one per method in the plans' order; one per study and method where `separate`.
+    """Make the rows of a table, one per method in the plans' order; one per study and method if `separate`.
 
     Raises:
         ValueError: the studies cannot share a table; both are named with what differs.
@@ -187,12 +193,12 @@ def rows_of(studies: Sequence[Study], *, separate: bool = False) -> list[Row]:
 
 
 def table_seeds(studies: Sequence[Study]) -> tuple[int, ...]:
-    """The seed plan of a table: the longest of its studies'."""
+    """Choose the seed plan of a table: the longest of its studies'."""
     return max((study.seeds for study in studies), key=len)
 
 
 def names_of(studies: Sequence[Study]) -> list[str]:
-    """The names of the studies; the folder of those that share a name."""
+    """Name the studies, by folder those that share a name."""
     number = Counter(study.name for study in studies)
     return [study.name if number[study.name] == 1 else str(study.folder) for study in studies]
 
@@ -214,7 +220,7 @@ def _cell(studies: list[Study], method: str, task: str, seeds: tuple[int, ...]) 
 
 
 def repeats_of(cell: Cell) -> list[Cell]:
-    """The cells of all searches of the cell's arm, its own first."""
+    """Make the cells of all searches of the cell's arm, its own first."""
     planned = [arm for study in cell.studies for arm in study.file.plan.arms]
     others = {arm.name: arm for arm in planned if arm.repeat and (arm.method, arm.task) == (cell.arm.method, cell.task)}
     cells = [cell]
@@ -225,7 +231,7 @@ def repeats_of(cell: Cell) -> list[Cell]:
 
 
 def _joined(studies: list[Study], arm: str) -> list[Record]:
-    """The arm's records of all studies, each trial once.
+    """Join the arm's records of all studies, each trial once.
 
     A failed one stands only where no other study completed it, a dropped one wherever one study dropped it.
     """
@@ -242,7 +248,7 @@ def _joined(studies: list[Study], arm: str) -> list[Record]:
 
 
 def _check_data(studies: Sequence[Study]) -> None:
-    """Passes if the cells of every column were made of the same data, and all of GLUE's or all of generated data."""
+    """Refuse columns of different data, and generated data beside GLUE's."""
     for other in studies[1:]:
         if other.is_mini != studies[0].is_mini:
             raise ValueError(
@@ -267,7 +273,7 @@ def _data_of(study: Study) -> str:
 
 
 def _check_one_method(label: str, cells: dict[str, Cell]) -> None:
-    """Passes if the cells of a row are of one backbone and of the same settings."""
+    """Refuse a row whose cells are of two backbones, or of different settings."""
     first = next(iter(cells.values()))
     for cell in cells.values():
         mine, theirs = (_settings_of(one) for one in (first, cell))
@@ -276,7 +282,7 @@ def _check_one_method(label: str, cells: dict[str, Cell]) -> None:
 
 
 def _settings_of(cell: Cell) -> dict[str, object]:
-    """What was set and searched by hand for the method, whatever its tasks have of their own; not its epochs."""
+    """Collect what was set and searched by hand for the method, without its epochs."""
     settings = cell.studies[0].file.plan.asked.settings
     said = find_keys(settings, cell.arm.method)
     return {field: in_words(settings[key]) for field, key in said.items() if field != "epochs"}

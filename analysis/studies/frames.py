@@ -47,10 +47,12 @@ class Frames:
 
     @property
     def folder(self) -> Path:
+        """The study's folder."""
         return self.study.folder
 
     @property
     def name(self) -> str:
+        """The study's name."""
         return self.study.name
 
     @property
@@ -100,7 +102,7 @@ class Frames:
         return _joined([_settings(*own) for own in self._stored], SWEEPS)
 
     def picture(self, name: str) -> Picture | None:
-        """A picture of the report, by the name of its file; None if the study has nothing to show in it."""
+        """Find a picture of the report, by the name of its file; None if the study has nothing to show in it."""
         return next((picture for picture in self._pictures if picture.name == name), None)
 
     @cached_property
@@ -162,20 +164,20 @@ def _joined(parts: list[pd.DataFrame], dtypes: Mapping[str, str]) -> pd.DataFram
 
 
 def _frame(rows: Rows, dtypes: Mapping[str, str], further: Iterable[str] = ()) -> pd.DataFrame:
-    """The rows with these columns, then the further ones, and those that only rows have."""
+    """Make a frame of the rows with these columns, then the further ones, and those that only rows have."""
     found = list(rows)
     columns = dict.fromkeys([*dtypes, *further, *(name for row in found for name in row)])
     return pd.DataFrame(found, columns=[*columns]).astype(dict(dtypes))
 
 
 def _spread(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row with a value for each field of those that hold several: `config.beta`."""
+    """Give each field of the values that hold several a column of its own: `config.beta`."""
     parts = {f"{name}.{field}": value for name in SPREAD for field, value in row.get(name, {}).items()}
     return {name: value for name, value in row.items() if name not in (*SPREAD, "finished")} | parts
 
 
 def _dtypes(kind: type) -> dict[str, str]:
-    """The dtype of each field of a struct; integers that may be missing are nullable."""
+    """Choose the dtype of each field of a struct; integers that may be missing are nullable."""
     return {name: _dtype(hint) for name, hint in get_type_hints(kind).items() if name in kind.__struct_fields__}  # type: ignore[attr-defined]
 
 

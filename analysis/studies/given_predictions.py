@@ -29,7 +29,7 @@ OF_NUMBERS = ("pearson", "spearman")
 
 
 def meant_metric(name: str) -> str:
-    """The metric of this name.
+    """Resolve the name of a metric.
 
     Raises:
         ValueError: no metric has this name.
@@ -38,7 +38,7 @@ def meant_metric(name: str) -> str:
 
 
 def read_answers(paths: Sequence[Path], metrics: Mapping[str, str]) -> dict[tuple[str, str], list[Answers]]:
-    """The answers of every seed, by method and task, in these files together.
+    """Read the answers of every seed, by method and task, in these files together.
 
     Args:
         metrics: task -> metric, where it is not GLUE's; "" stands for all other tasks.
@@ -62,7 +62,7 @@ def read_answers(paths: Sequence[Path], metrics: Mapping[str, str]) -> dict[tupl
 
 
 def _read(path: Path) -> pd.DataFrame:
-    """The rows of a file. Names are texts; labels and answers are numbers where all of a column are."""
+    """Read the rows of a file. Names are texts; labels and answers are numbers if all of a column are."""
     import pandas as pd
 
     texts = dict.fromkeys(NAMES, "str")
@@ -89,7 +89,7 @@ def _read(path: Path) -> pd.DataFrame:
 
 
 def _task_name(name: str) -> str:
-    """The name as GLUE's task has it, if it is one."""
+    """Spell the name as GLUE's task has it, if it is one."""
     return next((known for known in TASKS if is_same_name(known, name)), name)
 
 
@@ -109,7 +109,7 @@ def _task(name: str, metric: str | None, splits: Sequence[str]) -> Task:
 
 
 def _answers(task: Task, rows: pd.DataFrame) -> dict[str, list[Answers]]:
-    """The answers of the seeds of each method, all to the same examples in one order, however the rows are ordered."""
+    """Arrange the answers of each method's seeds, all to the same examples in one order, however rows are ordered."""
     rows = _numbered(task, rows)
     examples = rows.drop_duplicates("position")
     ids, labels = examples["example"].to_numpy(), examples["label"].to_numpy()
@@ -126,7 +126,7 @@ def _answers(task: Task, rows: pd.DataFrame) -> dict[str, list[Answers]]:
 
 
 def _numbered(task: Task, rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with their labels and answers as numbers, in the order of examples, which `position` counts from 0."""
+    """Turn labels and answers into numbers; sort the rows by example, which `position` counts from 0."""
     import pandas as pd
 
     labels, answers = _as_numbers(task, rows)
@@ -137,7 +137,7 @@ def _numbered(task: Task, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of_one_model(who: str, rows: pd.DataFrame, ids: np.ndarray) -> np.ndarray:
-    """The answers of a seed of a method, (draws, n)."""
+    """Arrange the answers of a seed of a method, (draws, n)."""
     if len(again := rows[rows.duplicated(["draw", "position"])]):
         raise ValueError(f"{who}: example {again['example'].iloc[0]} stands twice; a column draw tells draws apart")
     answers = rows.pivot(index="draw", columns="position", values="answer").reindex(columns=range(len(ids)))

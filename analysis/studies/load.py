@@ -39,14 +39,17 @@ class Study:
 
     @property
     def name(self) -> str:
+        """The study's name."""
         return self.file.name
 
     @property
     def methods(self) -> tuple[str, ...]:
+        """The methods, in the order of the plan."""
         return self.file.plan.asked.methods
 
     @property
     def tasks(self) -> tuple[str, ...]:
+        """The tasks, in the order of the plan."""
         return self.file.plan.asked.tasks
 
     @property
@@ -69,10 +72,12 @@ class Study:
 
     @property
     def protocol(self) -> Protocol:
+        """The rules that its numbers share."""
         return self.file.plan.protocol
 
     @property
     def protocol_hash(self) -> str:
+        """The hash of the protocol that every record has."""
         return self.file.protocol_hash
 
     @cached_property
@@ -86,6 +91,7 @@ class Study:
         return self.file.plan.asked.is_generated
 
     def arm(self, method: str, task: str) -> Arm:
+        """Find the arm of a method on a task."""
         return self.file.plan.arm(f"{method}/{task}")
 
     @cached_property
@@ -103,6 +109,7 @@ class Study:
 
     @cached_property
     def by_key(self) -> dict[str, Record]:
+        """The record of every ended trial."""
         return {record.key: record for record in self.records}
 
 
@@ -113,7 +120,7 @@ def confirm_trials(arm: Arm, records: Sequence[Record]) -> list[Record]:
 
 
 def load_study(folder: Path | str, *, facts: StudyFacts | None = None) -> Study:
-    """The study in `folder`, whose `facts` are not read again if they are given.
+    """Read the study in `folder`, whose `facts` are not read again if they are given.
 
     Raises:
         ValueError: it is no study folder; its plan has a task that is unknown here; a line of its journal is broken
@@ -144,7 +151,7 @@ def load_study(folder: Path | str, *, facts: StudyFacts | None = None) -> Study:
 
 
 def check_record(record: Record) -> list[str]:
-    """The defects of the record's scores and metrics, one line each; empty if there is none.
+    """Name the defects of the record's scores and metrics, one line each; empty if there is none.
 
     A trial that ended with a score has every metric of its task, its score is their mean, and all of them are shares:
     0.725, not 72.5. Nothing is asked of the numbers of a failed trial; of a stopped one, only what selected it.
@@ -169,7 +176,7 @@ def check_record(record: Record) -> list[str]:
 
 
 def _layers(record: Record) -> list[str]:
-    """A model runs at least one layer per example and at most all that it has."""
+    """Name a mean number of layers below one, or above what the model has."""
     run, depth = record.mean_layers, record.num_layers
     if run is None or depth is None or 1 - TOLERANCE <= run <= depth + TOLERANCE:
         return []
@@ -186,7 +193,7 @@ def _not_a_share(name: str, value: float | None) -> list[str]:
 
 
 def _check_content(study: Study, arm: Arm) -> None:
-    """Passes if every record of the arm was made of the arm's data, backbone and tokenizer."""
+    """Refuse records of other data, another backbone or another tokenizer than the arm's."""
     for record in study.by_arm.get(arm.name, []):
         for field in ("data_fingerprint", "backbone_fingerprint", "tokenizer_fingerprint"):
             found, planned = getattr(record, field), getattr(arm, field)
@@ -198,7 +205,7 @@ def _check_content(study: Study, arm: Arm) -> None:
 
 
 def load_studies(folders: list[Path]) -> list[Study]:
-    """The studies in `folders`.
+    """Read the studies in `folders`.
 
     Raises:
         ValueError: one is given twice; their protocols differ, which is named with both hashes.
@@ -223,7 +230,7 @@ def _check_same_protocol(first: Study, other: Study) -> None:
 
 
 def newest_study(root: Path | str = RUNS) -> Path:
-    """The study folder under `root` whose plan was written last.
+    """Find the study folder under `root` whose plan was written last.
 
     Raises:
         ValueError: there is none.
@@ -247,7 +254,7 @@ def _check_tasks(path: Path, file: PlanFile) -> None:
 
 
 def _newest(records: list[Record]) -> tuple[list[Record], list[Record]]:
-    """The last record of every key, and those that it replaces: a failed trial may have been run again."""
+    """Split off the records that a later one of their key replaces: a failed trial may have been run again."""
     newest: dict[str, Record] = {}
     replaced: list[Record] = []
     for record in records:

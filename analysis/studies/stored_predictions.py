@@ -48,7 +48,7 @@ class Answers:
         return len(self.answers)
 
     def scored(self, logits: np.ndarray) -> float:
-        """The task's score of other answers to the same examples, from their logits (n, labels)."""
+        """Score other answers to the same examples, from their logits (n, labels)."""
         answers = predictions_from_logits(self.task, logits)
         return score(self.task, compute_metrics(self.task, answers, self.labels, self.split))
 
@@ -87,7 +87,7 @@ class Predictions(Answers):
 
 
 def read_predictions(study: Study, record: Record) -> Predictions | None:
-    """The predictions of a confirm trial; None where no file was stored.
+    """Read the predictions of a confirm trial; None if no file was stored.
 
     Raises:
         ValueError: the file is broken.
@@ -111,14 +111,14 @@ def read_predictions(study: Study, record: Record) -> Predictions | None:
 
 
 def predictions_from(task: Task, arrays: Mapping[str, np.ndarray]) -> Predictions:
-    """The predictions in the arrays of a file."""
+    """Interpret the arrays of a file."""
     answers = np.stack([predictions_from_logits(task, logits) for logits in arrays["logits"]])
     kept = {name: arrays[name] for name in (*_PER_EXAMPLE, *_SWEEP)} | _of_layers(task, arrays)
     return Predictions(task=task, answers=answers, **kept)
 
 
 def _of_layers(task: Task, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """The outputs of all layers, and what follows from them; of an older file that alone, as it is stored there."""
+    """Read the outputs of all layers, and what follows from them; an older file stores the latter alone."""
     if "layer_logits" not in arrays:
         fields = [_OLDER_FIELDS.get(rule, rule) for rule in arrays["sweep_rule"].tolist()]
         older = {"sweep_field": np.array(fields, dtype=np.str_), "sweep_rule_fields": None, "outputs": None}
@@ -134,7 +134,7 @@ def _of_layers(task: Task, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def predictions_of(cell: Cell) -> list[Predictions]:
-    """The predictions of every seed of the cell; empty if one of them is missing.
+    """Read the predictions of every seed of the cell; empty if one of them is missing.
 
     Raises:
         ValueError: a file is broken.
@@ -184,7 +184,7 @@ def recomputed_sweep(predictions: Predictions) -> np.ndarray:
 
 
 def _wrong_shapes(num_labels: int, arrays: dict[str, np.ndarray]) -> str | None:
-    """What is wrong with the shapes of a file's arrays, one line; None where nothing is."""
+    """Name the first wrong shape among a file's arrays; None if all are right."""
     logits, n = arrays["logits"], len(arrays["ids"])
     dimensions = {name: axis + 1 + (name == "logits") for name, axis in _PER_EXAMPLE.items()}
     for name, axis in _PER_EXAMPLE.items():
