@@ -31,7 +31,7 @@ from msgspec import NODEFAULT
 from msgspec.structs import FieldInfo, fields
 
 import trainables
-from study.facts.plain_words import on_screen, wrapped
+from study.facts.plain_words import print_lines, wrapped
 from study.own_packages import CONSOLE, PACKAGES, check_own
 from study.plans.plan import NAMES_IN_REPOSITORIES, SAMPLED
 from study.plans.ranges import read_value
@@ -41,6 +41,7 @@ from trainables.schema import Typed, Value, from_plain
 from trainables.spelling import nearest_in_words
 
 T = TypeVar("T", bound=Typed)
+V = TypeVar("V")
 SEVERAL = ("--method", "--task")  # options that take a,b,c
 _EVERY_EPOCH = ("not needed: every epoch is evaluated, and the best one kept",)
 _WITHOUT_GPU = ("--gpus-per-trial 0", "CUDA_VISIBLE_DEVICES= before the command")
@@ -99,7 +100,7 @@ class _Help(argparse.HelpFormatter):
 
 
 def _broken(line: str, width: int) -> str:
-    """At blanks, and behind the bars of a menu."""
+    """Break a line at blanks, and behind the bars of a menu."""
     return re.sub("\1 ?", "", wrapped(line.replace("|", "|\1 "), width))
 
 
@@ -114,7 +115,7 @@ class Option:
 
 
 def option(text: str = "", metavar: str | None = None, *, flag: str | None = None) -> Option:
-    """Declares a field as an option.
+    """Declare a field as an option.
 
     A `bool` is a switch, and a list is given by repeating the option. The metavar of a `Literal` is its menu.
     """
@@ -122,7 +123,7 @@ def option(text: str = "", metavar: str | None = None, *, flag: str | None = Non
 
 
 def argument(metavar: str, text: str = "") -> Option:
-    """Declares a field as an argument without a flag; a list takes one or more."""
+    """Declare a field as an argument without a flag; a list takes one or more."""
     return Option(text, metavar, is_argument=True)
 
 
@@ -163,7 +164,7 @@ class Parser(argparse.ArgumentParser, Generic[T]):
             _add(groups.get(title, self), field)
 
     def format_common_help(self) -> str:
-        """The help with the common options alone."""
+        """Format the help with the common options alone."""
         formatter = self._get_formatter()
         formatter.add_usage("%(prog)s [OPTION ...]", [], [])
         formatter.add_text(self.description)
@@ -175,6 +176,7 @@ class Parser(argparse.ArgumentParser, Generic[T]):
         return formatter.format_help()
 
     def error(self, message: str) -> NoReturn:
+        """Raise the fault that argparse found as a ValueError of one line."""
         if wrong := re.fullmatch(r"argument (\S+): invalid (int|float) value: (.*)", message):
             message = f"{wrong[1]} is {wrong[3]}; allowed: {'a whole number' if wrong[2] == 'int' else 'a number'}"
             if wrong[2] == "int" and "," in wrong[3]:
@@ -183,13 +185,13 @@ class Parser(argparse.ArgumentParser, Generic[T]):
         raise ValueError(f"{message}; see --help")
 
     def complete(self, **values: Sequence[str]) -> None:
-        """Offers these values of options, by name, to a shell that completes a line."""
+        """Offer these values of options, by name, to a shell that completes a line."""
         for action in self._actions:
             for name in {*values} & {flag.removeprefix("--") for flag in action.option_strings}:
                 action.completer = partial(_completed, values[name])  # type: ignore[attr-defined]  # argcomplete asks for it
 
     def options(self, arguments: Sequence[str] | None) -> T:
-        """The options of a command line.
+        """Parse a command line.
 
         Raises:
             ValueError: an option is unknown, missing or out of its range.
@@ -222,14 +224,16 @@ class Command(Generic[T]):
     after_interrupt: str = ""  # as of `guarded`
 
     def parser(self) -> Parser[T]:
+        """Build the parser of the command's options."""
         return Parser(self.kind, self.name, " ".join(self.description.split()), epilog=self.epilog)
 
     def __call__(self, argv: Sequence[str] | None = None) -> int:
+        """Run the command; returns the exit status."""
         return guarded(self.name, lambda: self.run(self.parser().options(argv)), after_interrupt=self.after_interrupt)
 
 
 class _ShowHelp(argparse.Action):
-    """Prints the help, with the common options or with all, and ends."""
+    """An action that prints the help, with the common options or with all, and ends."""
 
     def __call__(self, parser: argparse.ArgumentParser, _: object, value: object, flag: str | None = None) -> None:
         assert isinstance(parser, Parser)
@@ -240,7 +244,7 @@ class _ShowHelp(argparse.Action):
 
 
 def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
-    """Adds the argument of a field, which is declared as an option, to a parser or one of its groups."""
+    """Add the argument of a field, which is declared as an option, to a parser or one of its groups."""
     declared = next(each for each in field.type.__metadata__ if isinstance(each, Option))
     kinds = {*_kinds(field.type)}
     default = field.default if field.default_factory is NODEFAULT else field.default_factory()
@@ -263,7 +267,7 @@ def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
 
 
 def _meanings(unknown: Sequence[str], flags: Sequence[str]) -> str:
-    """The meaning of each unknown option, with its name if there are several."""
+    """Explain each unknown option, with its name if there are several."""
     places = [place for place, text in enumerate(unknown) if re.match("--?[a-zA-Z]", text)]
     meanings = [(unknown[place].partition("=")[0], _meaning(unknown[place:], flags)) for place in places]
     if len(meanings) == 1:
@@ -274,7 +278,7 @@ def _meanings(unknown: Sequence[str], flags: Sequence[str]) -> str:
 
 
 def _meaning(unknown: Sequence[str], flags: Sequence[str]) -> str:
-    """`; here it is --epochs 3` for an option of another program, else the nearest option."""
+    """Translate an option of another program, as in `; here it is --epochs 3`, or name the nearest option."""
     flag, _, value = unknown[0].partition("=")
     name = flag.lstrip("-").replace("-", "_")
     value = value or next((text for text in unknown[1:2] if not text.startswith("--")), "VALUE")
@@ -289,7 +293,7 @@ def _meaning(unknown: Sequence[str], flags: Sequence[str]) -> str:
 
 
 def _kinds(kind: Any) -> Iterator[Any]:
-    """The types that a field may have, without annotations."""
+    """List the types that a field may have, without annotations."""
     if get_origin(kind) is Annotated:
         yield from _kinds(kind.__origin__)
     elif get_origin(kind) in (Union, UnionType):
@@ -300,7 +304,7 @@ def _kinds(kind: Any) -> Iterator[Any]:
 
 
 def _completed(names: Sequence[str], *, prefix: str, action: argparse.Action, **_: object) -> list[str]:
-    """Names that the word could become; of an option that takes several behind each other, the last of them."""
+    """List the names that the word could become; of `a,b,c` only the last is completed."""
     before, comma, _last = prefix.rpartition(",")
     if comma and not {*SEVERAL} & {*action.option_strings}:
         return []
@@ -309,10 +313,10 @@ def _completed(names: Sequence[str], *, prefix: str, action: argparse.Action, **
 
 
 def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "") -> int:
-    """The exit status of a command: what `main` returns; 2 after a `ValueError`, 1 after Ctrl-C or a fault of the disk.
+    """Run a command; returns what `main` does, 2 after a `ValueError`, 1 after Ctrl-C or a fault of the disk.
 
-    Each of these is reported in one line, which ends with `after_interrupt` where nothing was wrong with the request. A
-    reader of the output that goes away (`| head`) ends the command without a word.
+    Each of these is reported in one line, which ends with `after_interrupt` if nothing was wrong with the request. A
+    reader of the output that goes away (`| head`) ends the command silently.
     """
     warnings.formatwarning = _one_line
     try:
@@ -333,40 +337,44 @@ def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "")
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 128 + signal.SIGPIPE
         message, status = f"{error}{after_interrupt}", 1
-    print(on_screen(f"{command}: {masked(message)}", sys.stderr), file=sys.stderr)
+    print_lines([f"{command}: {masked(message)}"], sys.stderr)
     return status
 
 
 def read_setting(text: str, option: str = "--set", form: str = "FIELD=VALUE") -> tuple[str, Value]:
-    """Field and value of a text of this form, the value as JSON or else as text.
+    """Read a field and its value from a text of this form, the value as JSON or else as text.
 
     Raises:
-        ValueError: it has another form.
+        ValueError: the text has another form.
     """
     field, value = read_pair(option, text, form)
     return field, read_value(value)
 
 
 def read_settings(texts: Sequence[str]) -> dict[str, Value]:
-    """The fields that --set gives, and their values.
+    """Read the fields that --set gives, with their values.
 
     Raises:
         ValueError: one has another form, or a field is given twice.
     """
     settings = dict[str, Value]()
     for text in texts:
-        field, value = read_setting(text)
-        if field in settings:
-            raise ValueError(f"--set {field} is given twice; allowed: once")
-        settings[field] = value
+        add_once(settings, *read_setting(text), "--set")
     return settings
 
 
+def add_once(settings: dict[str, V], field: str, value: V, option: str) -> None:
+    """Add the value of a field, which an option may give once."""
+    if field in settings:
+        raise ValueError(f"{option} {field} is given twice; allowed: once")
+    settings[field] = value
+
+
 def read_pair(option: str, text: str, form: str) -> tuple[str, str]:
-    """Both sides of the first `=`.
+    """Split a text at its first `=`.
 
     Raises:
-        ValueError: one is missing.
+        ValueError: a side is missing.
     """
     left, equals, right = text.partition("=")
     if not equals or not left:
@@ -375,7 +383,7 @@ def read_pair(option: str, text: str, form: str) -> tuple[str, str]:
 
 
 def _nobody_reads() -> bool:
-    """True if the reader of standard output has gone, and not that of another pipe or connection."""
+    """Check whether the reader of standard output has gone, and not that of another pipe or connection."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)  # errors alone
     return bool(poll.poll(0))

@@ -39,8 +39,6 @@ from trainables.schema import Configuration, Value, from_plain
 from trainables.spelling import nearest_in_words, resolve_name
 
 if TYPE_CHECKING:
-    import torch
-
     from trainables.data.examples import Examples
     from trainables.models.exit_rules import ExitResult, ExitRule
     from trainables.runs.trained_model import TrainedModel
@@ -66,13 +64,20 @@ class Options(ModelChoice, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """0 if the file is answered, 2 if that cannot be done."""
+    """Return 0 if the file is answered, 2 if that cannot be done."""
     if options.to is not None:
         check_new_file("--to", Path(options.to))
     with _trained(options) as (trained, safe):
-        rows = _rows(trained.task, Path(options.input))
-        examples = _encoded(trained, rows)
-        result = _answer(trained, examples)
+        from trainables.data.examples import encode  # torch
+        from trainables.models.exit_rules import describe_rule
+        from trainables.runs.evaluation import infer
+        from trainables.runs.random_numbers import own_generator
+
+        rows = read_texts(trained.task, Path(options.input))
+        _warn_of_another_task(trained.task, Path(options.input))
+        examples = encode(rows, trained.tokenizer, max_length=trained.config.max_length)
+        # A sampled exit draws the same each time, but not what it drew in the trial's own evaluation.
+        result = infer(trained.model, examples, INFERENCE_BATCH, own_generator(trained.spec.seed, "predict", 0))
         answers = answers_text(trained.task, examples.ids.tolist(), result)
         if options.to is None:
             print(answers, end="", flush=True)
@@ -82,7 +87,8 @@ def run(options: Options) -> int:
         done = f"{len(examples):,} rows answered by {trained.spec.method} for {trained.task.title}"
         print(f"wrote {options.to}: {done}" if options.to else done, file=facts)
         mean_layers, layers = result.exit_layer.double().mean(), trained.model.encoder.num_layers
-        print(f"layers run: {mean_layers:.2f} of {layers} on average, by {_exit(trained)}", file=facts)
+        rule = describe_rule(trained.model.exit_rule)
+        print(f"layers run: {mean_layers:.2f} of {layers} on average, by exit {rule}", file=facts)
         if safe is not None:
             print(safe, _dev_rows_among(rows, trained), sep="\n", file=facts)
         print(*_latencies(trained, examples), sep="\n", file=facts)
@@ -90,7 +96,7 @@ def run(options: Options) -> int:
 
 
 def label_text(task: Task, value: float) -> str:
-    """A prediction as files of the task have it: a label's name, or a score within its range."""
+    """Write a prediction as files of the task do: a label's name, or a score within its range."""
     if task.is_regression:
         low, high = task.score_range or (value, value)
         return f"{min(max(value, low), high):.3f}"
@@ -98,7 +104,7 @@ def label_text(task: Task, value: float) -> str:
 
 
 def answers_text(task: Task, ids: Sequence[int], result: ExitResult) -> str:
-    """A header line and a line for each row: its index, the answer, the layer after which it left."""
+    """Write a header line and a line for each row: its index, the answer, the layer after which it left."""
     values = predictions_from_logits(task, result.logits.numpy())
     rows = zip(ids, values, result.exit_layer.tolist(), strict=True)
     lines = (f"{index}\t{label_text(task, value)}\t{layer}" for index, value, layer in rows)
@@ -107,7 +113,7 @@ def answers_text(task: Task, ids: Sequence[int], result: ExitResult) -> str:
 
 @contextmanager
 def _trained(options: Options) -> Iterator[tuple[TrainedModel, str | None]]:
-    """The model, while the command runs, and what is promised of its exit if --risk is given."""
+    """Load the model while the command runs; with --risk also the line that promises what its exit may lose."""
     settings = read_settings(options.settings)
     if options.risk is not None and (fixed := next((text for text in settings if text != "rule"), None)):
         raise ValueError(f"--risk chooses the exit, and --set {fixed} sets it; allowed: --risk with --set rule=NAME")
@@ -127,7 +133,7 @@ def _trained(options: Options) -> Iterator[tuple[TrainedModel, str | None]]:
 
 
 def set_exit(trained: TrainedModel, settings: Configuration) -> None:
-    """Gives the model's exit rule other numbers, or the model another rule (`rule`); its weights depend on neither.
+    """Give the model's exit rule other numbers, or the model another rule (`rule`); its weights depend on neither.
 
     Raises:
         ValueError: the rule has no such field, or the method does not allow the value.
@@ -147,7 +153,7 @@ def set_exit(trained: TrainedModel, settings: Configuration) -> None:
 
 
 def _other_rule(trained: TrainedModel, rule: Value, **settings: Value) -> ExitRule:
-    """The rule of this name among those that the model's answers allow, with these settings."""
+    """Choose the rule of this name among those that the model's answers allow, with these settings."""
     from trainables.models.answer_rules import KEPT
     from trainables.models.exit_rules import rule_as_json, with_setting
 
@@ -161,7 +167,7 @@ def _other_rule(trained: TrainedModel, rule: Value, **settings: Value) -> ExitRu
 
 
 def _rules(trained: TrainedModel) -> dict[str, ExitRule]:
-    """A rule of each kind that the model's answers allow, by name."""
+    """Collect a rule of each kind that the model's answers allow, by name."""
     from trainables.models.answer_rules import rules_for
 
     model = trained.model
@@ -177,7 +183,7 @@ def _rule_name(trained: TrainedModel, rule: Value) -> str:
 
 
 def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float, *, rule: Value = None) -> str:
-    """Gives the model the earliest exit that dev shows to be safe, or none; what was shown, in a line.
+    """Give the model the earliest exit that dev shows to be safe, or no exit; returns what was shown, in a line.
 
     Args:
         predictions: the trial's dev predictions; None of an exported model.
@@ -211,22 +217,22 @@ def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float, 
 
 
 def _dev_rows_among(rows: Split, trained: TrainedModel) -> str:
-    """How many rows are examples that a promise was made on, by their texts."""
+    """Count the rows that a promise was made on, by their texts, in words."""
     task = trained.task
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the number of rows
             splits = [load_split(task, split, trained.spec.data) for split in task.dev_splits]
     except ValueError as error:
-        return f"warning: rows were not compared with dev, of which the promise says nothing: {error}"
+        return f"warning: rows were not compared with dev, to which the promise does not apply: {error}"
     dev = {texts for split in splits for texts in split.texts}
     among = sum(texts in dev for texts in rows.texts)
-    return f"{'warning: ' * (among > 0)}{among:,} of the rows are dev rows, of which the promise says nothing"
+    return f"{'warning: ' * (among > 0)}{among:,} of the rows are dev rows, to which the promise does not apply"
 
 
 @contextmanager
 def _model_folder(options: Options) -> Iterator[tuple[Path, Path | None]]:
-    """The folder of the model, and the file of its dev predictions, which an exported model lacks."""
+    """Find the folder of the model, and the file of its dev predictions, which an exported model lacks."""
     folder = Path(options.model)
     if (folder / PLAN).exists():
         record = chosen_model(folder, options)
@@ -240,30 +246,12 @@ def _model_folder(options: Options) -> Iterator[tuple[Path, Path | None]]:
         yield folder, None
 
 
-def _rows(task: Task, file: Path) -> Split:
-    rows = read_texts(task, file)
-    _warn_of_another_task(task, file)
-    return rows
-
-
-def _encoded(trained: TrainedModel, rows: Split) -> Examples:
-    from trainables.data.examples import encode
-
-    return encode(rows, trained.tokenizer, max_length=trained.config.max_length)
-
-
 def _warn_of_another_task(task: Task, file: Path) -> None:
-    """Says so where the file lies in the folder of a GLUE task that has other labels; AX has those of MNLI."""
+    """Warn if the file lies in the folder of a GLUE task that has other labels; AX has those of MNLI."""
     place = file.resolve().parent.name
     other = next((other for other in TASKS.values() if other.folder == place), task)
     if other.labels != task.labels:
         print(f"warning: {file} is in the folder of {other.title}; the model answers {task.title}", file=sys.stderr)
-
-
-def _answer(trained: TrainedModel, examples: Examples) -> ExitResult:
-    from trainables.runs.evaluation import infer
-
-    return infer(trained.model, examples, INFERENCE_BATCH, _generator(trained))
 
 
 def _latencies(trained: TrainedModel, examples: Examples) -> Iterator[str]:
@@ -282,22 +270,9 @@ def _latencies(trained: TrainedModel, examples: Examples) -> Iterator[str]:
 
 
 def flops_in_words(with_exits: float, with_all_layers: float) -> str:
-    """Per example, in a unit that shows digits of the smaller number."""
+    """Write FLOPs per example in a unit that shows digits of the smaller number."""
     unit, size = next(((name, size) for name, size in _UNITS if with_exits >= size / 10), _UNITS[-1])
     return f"{with_exits / size:.3f} {unit} per example with exits, {with_all_layers / size:.3f} with all layers"
-
-
-def _generator(trained: TrainedModel) -> torch.Generator:
-    """Of a sampled exit: the same answers each time, though not those of the trial's own evaluation."""
-    from trainables.runs.random_numbers import own_generator
-
-    return own_generator(trained.spec.seed, "predict", 0)
-
-
-def _exit(trained: TrainedModel) -> str:
-    from trainables.models.exit_rules import describe_rule
-
-    return f"exit {describe_rule(trained.model.exit_rule)}"
 
 
 main = Command("study.predict", Options, __doc__ or "", run)

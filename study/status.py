@@ -24,7 +24,7 @@ from study.facts.events import FILE
 from study.facts.journal import lock_holder
 from study.facts.ledger import Spent, ledger
 from study.facts.other_code import describe_code_by_launch
-from study.facts.plain_words import clock, counted, on_screen
+from study.facts.plain_words import clock, counted, print_lines
 from study.facts.study_facts import FailedAttempt, StudyFacts, TrialFacts, read_facts
 from study.forecast import remaining_seconds
 from study.plans.plan_file import find_plan, require_plan
@@ -76,14 +76,14 @@ class Status(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """0 if the study is complete, or all are, 1 if something is missing or failed, 2 if the folder is no study."""
+    """Return 0 if the study is complete, or all are, 1 if cells are missing or trials failed, 2 for another folder."""
     folder = Path(options.folder)
     if studies := studies_in(folder):
-        return _tell_all(studies, as_json=options.json)
+        return _print_all(studies, as_json=options.json)
     progress = read_progress(folder)
     status = status_of(progress, folder)
     if options.failures:
-        _tell_failures(folder, progress.facts.failed, as_json=options.json)
+        _print_failures(folder, progress.facts.failed, as_json=options.json)
     elif options.json:
         print(json.dumps(to_plain(status), indent=1))
     else:
@@ -92,50 +92,50 @@ def run(options: Options) -> int:
 
 
 def studies_in(folder: Path) -> list[Path]:
-    """The folders of studies that a folder holds which is none itself, the one launched last first."""
+    """List the studies in a folder that is no study itself, the one launched last first."""
     if find_plan(folder) is not None or not folder.is_dir():
         return []
     launched = {path.parent: path.stat().st_mtime for path in folder.glob(f"*/{FILE}")}
     return sorted(launched, key=lambda study: (-launched[study], study.name))
 
 
-def _tell_all(studies: Sequence[Path], *, as_json: bool) -> int:
-    """A line for each study, and why those cannot be read that cannot."""
+def _print_all(studies: Sequence[Path], *, as_json: bool) -> int:
+    """Print a line for each study, and the fault of each that cannot be read; returns the exit status."""
     table, longest = Table(box=None, pad_edge=False), max(cell_len(folder.name) for folder in studies)
-    right = ("trials", "wall clock", "GPU")
     for column in ("study", "methods", "tasks", "trials", "wall clock", "GPU", "state"):
-        justify: Literal["left", "right"] = "right" if column in right else "left"
+        justify: Literal["left", "right"] = "right" if column in ("trials", "wall clock", "GPU") else "left"
         table.add_column(column, justify=justify, overflow="fold", min_width=longest if column == "study" else None)
-    found: list[object] = []
+    statuses: list[Status] = []
+    answers: list[object] = []
     broken: list[str] = []
-    is_complete, together = True, [0.0, 0.0]
     for folder in studies:
         try:
             progress = read_progress(folder)
         except ValueError as error:
             table.add_row(folder.name, "", "", "", "", "", "cannot be read")
             broken.append(f"{folder.name}: {error}")
-            found.append({"study": folder.name, "error": str(error)})
-            is_complete = False
+            answers.append({"study": folder.name, "error": str(error)})
             continue
         status, asked = status_of(progress, folder), progress.plan.asked
         trials = f"{sum(status.trials.values())} of {status.total}"
-        spent = [sum(getattr(one, kind) for one in status.ledger) for kind in ("wall_seconds", "gpu_seconds")]
-        together = [one + more for one, more in zip(together, spent, strict=True)]
-        what = ", ".join(asked.methods), ", ".join(asked.tasks)
-        table.add_row(folder.name, *what, trials, *map(clock, spent), _state(status))
-        found.append(to_plain(status))
-        is_complete = is_complete and status.complete
+        names = ", ".join(asked.methods), ", ".join(asked.tasks)
+        table.add_row(folder.name, *names, trials, *_time_spent(status.ledger), _state(status))
+        statuses.append(status)
+        answers.append(to_plain(status))
     if len(studies) > 1:
-        table.add_row("together", "", "", "", *map(clock, together), "failed and stopped trials too")
+        spent = [entry for status in statuses for entry in status.ledger]
+        table.add_row("together", "", "", "", *_time_spent(spent), "failed and stopped trials too")
     if as_json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(answers, indent=1))
     else:
-        console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDEST)
-        console.print(table, crop=False)
-        for line in broken:
-            console.print(line, markup=False, soft_wrap=True)
-    return 0 if is_complete else 1
+        Console(highlight=False, width=None if sys.stdout.isatty() else WIDEST).print(table, crop=False)
+        print("".join(f"{line}\n" for line in broken), end="")
+    return 0 if not broken and all(status.complete for status in statuses) else 1
+
+
+def _time_spent(entries: Sequence[Spent]) -> tuple[str, str]:
+    """Add up wall-clock time and GPU time."""
+    return clock(sum(entry.wall_seconds for entry in entries)), clock(sum(entry.gpu_seconds for entry in entries))
 
 
 def _state(status: Status) -> str:
@@ -146,7 +146,7 @@ def _state(status: Status) -> str:
 
 
 def read_progress(folder: Path) -> StudyProgress:
-    """How far the study is, as its journal has it now; nothing is written.
+    """Read how far the study is from its journal; nothing is written.
 
     Raises:
         ValueError: the folder is no study, or is broken.
@@ -159,6 +159,7 @@ def read_progress(folder: Path) -> StudyProgress:
 
 
 def status_of(progress: StudyProgress, folder: Path) -> Status:
+    """Collect the status of a study; whether a launch runs it is seen in its folder."""
     facts, holder = progress.facts, lock_holder(folder)
     steps = read_steps(folder) if holder else {}  # a launch that was killed has left its own
     failed = [describe_failure(record) for record in progress.failures]
@@ -185,7 +186,7 @@ def status_of(progress: StudyProgress, folder: Path) -> Status:
 
 
 def _how_far(trial: TrialFacts, *, is_run: bool) -> str:
-    """Where a trial under way is, or, where no launch runs, what the next one goes on from."""
+    """Name the epoch of a trial under way or, if no launch runs, the one that the next launch resumes from."""
     if is_run:
         return f" at epoch {trial.epochs}"
     return f", saved at epoch {trial.epochs}" if trial.epochs else ", nothing saved yet"
@@ -195,65 +196,62 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
     console = Console(highlight=False)
     counts = ", ".join(f"{number} {word}" for word, number in status.trials.items()) or "none ended"
     total = f"{counts} of {counted(status.total, 'trial')}"
-    words = f"study {status.study} ({status.protocol_hash}): {total}"
-    console.print(on_screen(words, sys.stdout), markup=False, soft_wrap=True)
-    console.print(on_screen(_run_by(progress.facts, status.launch), sys.stdout), markup=False, soft_wrap=True)
+    lines = [f"study {status.study} ({status.protocol_hash}): {total}", _run_by(progress.facts, status.launch)]
+    print_lines(lines, sys.stdout)
     console.print(arms_table(progress, width=console.width, under_way=_title(status)))
     if precision := progress.plan.protocol.search_precision:
-        words = f"best is of search trials in {precision}, median of confirm trials in the configured precision"
-        console.print(on_screen(words, sys.stdout), markup=False, soft_wrap=True)
+        line = f"best is of search trials in {precision}, median of confirm trials in the configured precision"
+        print_lines([line], sys.stdout)
     if rule := progress.plan.protocol.select_by:
-        console.print(on_screen(describe_select_by(rule), sys.stdout), markup=False, soft_wrap=True)
+        print_lines([describe_select_by(rule)], sys.stdout)
     if status.ledger:
         console.print(_ledger_table(status.ledger))
     parts = {_title(status): status.under_way, "broken off": status.waiting, "left out": status.left_out}
-    for title, lines in (parts | {"failed": status.failed, "missing": describe_missing(progress)}).items():
-        for line in lines:
-            console.print(on_screen(f"{title}: {line}", sys.stdout), markup=False, soft_wrap=True)
-    for arm, reason in blocked_exits(progress).items():
-        console.print(on_screen(f"{arm}: {reason}", sys.stdout), markup=False, soft_wrap=True)
-    for line in status.code if len(status.code) > 1 else []:
-        console.print(on_screen(f"trained by {line}", sys.stdout), markup=False, soft_wrap=True)
+    parts |= {"failed": status.failed, "missing": describe_missing(progress)}
+    lines = [f"{title}: {line}" for title, part in parts.items() for line in part]
+    lines += [f"{arm}: {reason}" for arm, reason in blocked_exits(progress).items()]
+    lines += [f"trained by {line}" for line in status.code] if len(status.code) > 1 else []
+    print_lines(lines, sys.stdout)
     if status.failed or status.waiting:
-        console.print(f"tracebacks: {failures_command(folder)}", markup=False, soft_wrap=True)
+        print(f"tracebacks: {failures_command(folder)}")
     if not progress.is_finished and status.remaining_seconds is not None:
-        console.print(f"left: about {clock(status.remaining_seconds)} of one slot")
+        print(f"left: about {clock(status.remaining_seconds)} of one slot")
 
 
 def _run_by(facts: StudyFacts, holder: str | None) -> str:
-    """The launch that runs the study, or what its last one noted at its end."""
+    """Name the launch that runs the study, or what the last one noted at its end."""
     ended = facts.last_launch.ended if facts.last_launch else None
     noted = f"; the last launch, {ended.status}: {ended.note}" if ended and ended.note else ""
     return f"run by {holder}" if holder else f"not being run{noted}"
 
 
 def _title(status: Status) -> str:
-    """Of trials that have begun and not ended."""
+    """Choose the word for trials that have begun and not ended."""
     return "under way" if status.launch else "begun"
 
 
-def _alike(attempts: Iterable[FailedAttempt]) -> list[list[FailedAttempt]]:
-    """Attempts of one arm that failed with the same error together; those that are not the method's fault by host."""
-    found: dict[tuple[object, ...], list[FailedAttempt]] = {}
+def _group_alike(attempts: Iterable[FailedAttempt]) -> list[list[FailedAttempt]]:
+    """Group attempts of one arm that failed with the same error; faults that are not the method's also by host."""
+    groups: dict[tuple[object, ...], list[FailedAttempt]] = {}
     for attempt in attempts:
         failure = attempt.failure
         host = None if failure.cause == "method" else failure.host
-        of = attempt.arm, attempt.key is None, attempt.became, failure.cause, failure.error, host
-        found.setdefault(of, []).append(attempt)
-    return list(found.values())
+        fault = attempt.arm, attempt.key is None, attempt.became, failure.cause, failure.error, host
+        groups.setdefault(fault, []).append(attempt)
+    return list(groups.values())
 
 
-def _tell_failures(folder: Path, attempts: Sequence[FailedAttempt], *, as_json: bool) -> None:
+def _print_failures(folder: Path, attempts: Sequence[FailedAttempt], *, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"study": folder.resolve().name, "failures": to_plain(attempts)}, indent=1))
         return
-    for group in _alike(attempts):
+    for group in _group_alike(attempts):
         print("\n".join(describe_attempts(group)), end="\n\n")
     print(counted(len(attempts), "failed attempt") if attempts else "no failed attempts")
 
 
 def _ledger_table(entries: list[Spent]) -> Table:
-    """What each arm and phase has cost so far."""
+    """Tabulate what each arm and phase has cost so far."""
     table = Table(box=None, pad_edge=False)
     for column in ("spent on", "phase", "trials", "epochs", "examples", "wall clock", "GPU"):
         table.add_column(column, justify="left" if column in ("spent on", "phase") else "right")

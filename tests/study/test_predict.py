@@ -309,7 +309,7 @@ def test_risk_answers_under_the_earliest_exit_that_dev_shows_to_be_safe(studies,
     assert f"by exit {describe_rule(settings.rules[place])}\n" in printed
     assert f"is shown to lose at most {100 * risk:g} % of rows against all layers, at 95 % confidence" in printed
     assert f"on {rows} labelled dev rows of {stored}\n" in printed
-    assert f"warning: {rows} of the rows are dev rows, of which the promise says nothing" in printed
+    assert f"warning: {rows} of the rows are dev rows, to which the promise does not apply" in printed
 
 
 def test_risk_takes_another_rule_than_the_model_s_own(studies, tmp_path, capsys):
@@ -331,7 +331,7 @@ def test_all_layers_run_if_no_exit_is_shown_to_be_safe(studies, tmp_path, capsys
     assert main([*arguments, "--risk", "0.0001"]) == 0
     printed = capsys.readouterr().out
     assert "layers run: 4.00 of 4 on average, by exit last\nall layers run, no exit is shown to lose at most" in printed
-    assert "\n0 of the rows are dev rows, of which the promise says nothing\n" in printed
+    assert "\n0 of the rows are dev rows, to which the promise does not apply\n" in printed
 
 
 def test_a_risk_that_nothing_can_promise_is_refused_in_one_line(studies, tmp_path, capsys):
