@@ -28,7 +28,6 @@ from study.drivers.provenance import provenance, versions
 from study.facts.attestation import Provenance, other_code
 from study.facts.plain_words import counted
 from study.storage.addresses import (
-    TRACKING_WORDS,
     check_address,
     cluster_address,
     exists,
@@ -43,7 +42,7 @@ from trainables.data import glue
 from trainables.schema import Typed
 
 PROJECT = "glue-exit-study"
-TOLD = ("ray", "torch", "transformers", "datasets", "optuna")
+SHOWN = ("ray", "torch", "transformers", "datasets", "optuna")
 LITTLE_SPACE_GB = 10.0
 NODE_SECONDS = 180.0  # a node may have to import torch from a slow disk
 CLOCK_SECONDS = 60.0  # that a clock may be off: logs, tokens and signed requests bear no more
@@ -57,7 +56,7 @@ class Options(Typed, frozen=True, kw_only=True):
     )
     data: Annotated[str, option("what the study will train on; default: mini", "mini|hub|FOLDER")] = "mini"
     storage: Annotated[str, option("the launch's --storage, or else its --out; default: runs", "PATH_OR_URI")] = "runs"
-    tracking_uri: Annotated[str | None, option(f"also check the launch's MLflow: {TRACKING_WORDS}", "URI")] = None
+    tracking_uri: Annotated[str | None, option("also check the launch's MLflow store", "URI")] = None
     wait_minutes: Annotated[
         NotNegative, option("longest wait for a worker of each kind; default: %(default)g", "X")
     ] = 15.0
@@ -73,17 +72,17 @@ class Finding:
 
 
 def check_packages() -> list[Finding]:
-    """Every dependency of the project is there, in a version within its bounds."""
+    """Check that every dependency of the project is there, in a version within its bounds."""
     faults = [fault for text in _requirements() if (fault := _missing(text))]
     if faults:
         return [Finding("packages", f"{'; '.join(faults)}: pip install -c constraints.txt -e .", True)]
-    here = {name: version.partition("+")[0] for name, version in versions().items() if name in TOLD}
+    here = {name: version.partition("+")[0] for name, version in versions().items() if name in SHOWN}
     named = ", ".join(f"{name} {version}" for name, version in here.items())
     return [Finding("packages", f"python {platform.python_version()}, {named}")]
 
 
 def _requirements() -> list[str]:
-    """What the project needs, of its checkout or else of its installed package; without the extras."""
+    """List what the project needs, by its checkout or else its installed package; without the extras."""
     checkout = Path(__file__).parents[1] / "pyproject.toml"
     if checkout.exists():
         return list(tomllib.loads(checkout.read_text())["project"]["dependencies"])
@@ -103,7 +102,7 @@ def _missing(requirement: str) -> str | None:
 
 
 def check_gpus(expected: float) -> list[Finding]:
-    """The driver and the build of torch fit the number of GPUs that Ray counts here."""
+    """Check that the driver and the build of torch fit the number of GPUs that Ray counts here."""
     import torch
 
     if not expected:
@@ -118,8 +117,7 @@ def check_gpus(expected: float) -> list[Finding]:
 
 
 def check_data(data: str) -> list[Finding]:
-    """The development split of every task that is there can be read."""
-    from trainables.data import glue
+    """Check that the development split of every task in the data can be read."""
     from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 
     tasks, absent = [], []
@@ -143,7 +141,7 @@ def check_data(data: str) -> list[Finding]:
 
 
 def check_storage(folder: Path, marker: Path | None) -> list[Finding]:
-    """A file can be written to where `folder` lies or will lie, and the `marker` of the driver is seen from here."""
+    """Check that files can be written to `folder`, or to where it will lie, and that the driver's `marker` is seen."""
     place = nearest_existing(folder)
     try:
         with tempfile.NamedTemporaryFile(dir=place, prefix=".doctor-") as file:
@@ -165,7 +163,7 @@ def check_storage(folder: Path, marker: Path | None) -> list[Finding]:
 
 
 def check_objects(uri: str, marker: str | None) -> list[Finding]:
-    """An object can be written and deleted under `uri`, and the `marker` of the driver is seen from here."""
+    """Check that objects can be written and deleted under `uri`, and that the driver's `marker` is seen."""
     try:
         with small_object(uri):
             seen = marker is None or exists(marker)
@@ -178,12 +176,12 @@ def check_objects(uri: str, marker: str | None) -> list[Finding]:
 
 
 def nearest_existing(folder: Path) -> Path:
-    """`folder`, or the nearest one above it that is there."""
+    """Find `folder`, or the nearest existing one above it."""
     return next(path for path in (folder, *folder.parents) if path.exists())
 
 
 def check_node(*, gpus: float, data: str, storage: str, marker: str | None) -> list[Finding]:
-    """All that can only be seen on the node itself."""
+    """Check all that can only be seen on the node itself."""
     checks: dict[str, Callable[[], list[Finding]]] = {
         "packages": check_packages,
         "GPUs": lambda: check_gpus(gpus),
@@ -205,7 +203,7 @@ def _guarded(subject: str, check: Callable[[], list[Finding]]) -> list[Finding]:
 
 
 def check_tracking(uri: str) -> list[Finding]:
-    """The tracking store answers."""
+    """Check that the tracking store answers."""
     from study.mlflow_mirror.tracking import count_experiments, outages, prepare_environment, reason
 
     prepare_environment()
@@ -218,8 +216,10 @@ def check_tracking(uri: str) -> list[Finding]:
 
 
 def check_cluster(address: str | None, *, data: str, storage: str, wait_minutes: float = 0.0) -> Iterator[Finding]:
-    """Ray answers at `address`, or starts on this machine where it is None; then every node is checked, once there is
-    a worker of each kind, or after `wait_minutes`."""
+    """Check that Ray answers at `address`, or starts on this machine if it is None, and then every node.
+
+    The nodes are checked once there is a worker of each kind, or after `wait_minutes`.
+    """
     import ray
 
     from study.cluster.ray_cluster import ANY, await_workers, ray_cluster
@@ -297,10 +297,10 @@ def _check_nodes(nodes: list[dict[str, Any]], **settings: Any) -> Iterator[Findi
 
 
 def _without_answer(node: dict[str, Any], error: Exception) -> Finding:
-    """No fault where the node is gone: Ray goes on listing one that was restarted for a minute, beside the new one."""
+    """Blame a node that does not answer, unless it is gone: for a minute Ray still lists one that was restarted."""
     subject = f"node {node['NodeManagerAddress']}"
     if node["NodeID"] not in {alive["NodeID"] for alive in _alive()}:
-        return Finding(subject, "it was gone already, or has gone meanwhile: an entry of before a restart is that too")
+        return Finding(subject, "gone, or an entry from before its restart")
     reason = str(error).strip().splitlines()[-1]
     advice = "install the project there (the setup commands of cluster.yaml do), or take the node out"
     return Finding(subject, f"cannot run the check ({reason}): {advice}", True)
@@ -308,7 +308,7 @@ def _without_answer(node: dict[str, Any], error: Exception) -> Finding:
 
 @contextmanager
 def _marker(storage: str) -> Iterator[str | None]:
-    """What lies in `storage` for a while; None where it cannot be written, which the check of storage tells."""
+    """Keep a small file in `storage` for a while; None if it cannot be written, which the check of storage reports."""
     with ExitStack() as stack:
         try:
             marker = stack.enter_context(small_object(storage) if is_uri(storage) else _small_file(Path(storage)))
@@ -328,7 +328,7 @@ def _small_file(folder: Path) -> Iterator[str]:
 
 
 def run(options: Options) -> int:
-    """0 ready, 1 faults, 2 bad usage."""
+    """Return 0 ready, 1 faults, 2 bad usage."""
     faults = 0
     if options.address is not None:
         check_address(options.address)
@@ -344,7 +344,7 @@ def _findings(options: Options, storage: str, tracking: str | None) -> Iterator[
     here = check_packages()
     yield from here
     if any(finding.is_fault for finding in here):
-        return  # nothing else would tell more than that
+        return  # other checks would fail for the same reason
     data, minutes = glue.seen_from_anywhere(options.data), options.wait_minutes
     yield from check_cluster(options.address, data=data, storage=storage, wait_minutes=minutes)
     if tracking is not None:

@@ -40,11 +40,11 @@ from study.launch_options import (
     LaunchOptions,
     check_options,
     default_driver,
-    is_installed,
     origins_of_settings,
 )
 from study.mlflow_mirror.tracking import unreachable_reason
 from study.opened_study import MOST_ARMS, Study, launched_arms, open_study, plan_notes, resolve_in
+from study.own_packages import is_installed
 from study.plans.departures import describe_departures
 from study.plans.plan import MOST_REPEATS
 from study.plans.plan_file import FILE as PLAN

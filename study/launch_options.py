@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, field
 from msgspec.structs import force_setattr, replace
@@ -17,10 +16,9 @@ from search_spaces import meant_method
 from search_spaces._every_method import ATTENTION
 from study import profiles
 from study.cluster.resources import local_gpus
-from study.command_line import Grouped, option, read_pair, read_setting
+from study.command_line import Grouped, add_once, option, read_pair, read_setting
 from study.drivers.watchdog import IDLE_HOURS
-from study.first_from import read_winners
-from study.own_packages import PACKAGES, check_own
+from study.own_packages import PACKAGES, check_own, is_installed
 from study.plans.plan import EarlyStopping, Plan, SearchRepeats
 from study.plans.plan_file import INCLUDE, include_folder, read_toml
 from study.plans.ranges import (
@@ -39,8 +37,7 @@ from study.plans.samplers import FORM, SAMPLERS, resolve_sampler
 from study.plans.select_by import FORMS as FORMS_OF_SELECTION
 from study.plans.select_by import read_select_by
 from study.storage.addresses import (
-    TRACKING_DEFAULT,
-    TRACKING_WORDS,
+    TRACKING_HELP,
     check_address,
     cluster_address,
     is_uri,
@@ -49,6 +46,7 @@ from study.storage.addresses import (
     tracking_address,
 )
 from study.storage.output_places import check_folder
+from study.winners import read_winners
 from trainables import base_method, method_files
 from trainables.configuration import AtLeastOne, Count, NotNegative, Positive, Precision
 from trainables.data.tasks import TRAINABLE_TASKS, trainable_tasks
@@ -61,28 +59,23 @@ medians: `python -m study.launch --method albert,palbert --task rte`. The same c
 interruption; more methods, tasks, samples or seeds extend it."""
 EPILOG = """Exit status: 0 the study is complete, 1 cells are missing or the study was interrupted, 2 bad usage.
 Ctrl-C once: running trials save their epoch, then the launch ends. Twice: it ends at once.
-docs/coming_from.md translates the options of the papers' repositories."""
+docs/coming_from.md translates the options of the papers' repositories:
+num_lambda_layers 1 of PALBERT's code, a bare output layer, is 0 here; 2 and 3 are the same."""
 
-T = TypeVar("T")
 OUT = "runs"  # where studies lie
 MOST_BYTES = 200  # of a study's name: a file's has at most 255, with what is added to it
 
 
 def _defaults(field: Literal["methods", "tasks"]) -> str:
-    """Names the default in the profiles that auto chooses from, and in that of small backbones."""
+    """Name the default in the profiles that auto chooses from, and in that of small backbones."""
     return "; in ".join(
         f"{name}: {', '.join(getattr(profiles.load(name), field))}" for name in ("mini", "small", "paper")
     )
 
 
 def default_driver() -> Literal["ray", "local"]:
-    """Ray, where it is installed."""
+    """Choose Ray if it is installed."""
     return "ray" if is_installed("ray") else "local"
-
-
-def is_installed(package: str) -> bool:
-    """True if the package can be imported; it is not imported."""
-    return importlib.util.find_spec(package) is not None
 
 
 _CONTINUE = "continue or extend this study; --method and --task add to it, and then only what they name runs"
@@ -90,37 +83,34 @@ _NAMES = "a,b,c (or repeat the option), or {}; default in {}"
 _PROFILES = "|".join(["auto", *profiles.available()])
 _DATA = "FOLDER holds GLUE's TSV files, RTE/train.tsv ...; mini: generated data, with tiny backbones by default"
 _BACKBONE = "model that every trial starts from; a folder with config.json alone gives random weights"
-_NYSTROM = ", ".join(f"{field} {value}" for field, value in ATTENTION["nystrom"].items() if field != "attention")
-_ATTENTION = f"attention of all methods; nystrom sets {_NYSTROM}; --set overrides it"
-_SAMPLES = "search trials per arm; 0: no search, and tuned fields take the paper's value"
+_ATTENTION = "attention of all methods; --set overrides it"
+_SAMPLES = "search trials per arm; 0: the paper's values instead"
 _SET = (
     "fix a field of every method that has it, or of a SCOPE: METHOD, METHOD:VARIANT or METHOD/TASK; --explain lists "
-    "the fields; num_lambda_layers 1 of PALBERT's code, a bare output layer, is 0 here; 2 and 3 are the same"
+    "the fields"
 )
-_SEARCH = "tune a field in this range or among these choices; SCOPE as for --set"
-_SEARCH_ONLY = "a,b,c (or repeat the option): tune only these fields; the others take the paper's value"
-_FIRST_FROM = "begin each search with that study's winners, on the same task or on others; the plan keeps them"
-_STARTS = "start the first arm's trials from the second's best model: rte=mnli, palbert/rte=albert/mnli"
+_SEARCH = "tune a field in a range or among choices"
+_SEARCH_ONLY = "tune only a,b,c; other fields take the paper's value"
 _SAMPLER = f"Optuna sampler by name, or {FORM}: an installed class or function that takes seed="
 _EARLY_STOPPING = (
     "stops search trials; asha: one in FACTOR continues after GRACE epochs; none: each runs to its own stop"
 )
 _SELECT_BY = "at:6: select by the score at 6 mean layers or fewer; area: by the mean over exit settings; default: score"
-_SEARCH_PRECISION = "precision of search trials only; confirm trials use the configuration's own"
 # A claim about methods needs searches that differ more than seeds do. `python -m benchmarks.statistics repeats`.
 COMPARING_METHODS = {"search_repeats": 4, "samples": 4, "seeds": 2}
-_COMPARE = "test methods, not only their chosen configurations: the same as " + " ".join(
+_COMPARE = "the same as " + " ".join(
     f"--{name.replace('_', '-')} {number}" for name, number in COMPARING_METHODS.items()
 )
 _STORAGE = (
     "states and models of trials: s3://BUCKET/PATH, gs://..., or a folder that all nodes see; default: the study's"
 )
-_REGISTER = "write the plan's digest to MLflow before the first trial; the git tag of --dry-run needs no option"
-_DRIVER = "what runs the trials: Ray, or local processes of this launch; default: ray if it is installed"
-_ADDRESS = "Ray cluster (auto, ray://HOST:PORT); default: RAY_ADDRESS, or else Ray on this machine only"
-_GPUS = "0.25 lets four trials share a GPU; default: 1 if there are GPUs"
-_IDLE = "end the launch after X hours without progress; the same command continues; default: %(default)g"
-_MAX_MINUTES = "end the launch after X minutes; unfinished epochs begin again when it continues"
+_REPEATS = "independent searches per arm: how much tuning varies"
+_REGISTER = "put the plan's digest in MLflow before the first trial"
+_ADDRESS = "auto or ray://HOST:PORT; default: RAY_ADDRESS, or none"
+_DRIVER = "local: processes here; default: ray, if installed"
+_GPUS = "0.25: four trials share a GPU; default: 1, if any"
+_MAX_GPU_HOURS = "of all arms together; no trial starts that exceeds it"
+_IDLE = "end after X hours without progress; default: %(default)g"
 
 
 class StudyOptions(Grouped, frozen=True, kw_only=True):
@@ -132,9 +122,7 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     group = "what to study (defaults: those of the profile, or of the study that --continue names)"
 
     continue_study: Annotated[str | None, option(_CONTINUE, "runs/NAME", flag="--continue")] = None
-    plan: Annotated[
-        str | None, option("read the plan from a file of --dry-run --toml; options override it", "FILE.toml")
-    ] = None
+    plan: Annotated[str | None, option("options override this plan, a file of --dry-run --toml", "FILE.toml")] = None
     methods: Annotated[
         list[str] | None,
         option(_NAMES.format("all (the profile's)", _defaults("methods")), "NAME", flag="--method"),
@@ -143,37 +131,32 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
         list[str] | None,
         option(_NAMES.format("all (the papers' eight)", _defaults("tasks")), "NAME", flag="--task"),
     ] = None
-    profile: Annotated[
-        str | None, option("named plan; default: auto, which is paper with GPUs and mini without", _PROFILES)
-    ] = None
+    profile: Annotated[str | None, option("named plan; default: auto (paper with GPUs, else mini)", _PROFILES)] = None
     include: Annotated[str | None, option(INCLUDE, "FOLDER")] = None
     data: Annotated[str | None, option(_DATA, "mini|hub|FOLDER")] = None
     backbone: Annotated[str | None, option(_BACKBONE, "NAME_OR_FOLDER")] = None
     tokenizer: Annotated[str | None, option("default: the backbone's own", "NAME_OR_FOLDER")] = None
     samples: Annotated[Count | None, option(_SAMPLES, "N")] = None
-    seeds: Annotated[AtLeastOne | None, option("number of confirm trials per arm, each with its own seed", "K")] = None
+    seeds: Annotated[AtLeastOne | None, option("confirm trials per arm, each with its own seed", "K")] = None
     epochs: Annotated[AtLeastOne | None, option("most epochs per trial; the same as --set epochs=E", "E")] = None
     sampler: Annotated[str | None, option(_SAMPLER, "|".join([*SAMPLERS, FORM]))] = None
     selection: Annotated[Selection | None, option("split for early stopping and model selection")] = None
     select_by: Annotated[str | None, option(_SELECT_BY, FORMS_OF_SELECTION.replace(", ", "|"))] = None
     early_stopping: Annotated[str | None, option(_EARLY_STOPPING, "none|asha|asha:grace=1,factor=3")] = None
-    search_precision: Annotated[Precision | None, option(_SEARCH_PRECISION)] = None
+    search_precision: Annotated[Precision | None, option("of search trials; default: the configuration's own")] = None
     attention: Annotated[Literal["softmax", "nystrom"] | None, option(_ATTENTION)] = None
     settings: Annotated[list[str], option(_SET, "[SCOPE:]FIELD=VALUE", flag="--set")] = []
     search: Annotated[list[str], option(_SEARCH, f"[SCOPE:]FIELD={FORMS.replace(', ', '|')}")] = []
     search_only: Annotated[list[str], option(_SEARCH_ONLY, "FIELD")] = []
-    start_from: Annotated[list[str], option(_STARTS, "ARM=ARM")] = []
-    first_from: Annotated[str | None, option(_FIRST_FROM, "runs/OTHER")] = None
-    search_repeats: Annotated[
-        SearchRepeats | None, option("independent searches per arm, to measure tuning variance", "R")
-    ] = None
+    start_from: Annotated[list[str], option("start from another arm's best model: rte=mnli", "ARM=ARM")] = []
+    first_from: Annotated[str | None, option("begin searches with that study's winners", "runs/OTHER")] = None
+    search_repeats: Annotated[SearchRepeats | None, option(_REPEATS, "R")] = None
     compare: Annotated[Literal["methods"] | None, option(_COMPARE)] = None
     baseline: Annotated[str | None, option("method that the others are tested against", "NAME")] = None
-    test_across: Annotated[
-        Literal["backbones"] | None, option("also test methods against each other whose backbones differ")
-    ] = None
+    test_across: Annotated[Literal["backbones"] | None, option("also test methods on different backbones")] = None
 
     def __post_init__(self) -> None:
+        """Take the numbers of --compare that no option gives."""
         for name, number in (COMPARING_METHODS if self.compare else {}).items():
             if getattr(self, name) is None:
                 force_setattr(self, name, number)
@@ -184,10 +167,10 @@ class PlaceOptions(StudyOptions, frozen=True, kw_only=True):
 
     group = "where it goes"
 
-    name: Annotated[str | None, option("default: the methods and a hash of all that decides numbers", "STUDY")] = None
+    name: Annotated[str | None, option("default: methods and a hash of what decides numbers", "STUDY")] = None
     out: Annotated[str | None, option(f"default: {OUT}", "FOLDER")] = None
     storage: Annotated[str | None, option(_STORAGE, "PATH_OR_URI")] = None
-    tracking_uri: Annotated[str | None, option(f"{TRACKING_WORDS}; {TRACKING_DEFAULT}", "URI|none")] = None
+    tracking_uri: Annotated[str | None, option(TRACKING_HELP, "URI|none")] = None
     register: Annotated[bool, option(_REGISTER)] = False
 
 
@@ -217,30 +200,28 @@ class LaunchOptions(PlaceOptions, frozen=True, kw_only=True):
     address: Annotated[str | None, option(_ADDRESS)] = field(default_factory=cluster_address)
     gpus_per_trial: Annotated[NotNegative | None, option(_GPUS, "X")] = None
     cpus_per_trial: Annotated[Positive, option("default: 1", "X")] = 1.0
-    max_gpu_hours: Annotated[
-        NotNegative | None, option("limit for all arms together; no trial starts that would exceed it", "X")
-    ] = None
+    max_gpu_hours: Annotated[NotNegative | None, option(_MAX_GPU_HOURS, "X")] = None
     max_failures: Annotated[Count, option("retries per trial after machine faults; default: %(default)d", "N")] = 3
     retry_failed: Annotated[bool, option("run all failed trials again")] = False
     max_idle_hours: Annotated[Positive, option(_IDLE, "X")] = IDLE_HOURS
-    max_minutes: Annotated[Positive | None, option(_MAX_MINUTES, "X")] = None
+    max_minutes: Annotated[Positive | None, option("end after X minutes; unfinished epochs begin again", "X")] = None
     dry_run: Annotated[bool, option("print what would run, and stop")] = False
     probe: Annotated[bool, option("with --dry-run: measure a few steps of each arm")] = False
-    explain: Annotated[str | None, option("with --dry-run: print the origin of an arm's values", "METHOD/TASK")] = None
-    departures: Annotated[bool, option("with --dry-run: list each difference from the papers and their code")] = False
-    toml: Annotated[bool, option("with --dry-run: print only the plan, as a file for --plan")] = False
+    explain: Annotated[str | None, option("with --dry-run: the origin of each value of an arm", "METHOD/TASK")] = None
+    departures: Annotated[bool, option("with --dry-run: differences from the papers and code")] = False
+    toml: Annotated[bool, option("with --dry-run: only the plan, as a file for --plan")] = False
     json: Annotated[bool, option("print the answer as JSON")] = False
 
 
 def check_options(options: LaunchOptions) -> None:
-    """Passes if the options fit each other and this machine.
+    """Refuse options that do not fit each other or this machine.
 
     Raises:
-        ValueError: they do not.
+        ValueError: some do not.
     """
     for name in ("probe", "explain", "departures", "toml"):
         if getattr(options, name) and not options.dry_run:
-            raise ValueError(f"--{name} says something of a plan and is ignored without --dry-run; add --dry-run")
+            raise ValueError(f"--{name} describes a plan and is ignored without --dry-run; add --dry-run")
     for name, least in {"search_repeats": 2, "samples": 1, "seeds": 2}.items() if options.compare else ():
         if (number := getattr(options, name)) < least:
             flag = f"--{name.replace('_', '-')}"
@@ -261,7 +242,7 @@ def check_options(options: LaunchOptions) -> None:
 
 
 def _check_machine(options: LaunchOptions) -> None:
-    """Rejects options that ask for what this machine or its installation lacks."""
+    """Refuse options that ask for what this machine or its installation lacks."""
     is_local = options.address is None
     if options.address is not None:
         check_address(options.address)
@@ -282,7 +263,7 @@ def _check_machine(options: LaunchOptions) -> None:
 
 
 def _check_places(options: LaunchOptions) -> None:
-    """Rejects names and places that cannot hold the study, its storage or its runs."""
+    """Refuse names and places that cannot hold the study, its storage or its runs."""
     if options.name is not None:
         _check_name(options.name)
     if options.out is not None:
@@ -293,12 +274,10 @@ def _check_places(options: LaunchOptions) -> None:
         raise ValueError("--register needs an MLflow that others keep too; allowed: with --tracking-uri URI")
     if options.tracking_uri not in (None, "none"):
         tracking_address(options.tracking_uri)
-        if not is_installed("mlflow"):
-            raise ValueError("--tracking-uri is of MLflow, which is not installed; allowed: none, or leave it out")
 
 
 def _check_name(name: str) -> None:
-    """MLflow takes `?` and `%` in the address of its store for something else than a letter."""
+    """Refuse a name that no folder can have, or with `?` or `%`, which MLflow's address of its store cannot hold."""
     if Path(name).name != name or name in ("", "..") or not name.isprintable() or {*"?%"} & {*name}:
         raise ValueError(f"--name is {name!r}; allowed: the name of a folder, which is made in --out, without ? and %")
     if len(os.fsencode(name)) > MOST_BYTES:
@@ -306,15 +285,13 @@ def _check_name(name: str) -> None:
 
 
 def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan, str]:
-    """The plan that is asked for and where it is from: a profile, a file, or the plan of the study that is continued.
-
-    The command line is laid over it.
+    """Read the plan of a profile, a file or the study of --continue, with the options over it, and name that origin.
 
     Args:
         earlier: the plan of the study of --continue.
 
     Raises:
-        ValueError: an option names what there is not, or says again what the study of --continue says.
+        ValueError: an option names something unknown, or repeats what the study of --continue says.
     """
     base, why = _base(options, earlier)
     if options.include:
@@ -354,7 +331,7 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
     if options.start_from:
         plan = replace(plan, start_from=_starts(options.start_from, plan))
     if options.first_from and plan.samples == 0:
-        raise ValueError("--first-from is what searches try first, and --samples 0 searches nothing; leave out one")
+        raise ValueError("--first-from begins searches, and --samples 0 searches nothing; leave out one")
     if options.first_from:
         had = {} if base.first is UNSET else base.first
         plan = replace(plan, first={**had, **read_winners(Path(options.first_from), plan)})
@@ -366,7 +343,7 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
 
 
 def _of_arms(plan: Plan, given: Mapping[str, Any]) -> dict[str, Setting]:
-    """The settings of a plan file without those of methods and tasks that --method and --task leave out."""
+    """Keep the settings of a plan file but those of methods and tasks that --method and --task leave out."""
     left_out = {*plan.methods} - {*given.get("methods", plan.methods)}
     left_out |= {*plan.tasks} - {*given.get("tasks", plan.tasks)}
     return {key: setting for key, setting in plan.settings.items() if not left_out & {*split_key(key)[0].split("/")}}
@@ -393,21 +370,21 @@ def _early_stopping(text: str) -> EarlyStopping | None:
 
 
 def settings_of(options: StudyOptions) -> dict[str, Setting]:
-    """What options fix and search: --attention and --epochs, and over these --set and --search.
+    """Read what options fix and search: --attention and --epochs, and over these --set and --search.
 
     Raises:
-        ValueError: one is no setting, or a field is both fixed and searched.
+        ValueError: one is not a setting, or a field is both fixed and searched.
     """
     fixed, searched = dict[str, Value](), dict[str, Choices | Interval]()
     for text in options.settings:
         key, value = read_setting(text, "--set", "[SCOPE:]FIELD=VALUE")
         if isinstance(value, str) and ("," in value or ".." in value):
             raise ValueError(f"--set {text}: allowed: one value; a range or choices are --search {text}")
-        _add_once(fixed, _meant_key(key, f"--set {key}"), value, "--set")
+        add_once(fixed, _meant_key(key, f"--set {key}"), value, "--set")
     for text in options.search:
         key, ranged = read_pair("--search", text, f"[SCOPE:]FIELD={FORMS}")
         try:
-            _add_once(searched, _meant_key(key, f"--search {key}"), read_searched(ranged), "--search")
+            add_once(searched, _meant_key(key, f"--search {key}"), read_searched(ranged), "--search")
         except ValueError as error:
             fault = str(error).removeprefix(f"--search {key}: ").removeprefix(f"{ranged}: ")
             raise ValueError(f"--search {text}: {fault}") from None
@@ -418,14 +395,8 @@ def settings_of(options: StudyOptions) -> dict[str, Setting]:
     return {**{field: value for field, (_, value) in words.items() if field not in searched}, **said}
 
 
-def _add_once(settings: dict[str, T], key: str, value: T, option: str) -> None:
-    if key in settings:
-        raise ValueError(f"{option} {key} is given twice; allowed: once")
-    settings[key] = value
-
-
 def _check_search_only(by_hand: Mapping[str, Setting], plan: Plan) -> None:
-    """Rejects a range or a value by hand that --search-only or --samples 0 make useless."""
+    """Refuse a range or a value by hand that --search-only or --samples 0 make useless."""
     ranges = [key for key, setting in by_hand.items() if is_searched(setting)]
     if ranges and plan.samples == 0:
         raise ValueError(f"--search {ranges[0]} gives a range, and --samples 0 searches nothing; leave one out")
@@ -443,7 +414,7 @@ def _check_search_only(by_hand: Mapping[str, Setting], plan: Plan) -> None:
 
 
 def _words(options: StudyOptions) -> dict[str, tuple[str, Value]]:
-    """The fields that --attention and --epochs fix: the option, and the value."""
+    """List the fields that --attention and --epochs fix: the option, and the value."""
     epochs: dict[str, tuple[str, Value]] = {} if options.epochs is None else {"epochs": ("--epochs", options.epochs)}
     if options.attention is None:
         return epochs
@@ -452,7 +423,7 @@ def _words(options: StudyOptions) -> dict[str, tuple[str, Value]]:
 
 
 def origins_of_settings(options: StudyOptions, plan: Plan) -> dict[str, str]:
-    """The option or file that each setting of the plan really came from, by the option that says the same."""
+    """Name the option or file that each setting of the plan came from, by the --set or --search that equals it."""
     said, words = settings_of(replace(options, epochs=None, attention=None)), _words(options)
     file = f"--plan {options.plan}" if options.plan else f"--continue {options.continue_study}"
     return {
@@ -463,7 +434,7 @@ def origins_of_settings(options: StudyOptions, plan: Plan) -> dict[str, str]:
 
 
 def _meant_key(key: str, named: str) -> str:
-    """The key of a setting with its scope as it is in the menu: `PALBERT/RTE:epochs` is `palbert/rte:epochs`."""
+    """Spell the scope of a setting as its menu does: `PALBERT/RTE:epochs` is `palbert/rte:epochs`."""
     scope, field = split_key(key)
     if not scope:
         return field
@@ -485,7 +456,7 @@ def _base(options: LaunchOptions, earlier: Plan | None) -> tuple[Plan, str]:
 
 
 def _check_continued(options: LaunchOptions, plan: Plan) -> None:
-    """Rejects what the study that is continued says by itself."""
+    """Refuse options that --continue already fixes."""
     folder, said = Path(options.continue_study or ""), f"--continue {options.continue_study}"
     for name, own in {"profile": plan.profile, "name": folder.resolve().name, "out": str(folder.parent)}.items():
         value = getattr(options, name)
@@ -512,7 +483,7 @@ def _profile(options: LaunchOptions) -> tuple[str, str]:
 
 
 def _as_meant(plan: Plan, file: str) -> Plan:
-    """The plan of a file with each name as it is in its menu."""
+    """Spell each name of a plan file as its menu does."""
     meanings: dict[str, Callable[[str], str]] = {
         "methods": meant_method,
         "tasks": _meant_task,
@@ -555,7 +526,7 @@ def _meant_task(name: str) -> str:
 
 
 def _starts(texts: list[str], plan: Plan) -> dict[str, str]:
-    """Reads what each arm or task starts from: `RTE=MNLI` is `rte=mnli`."""
+    """Read what each arm or task starts from: `RTE=MNLI` is `rte=mnli`."""
     starts = dict[str, str]()
     for text in texts:
         pair = read_pair("--start-from", text, "ARM=ARM")

@@ -40,7 +40,7 @@ from study.mlflow_mirror.tracking import (
 )
 from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.screen.words import python
-from study.storage.addresses import TRACKING_DEFAULT, TRACKING_WORDS, masked, tracking_address
+from study.storage.addresses import TRACKING_HELP, masked, tracking_address
 from trainables.atomic_files import write_text
 from trainables.configuration import NotNegative
 from trainables.schema import Typed
@@ -72,6 +72,7 @@ class Mirror:
     """One study folder on its way into one tracking store."""
 
     def __init__(self, folder: Path, uri: str) -> None:
+        """Read nothing and connect to nothing yet."""
         self.folder, self.uri = folder, uri
         self.facts = StudyFacts()
         self.tracking: Tracking | None = None
@@ -79,18 +80,18 @@ class Mirror:
         self.reports: defaultdict[str, list[EpochReported]] = defaultdict(list)  # of each trial, each epoch once
 
     def read(self) -> None:
-        """Takes in what the journal says by now."""
+        """Read the lines of the journal since the last call."""
         for number, event in self._tail.read():
             apply_line(self.facts, event, where=f"{self.folder / events.FILE}:{number}")
             if isinstance(event, EpochReported) and self.facts.trials[event.key].last is event:
                 self.reports[event.key].append(event)
 
     def progress(self) -> StudyProgress:
-        """How far the study is, by what was read."""
+        """Compute how far the study is, by the lines that were read."""
         return StudyProgress(require_plan(self.folder).plan, self.facts, max_gpu_hours=None)
 
     def write(self, *, final: bool) -> None:
-        """Writes what changed; with `final` also tables, pictures and report."""
+        """Write what changed; with `final` also tables, pictures and report."""
         if self.facts.last_launch is None:
             return
         if self.tracking is None:
@@ -102,7 +103,7 @@ class Mirror:
             self.tracking.write(run)
 
     def runs(self, *, final: bool) -> list[Run]:
-        """All runs, parents before children, because a child names its parent's id."""
+        """Build all runs, parents before children, because a child names its parent's id."""
         intervals = mean_intervals(self.folder) if final else {}
         runs = StudyRuns(self.folder.resolve().name, require_plan(self.folder), self.facts, self.reports, intervals)
         files, journal = (self._files(), journal_digest(self.folder)) if final else ({}, None)
@@ -115,7 +116,7 @@ class Mirror:
 
     @property
     def study_id(self) -> str:
-        """Tells this study from others of its name: a digest of the first line ever written to its journal."""
+        """A digest of the journal's first line, by which studies of the same name differ."""
         with (self.folder / events.FILE).open("rb") as file:
             return hashlib.sha256(file.readline()).hexdigest()[:12]
 
@@ -127,9 +128,9 @@ class Mirror:
 
 
 def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60.0) -> Mirror:
-    """Writes the study in `folder` to the store at `uri`; with `follow` until its launch is over.
+    """Write the study in `folder` to the store at `uri`; with `follow` until its launch is over.
 
-    Says on standard error when the store is found to be away, and waits for it.
+    Reports on standard error that the store is away, and waits for it.
 
     Raises:
         TimeoutError: the store was away for `patience` seconds after that.
@@ -164,10 +165,10 @@ def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60
 
 
 def contradictions(mirrored: Mirror) -> list[str]:
-    """The differences of the store's runs from the journal, one line each; nothing is written.
+    """Compare the store's runs with the journal, a line for each difference; nothing is written.
 
     Compared are the first launch's plan, as many lines of the journal as it had then, the trials, and the numbers of
-    those that have ended.
+    ended trials.
     """
     stored, trials = read_runs(mirrored.uri, mirrored.study_id), mirrored.facts.trials
     if "study" not in stored:
@@ -181,22 +182,22 @@ def contradictions(mirrored: Mirror) -> list[str]:
             lines.append(f"trial {run.key} of {run.parent} is missing")
         elif run.key in trials and trials[run.key].record:
             last = _numbers((point.name, point.value) for point in run.points)
-            told = _numbers(stored[run.key].metrics.items())
-            differing = [name for name in sorted(last.keys() | told.keys()) if last.get(name) != told.get(name)]
+            there = _numbers(stored[run.key].metrics.items())
             lines += [
-                f"trial {run.key} of {run.parent} has {name} {told.get(name)}; in the journal {last.get(name)}"
-                for name in differing
+                f"trial {run.key} of {run.parent} has {name} {there.get(name)}; in the journal {last.get(name)}"
+                for name in sorted(last.keys() | there.keys())
+                if last.get(name) != there.get(name)
             ]
     return lines
 
 
 def _numbers(points: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """The last value of each metric that is no curve: what was reported before a restart stays in a curve."""
+    """Keep the last value of each metric but curves: a curve keeps what was reported before a restart."""
     return {name: value for name, value in points if math.isfinite(value) and not name.startswith("epoch/")}
 
 
 def _contradicted_tags(folder: Path, tags: dict[str, str]) -> list[str]:
-    """The differences of the digests of plan and journal."""
+    """Compare the digests of plan and journal."""
     plan, journal = tags.get("plan"), tags.get("journal", "")
     lines = [f"the first launch's plan is {plan}; in the journal {first_plan_digest(folder)}"]
     lines *= plan != first_plan_digest(folder)
@@ -211,9 +212,9 @@ def _contradicted_tags(folder: Path, tags: dict[str, str]) -> list[str]:
 
 
 def browse(mirrored: Mirror) -> list[str]:
-    """How to look at the runs that were mirrored: a server's address, or what serves the store, and links.
+    """Describe how to look at the mirrored runs: a server's address, or the command that serves the store, and links.
 
-    Nothing for a database that is no file: its server is not known here.
+    Empty for a database that is not a file: its server is not known here.
     """
     uri = mirrored.uri
     if mirrored.tracking is None or not uri.startswith(("http", "sqlite")):
@@ -234,13 +235,13 @@ def browse(mirrored: Mirror) -> list[str]:
 
 
 def query(name: str) -> str:
-    """The search that a link opens as model training, whatever the browser has shown before."""
+    """Write the search of a link, which opens it as model training, whatever the browser has shown before."""
     chart = {"compareRunsMode": "CHART"} if name == SEEDS else {}  # a bar for each run
     return urlencode({"workflowType": "machine_learning", **LINKS[name], **chart}, quote_via=quote)
 
 
 def links_with_runs(progress: StudyProgress) -> list[str]:
-    """Names of the links that find any run of a study that is this far."""
+    """Name the links that find any run of a study that is this far."""
     is_confirmed = any(arm.confirmed for arm in progress.arms)
     has_failed = any(trial.record and trial.record.status == "failed" for trial in progress.facts.trials.values())
     shown = {BEST: is_confirmed, ARMS: True, SEEDS: is_confirmed, FAILURES: has_failed}
@@ -248,7 +249,7 @@ def links_with_runs(progress: StudyProgress) -> list[str]:
 
 
 def free_port() -> int:
-    """The first from MLflow's own on that nobody answers on here: macOS has a service on 5000."""
+    """Find the first free port, from MLflow's own on: macOS has a service on 5000."""
     for port in range(PORT, PORT + 100):
         with socket.socket() as asking:
             asking.settimeout(1.0)
@@ -264,7 +265,7 @@ class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
     folder: Annotated[str, argument("runs/NAME", "the study's folder")]
-    tracking_uri: Annotated[str | None, option(f"{TRACKING_WORDS}; {TRACKING_DEFAULT}", "URI")] = None
+    tracking_uri: Annotated[str | None, option(TRACKING_HELP, "URI")] = None
     compare: Annotated[bool, option("print differences between MLflow and the journal; write nothing")] = False
     follow: Annotated[bool, option("continue until the study's launch ends")] = False
     register: Annotated[bool, option("then register the confirm models of each arm")] = False
@@ -273,7 +274,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """0 if all is mirrored, or does not differ, 1 if it differs, the store was away or another mirrors, else 2."""
+    """Return 0 if all is mirrored or nothing differs, 1 if not, or if another process mirrors; 2 for bad usage."""
     folder = Path(options.folder)
     uri = tracking_address(options.tracking_uri) if options.tracking_uri else default_uri(folder)
     if not (folder / events.FILE).exists():
@@ -304,7 +305,7 @@ def run(options: Options) -> int:
 
 
 def _compare(folder: Path, uri: str) -> int:
-    """Prints every difference; 1 if there is any."""
+    """Print every difference; returns 1 if there is any."""
     from sqlalchemy.engine import make_url
 
     if uri.startswith("sqlite") and not Path(make_url(uri).database or "").is_file():
@@ -320,7 +321,7 @@ def _compare(folder: Path, uri: str) -> int:
 
 
 def register_models(mirrored: Mirror, *, include: str | None = None) -> None:
-    """Puts the confirm models into the registry, and says so of each."""
+    """Put the confirm models into the registry, and print a line for each."""
     from study.mlflow_mirror.registration import register
 
     assert mirrored.tracking is not None, "a mirrored study has its store"

@@ -4,6 +4,7 @@ Ctrl-C ends it in one line from its first moment on, names of files are UTF-8, a
 of ours are refused.
 """
 
+import importlib.util
 import os
 import signal
 import sys
@@ -16,11 +17,11 @@ CONSOLE = "glue-study"  # the name under which all commands can be called
 
 
 def end_in_one_line() -> None:
-    """From now on Ctrl-C ends a command of ours at once, in one line, with status 1; `guarded` takes it over.
+    """End a command of ours at Ctrl-C at once, in one line, with status 1, until `guarded` takes over.
 
-    The packages call this as the first thing when they are imported, for what a command imports takes a while. Where
-    another process imports them, nothing is changed. A command of a locale without UTF-8 starts again with it: paths
-    stand in journals and pages, which are UTF-8.
+    The packages call this first when they are imported, because imports take a while. If another process imports them,
+    nothing changes. A command in a locale without UTF-8 starts again with it: journals and pages, which are UTF-8,
+    hold paths.
     """
     command = _command()
     if command is None:
@@ -40,7 +41,7 @@ def end_in_one_line() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Has standard streams that were closed lead nowhere: the next file that is opened would take their numbers."""
+    """Open closed standard streams on the null device: the next opened file would take their numbers."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_RDWR)
@@ -49,10 +50,10 @@ def _open_closed_streams() -> None:
 
 
 def check_own(*names: str, path: Sequence[str] | None = None) -> None:
-    """Passes if packages of these names are ours, where Python looks for them in `path`, or else in `sys.path`.
+    """Refuse other packages of these names that Python finds first in `path`, or else in `sys.path`.
 
     Raises:
-        ValueError: somebody else's is found first.
+        ValueError: somebody else's package is found first.
     """
     for name in names:
         found = _found(name, sys.path if path is None else path)
@@ -66,10 +67,10 @@ def check_own(*names: str, path: Sequence[str] | None = None) -> None:
 
 
 def require_own(*names: str) -> None:
-    """As `check_own`, for what is imported: a command ends with the one line, and any other importer gets it.
+    """Check our packages while they are imported: a command ends with the one line, another importer gets an error.
 
     Raises:
-        ImportError: somebody else's is found first, and no command of ours is what imports.
+        ImportError: somebody else's package is found first, and the importer is not a command of ours.
     """
     try:
         check_own(*names)
@@ -79,8 +80,13 @@ def require_own(*names: str) -> None:
         raise ImportError(str(error)) from None
 
 
+def is_installed(package: str) -> bool:
+    """Look whether a package can be imported, without importing it."""
+    return importlib.util.find_spec(package) is not None
+
+
 def _command() -> str | None:
-    """The command that this process was started as, `study.launch` or the console's; None if it is none of ours."""
+    """Name the command of ours that this process was started as, `study.launch` or the console; else None."""
     name = Path(sys.argv[0]).name
     if name not in ("-m", CONSOLE):  # the first while Python locates what `-m` names
         return None
@@ -92,7 +98,7 @@ def _command() -> str | None:
 
 
 def _found(name: str, path: Sequence[str]) -> Path | None:
-    """The file that an import of a package would begin with, or its folder if it has no such file."""
+    """Find the file that an import of a package would begin with, or its folder if it has no such file."""
     for finder in sys.meta_path:
         if spec := finder.find_spec(name, path):
             return Path(spec.origin or next(iter(spec.submodule_search_locations or [""]))).absolute()

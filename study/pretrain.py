@@ -6,7 +6,6 @@ pretraining from its last saved state.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import sys
@@ -22,14 +21,14 @@ from search_spaces._every_method import ATTENTION
 from study.cluster.resources import local_gpus
 from study.command_line import Command, argument, option, read_settings
 from study.facts.events import utc_now
-from study.facts.plain_words import clock, columns, on_screen, wrapped
+from study.facts.plain_words import clock, columns, print_lines, wrapped
 from study.mlflow_mirror.tracking import default_uri
-from study.own_packages import PACKAGES, check_own
+from study.own_packages import PACKAGES, check_own, is_installed
 from study.plans.departures import WIDTH, pretraining_departures
 from study.plans.plan import Layered, format_columns, lay_backbone, merge_layers, no_such_field
 from study.plans.pretrained_backbone import PretrainingFile, is_tiny, read_pretraining, warn_of_unknown
 from study.plans.resolved_plan import FIRST_SEED, Pretraining
-from study.storage.addresses import TRACKING_WORDS, tracking_address
+from study.storage.addresses import TRACKING_HELP, tracking_address
 from study.storage.output_places import check_folder
 from trainables import objectives
 from trainables.configuration import AtLeastOne, Count
@@ -50,7 +49,6 @@ _LEFT_BEHIND = ("mlflow.db", "pretrain.lock")  # by a command that was killed be
 _CORPUS = "text to pretrain on; FOLDER holds .txt files; mini: generated, with a tiny backbone by default"
 _BACKBONE = "size with random weights (albert-base, ...), or a folder or hub name; default: the recipe's"
 _PROCESSES = "processes that share each step on this machine, each with a GPU if there are any; default: 1"
-_TRACKING = f"{TRACKING_WORDS}; default: mlflow.db in the folder"
 _NAME = "NAME_OR_FOLDER"
 
 
@@ -68,7 +66,7 @@ class Options(Typed, frozen=True, kw_only=True):
     attention: Annotated[Attention | None, option("attention of every layer; --set overrides it")] = None
     set: Annotated[list[str], option("set a field of the objective; repeatable; see --dry-run", "FIELD=VALUE")] = []
     processes: Annotated[AtLeastOne, option(_PROCESSES, "N")] = 1
-    tracking_uri: Annotated[str | None, option(_TRACKING, "URI|none")] = None
+    tracking_uri: Annotated[str | None, option(TRACKING_HELP, "URI|none")] = None
     dry_run: Annotated[bool, option("print every value with its origin, and stop")] = False
     probe: Annotated[bool, option("with --dry-run: measure a few steps")] = False
 
@@ -94,7 +92,7 @@ class Request:
 
 
 def run(options: Options) -> int:
-    """0 if the backbone is finished, 1 if the pretraining was interrupted or failed, 2 for bad usage."""
+    """Return 0 if the backbone is finished, 1 if the pretraining was interrupted or failed, 2 for bad usage."""
     if options.probe and not options.dry_run:
         raise ValueError("--probe measures what would run and is ignored without --dry-run; add --dry-run")
     check_own(*PACKAGES, path=[str(Path.cwd()), *sys.path])
@@ -107,14 +105,13 @@ def run(options: Options) -> int:
     if options.dry_run:
         _describe(request, spec, file, unchecked or (), with_probe=options.probe)
         return 0
-    for line in warn_of_unknown_words(request):
-        print(on_screen(line, sys.stderr), file=sys.stderr)
+    print_lines(warn_of_unknown_words(request), sys.stderr)
     from study.pretraining_folder import Job, pretrain  # torch, where something is to be trained
 
     try:
         pretrain(Job(spec=spec, file=file, folder=str(folder), tracking_uri=tracking_uri), processes=options.processes)
     except TrainingError as error:
-        print(on_screen(f"study.pretrain: {error}", sys.stderr), file=sys.stderr)
+        print_lines([f"study.pretrain: {error}"], sys.stderr)
         return 1
     return 0
 
@@ -161,7 +158,7 @@ def resolve(options: Options) -> Request:
 def prepare(
     request: Request, earlier: PretrainingFile | None, unchecked: list[str] | None = None
 ) -> tuple[PretrainingSpec, PretrainingFile]:
-    """The run that is asked for, if all that it needs is there and fits; and what its folder's file says at first.
+    """Prepare a run, if all that it needs is there and fits, and the file that describes it at first.
 
     Hub names are pinned to commits: to those that an earlier command has found for this folder, whatever the hub says
     now.
@@ -221,14 +218,14 @@ def prepare(
 
 
 def _check_model(recipe: recipes.Recipe, backbone: str, config: PretrainingConfig) -> None:
-    """Passes if the objective has a model for the backbone, and that the configuration's attention."""
+    """Refuse a backbone without a model for the objective, and a model without the configuration's attention."""
     families = objectives.load(recipe.objective).FAMILIES
     objectives.check_family(recipe.objective, backbones.family_of(backbone), *families)
     backbones.check_attention(backbone, config)
 
 
 def _pins(earlier: PretrainingFile) -> dict[str, str]:
-    """The hub names of an earlier command, and their fingerprints."""
+    """Collect the hub names of an earlier command with their fingerprints."""
     pairs = [(earlier.made.backbone, earlier.backbone_fingerprint)]
     pairs += [(earlier.tokenizer, earlier.tokenizer_fingerprint or "")] if earlier.tokenizer else []
     pins = {name: fingerprint for name, fingerprint in pairs if backbones.is_hub_name(name)}
@@ -237,15 +234,17 @@ def _pins(earlier: PretrainingFile) -> dict[str, str]:
 
 
 def _check_same(asked: PretrainingFile, earlier: PretrainingFile) -> None:
-    """Passes if the folder's pretraining is the one that is asked for.
+    """Compare the folder's pretraining with the one that is asked for.
 
     Raises:
-        ValueError: it is another; every value that differs is named.
+        ValueError: they differ; the message names every value that differs.
     """
     pairs = [("objective", earlier.made.objective, asked.made.objective), ("seed", earlier.seed, asked.seed)]
-    pairs += [("content of the corpus", earlier.made.corpus_fingerprint, asked.made.corpus_fingerprint)]
-    for name in ("backbone_fingerprint", "tokenizer_fingerprint"):
-        pairs.append((name.replace("_", " "), getattr(earlier, name), getattr(asked, name)))
+    pairs += [
+        ("content of the corpus", earlier.made.corpus_fingerprint, asked.made.corpus_fingerprint),
+        ("backbone fingerprint", earlier.backbone_fingerprint, asked.backbone_fingerprint),
+        ("tokenizer fingerprint", earlier.tokenizer_fingerprint, asked.tokenizer_fingerprint),
+    ]
     names = dict.fromkeys([*earlier.config, *asked.config])
     pairs += [(name, earlier.config.get(name), asked.config.get(name)) for name in names]
     if changed := [f"{name} {before} against {now}" for name, before, now in pairs if before != now]:
@@ -256,10 +255,10 @@ def _check_same(asked: PretrainingFile, earlier: PretrainingFile) -> None:
 
 
 def _earlier(folder: Path) -> PretrainingFile | None:
-    """What an earlier command has left in the folder; None if it is new.
+    """Read what an earlier command has left in the folder; None if it is new.
 
     Raises:
-        ValueError: it holds something else, or cannot be written.
+        ValueError: the folder holds something else, or cannot be written.
     """
     earlier = read_pretraining(folder)
     if earlier is None and folder.is_dir():
@@ -272,22 +271,17 @@ def _earlier(folder: Path) -> PretrainingFile | None:
 
 
 def _tracking_uri(options: Options) -> str | None:
-    """The MLflow store; None: there is to be none."""
-    is_installed = importlib.util.find_spec("mlflow") is not None
+    """Choose the MLflow store; None for a pretraining without MLflow."""
     if options.tracking_uri is None:
-        return default_uri(Path(options.to)) if is_installed else None
-    if options.tracking_uri == "none":
-        return None
-    if not is_installed:
-        raise ValueError("--tracking-uri is of MLflow, which is not installed; allowed: none, or leave it out")
-    return tracking_address(options.tracking_uri)
+        return default_uri(Path(options.to)) if is_installed("mlflow") else None
+    return None if options.tracking_uri == "none" else tracking_address(options.tracking_uri)
 
 
 def _check_processes(config: PretrainingConfig, processes: int) -> None:
-    """Passes if so many processes can share a step, and this machine has room for them.
+    """Refuse more processes than can share a step, or than this machine has room for.
 
     Raises:
-        ValueError: they cannot, or it has not.
+        ValueError: there are too many.
     """
     config.examples_at_once(processes)
     gpus = local_gpus()
@@ -301,9 +295,9 @@ def _check_processes(config: PretrainingConfig, processes: int) -> None:
 
 
 def warn_of_unknown_words(request: Request) -> list[str]:
-    """A warning if the tokenizer does not know a large share of the corpus; nothing otherwise.
+    """Warn if the tokenizer does not know a large share of the corpus; empty otherwise.
 
-    Looked at is the beginning of a corpus that is here, with a tokenizer that is made of its words or lies in a folder.
+    Only the beginning of a corpus on this machine is read, with a tokenizer made of its words or in a folder.
     """
     corpus, name = request.corpus, request.tokenizer.value or request.backbone.value
     if corpora.kind_of(corpus) == "hub":
@@ -317,27 +311,22 @@ def warn_of_unknown_words(request: Request) -> list[str]:
 def _describe(
     request: Request, spec: PretrainingSpec, file: PretrainingFile, unchecked: Sequence[str], *, with_probe: bool
 ) -> None:
-    """Prints what would run, where each value comes from, and where this is not what the original did."""
+    """Print what would run, the origin of each value, and the departures from the original."""
     config, output = request.config, sys.stdout
-    print(
-        on_screen(
-            f"{request.recipe.name} on corpus {request.corpus}: {config.steps:,} steps of {config.batch_size} examples",
-            output,
-        )
-    )
+    size = f"{config.steps:,} steps of {config.batch_size} examples"
+    print_lines([f"{request.recipe.name} on corpus {request.corpus}: {size}"], output)
     rows = [(name, json.dumps(layered.value), layered.origin) for name, layered in request.fields.items()]
     rows += [("backbone", request.backbone.value, request.backbone.origin)]
     rows += [("corpus", request.corpus, "--corpus"), ("seed", str(request.seed), "--seed")]
     if request.tokenizer.value is not None:
         rows.append(("tokenizer", request.tokenizer.value, request.tokenizer.origin))
-    print("\n".join(format_columns(rows)))
+    print(*format_columns(rows), sep="\n")
     if file.made.departures:
         print("where this is not what its original did:")
         print(wrapped(f"  {in_words(file.made.departures)}", columns(output) or WIDTH))
-    for line in warn_of_unknown_words(request):
-        print(on_screen(line, sys.stderr), file=sys.stderr)
+    print_lines(warn_of_unknown_words(request), sys.stderr)
     if unchecked:
-        print(on_screen(f"{NOT_CHECKED}{', '.join(unchecked)}", output))
+        print_lines([f"{NOT_CHECKED}{', '.join(unchecked)}"], output)
     if file.made.steps:
         print(f"{file.made.steps:,} of {file.wanted_steps:,} steps are made")
     if with_probe:

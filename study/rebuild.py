@@ -19,12 +19,12 @@ from study.decisions.progress import StudyProgress, last_progress
 from study.facts.record import Record, format_records
 from study.facts.study_facts import TrialFacts, read_facts
 from study.facts.study_folder import ANSWER, DEV_TABLE, RECORDS, read_export
-from study.launch_options import is_installed
+from study.own_packages import is_installed
 from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import Arm
 from study.screen.terminal import waiting_for
 from study.screen.words import python
-from study.storage.addresses import TRACKING_DEFAULT, TRACKING_WORDS
+from study.storage.addresses import TRACKING_HELP
 from study.winners import BEST, as_toml
 from trainables.atomic_files import write_bytes
 from trainables.schema import Typed
@@ -37,7 +37,7 @@ EXPORTS = (RECORDS, OPTUNA, BEST, ANSWER, "report.html")
 
 
 def write_files(folder: Path, progress: StudyProgress) -> str:
-    """Writes all exports but the runs in MLflow; the answer, as a launch prints it.
+    """Write all exports but the runs in MLflow; returns the answer, as a launch prints it.
 
     A fault ends no study. It is reported on standard error: a table that stands then is not of these records.
     """
@@ -52,7 +52,7 @@ def write_files(folder: Path, progress: StudyProgress) -> str:
 
 
 def optuna_file(progress: StudyProgress) -> bytes:
-    """`optuna.journal`: one Optuna study per arm with its ended search trials, for optuna-dashboard and users' scripts.
+    """Write an Optuna study per arm with its ended search trials, for optuna-dashboard and users' scripts.
 
     A trial that ended before an earlier one of its arm is left out until that one has ended, so that Optuna's numbers
     are ours. The same facts give the same bytes.
@@ -105,7 +105,7 @@ def _as_recorded(arm: Arm, trial: TrialFacts, record: Record) -> FrozenTrial:
 
 
 def analyse(folder: Path) -> str:
-    """Writes tables, pictures and report, in a process that needs neither Ray nor torch; the answer."""
+    """Write tables, pictures and report, in a process that needs neither Ray nor torch; returns the answer."""
     for name in (DEV_TABLE, ANSWER):
         (folder / name).unlink(missing_ok=True)
     run = [sys.executable, "-m", "analysis.report", str(folder)]
@@ -121,11 +121,11 @@ class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
     folder: Annotated[str, argument("runs/NAME", "the study's folder")]
-    tracking_uri: Annotated[str | None, option(f"{TRACKING_WORDS}, or none; {TRACKING_DEFAULT}", "URI")] = None
+    tracking_uri: Annotated[str | None, option(TRACKING_HELP, "URI|none")] = None
 
 
 def run(options: Options) -> int:
-    """0 if every export is written, 1 if the report or the tracking store failed, 2 if the folder is no study."""
+    """Return 0 if every export is written, 1 if the report or the tracking store failed, 2 for another folder."""
     folder = Path(options.folder)
     plan, facts = require_plan(folder).plan, read_facts(folder)
     if not facts.launches:
@@ -135,7 +135,7 @@ def run(options: Options) -> int:
 
 
 def _mirror(folder: Path, uri: str | None) -> bool:
-    """Whether the runs are in MLflow, if they are wanted there."""
+    """Mirror the runs into MLflow if they are wanted there; returns whether all is well."""
     if uri is None and not is_installed("mlflow"):
         print("MLflow is not installed here: its runs are not written", file=sys.stderr)
         return True

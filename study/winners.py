@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 from study.command_line import Command, argument, option
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.facts.plain_words import counted
+from study.plans.plan import First, Plan
 from study.plans.plan_file import format_plan
 from study.plans.ranges import is_searched
 from study.screen.words import points
@@ -27,23 +29,23 @@ BEST = "best.toml"  # an export
 
 
 def decided(progress: StudyProgress) -> list[ArmProgress]:
-    """The arms of the tables that have searched, and whose winner is known."""
+    """List the arms of the tables that have searched, and whose winner is known."""
     return [arm for arm in progress.arms if arm.arm.space and not arm.arm.repeat and arm.winner]
 
 
 def searched_values(arm: ArmProgress) -> Configuration:
-    """The winner's values of the fields that were searched."""
+    """Take the winner's values of the fields that were searched."""
     assert arm.winner is not None
     return {name: arm.winner.config[name] for name in arm.arm.decided}
 
 
 def in_lines(progress: StudyProgress) -> list[str]:
-    """A line for each arm: `palbert/rte: learning_rate 2.1e-05, beta 0.31`."""
+    """Write a line for each arm: `palbert/rte: learning_rate 2.1e-05, beta 0.31`."""
     return [f"{arm.arm.name}: {_in_words(searched_values(arm))}" for arm in decided(progress)]
 
 
 def as_toml(progress: StudyProgress) -> str:
-    """The study's plan with its winners in the place of its searches; their scores stand above it."""
+    """Write the study's plan with its winners in the place of its searches, and their scores as comments above it."""
     asked = progress.plan.asked
     settings = {key: setting for key, setting in asked.settings.items() if not is_searched(setting)}
     for arm in decided(progress):
@@ -60,7 +62,7 @@ def as_toml(progress: StudyProgress) -> str:
 
 
 def as_json(progress: StudyProgress) -> str:
-    """A list of arms, each with its searched and its fixed fields and its scores, as shares."""
+    """Write a list of arms, each with its searched and its fixed fields and its scores, as shares."""
     arms = [
         {
             "arm": arm.arm.name,
@@ -76,7 +78,7 @@ def as_json(progress: StudyProgress) -> str:
 
 
 def as_text(progress: StudyProgress) -> str:
-    """The same as `in_lines`, with the winner's score in the search and the median of its seeds."""
+    """Write the lines of `in_lines` with the winner's score in the search and the median of its seeds."""
     arms = zip(in_lines(progress), decided(progress), strict=True)
     return "".join(f"{line} ({_scores(arm)})\n" for line, arm in arms)
 
@@ -95,6 +97,29 @@ def _short(value: Value) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
+def read_winners(folder: Path, plan: Plan) -> dict[str, tuple[First, ...]]:
+    """Read the winners of a study, by the arms of the plan that may begin with them.
+
+    An arm takes the winner of its method on its task or, if there is none, those on the other tasks.
+
+    Raises:
+        ValueError: the study has no winner of the plan's methods.
+    """
+    won = {
+        (own.arm.method, own.arm.task): First(origin=f"{folder}, {own.arm.name}", values=searched_values(own))
+        for own in decided(read_progress(folder))
+    }
+    firsts = dict[str, tuple[First, ...]]()
+    for method, task in product(plan.methods, plan.tasks):
+        on_others = tuple(first for (name, _), first in won.items() if name == method)
+        if on_others:
+            firsts[f"{method}/{task}"] = (won[method, task],) if (method, task) in won else on_others
+    if not firsts:
+        names = ", ".join("/".join(arm) for arm in won) or "none"
+        raise ValueError(f"--first-from {folder}: its winners are {names}; allowed: a study of {plan.methods[0]}")
+    return firsts
+
+
 FORMATS = {"text": as_text, "toml": as_toml, "json": as_json}
 
 
@@ -106,7 +131,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """0 if a search has a winner, 1 if none has; 2 if the folder is no study."""
+    """Return 0 if a search has a winner, 1 if none has; 2 if the folder is no study."""
     progress = read_progress(Path(options.folder))
     if not decided(progress):
         print("no search of this study has completed a trial", file=sys.stderr)

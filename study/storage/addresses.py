@@ -16,6 +16,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from study.own_packages import is_installed
+
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
@@ -111,8 +113,7 @@ CREDENTIALS = "credentials are taken from the usual variables (AWS_ACCESS_KEY_ID
 
 
 TRACKING_SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databricks")
-TRACKING_WORDS = "MLflow's sqlite:///FILE, or the URL of a server or database"  # for `--help`
-TRACKING_DEFAULT = "default: mlflow.db in the study's folder"
+TRACKING_HELP = "MLflow's sqlite:///FILE or URL; default: its mlflow.db"  # of a study or a pretraining
 _TRACKING = (
     "sqlite:///FILE, a server's URL such as http://HOST:PORT, a database's (postgresql, mysql, mssql), databricks; for "
     "a launch also none"
@@ -127,8 +128,8 @@ def tracking_address(text: str) -> str:
     """Check the URI of an MLflow store that `--tracking-uri` names.
 
     Raises:
-        ValueError: it is a folder, which MLflow writes no more, or a kind of address that it does not have, or one of a
-            web server without a host or with no port; it holds a password, which would stand in the plan, the journal,
+        ValueError: mlflow is not installed; the address is a folder, which MLflow no longer writes, or of another kind,
+            or of a web server without a host or port; it holds a password, which would stand in the plan, the journal,
             the report and the list of processes.
     """
     scheme, separator, _ = text.partition(":")
@@ -144,6 +145,8 @@ def tracking_address(text: str) -> str:
     port = place.rpartition(":")[2] if ":" in place.rpartition("]")[2] else None
     if scheme in ("http", "https") and (not place or (port is not None and not is_port(port))):
         raise ValueError(f"--tracking-uri is {masked(text)}; allowed: {scheme}://HOST:PORT, a port from 1 to 65535")
+    if not is_installed("mlflow"):
+        raise ValueError("--tracking-uri names an MLflow store, but mlflow is not installed; leave it out")
     return text
 
 
