@@ -28,7 +28,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """0 if all methods of the folder keep every rule, 1 if one is broken, 2 if the folder has no methods."""
+    """Return 0 if all methods of the folder keep every rule, 1 if one is broken, 2 if the folder has no methods."""
     methods = method_files.read_methods(options.folder, named="FOLDER")
     method_files.include(methods)
     faults = 0
@@ -48,7 +48,7 @@ def run(options: Options) -> int:
 
 
 def check(method: str) -> Iterator[tuple[str, str | None]]:
-    """Every rule in words, with its fault if it is broken; no model is made where the files do not fit each other."""
+    """Check every rule, in words, with its fault if it is broken; no model is built from files that do not fit."""
     files = "both files are there and can be read"
     subject = space_rules.Method(method)
     fault = _fault_of(method, lambda: (trainables.load(method), subject.space))
@@ -79,7 +79,7 @@ def _model_rules(method: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _fault_of(method: str, look: Callable[[], object]) -> str | None:
-    """What a look at a method finds, in a line; what it raises, with the line of the method's file."""
+    """Describe the fault that a look at a method returns or raises, with the line of the method's file; else None."""
     try:
         found = look()
     except AssertionError as error:

@@ -32,13 +32,13 @@ class ModelChoice(Typed, frozen=True, kw_only=True):
 
 
 def chosen_model(folder: Path, choice: ModelChoice) -> Record:
-    """The record of the trial, with the address that its model has now.
+    """Find the record of the trial that is asked for, with the address that its model has now.
 
-    Without a trial it is that of the arm's winner with the highest dev score, of equals the first seed, as in a
+    The default is the trial of the arm's winner with the highest dev score, of equals the first seed, as in a
     submission.
 
     Raises:
-        ValueError: there is no such trial, or it has no model; or the arm is not one.
+        ValueError: there is no such trial, or it has no model; or no arm or several fit the choice.
     """
     plan, records = require_plan(folder).plan, read_records(folder)
     if choice.trial is None:
@@ -49,17 +49,17 @@ def chosen_model(folder: Path, choice: ModelChoice) -> Record:
 
 
 def confirmed_models(arm: Arm, records: Sequence[Record]) -> list[Record]:
-    """The completed trials of an arm whose models count, by seed: those of its winner."""
+    """List the completed confirm trials of an arm's winner, by seed: the ones whose models count."""
     own = [record for record in records if record.arm == arm.name]
     winner = winner_of(arm, own)
     return [record for record in winner.confirm_trials(own) if record.status == "completed"] if winner else []
 
 
 def with_model_as_it_lies(record: Record, folder: Path) -> Record:
-    """The record with the address that its model has now.
+    """Update the address of a record's model to where it lies now.
 
     Raises:
-        ValueError: it is gone.
+        ValueError: the model is gone.
     """
     record = locate_model(record, folder)
     if not model_exists(record.model):
@@ -68,7 +68,7 @@ def with_model_as_it_lies(record: Record, folder: Path) -> Record:
 
 
 def best_of(records: Sequence[Record]) -> Record:
-    """That with the highest score, of equals the first."""
+    """Choose the record with the highest score, of equals the first."""
     return max(records, key=lambda record: record.score or 0.0)
 
 

@@ -35,7 +35,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """0 if the trial is dropped, or counts again; 2 if it cannot be, and nothing has changed."""
+    """Return 0 if the trial is dropped, or counts again; 2 if it cannot be, and nothing has changed."""
     reason = " ".join((options.because or "").split())
     if bool(reason) == options.undo:
         raise ValueError("allowed: --because with a reason, or --undo")
@@ -69,10 +69,10 @@ _ALLOWED = {True: "--undo for a trial that was dropped", False: "a trial that wa
 
 
 def _ended_trial(records: Sequence[Record], key: str) -> Record:
-    """The newest record of the one trial whose key begins like this.
+    """Find the newest record of the one trial whose key begins like this.
 
     Raises:
-        ValueError: none does, or several do.
+        ValueError: no key begins like this, or several do.
     """
     found = {record.key: record for record in records if record.key.startswith(key)}
     if len(found) == 1:

@@ -49,7 +49,7 @@ class Options(ModelChoice, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """0 if the model is exported, 2 if that cannot be done."""
+    """Return 0 if the model is exported, 2 if that cannot be done."""
     check_new_folder("--to", Path(options.to))
     folder = Path(os.path.realpath(options.to))
     record = chosen_model(Path(options.study), options)
@@ -65,7 +65,7 @@ def run(options: Options) -> int:
 def export(
     record: Record, folder: Path, *, study: str = "", data: str = "", pretraining: Pretraining | None = None
 ) -> str:
-    """Writes the model of a record, whole or not at all; the class of `transformers` that it is.
+    """Write the model of a record, whole or not at all; returns the name of its class in `transformers`.
 
     `data`: what the study trained on. `pretraining`: how its backbone was made, if that was done here.
 
@@ -102,7 +102,7 @@ def model_card(
     data: str = "",
     methods: str | None = None,
 ) -> str:
-    """Markdown, without host, user or path of a machine.
+    """Write the model's card in Markdown, without host, user or path of a machine.
 
     Args:
         loaded_as: the class of `transformers` that the folder's `config.json` names.
@@ -126,7 +126,7 @@ def model_card(
 
 
 def front_matter(record: Record, data: str) -> str:
-    """What the hub reads of a card, as YAML: licence, base model, data set and scores, the unknown left out."""
+    """Write what the hub reads of a card, as YAML: licence, base model, data set and scores, the unknown left out."""
     from huggingface_hub import EvalResult, ModelCardData
 
     task, name = TASKS[record.task], record.backbone_fingerprint.partition("@")[0]
@@ -160,7 +160,7 @@ def front_matter(record: Record, data: str) -> str:
 
 
 def _loading(record: Record, loaded_as: str, methods: str | None) -> Iterator[str]:
-    """How to load it, and what that leaves out."""
+    """Explain how to load the model, and what that leaves out."""
     is_classifier = loaded_as.endswith("ForSequenceClassification")
     auto = "AutoModelForSequenceClassification" if is_classifier else "AutoModel"
     own = [f"import {module}  # registers it" for name, module in REGISTERS.items() if loaded_as.startswith(name)]
@@ -187,7 +187,7 @@ def _loading(record: Record, loaded_as: str, methods: str | None) -> Iterator[st
 
 
 def _scores(record: Record) -> Iterator[str]:
-    """Of this trial alone; a study's tables have the median over its seeds."""
+    """Tabulate the scores of this trial alone; a study's tables have the median over its seeds."""
     where = f"dev, at epoch {record.epoch} of {record.epochs}"
     yield f"On {where}; one seed ({record.seed}), which may be the best of several on these examples.\n"
     values = {"score": record.score, **record.metrics}
@@ -216,7 +216,7 @@ def _origin(record: Record, pretraining: Pretraining | None, study: str) -> Iter
 
 
 def _pretraining_facts(made: Pretraining) -> dict[str, str]:
-    """Folders by their last name alone."""
+    """Describe how the backbone was pretrained, folders by their last name alone."""
     corpus, backbone = made.corpus, made.backbone
     return {
         "pretraining objective": made.objective,

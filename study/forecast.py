@@ -69,7 +69,7 @@ class Forecast:
 
 
 def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool, slots: int = 1) -> Forecast:
-    """What the plan is expected to cost, by the study's own records or by a probe of this machine.
+    """Estimate what the plan will cost, by the study's own records or by a probe of this machine.
 
     Args:
         slots: trials that run at a time on this machine; 1 if they run elsewhere.
@@ -106,7 +106,7 @@ def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool, slots: 
 
 
 def probe(resolved: ResolvedPlan) -> dict[str, Measured]:
-    """The cost of each arm, measured here and printed: a few training steps and evaluation batches of one trial."""
+    """Measure and print the cost of each arm: a few training steps and evaluation batches of one trial."""
     import torch
 
     from trainables.runs.training import TrainingRun
@@ -138,6 +138,7 @@ class Cost(Typed, frozen=True, kw_only=True):
 
     @property
     def epochs(self) -> float:
+        """Epochs of both phases."""
         return self.search_epochs + self.confirm_epochs
 
 
@@ -151,12 +152,12 @@ class Measured:
 
 
 def estimate(resolved: ResolvedPlan, measured: Mapping[str, Measured]) -> dict[str, Cost]:
-    """What every arm is expected to cost, by its name, as `measured` is."""
+    """Estimate the cost of every arm, by its name, as `measured` is."""
     return {arm.name: _cost(resolved, arm, measured.get(arm.name)) for arm in resolved.arms}
 
 
 def _with_time_spent(costs: Mapping[str, Cost], progress: StudyProgress) -> dict[str, Cost]:
-    """The same costs; an arm that was measured takes the time spent on it and the time that is left."""
+    """Give each measured arm the time spent on it plus the time that is left; the other costs stay."""
     left = _remaining_by_arm(progress) or {}
     return {
         name: replace(cost, slot_seconds=progress.arm(name).facts.reported.wall_seconds + left[name])
@@ -180,7 +181,7 @@ def _cost(resolved: ResolvedPlan, arm: Arm, measured: Measured | None) -> Cost:
 
 
 def describe_estimate(arm: Arm, cost: Cost, *, bound: str) -> str:
-    """One arm in one line; `bound` is what its epochs are: about so many, or at most."""
+    """Describe one arm in one line; `bound` is "about" or "at most", before its epochs."""
     precision = "" if arm.search_precision is UNSET else f" in {arm.search_precision}"
     search = f"{arm.samples:4} search{precision} ({bound} {counted(round(cost.search_epochs), 'epoch')})"
     trials = f"{search} {len(arm.seeds):3} confirm ({cost.confirm_epochs})"
@@ -198,7 +199,7 @@ def _slot_time_in_words(seconds: float, slots: int) -> str:
 
 
 def total_in_words(costs: Collection[Cost], *, bound: str, slots: int) -> str:
-    """Epochs, time and disk of the whole plan, each as far as it is known."""
+    """Add up epochs, time and disk of the whole plan, each as far as it is known."""
     epochs = f"{bound} {counted(round(sum(cost.epochs for cost in costs)), 'epoch')}"
     seconds = [cost.slot_seconds for cost in costs if cost.slot_seconds is not None]
     if len(seconds) < len(costs):
@@ -211,8 +212,10 @@ def total_in_words(costs: Collection[Cost], *, bound: str, slots: int) -> str:
 
 @cache
 def expected_epochs(samples: int, epochs: int, stopping: EarlyStopping | None) -> float:
-    """Epochs of a search: at most, where nothing stops a trial but itself; under ASHA as many as with ranks that stay
-    what they were at the first rung, the mean over simulated searches of random order, one trial after the other."""
+    """Estimate the epochs of a search: at most so many without early stopping; under ASHA the mean of simulations.
+
+    A simulated search runs one trial after the other, in random order, and a trial keeps its rank at every rung.
+    """
     if stopping is None:
         return samples * epochs
     if samples > _LONGEST_SEARCH:
@@ -227,7 +230,7 @@ def _epochs_of_search(random: Random, samples: int, epochs: int, stopping: Early
 
 
 def _epochs_of_trial(score: float, rungs: dict[int, list[float]], epochs: int, stopping: EarlyStopping) -> int:
-    """How many epochs a trial of this score runs; at every rung that it reaches its score is recorded."""
+    """Count the epochs that a trial of this score runs, and record the score at every rung that it reaches."""
     for rung, recorded in rungs.items():
         is_stopped = bool(recorded) and score < asha.compute_cutoff(recorded, stopping)
         insort(recorded, score)
@@ -237,7 +240,7 @@ def _epochs_of_trial(score: float, rungs: dict[int, list[float]], epochs: int, s
 
 
 def measured_in(records: Sequence[Record]) -> dict[str, Measured]:
-    """What the arms of a study cost so far."""
+    """Measure what the arms of a study cost so far."""
     by_arm: dict[str, list[Record]] = {}
     for record in records:
         if record.epochs:
@@ -252,12 +255,12 @@ def _measured(records: Sequence[Record]) -> Measured:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Size of all files below `folder`."""
+    """Add up the sizes of all files below `folder`."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def describe_time_limit(minutes: float, measured: Mapping[str, Measured]) -> str:
-    """What is lost at the end of --max-minutes, because the epochs under way are given up."""
+    """Describe what the end of --max-minutes loses: the epochs under way."""
     limit = f"--max-minutes {minutes:g}: an epoch that is not over then is given up, and begins again"
     if not measured:
         return f"{limit}; how long one takes is not known yet: --dry-run --probe measures it"
@@ -272,7 +275,7 @@ def describe_time_limit(minutes: float, measured: Mapping[str, Measured]) -> str
 
 
 def remaining_seconds(progress: StudyProgress, steps: Mapping[str, Steps] = MappingProxyType({})) -> float | None:
-    """Expected seconds of one slot for all that is left of this launch; None before anything was measured.
+    """Estimate the seconds of one slot for all that is left of this launch; None before anything was measured.
 
     `steps`: how far the epochs under way are, by the trial's key, where that is known.
     """
@@ -296,13 +299,13 @@ def _remaining_by_arm(
 
 
 def _seconds_per_epoch(progress: StudyProgress, arm: ArmProgress, pace: float) -> float:
-    """By the arm's own epochs; by those of all arms, per example, while it has none."""
+    """Estimate by the arm's own epochs or, while it has none, by those of all arms, per example."""
     own = progress.seconds_per_example([arm], "wall_seconds")
     return (pace if own is None else own) * progress.examples_per_epoch(arm)
 
 
 def _pace_within(progress: StudyProgress, steps: Mapping[str, Steps]) -> float | None:
-    """Seconds per example, by the first epochs under way."""
+    """Measure the seconds per example in the first epochs under way."""
     seconds = [
         steps[key].seconds / steps[key].done * steps[key].of / progress.examples_per_epoch(arm)
         for arm in progress.launched
@@ -315,7 +318,7 @@ def _pace_within(progress: StudyProgress, steps: Mapping[str, Steps]) -> float |
 def _remaining_epochs(
     progress: StudyProgress, arm: ArmProgress, shares: dict[Phase, Shares], steps: Mapping[str, Steps]
 ) -> float:
-    """Of trials to start, and of those under way at least the epoch that they are in."""
+    """Count the epochs of trials to start, and of trials under way, at least the epoch that they are in."""
     epochs = {phase: _expected_epochs(progress, arm, phase, shares[phase]) for phase in PHASES}
     under_way = sum(max(epochs[trial.phase] - trial.epochs, 1) for trial in arm.facts.under_way.values())
     under_way -= sum(steps[key].done / steps[key].of for key in arm.facts.under_way if key in steps)
@@ -324,7 +327,7 @@ def _remaining_epochs(
 
 
 def _expected_epochs(progress: StudyProgress, arm: ArmProgress, phase: Phase, shares_of_all: Shares) -> float:
-    """Of a trial: by the arm's ended trials, with what all arms' say as one trial more, and with the plan before."""
+    """Estimate the epochs of a trial by the arm's ended trials, with the mean of all arms as one trial more."""
     everywhere = shares_of_all.mean_with(_planned_share(progress, arm, phase))
     return Shares.of([arm], phase).mean_with(everywhere) * arm.arm.epochs
 
@@ -345,7 +348,7 @@ class Shares:
 
     @staticmethod
     def of(arms: list[ArmProgress], phase: Phase) -> Shares:
-        """Of a phase, those that failed left out."""
+        """Collect the shares of a phase, without failed trials."""
         shares = [
             record.epochs / arm.arm.epochs
             for arm in arms
@@ -355,5 +358,5 @@ class Shares:
         return Shares(len(shares), sum(shares))
 
     def mean_with(self, share: float) -> float:
-        """Their mean, with this one as one trial more."""
+        """Average the shares, with this one as one trial more."""
         return (self.total + share) / (self.trials + 1)

@@ -26,7 +26,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """0 if all answers are written, 2 if a model or its data are not there."""
+    """Return 0 if all answers are written, 2 if a model or its data are not there."""
     folder = Path(options.study)
     for key in options.trials:
         record = chosen_model(folder, ModelChoice(trial=key))
@@ -37,7 +37,7 @@ def run(options: Options) -> int:
 
 
 def _answer(record: Record, model: Path, path: Path) -> None:
-    """Writes what the model says of dev, evaluated in one pass over all layers as after its epoch."""
+    """Write the model's answers to dev, evaluated in one pass over all layers as after its epoch."""
     import torch
 
     from trainables.data.examples import load_examples

@@ -37,7 +37,7 @@ from torch import distributed
 from study.drivers.provenance import attest, provenance
 from study.facts.attestation import contradictions
 from study.facts.events import utc_now
-from study.facts.plain_words import clock, on_screen
+from study.facts.plain_words import clock, print_lines
 from study.mlflow_mirror.run_content import Point, Run, milliseconds
 from study.mlflow_mirror.tracking import Tracking, outages, prepare_environment, reason
 from study.plans.pretrained_backbone import Epoch, PretrainingFile, read_pretraining, write_pretraining
@@ -88,11 +88,12 @@ class Member:
 
     @property
     def device(self) -> str:
+        """`cuda:N` or `cpu`, as torch names it."""
         return f"cuda:{self.rank_on_node}" if torch.cuda.is_available() else "cpu"
 
     @classmethod
     def of_torchrun(cls) -> Member | None:
-        """What torchrun says that this process is; None if that has not started it."""
+        """Read from torchrun's variables which process this is; None if torchrun has not started it."""
         if "TORCHELASTIC_RUN_ID" not in os.environ:
             return None
         rank, number, own = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
@@ -100,10 +101,10 @@ class Member:
 
 
 def pretrain(job: Job, *, processes: int) -> None:
-    """Takes the pretraining to its end, and shows how far it is.
+    """Run the pretraining to its end, and show its progress.
 
     Raises:
-        ValueError: another process is at it; what it is made of is not there, or its saved state is damaged.
+        ValueError: another process runs it; something that it needs is missing, or its saved state is damaged.
         TrainingError: its loss is not finite, or memory does not suffice.
         OSError: something cannot be written, or a process of the group is lost.
     """
@@ -131,7 +132,7 @@ def pretrain(job: Job, *, processes: int) -> None:
 
 
 def measure(spec: PretrainingSpec) -> float:
-    """Expected seconds of the whole run in one process on this machine, from a few steps."""
+    """Estimate the seconds of the whole run in one process on this machine, from a few steps."""
     run = PretrainingRun(spec, device=Member().device, cache=cache_folder())
     steps, per_epoch = (int(str(spec.config[name])) for name in ("steps", "steps_per_epoch"))
     return run.measure_epoch_seconds(steps=_PROBED_STEPS) * steps / min(steps, per_epoch)
@@ -140,13 +141,13 @@ def measure(spec: PretrainingSpec) -> float:
 def _report_finished(job: Job) -> None:
     made = job.file.made
     (Path(job.folder) / STATE).unlink(missing_ok=True)  # a kill may have come before that
-    print(on_screen(f"{job.folder}: nothing is left to do, all {made.steps:,} steps are made", sys.stdout))
+    print_lines([f"{job.folder}: nothing is left to do, all {made.steps:,} steps are made"], sys.stdout)
     Mirror(job).write(job.file)
     print(f"python -m study.launch --backbone {job.folder}")
 
 
 def _work(job: Job, member: Member) -> None:
-    """What each process does; all but the first only compute."""
+    """Run one process of the pretraining; all but the first only compute."""
     began = time.monotonic()
     with _group(member):
         run = PretrainingRun(job.spec, device=member.device, cache=cache_folder())
@@ -183,7 +184,7 @@ class _Leader:
         self._before = job.file.made.wall_seconds, job.file.made.gpu_seconds
 
     def work(self) -> None:
-        """From where the run is to the end."""
+        """Run the epochs that are left, and save, describe and show each."""
         self._describe()
         with _Screen(self._file) as screen:
             while not self._run.finished:
@@ -198,12 +199,12 @@ class _Leader:
         (self._folder / STATE).unlink(missing_ok=True)
         self._mirror.write(self._file)
         made = self._file.made
-        words = f"{made.steps:,} steps, {made.tokens:,} tokens in {clock(made.wall_seconds)}"
-        print(on_screen(f"finished: {words}; held out: {scores_in_words(made.scores)}", sys.stdout))
+        size = f"{made.steps:,} steps, {made.tokens:,} tokens in {clock(made.wall_seconds)}"
+        print_lines([f"finished: {size}; held out: {scores_in_words(made.scores)}"], sys.stdout)
         print(f"python -m study.launch --backbone {self._job.folder}", flush=True)
 
     def _describe(self, **changes: object) -> None:
-        """Writes how far the run is."""
+        """Write how far the run is to its file."""
         rows, known = self._run.history, self._file.epochs
         times = [*(epoch.ended for epoch in known), *[utc_now()] * len(rows)]
         seconds = time.monotonic() - self._began
@@ -220,7 +221,7 @@ class _Leader:
 
 
 def _resume_state(run: PretrainingRun, folder: Path, member: Member) -> None:
-    """Takes the run to where its saved state is, in every process; the first one reads that."""
+    """Load the saved state in every process; the first one reads it for all."""
     state = read_state(folder) if member.rank == 0 and has_state(folder) else None
     if member.number > 1:
         sent = [None if state is None else state_as_bytes(state)]
@@ -232,10 +233,10 @@ def _resume_state(run: PretrainingRun, folder: Path, member: Member) -> None:
 
 
 def _check_same_content(run: PretrainingRun, member: Member) -> None:
-    """Passes if this process has the data and the code of the first one, which may be on another node.
+    """Compare the data and the code of this process with those of the first one, which may be on another node.
 
     Raises:
-        Unavailable: it has others.
+        Unavailable: they differ.
     """
     own = attest(run.content(), method=run.spec.objective)
     sent = [own]
@@ -246,7 +247,7 @@ def _check_same_content(run: PretrainingRun, member: Member) -> None:
 
 @contextmanager
 def _group(member: Member) -> Iterator[None]:
-    """The group of processes that this one is of, while it computes."""
+    """Join the group of processes while this one computes."""
     if member.number == 1:
         yield
         return
@@ -268,11 +269,11 @@ def _group(member: Member) -> Iterator[None]:
 
 
 def _in_processes(job: Job, number: int) -> None:
-    """Has so many processes of this machine pretrain, and waits for them.
+    """Pretrain in `number` processes of this machine, and wait for them.
 
     Raises:
-        ConnectionError: one is lost.
-        Exception: what one raises, the first cause.
+        ConnectionError: a process is lost.
+        Exception: the first cause, as a process raised it.
     """
     context = multiprocessing.get_context("spawn")
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
@@ -301,7 +302,7 @@ def _in_processes(job: Job, number: int) -> None:
 
 
 def _run_member(job: Job, member: Member, sender: Connection) -> None:
-    """What a process of `_in_processes` does; it ends with the one that started it."""
+    """Run a process of `_in_processes`; it ends with the one that started it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # that one ends this one
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
@@ -320,8 +321,8 @@ def _end_with_parent() -> None:
 
 
 def _receive_errors(receivers: Mapping[int, Connection]) -> dict[int, Exception]:
-    """Why processes ended, as far as they say it in time."""
-    found: dict[int, Exception] = {}
+    """Receive the errors of processes that send one in time, by rank."""
+    errors: dict[int, Exception] = {}
     deadline = time.monotonic() + ERROR_WAIT_SECONDS
     waiting = dict(receivers)
     while waiting and (ready := wait(list(waiting.values()), timeout=max(0.0, deadline - time.monotonic()))):
@@ -329,16 +330,16 @@ def _receive_errors(receivers: Mapping[int, Connection]) -> dict[int, Exception]
             if receiver in ready:
                 del waiting[rank]
                 with suppress(EOFError):
-                    found[rank] = receiver.recv()
-    return found
+                    errors[rank] = receiver.recv()
+    return errors
 
 
 def first_cause(errors: Mapping[int, Exception], exits: Mapping[int, int | None]) -> Exception:
-    """What brought about that all processes ended: if one raises or is lost, the others miss it.
+    """Choose the error that ended all processes: if one raises or is lost, the others fail for want of it.
 
     Args:
-        errors: of the processes that said one, by rank.
-        exits: of all; None for one that runs.
+        errors: those that processes raised, by rank.
+        exits: exit status of every process, by rank; None for one that runs.
     """
     causes = [error for error in errors.values() if not _MISSES_OTHERS.search(str(error))]
     if causes:
@@ -362,10 +363,8 @@ class _Screen:
 
     def __enter__(self) -> _Screen:
         if can_redraw(self._console):
-            steps, scores = (
-                TextColumn("{task.completed:,.0f} of {task.total:,.0f} steps"),
-                TextColumn("{task.description}"),
-            )
+            steps = TextColumn("{task.completed:,.0f} of {task.total:,.0f} steps")
+            scores = TextColumn("{task.description}")
             self._bar = Progress(BarColumn(), steps, TimeRemainingColumn(), scores, console=self._console)
             self._task = self._bar.add_task("", total=self._wanted, completed=self._first)
             self._bar.start()
@@ -391,7 +390,7 @@ class _Screen:
 
 
 def scores_in_words(scores: Mapping[str, float]) -> str:
-    """Held-out scores by name: `mlm_loss 4.562, mlm_accuracy 0.300`."""
+    """Write held-out scores by name: `mlm_loss 4.562, mlm_accuracy 0.300`."""
     return ", ".join(f"{name} {value:.3f}" for name, value in scores.items())
 
 
@@ -399,11 +398,12 @@ class Mirror:
     """The run in MLflow. A store that is away costs a warning: the same command sends what it lacks."""
 
     def __init__(self, job: Job) -> None:
+        """Connect to nothing yet."""
         self._uri, self._folder = job.tracking_uri, Path(job.folder).resolve()
         self._tracking: Tracking | None = None
 
     def write(self, file: PretrainingFile) -> None:
-        """Brings the run to what the file says."""
+        """Update the run in MLflow to the file."""
         if self._uri is None:
             return
         prepare_environment()
@@ -415,12 +415,12 @@ class Mirror:
             self._tracking.write(_mlflow_run(file))
         except outages() as error:
             self._tracking = None
-            words = f"warning: MLflow at {masked(self._uri)}: {reason(error)}; the same command sends the rest"
-            print(on_screen(words, sys.stderr), file=sys.stderr)
+            line = f"warning: MLflow at {masked(self._uri)}: {reason(error)}; the same command sends the rest"
+            print_lines([line], sys.stderr)
 
 
 def _mlflow_run(file: PretrainingFile) -> Run:
-    """The run as MLflow is to have it: curves by steps."""
+    """Build the run for MLflow, with curves by steps."""
     made, points = file.made, []
     for epoch in file.epochs:
         row = epoch.row

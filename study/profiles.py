@@ -155,12 +155,12 @@ _ALL = {  # what `--method all` means
 
 
 def available() -> list[str]:
-    """The names of the profiles."""
+    """List the names of the profiles."""
     return sorted(_ALL)
 
 
 def load(name: str) -> Plan:
-    """The plan of the profile.
+    """Return the plan of a profile.
 
     Raises:
         ValueError: no profile has this name.
@@ -169,7 +169,7 @@ def load(name: str) -> Plan:
 
 
 def methods(name: str) -> tuple[str, ...]:
-    """All methods of the profile.
+    """List the methods that `--method all` means in a profile.
 
     Raises:
         ValueError: no profile has this name.
@@ -178,7 +178,7 @@ def methods(name: str) -> tuple[str, ...]:
 
 
 def tasks() -> tuple[str, ...]:
-    """What `--task all` means in every profile: the papers' tasks, and those of an included folder."""
+    """List the tasks that `--task all` means in every profile: the papers', and those of an included folder."""
     return (*GLUE_EIGHT, *(task for task in trainable_tasks() if task not in TRAINABLE_TASKS))
 
 

@@ -46,7 +46,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """0 if the models are scored, 2 if they cannot be, and nothing has changed."""
+    """Return 0 if the models are scored, 2 if they cannot be, and nothing has changed."""
     folder = Path(options.study)
     plan = require_plan(folder).plan
     journal = Journal(folder)
@@ -78,10 +78,10 @@ def _event(time: str, file: Path, rows: Split, task: str, models: list[ModelOnTe
 
 
 def labelled_test(task: Task, file: Path, data: str) -> Split:
-    """The test set with labels, in its own order and with its own texts.
+    """Join the test set with its labels, in its own order and with its own texts.
 
     Raises:
-        ValueError: the file cannot be read, or has not the rows of the test set.
+        ValueError: the file cannot be read, or has other rows than the test set.
     """
     test, labelled = load_split(task, task.test_splits[0], data), read_labelled(task, file)
     if len(labelled.ids) != len(test.ids):
@@ -101,10 +101,10 @@ def _letters(texts: Sequence[str]) -> list[str]:
 
 
 def _label_files(labels: Path, plan: ResolvedPlan) -> dict[str, Path]:
-    """The files of labels by studied task.
+    """Find the files of labels by studied task.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there are no labels of any studied task.
     """
     tasks = [TASKS[name] for name in plan.asked.tasks]
     wanted = {task.name: labels / task.folder / FILE for task in tasks if len(task.test_splits) == 1}
@@ -116,13 +116,13 @@ def _label_files(labels: Path, plan: ResolvedPlan) -> dict[str, Path]:
 
 
 def _models(plan: ResolvedPlan, records: list[Record], task: str, folder: Path) -> list[Record]:
-    """The winners' confirm trials on the task, with models that are there."""
+    """List the winners' confirm trials on the task, with the addresses that their models have now."""
     arms = [arm for arm in plan.first_arms if arm.task == task]
     return [with_model_as_it_lies(record, folder) for arm in arms for record in confirmed_models(arm, records)]
 
 
 def _scored(record: Record, rows: Split, data: str) -> ModelOnTest:
-    """The model's scores under its own exit; a sampled exit is drawn once."""
+    """Score a model under its own exit; a sampled exit is drawn once."""
     task = TASKS[record.task]
     with local_model(record.model or "") as model:
         _, predictions, mean_layers = model_answers(task, task.test_splits[0], model, data)

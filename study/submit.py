@@ -76,7 +76,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """0 if the submission is written, 2 if that cannot be done."""
+    """Return 0 if the submission is written, 2 if that cannot be done."""
     folder = Path(options.study)
     plan = require_plan(folder).plan
     best = best_models(plan, read_records(folder), options.method, folder)
@@ -99,23 +99,23 @@ def run(options: Options) -> int:
 
 
 def check_rows(data: str, *, studied: Collection[str], any_length: bool) -> None:
-    """Passes if the test sets that models answer can be read, and all that can have the official rows, each once.
+    """Refuse test sets that models answer and that cannot be read, and any that lacks the official rows, each once.
 
-    Generated ones have rows of their own. With `any_length` there may be fewer, or more.
+    Generated ones have other rows. With `any_length` there may be fewer, or more.
 
     Raises:
-        ValueError: one cannot, or has not: the server would refuse its answers.
+        ValueError: the server would refuse the answers to a test set.
     """
     for file in sorted(FILES, key=lambda file: file.answered_by not in studied):
         task = TASKS[file.task]
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of the number of rows, which is told here
+                warnings.simplefilter("ignore")  # of the number of rows, which is checked here
                 ids = load_split(task, file.split, data).ids
         except ValueError:
             if file.answered_by in studied:
                 raise
-            continue  # told where it is answered
+            continue  # `_constant_answers` reports it
         if kind_of(data) == "mini":
             continue
         rows, size = len(ids), task.sizes[file.split]
@@ -134,7 +134,7 @@ def check_rows(data: str, *, studied: Collection[str], any_length: bool) -> None
 
 
 def best_models(plan: ResolvedPlan, records: list[Record], method: str | None, folder: Path) -> dict[str, Record]:
-    """Of every task the confirm record of the winner with the highest score, of equals the first.
+    """Choose the confirm record of the winner with the highest score for each task, of equals the first.
 
     Args:
         method: None if all confirm records are of one method.
@@ -159,7 +159,7 @@ def best_models(plan: ResolvedPlan, records: list[Record], method: str | None, f
 
 @contextmanager
 def _on_this_machine(best: dict[str, Record]) -> Iterator[dict[str, Record]]:
-    """The records with their models in local folders, for a while."""
+    """Bring the models of the records into local folders, for a while."""
     with ExitStack() as stack:
         yield {
             task: replace(record, model=str(stack.enter_context(local_model(record.model or ""))))
@@ -168,8 +168,7 @@ def _on_this_machine(best: dict[str, Record]) -> Iterator[dict[str, Record]]:
 
 
 def write_submission(out: Path, best: dict[str, Record], data: str) -> None:
-    """Write the zip with all eleven files, whole or not at all, and say of each where its answers come from."""
-
+    """Write the zip with all eleven files, whole or not at all, and print where the answers of each come from."""
     texts = {file.name: _file_text(file, best.get(file.answered_by), data) for file in FILES}
     write_atomically(out, lambda path: _write_zip(path, texts))
 
@@ -186,7 +185,7 @@ def _file_text(file: SubmissionFile, record: Record | None, data: str) -> str:
 
 
 def model_answers(task: Task, split: str, model: Path, data: str) -> tuple[Sequence[int], np.ndarray, float]:
-    """Ids of the rows, what a model answers to them, and the layers that it runs on average."""
+    """Answer a test set; returns the rows' ids, the answers, and the layers run on average."""
     import torch
 
     from trainables.data.examples import load_examples
@@ -206,8 +205,10 @@ def model_answers(task: Task, split: str, model: Path, data: str) -> tuple[Seque
 
 
 def _constant_answers(file: SubmissionFile, data: str) -> tuple[Sequence[int], np.ndarray]:
-    """The majority class of train (STS-B: its mean) for every row; the first class without train, and without the test
-    set the official rows."""
+    """Answer every row with the majority class of train (STS-B: its mean), or without train with the first class.
+
+    Without the test set, the rows are the official ones.
+    """
     task, source = TASKS[file.task], TASKS[file.answered_by]
     missing: list[str] = []
     try:
@@ -228,7 +229,7 @@ def _constant_answers(file: SubmissionFile, data: str) -> tuple[Sequence[int], n
 
 
 def _fault(error: ValueError) -> str:
-    """Without what is allowed of --data, with which nothing is wrong."""
+    """Cut from an error the allowed values of --data, which is valid."""
     return str(error).partition("; ")[0]
 
 
@@ -241,9 +242,8 @@ def _majority(task: Task, data: str) -> float:
 def _write_zip(path: Path, texts: dict[str, str]) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in texts.items():
-            archive.writestr(
-                zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED
-            )  # without the time: same study, same file
+            # ZipInfo without the time: the same study gives the same file.
+            archive.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
 
 
 main = Command("study.submit", Options, (__doc__ or "").split("\n\n")[0], run)

@@ -56,7 +56,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """0 if the configuration is trained, 1 after an error of the method, 2 if it cannot be."""
+    """Return 0 if the configuration is trained, 1 after an error of the method, 2 if it cannot be."""
     if options.out is not None:
         check_new_folder("--out", Path(options.out))
     spec, values = spec_of(options)
@@ -77,7 +77,7 @@ def run(options: Options) -> int:
 
 
 def spec_of(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Value]]]:
-    """The trial that the options ask for, and each value of its configuration with its origin.
+    """Resolve the trial that the options ask for, and each value of its configuration with its origin.
 
     Raises:
         ValueError: a study could not run it.
@@ -101,7 +101,7 @@ def spec_of(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Value]]]:
 
 
 def train(spec: TrialSpec, options: Options) -> None:
-    """Trains it, and prints what is seen of it."""
+    """Train the configuration, and print its progress and its scores."""
     import torch  # seconds, once the options are found right
 
     from trainables.models.exit_rules import describe_rule
