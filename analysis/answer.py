@@ -49,7 +49,7 @@ def answer(evidence: Evidence, dev: Table) -> str:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a study says of one method; the tests are of its scores minus the baseline's."""
+    """A study's findings about one method; the tests are of its scores minus the baseline's."""
 
     row: str
     is_baseline: bool
@@ -119,7 +119,7 @@ def _place(finding: Finding) -> tuple[int, float]:
 
 
 def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
-    """Which methods are marked above and below the baseline, or why none can be."""
+    """Name the methods that are marked above and below the baseline, or explain why none can be."""
     baseline = evidence.baseline
     if len(found) == 1:
         return f"One method, {found[0].row}: there is nothing to compare it with."

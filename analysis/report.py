@@ -210,7 +210,7 @@ def _about(study: Study) -> str:
 
 
 def registration(study: Study) -> str:
-    """Whether somebody else had the digest of the plan before any trial."""
+    """Name the places that had the digest of the plan before any trial."""
     digest, places = first_plan_digest(study.folder), [event.place for event in study.facts.registered]
     if not places:
         return f"Plan {digest}: not registered before the first trial."

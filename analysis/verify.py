@@ -60,7 +60,7 @@ OTHER_EXITS = 0.01  # share of examples that may leave elsewhere then: those on 
 
 
 def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[str]:
-    """Everything that has drifted, one line each; empty if all agrees.
+    """Name everything that has drifted, one line each; empty if all agrees.
 
     `again`: how many stored models, drawn at random, answer dev again; `against`: address of an MLflow.
 
@@ -94,7 +94,7 @@ def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[
 
 
 def plan_drift(folder: Path, file: PlanFile, facts: StudyFacts) -> list[str]:
-    """Where `plan.json` is not the plan of the journal's last launch. Its own digest is checked where it is read."""
+    """Compare `plan.json` with the plan of the journal's last launch. Reading it has checked its own digest."""
     lines = differences(f"{PLAN}: protocol_hash", file.protocol_hash, file.plan.protocol_hash)
     for event in facts.registered:
         lines += differences(f"{JOURNAL}: plan registered as {event.place}", event.digest, first_plan_digest(folder))
@@ -110,7 +110,7 @@ def plan_drift(folder: Path, file: PlanFile, facts: StudyFacts) -> list[str]:
 
 
 def predictions_drift(study: Study, facts: StudyFacts) -> list[str]:
-    """Where a predictions file is another than its record names, or gives other numbers."""
+    """Name the predictions files that are not those of their records, or give other numbers."""
     folder = study.folder / "predictions"
     if not folder.is_dir():
         return []
@@ -138,7 +138,7 @@ def _prediction_lines(study: Study, record: Record) -> list[str]:
 
 
 def models_drift(study: Study, facts: StudyFacts) -> list[str]:
-    """Where the description of a model is not of its record's trial. Models under a URI are not read."""
+    """Name the models whose description is not of their record's trial. Models under a URI are not read."""
     places = sorted((study.folder / "trials").glob("[!.]*"))
     lines = [f"{place} belongs to no trial of the journal" for place in places if place.name not in facts.trials]
     stored = [record for record in _confirmed(facts) if record.model is not None and not is_uri(record.model)]
@@ -211,7 +211,7 @@ def _answer_lines(study: Study, record: Record, again: Study) -> list[str]:
 
 
 def mlflow_drift(folder: Path, uri: str) -> list[str]:
-    """Where the runs in an MLflow are not what the journal says now.
+    """Compare the runs in an MLflow with the journal.
 
     Raises:
         ValueError: it does not answer.
@@ -298,7 +298,7 @@ def _written_drift(
 
 
 def differences(where: str, found: object, expected: object) -> list[str]:
-    """Every field, however deep, in which a plain value is not what it should be: its name and both values."""
+    """Name every field, however deep, in which a plain value is not what it should be: its name and both values."""
     if found == expected:
         return []
     if isinstance(found, dict) and isinstance(expected, dict):

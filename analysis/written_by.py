@@ -43,7 +43,7 @@ class Seal(Typed, frozen=True, kw_only=True):
         return cls(version=by or version(), digest=digest.hexdigest())
 
     def holds(self, files: Mapping[str, bytes]) -> bool:
-        """Whether the files are as they were written."""
+        """Check whether the files are as they were written."""
         return self == Seal.of(files, self.version)
 
     @property

@@ -50,7 +50,7 @@ VERDICT_MARKS: dict[Word, str] = {
 
 
 def verdicts_table(evidence: Evidence) -> Table | None:
-    """Ours minus published for every published number that ours may be held against; None where there is none."""
+    """Subtract every published number that ours may be held against from ours; None without any."""
     pairs = pairs_with_published(evidence)
     lines: dict[tuple[str, str], dict[str, Entry]] = {}  # by label of the line, and of the one above it
     for pair in pairs:
@@ -70,10 +70,10 @@ def verdicts_table(evidence: Evidence) -> Table | None:
         marks={mark: word for word, mark in VERDICT_MARKS.items()},
         caption=(
             "Points; beneath each line the half width of the 95 % interval over the seeds and, as far as our search's "
-            "own trials tell it, the searches of both numbers: where the published spread over seeds is not printed, "
+            "own trials tell it, the searches of both numbers: if the published spread over seeds is not printed, "
             "ours stands in. =: the interval lies within "
             f"{100 * MARGIN:g} point; ≠: it excludes no difference, and the difference is larger than that; (≠): the "
-            "same of this configuration, where the trials do not tell what another search would change; ?: undecided. "
+            "same of this configuration, if the trials do not tell what another search would change; ?: undecided. "
             "No verdict on a number that does not say of how many seeds it is the median or mean."
         ),
         notes=verdict_notes(pairs),
@@ -175,7 +175,7 @@ SOURCES: list[Column[Sources]] = [
 
 
 def sources_table(evidence: Evidence) -> Table | None:
-    """How far a score would move with another seed, other examples or another search; None without a number."""
+    """Tabulate how far a score moves with another seed, other examples or another search; None without a number."""
     cells = {(label, cell.task): cell for label, cell in evidence.cells if len(cell.records) > 1}
     sources = {place: _sources(cell, evidence.samples.get(place)) for place, cell in cells.items()}
     if not sources:
@@ -243,7 +243,7 @@ def _winning_value(name: str, cell: Cell) -> Entry | None:
 
 
 def search_repeats_table(evidence: Evidence) -> Table | None:
-    """Every search of the cells that were searched more than once; None where there is none of them."""
+    """Tabulate every search of the cells that were searched more than once; None without such cells."""
     repeats, baseline = evidence.repeats, evidence.baseline
     if not repeats:
         return None
@@ -298,7 +298,7 @@ def _p_entry(p_value: float | None) -> Entry:
 
 
 def _with_places(found: dict[Place, Any]) -> list[dict[str, Any]]:
-    """For the sidecar: what was found, with its row and task."""
+    """Name the row and task of each finding, for the sidecar."""
     plain = {place: own if isinstance(own, dict) else vars(own) if own else {} for place, own in found.items()}
     return [{"row": row, "task": task} | own for (row, task), own in plain.items()]
 

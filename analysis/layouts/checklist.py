@@ -1,7 +1,7 @@
 """Checklists of reproducibility, filled in: `checklist.toml` has items and words, this the answers that a study gives.
 
-Also the table of the data that the answers are about. An answer is Yes, No, or n/a; No stands where the study cannot
-show what is asked for, also where an author may know it.
+Also the table of the data that the answers are about. An answer is Yes, No, or n/a; No means that the study cannot
+show what is asked for, even if its author knows it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FILE = Path(__file__).parents[1] / "checklist.toml"
 
 
 class Answer(NamedTuple):
-    """What a study answers to one question, and where that is shown or why it is not."""
+    """A study's answer to one question, and the place that shows it or the reason that none does."""
 
     holds: bool | None  # None: the question does not apply
     evidence: str

@@ -1,4 +1,4 @@
-"""What the numbers cost: layers and time of every exit, scores at equal compute, and the compute itself."""
+"""The cost of the numbers: layers and time of every exit, scores at equal compute, and the compute itself."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ LAYERS_RANGE = Style("{} ({} to {})", ("", *INTERVAL), decimals=2)
 
 @dataclass(frozen=True)
 class Arm:
-    """What a line of the table of exits is about."""
+    """The subject of a line of the table of exits."""
 
     cell: Cell
     relative_time: dict[int, float | None]  # to the baseline's, by size of the batch
@@ -62,7 +62,7 @@ class Arm:
     is_early: bool
 
     def to_json(self) -> dict[str, Any]:
-        """For the table's sidecar."""
+        """Return its facts for the table's sidecar."""
         return {
             "relative_time": self.relative_time,
             "flops": self.flops,
@@ -265,7 +265,7 @@ def _scores_of_middle(rules: Sequence[Sweep]) -> np.ndarray | None:
 
 @dataclass(frozen=True)
 class Rule:
-    """What a line of the table of exit rules is about."""
+    """The subject of a line of the table of exit rules."""
 
     sweep: Sweep
     depth: int  # layers
@@ -376,7 +376,7 @@ def compute_of_arms_table(evidence: Evidence) -> Table:
 def equal_compute_table(evidence: Evidence) -> Table | None:
     """Every row's expected best search score at the smallest budget that all rows of a task had.
 
-    None where no task was searched by two rows, or an arm has too few completed trials.
+    None if no task was searched by two rows, or an arm has too few completed trials.
     """
     completed = [len(completed_scores(cell.arm_records)) for _, cell in evidence.cells]
     if min(completed, default=0) < FEWEST_COMPLETED:
@@ -404,7 +404,7 @@ def equal_compute_table(evidence: Evidence) -> Table | None:
         caption=(
             "Points: expected best selection score of a search of the smallest budget that a row of the task had "
             "(arXiv:1909.03004, which is biased downwards near the end of a budget; stopped and failed trials are part "
-            "of the cost). Seconds are of GPUs, or of the clock where not all searches had one."
+            "of the cost). Seconds are of GPUs, or of the clock if not all searches had one."
         ),
         notes=[
             f"budgets in epochs: {', '.join(epochs)}",

@@ -38,7 +38,7 @@ LEARNED_NOTHING = "not shown to be better than a constant answer"
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the tables are made of."""
+    """Studies and rows, and what follows from them: samples, tests, exits, curves."""
 
     studies: list[Study]
     rows: list[Row]
@@ -59,11 +59,11 @@ class Evidence:
 
     @cached_property
     def differences(self) -> dict[Place, Comparison]:
-        """The comparison of each row with the baseline's, where there is one."""
+        """The comparison of each row with the baseline's, if there is one."""
         return {(one.row, one.task): one for one in self.comparisons if one.family == "baseline"}
 
     def are_alike(self, row: str, other: str, task: str) -> bool:
-        """Whether two rows may be tested against each other on a task, as far as they have cells."""
+        """Check whether two rows may be tested against each other on a task, as far as they have cells."""
         cells = [self.by_place[label, task] for label in (row, other) if (label, task) in self.by_place]
         return len(cells) < 2 or are_alike(*cells)
 
@@ -82,7 +82,7 @@ class Evidence:
 
     @property
     def tested(self) -> list[Comparison]:
-        """What a study's answer is about: its methods if searches were repeated, else the chosen configurations."""
+        """The comparisons that answer the study: of methods if searches were repeated, else of configurations."""
         return self.comparisons_of_methods or self.comparisons
 
     @cached_property
@@ -119,7 +119,7 @@ class Evidence:
 
     @cached_property
     def curves(self) -> dict[Place, Curves]:
-        """What the models of every cell with exit settings score over layers."""
+        """The scores over layers of the models of every cell with exit settings."""
         read = {(label, cell.task): read_curves(cell) for label, cell in self.cells}
         return {place: curves for place, curves in read.items() if curves is not None}
 
@@ -266,7 +266,7 @@ def _sidecar(evidence: Evidence, facts: Callable[[Cell], dict[str, Any]]) -> dic
 
 
 def _names(cell: Cell) -> dict[str, Any]:
-    """Which cell it is and which records make it."""
+    """Name the cell and the records that make it."""
     return {
         "method": cell.arm.method,
         "task": cell.task,

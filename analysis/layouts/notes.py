@@ -1,4 +1,4 @@
-"""What is said below tables: how numbers were made, incomplete cells, what was asked for, departures."""
+"""Notes below tables: how numbers were made, incomplete cells, what was asked for, departures."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def departures(studies: Sequence[Study]) -> dict[str, list[Departure | str]]:
 
 
 def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
-    """Which studies the cells are from, what was asked for beyond the methods' own values, and the search behind."""
+    """Note the studies of the cells, values beyond the methods' own, the searches, other data, code and devices."""
     named = list(zip(names_of(studies), studies, strict=True))
     cells = [cell for row in rows for cell in row.cells.values()]
     fields = unlike_counts(rows, lambda cell: len(cell.arm.decided) if cell.records else None)
@@ -221,7 +221,7 @@ def dropped_notes(rows: Iterable[Row]) -> list[str]:
 
 
 def first_search_notes(cells: Iterable[Cell]) -> list[str]:
-    """Which search the scores are of, if searches were repeated."""
+    """Name the search that the scores are of, if searches were repeated."""
     counts = " or ".join(map(str, sorted({len(repeats_of(cell)) for cell in cells} - {1})))
     first = f"each number is of the first of {counts} searches, as in a study of one; table search_repeats has all"
     return [first] * bool(counts)
@@ -270,7 +270,7 @@ def unlike_counts(rows: Sequence[Row], count: Callable[[Cell], int | None]) -> s
 
 
 def family_notes(rows: Sequence[Row]) -> list[str]:
-    """Which rows are not tested against each other, and why."""
+    """Name the rows that are not tested against each other, and why."""
     return [
         f"not tested against each other on {joined([TASKS[task].title for task in tasks])}, because {fact.reason} "
         f"({fact.remedy}): {'; '.join(f'{labels}: {value}' for labels, value in groups)}"

@@ -1,9 +1,9 @@
 """The papers' table layouts, filled with a study's cells beside the published numbers of `published.csv`.
 
-Columns of that file that say what was run: `method` (of this project; "" where it has none of that kind), `backbone`
-(name on the hub; "" where it was not published), `layers` (of the encoder that may run), `settings` (JSON: fields of
+Columns of that file that say what was run: `method` (of this project; "" if it has none of that kind), `backbone`
+(name on the hub; "" if it was not published), `layers` (of the encoder that may run), `settings` (JSON: fields of
 the method's configuration; "*" is any value but null) and `start` (the task whose model a cell began from). A number of
-ours stands beside a published one only where all of them and the split agree. `cost` is as printed, in the unit of
+ours stands beside a published one only if all of them and the split agree. `cost` is as printed, in the unit of
 `cost_unit`: `speed-up` (all layers / mean layers), `% of layers saved`, or `% of run time saved`, which is no ratio of
 layers. The task `relative` is a figure over tasks against another model; such a row has no score of its own.
 
@@ -66,7 +66,7 @@ from trainables.departure import in_words
 from trainables.schema import Configuration
 
 FILE = Path(__file__).parents[1] / "published.csv"
-NO_STATISTIC = "n/a"  # in the file, where the source does not say of what runs a number is
+NO_STATISTIC = "n/a"  # in the file, if the source does not say of what runs a number is
 NOT_STATED = "not stated"  # a metric, whose number stands beside ours with a note; or a split, which stands apart
 
 # The metrics of a table's columns, in the words of the file: PALBERT's tables, and ELECTRA's.
@@ -84,7 +84,7 @@ class PublishedNumber(msgspec.Struct, frozen=True, kw_only=True):
     """One printed number, in points."""
 
     value: float
-    deviation: float | None  # over runs, where it is printed
+    deviation: float | None  # over runs, if it is printed
     metric: str
     start: str  # the task whose model it began from, or ""
     cost: float | None  # as printed
@@ -93,7 +93,7 @@ class PublishedNumber(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def notes(self) -> list[str]:
-        """What the file notes of it, and its cost if that is printed as a saving."""
+        """The notes of the file, and the cost if that is printed as a saving."""
         saved = f"cost as printed: {self.cost:g} {self.cost_unit}" if self.cost_unit.startswith("%") else ""
         return [note for note in (self.note, saved) if note]
 
@@ -112,7 +112,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     statistic: str
     source: str
     confidence: str  # in the file's reading of it: "read directly", "quoted by third party"
-    numbers: dict[str, PublishedNumber]  # by task; "macro" where it is printed; "relative" alone
+    numbers: dict[str, PublishedNumber]  # by task; "macro" if it is printed; "relative" alone
 
     @property
     def origin(self) -> str:
@@ -137,7 +137,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return cost if unit == "speed-up" else 1 / (1 - cost / 100)
 
     def is_about(self, tasks: Collection[str]) -> bool:
-        """Whether it has anything to say on these tasks: a number on one of them, or a figure over all of GLUE."""
+        """Check whether it is about these tasks: a number on one of them, or a figure over all of GLUE."""
         on_glue = not {*TRAINABLE_TASKS}.isdisjoint(tasks)
         return any(task in tasks or (task == "relative" and on_glue) for task in self.numbers)
 
@@ -196,7 +196,7 @@ class Pair:
 
     @property
     def verdict(self) -> Verdict | None:
-        """Whether the published number was reproduced; None where its statistic or metric does not say enough."""
+        """Whether the published number was reproduced; None if its statistic or metric does not say enough."""
         scores = scores_in(self.cell, self.metric)
         if self.number.metric == NOT_STATED or len(scores) < 2:
             return None
@@ -207,7 +207,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Placed:
-    """Where the published rows stand in a table."""
+    """The places of the published rows in a table."""
 
     beneath: dict[str, list[Line]]  # by the label of the row of ours that they may be held against
     blocks: list[Block]  # those that may not, under the reason
@@ -251,9 +251,9 @@ def tasks_of(rows: Iterable[Row]) -> set[str]:
 
 
 def reasons_apart(row: Row, other: PublishedRow, metrics: Mapping[str, str]) -> dict[str, str | None]:
-    """By task that both have: why the numbers may not be held against each other; None where they may.
+    """Explain by task that both have why the numbers may not be held against each other; None if they may.
 
-    Empty where the row is of another method.
+    Empty if the row is of another method.
     """
     if any(cell.arm.base_method != other.method for cell in row.cells.values()):
         return {}

@@ -76,7 +76,7 @@ def _escape_bars(text: str) -> str:
 
 
 def _csv(table: Table) -> str:
-    """One row per line, published ones too; in the columns of the table numbers, or nothing where one is missing.
+    """One row per line, published ones too; in the columns of the table numbers, or nothing if one is missing.
 
     `source` is `ours`, `mean` (of ours) or `published`, `block` the heading that a line stands under. `unit` is that of
     the columns without one in their name; columns of another unit follow by name: `points; speed_up: ratio`. `_sd`

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeVar
 
-GAP = "–"  # printed where a planned number is missing
+GAP = "–"  # printed for a planned number that is missing
 Subject = TypeVar("Subject")  # what a line is about
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What stands in one cell; without numbers it is a gap: planned, and missing."""
+    """The content of one cell; without numbers it is a gap: planned, and missing."""
 
     text: str = GAP  # the numbers as printed, without n and mark
     numbers: Mapping[str, str] = field(default_factory=dict)  # suffix of the CSV column -> number, as in the text
-    n: int | None = None  # seeds behind it; None where the number is not over seeds
+    n: int | None = None  # seeds behind it; None if the number is not over seeds
     off_protocol: bool = False  # its seeds are not the protocol's: n is printed
     mark: str = ""  # printed behind the text; `Table.marks` says what it means
     href: str = ""  # a page about it
@@ -81,12 +81,12 @@ class Column(Generic[Subject]):
 
     name: str
     heading: str
-    entry: Callable[[Subject], Entry | None]  # None where nothing was planned
+    entry: Callable[[Subject], Entry | None]  # None if nothing was planned
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a table: entries by column, none where nothing was planned."""
+    """One line of a table: entries by column, none if nothing was planned."""
 
     label: str
     entries: Mapping[str, Entry]
@@ -121,7 +121,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Table:
-    """A finished table, and in `sidecar` every number in full with where it comes from."""
+    """A finished table, and in `sidecar` every number in full with its origin."""
 
     name: str  # file name without its ending
     title: str

@@ -1,4 +1,4 @@
-"""What every picture is made of: its words and files, a look for every row, panels for the tasks, alt texts.
+"""The parts of every picture: its words and files, a look for every row, panels for the tasks, alt texts.
 
 The same data give the same bytes.
 """
@@ -79,7 +79,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Tip:
-    """What a point of a panel tells under a pointer; on paper nothing is seen of it."""
+    """The text of a point of a panel under a pointer; paper shows nothing of it."""
 
     axes: Axes
     x: float

@@ -176,7 +176,7 @@ def _curve_tips(axes: Axes, label: str, curve: Curve) -> list[Tip]:
 
 @matplotlib.rc_context(STYLE)
 def layers_picture(evidence: Evidence) -> Picture | None:
-    """Curves of all sweeps, with a mark at each method's own exit: on its curve where its setting was swept."""
+    """Curves of all sweeps, with a mark at each method's own exit: on its curve if its setting was swept."""
     if not evidence.exits:
         return None
     curves = {place: [compute_curve(sweep) for sweep in exits.sweeps] for place, exits in evidence.exits.items()}
@@ -280,7 +280,7 @@ def _own_exit(curves: list[Curve], exits: Exits) -> tuple[float, float]:
 
 @matplotlib.rc_context(STYLE)
 def exits_picture(evidence: Evidence) -> Picture | None:
-    """Where examples leave, and where the posterior would let them: a block per task, in it a strip per method.
+    """Draw where examples leave, and where the posterior would let them: a block per task, in it a strip per method.
 
     As figure 6 of the PALBERT paper (arXiv:2204.03276).
     """

@@ -1,4 +1,4 @@
-"""Which numbers of a table may be tested against each other, and how often they were looked at."""
+"""Rules for the tests of a table: which numbers may be compared, and how often they were looked at."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LAST_EPOCH = "the last epoch"
 
 
 def choice_of_epoch(cell: Cell) -> str:
-    """How the epoch of each of the cell's numbers was chosen.
+    """Explain how the epoch of each of the cell's numbers was chosen.
 
     The best of many epochs is above the last one by luck alone, and the more so the further scores jump.
     """
@@ -26,10 +26,10 @@ def choice_of_epoch(cell: Cell) -> str:
 
 
 class FamilyFact(NamedTuple):
-    """What two cells must share to be tested against each other."""
+    """A fact that two cells must share to be tested against each other."""
 
     reason: str  # why those without it in common are not tested
-    key: Callable[[Cell], str]  # empty where it may be any
+    key: Callable[[Cell], str]  # empty if it may be any
     words: Callable[[Cell], str]
     remedy: str
 
@@ -57,7 +57,7 @@ FACTS_OF_FAMILY = (
 
 
 def are_alike(one: Cell, other: Cell) -> bool:
-    """Whether two cells may be tested against each other."""
+    """Check whether two cells may be tested against each other."""
     return all(fact.key(one) == fact.key(other) for fact in FACTS_OF_FAMILY)
 
 

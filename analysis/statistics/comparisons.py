@@ -62,7 +62,7 @@ class Comparison:
         return "↑" if self.test.difference > 0 else "↓"
 
     def to_json(self) -> dict[str, Any]:
-        """For a table's sidecar."""
+        """Return all fields for a table's sidecar."""
         facts = {"row": self.row, "other": self.other, "task": self.task, "family": self.family, **asdict(self.test)}
         return facts | {
             "adjusted_p_value": self.adjusted_p_value,
@@ -73,7 +73,7 @@ class Comparison:
 
 
 class Scored(Protocol):
-    """What a method scored with several seeds, or searches, on the same examples."""
+    """The scores of a method with several seeds, or searches, on the same examples."""
 
     @property
     def scores(self) -> list[float]:
@@ -156,7 +156,7 @@ def _family(family: Family, tests: Mapping[Pair, PairedTest], looks: int) -> lis
 def detectable_difference(standard_error: float, freedom: float, *, comparisons: int = 1) -> float | None:
     """Find the smallest true difference that such a test finds with 80 % power, in the score's unit.
 
-    None where the error is 0: scores that are all alike say nothing of how they spread. `python -m
+    None if the error is 0: scores that are all alike say nothing of how they spread. `python -m
     benchmarks.statistics power` holds it against the test itself.
 
     Args:
@@ -222,7 +222,7 @@ class Repeats:
 
     @property
     def medians(self) -> list[float]:
-        """Of each search, as tables print it."""
+        """The median of each search, as tables print it."""
         return [float(np.median(scores)) for scores in self.confirmed]
 
     @property
@@ -237,20 +237,20 @@ class Repeats:
 
     @property
     def search_deviation(self) -> float | None:
-        """What of it the seeds do not account for: 0 where they account for all; None with single seeds."""
+        """The part of it that the seeds do not account for: 0 if they account for all; None with single seeds."""
         if min(map(len, self.confirmed)) < 2:
             return None
         of_seeds = np.mean([np.var(scores, ddof=1) / len(scores) for scores in self.confirmed])
         return float(max(0.0, self.deviation**2 - of_seeds) ** 0.5)
 
     def to_json(self) -> dict[str, Any]:
-        """For a table's sidecar."""
+        """Return all fields for a table's sidecar."""
         spread = {"deviation": self.deviation, "search_deviation": self.search_deviation}
         return {"medians": self.medians, "means": self.scores} | spread
 
 
 def repeats_of_rows(rows: Sequence[Row]) -> dict[Place, Repeats]:
-    """Of every cell of which at least two searches have all their confirm trials, the first among them."""
+    """Collect the cells with two searches or more that have all their confirm trials, the first among them."""
     cells = {(row.label, task): _complete(cell) for row in rows for task, cell in row.cells.items()}
     cells = {place: searches for place, searches in cells.items() if len(searches) > 1}
     flat = [

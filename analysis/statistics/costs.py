@@ -1,4 +1,4 @@
-"""What the numbers cost: the compute of every row, and the layers and the time of the models that came of it."""
+"""The cost of the numbers: the compute of every row, and the layers and the time of the models that came of it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Compute:
     cpu_seconds: float
 
     def in_words(self, unit: TimeUnit | None = None) -> str:
-        """In the unit of what it stands beside; in its own where it stands alone."""
+        """Print it in the unit of its neighbours, or in its own if it stands alone."""
         unit = unit or unit_of([self])
         parts = [f"{time_in_words(self.gpu_seconds, unit)} of GPU"] * (self.gpu_seconds > 0)
         parts += [f"{time_in_words(self.cpu_seconds, unit)} by the clock on CPU"] * (self.cpu_seconds > 0)
@@ -202,7 +202,7 @@ def time_in_words(seconds: float, unit: TimeUnit) -> str:
 
 
 def latencies_of(cell: Cell) -> list[Latency]:
-    """Of the records that have one."""
+    """List the latencies of the records that have one."""
     return [record.latency for record in cell.records if record.latency is not None]
 
 
@@ -220,7 +220,7 @@ def milliseconds(cell: Cell, batch_size: int) -> float | None:
 
 
 def flops(cell: Cell) -> float | None:
-    """Of an example under the models' own exit (products of matrices), median over the seeds; None if not counted."""
+    """Count an example's FLOPs (matrix products) under the models' own exit, median over seeds; None unless counted."""
     counts = [latency.own.flops for latency in latencies_of(cell)]
     return float(np.median(counts)) if counts else None
 
@@ -248,7 +248,7 @@ def relative_time(pairs: Iterable[tuple[Cell, Cell]], batch_size: int) -> float 
 
 
 def relative_layers(cell: Cell, other: Cell) -> float | None:
-    """Layers that a cell's models run per dev example to those of another cell; None where either does not say."""
+    """Layers that a cell's models run per dev example to those of another cell; None if either does not say."""
     own, theirs = (speed_facts(each)["mean_layers"] for each in (cell, other))
     return own / theirs if own and theirs else None
 

@@ -1,4 +1,4 @@
-"""What the models of a cell score over the layers that they may run, as one curve of exit settings per model.
+"""Scores of a cell's models over the layers that they may run, as one curve of exit settings per model.
 
 Whoever chooses settings and measures them on the same examples flatters a method with many settings: 20 useless ones
 beside a useful one lift its front by chance. So one half of dev chooses a model's settings, the other half measures

@@ -42,7 +42,7 @@ class Exits:
     num_layers: int
     mean_layers: np.ndarray  # (seeds,), run per dev example under the method's own exit
     scores: np.ndarray  # (seeds,), in [-1, 1], under the method's own exit
-    sweeps: tuple[Sweep, ...]  # none where the method always runs all layers, or predictions are missing
+    sweeps: tuple[Sweep, ...]  # none if the method always runs all layers, or predictions are missing
     shares: np.ndarray | None  # (seeds, layers), of dev examples by the layer that they leave at; None: not stored
     posterior: np.ndarray | None  # (seeds, layers), mean probability of leaving; None: not stored, or no Λ head
 

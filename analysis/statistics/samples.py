@@ -53,7 +53,7 @@ class Sample:
 
     @property
     def mean_interval(self) -> uncertainty.Interval:
-        """What other seeds and other dev examples could have made of the mean score, within the scale of the score."""
+        """The interval of the mean score over other seeds and dev examples, within the scale of the score."""
         interval = uncertainty.mean_interval(self.resampled, self.scores)
         lowest = float(np.mean([-1.0 if name in CORRELATIONS else 0.0 for name in self.answers[0].task.metrics]))
         return replace(interval, low=max(interval.low, lowest), high=min(interval.high, 1.0))
@@ -194,7 +194,7 @@ def constant_scores(cells: Mapping[Place, Cell], samples: Mapping[Place, Sample]
 
 
 def is_above_constant(cell: Cell, sample: Sample | None, constant: float) -> bool:
-    """Whether the cell is shown to be better than the best constant answer.
+    """Check whether the cell is shown to be better than the best constant answer.
 
     A cell without a sample, of one seed, is held against it by its score alone.
     """
@@ -202,7 +202,7 @@ def is_above_constant(cell: Cell, sample: Sample | None, constant: float) -> boo
 
 
 def has_found_nothing(cell: Cell, constant: float) -> bool:
-    """Whether the best trial of its search, by dev, is no better than the best constant answer."""
+    """Check whether the best trial of its search, by dev, is no better than the best constant answer."""
     best = best_search_record(cell.arm_records)
     on_dev = all(study.protocol.selection == "dev" for study in cell.studies)
     score = best.score if best and on_dev else None

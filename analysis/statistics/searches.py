@@ -1,4 +1,4 @@
-"""What a search leaves to luck, and what it finds for its cost.
+"""The luck that a search leaves, and its finds for their cost.
 
 Two questions about the scores of search trials: how much another search would have changed (`search_variance`), and
 what every row would have found at one and the same budget (`at_equal_budget`).
@@ -86,7 +86,7 @@ def expected_best(scores: Sequence[float], number: float) -> float:
     """Compute the expected highest of `number` draws (at least 1; a part of a draw counts in part) from these scores.
 
     The expected best of n search trials (Dodge et al. 2019, arXiv:1909.03004, equation 3): every one of n trials is
-    drawn with replacement from those that were run. It is biased downwards, most where n is near the number of trials
+    drawn with replacement from those that were run. It is biased downwards, most if n is near the number of trials
     (Tang et al. 2020, arXiv:2004.13705): it cannot see a better trial than the best that was run, and misses even that
     one with probability 1/e. Trials that a search proposes one after the other are taken for exchangeable.
     """

@@ -95,11 +95,11 @@ def paired_test(difference: float, variances: Sequence[Variance]) -> PairedTest:
     """Test a difference whose variance is the sum of these.
 
     Degrees of freedom after Satterthwaite (1946), but each part counts (ν + 2) / ν times in them. As it stands his
-    formula is too sure of itself where a part that is known well meets one of few degrees of freedom that comes out
+    formula is too sure of itself if a part that is known well meets one of few degrees of freedom that comes out
     small by chance: at the level that Holm asks of the first of 32 comparisons it rejects a true null 1.3 times as
     often as it should (`python -m benchmarks.statistics freedom`). Parts of like freedom are not changed (Welch).
 
-    Where nothing spreads there is nothing to hold a difference against: it may be any, and p is 1. Of methods that do
+    If nothing spreads there is nothing to hold a difference against: it may be any, and p is 1. Of methods that do
     not differ at all (the same answers to all examples) the interval is 0 alone.
     """
     variance = sum(part.value for part in variances)

@@ -1,4 +1,4 @@
-"""Whether a published number was reproduced: ours minus published, with what the seeds of both leave open."""
+"""Verdicts on published numbers: ours minus published, with what the seeds of both leave open."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Verdict:
 
 
 class PublishedStatistic(NamedTuple):
-    """What a published number is of its runs."""
+    """The statistic of its runs that a published number is."""
 
     statistic: Statistic
     seeds: int
@@ -45,10 +45,10 @@ def verdict(
     search: Variance | None = None,
     margin: float = MARGIN,
 ) -> Verdict | None:
-    """Ours against a published number; None where it does not say of how many seeds it is the median or mean.
+    """Hold ours against a published number; None if it does not say of how many seeds it is the median or mean.
 
     Ours is the same statistic of our seeds. The interval is Student's t with the sampling variance of both numbers: of
-    a median of five it is 1.43 times that of a mean (order statistics of normal seeds). Where no deviation is printed,
+    a median of five it is 1.43 times that of a mean (order statistics of normal seeds). If no deviation is printed,
     ours stands in for the published one's: the runs are then taken to have spread alike. Both of the same dev set.
     Both searched: what another search would change is added twice, as far as our search tells it.
 
@@ -63,7 +63,7 @@ def verdict(
         our_scores: one per seed, at least two.
         published_value: in [-1, 1], as all scores here: printed points divided by 100.
         published_statistic: as in `published.csv`: "median of 5", "mean of 10", "single run", "single model".
-        published_deviation: of single seeds (n - 1), in the same unit; None where none is printed.
+        published_deviation: of single seeds (n - 1), in the same unit; None if none is printed.
         search: variance of our expected score over repeated searches; None if it is not known.
         margin: within which numbers count as the same.
 

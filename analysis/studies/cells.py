@@ -1,4 +1,4 @@
-"""From records to cells, and from one or several studies to the rows of a table: what may stand together.
+"""Cells made of records, and rows of a table made of one or several studies: what may stand together.
 
 Studies join by arm: every cell is made of the records of all studies that have its arm, each trial once. They must
 have one protocol (`load_studies`), one seed plan, the same data under every column (generated data under all or
@@ -85,7 +85,7 @@ class Cell:
 
     @property
     def data_differences(self) -> tuple[str, ...]:
-        """How the data that its trials read differ from the official GLUE; empty where they do not."""
+        """How the data that its trials read differ from the official GLUE; empty if they do not."""
         found = [line for record in self.records for line in record.data_differences or ()]
         return tuple(dict.fromkeys(found))
 
@@ -122,14 +122,14 @@ class Cell:
 
     @property
     def unfinished(self) -> str:
-        """What the search behind a number still waits for; empty where it is over."""
+        """The steps that the search behind a number still waits for; empty if it is over."""
         reasons = dict.fromkeys(study.missing.get(self.name, "") for study in self.studies)
         searching = " and ".join(reason for reason in reasons if reason.startswith("search "))
         return f"{searching}; the number is of the best configuration so far" if searching else ""
 
     @property
     def shortfall(self) -> str:
-        """How its seeds differ from the protocol's, and of an empty cell why, where that is known."""
+        """How its seeds differ from the protocol's, and of an empty cell why, if that is known."""
         failed = f"; failed: {', '.join(str(record.seed) for record in self.failed)}" if self.failed else ""
         dropped = [str(record.seed) for record in self.dropped if record.phase == "confirm"]
         failed += f"; dropped: {', '.join(dropped)}" if dropped else ""
@@ -233,7 +233,7 @@ def repeats_of(cell: Cell) -> list[Cell]:
 def _joined(studies: list[Study], arm: str) -> list[Record]:
     """Join the arm's records of all studies, each trial once.
 
-    A failed one stands only where no other study completed it, a dropped one wherever one study dropped it.
+    A failed one stands only if no other study completed it, a dropped one if any study dropped it.
     """
     found: dict[str, tuple[Study, Record]] = {}
     for study in studies:

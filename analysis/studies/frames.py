@@ -37,7 +37,7 @@ SECONDS = {"wall_seconds": "float64", "gpu_seconds": "float64"}
 
 @dataclass(frozen=True)
 class Frames:
-    """What is known of a study, finished or running: frames that have all their columns also where they have no row.
+    """A study, finished or running, as frames that have all their columns even without a row.
 
     The column `counts` marks what the tables' numbers are made of: completed confirm trials of an arm's winner, of the
     first search if it was repeated.
@@ -107,7 +107,7 @@ class Frames:
 
     @cached_property
     def evidence(self) -> Evidence:
-        """What the study's tables are made of."""
+        """The evidence of the study's tables."""
         return gather([self.study])
 
     @cached_property
@@ -123,7 +123,7 @@ class Frames:
 
     @cached_property
     def _stored(self) -> list[tuple[dict[str, Any], Predictions]]:
-        """What names a stored trial, and its predictions."""
+        """The names of each stored trial, and its predictions."""
         found = []
         for record in self.study.records:
             if record.phase == "confirm" and (predictions := read_predictions(self.study, record)) is not None:

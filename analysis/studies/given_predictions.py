@@ -41,7 +41,7 @@ def read_answers(paths: Sequence[Path], metrics: Mapping[str, str]) -> dict[tupl
     """Read the answers of every seed, by method and task, in these files together.
 
     Args:
-        metrics: task -> metric, where it is not GLUE's; "" stands for all other tasks.
+        metrics: task -> metric, if it is not GLUE's; "" stands for all other tasks.
 
     Raises:
         ValueError: a file cannot be read, or its rows do not fit together.

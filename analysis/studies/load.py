@@ -104,7 +104,7 @@ class Study:
 
     @cached_property
     def missing(self) -> Mapping[str, str]:
-        """What the cells of arms wait for, in the words of `study.status`; nothing before any launch."""
+        """The steps that the cells of arms wait for, in the words of `study.status`; nothing before any launch."""
         return last_progress(self.file.plan, self.facts).missing if self.facts.launches else {}
 
     @cached_property

@@ -22,13 +22,13 @@ from trainables.models.exit_rules import LayerOutputs, apply_exit, exit_probabil
 
 _PER_EXAMPLE = {"ids": 0, "split": 0, "labels": 0, "logits": 1, "exit_layers": 1}  # axis of n
 _LAYERS = ("layer_logits", "layer_answers")  # one of the two, the second in older files
-_OLDER_FIELDS = {"threshold": "q"}  # rule -> field that is swept, where it has another name
+_OLDER_FIELDS = {"threshold": "q"}  # rule -> field that is swept, if it has another name
 _SWEEP = ("sweep_rule", "sweep_setting", "sweep_score", "sweep_mean_layers")
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What one model answered to n examples; one draw of an exit that is not sampled."""
+    """The answers of one model to n examples; one draw of an exit that is not sampled."""
 
     task: Task
     ids: np.ndarray  # (n,)
@@ -66,7 +66,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Predictions(Answers):
-    """What a confirm model said on dev at the selected epoch, under its exit and under every setting of the sweep."""
+    """The outputs of a confirm model on dev at the selected epoch, under its exit and every setting of the sweep."""
 
     logits: np.ndarray  # (draws, n, labels)
     exit_layers: np.ndarray  # (draws, n) from 1
@@ -145,7 +145,7 @@ def predictions_of(cell: Cell) -> list[Predictions]:
 
 
 def disagreements(record: Record, predictions: Predictions) -> list[str]:
-    """How the stored predictions and the record differ, one line each; empty where they belong together.
+    """Name how the stored predictions and the record differ, one line each; empty if they belong together.
 
     The sweep is held against the outputs of the layers, see `recomputed_sweep`.
     """
