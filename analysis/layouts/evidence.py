@@ -108,20 +108,17 @@ class Evidence:
     @cached_property
     def exits(self) -> dict[Place, Exits]:
         """How the models of every cell with records leave."""
-        read = {(label, cell.task): read_exits(cell) for label, cell in self.cells}
-        return {place: exits for place, exits in read.items() if exits is not None}
+        return {place: exits for place, cell in self.by_place.items() if (exits := read_exits(cell)) is not None}
 
     @cached_property
     def rules(self) -> dict[Place, tuple[Sweep, ...]]:
         """Every exit rule on the models of every cell that has a classifier on each layer, its own rule first."""
-        read = {place: read_rules(self.by_place[place], exits) for place, exits in self.exits.items()}
-        return {place: sweeps for place, sweeps in read.items() if sweeps}
+        return {place: rules for place, own in self.exits.items() if (rules := read_rules(self.by_place[place], own))}
 
     @cached_property
     def curves(self) -> dict[Place, Curves]:
         """The scores over layers of the models of every cell with exit settings."""
-        read = {(label, cell.task): read_curves(cell) for label, cell in self.cells}
-        return {place: curves for place, curves in read.items() if curves is not None}
+        return {place: curves for place, cell in self.by_place.items() if (curves := read_curves(cell)) is not None}
 
     @property
     def curve_reference(self) -> str:

@@ -17,7 +17,7 @@ from scipy import special
 from analysis.statistics import uncertainty
 from analysis.statistics.samples import Place, draw_samples
 from analysis.statistics.uncertainty import PairedTest, Variance
-from analysis.studies.cells import Cell, Row, repeats_of
+from analysis.studies.cells import Row, repeats_of
 
 POWER = 0.8  # with which `detectable_difference` would be found
 DETECTABLE_RANGE = (0.7, 1.4)  # of itself: how far five seeds know the spread that it is made of
@@ -251,7 +251,12 @@ class Repeats:
 
 def repeats_of_rows(rows: Sequence[Row]) -> dict[Place, Repeats]:
     """Collect the cells with two searches or more that have all their confirm trials, the first among them."""
-    cells = {(row.label, task): _complete(cell) for row in rows for task, cell in row.cells.items()}
+    cells = {
+        (row.label, task): [search for search in repeats_of(cell) if search.state == "complete"]
+        for row in rows
+        for task, cell in row.cells.items()
+        if cell.state == "complete"
+    }
     cells = {place: searches for place, searches in cells.items() if len(searches) > 1}
     flat = [
         Row(f"{label}@{number}", cell.arm.method, {task: cell})
@@ -269,9 +274,3 @@ def repeats_of_rows(rows: Sequence[Row]) -> dict[Place, Repeats]:
         examples = stored[0].examples if whole else ""
         repeats[label, task] = Repeats([cell.scores for cell in searches], means, examples)
     return repeats
-
-
-def _complete(cell: Cell) -> list[Cell]:
-    """List the repeats of the cell that are whole; none if the first is not."""
-    searches = repeats_of(cell)
-    return [search for search in searches if search.state == "complete"] if searches[0].state == "complete" else []

@@ -87,11 +87,6 @@ class Entry:
         """Time of all trials, and the shares of the pretraining."""
         return total_of([*self.spent, self.pretraining])
 
-    @property
-    def tasks(self) -> set[str]:
-        """The tasks on which it spent anything."""
-        return {spent.task for spent in self.spent}
-
     def on(self, tasks: Collection[str]) -> Compute:
         """Add up what its trials spent on these tasks."""
         return total_of(spent for spent in self.spent if spent.task in tasks)
@@ -148,7 +143,7 @@ def ledger_notes(entries: list[Entry]) -> list[str]:
     unit = unit_of(entry.total for entry in spent)
     notes = ["compute: " + "; ".join(entry.in_words(unit) for entry in spent)]
     notes += _unlike("the pretraining of the rows' backbones", {entry.row: _dearest(entry) for entry in spent})
-    common = set.intersection(*(entry.tasks - entry.unfinished for entry in spent))
+    common = set.intersection(*({one.task for one in entry.spent} - entry.unfinished for entry in spent))
     return notes + _warnings({entry.row: entry.on(common) for entry in spent})
 
 

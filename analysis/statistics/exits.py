@@ -66,14 +66,14 @@ def read_exits(cell: Cell) -> Exits | None:
     stored = predictions_of(cell)
     rules = dict.fromkeys(rule for predictions in stored for rule in predictions.sweep_rule.tolist())
     depth = max(record.num_layers or 0 for record in cell.records)
-    posteriors = [posterior for predictions in stored if (posterior := _posterior(predictions)) is not None]
+    probabilities = [own.exit_probabilities for own in stored if own.exit_probabilities is not None]
     return Exits(
         num_layers=depth,
         mean_layers=np.array(layers),
         scores=np.array(cell.scores),
         sweeps=tuple(_sweep(rule, stored, cell.records) for rule in rules),
         shares=np.stack([_shares(predictions, depth) for predictions in stored]) if stored else None,
-        posterior=np.stack(posteriors) if posteriors else None,
+        posterior=np.stack(probabilities).astype(float).mean(axis=2) if probabilities else None,
     )
 
 
@@ -142,9 +142,3 @@ def _shares(predictions: Predictions, depth: int) -> np.ndarray:
     """Share of examples by exit layer, (layers,); of examples and draws if the exit is sampled."""
     counts = np.bincount(predictions.exit_layers.ravel(), minlength=depth + 1)[1:]
     return np.asarray(counts / counts.sum())
-
-
-def _posterior(predictions: Predictions) -> np.ndarray | None:
-    """Mean probability of leaving after each layer, (layers,); None without a Λ head."""
-    stored = predictions.exit_probabilities
-    return None if stored is None else stored.astype(float).mean(axis=1)

@@ -118,7 +118,11 @@ def _at_equal_budget(task: str, cells: dict[str, Cell], unit: Unit) -> EqualBudg
     scores = {label: completed_scores(records) for label, records in arms.items()}
     costs = {label: _cost(records, unit, on_gpu=on_gpu) / len(scores[label]) for label, records in arms.items()}
     budget = min(costs[label] * len(arm_scores) for label, arm_scores in scores.items())
-    best = {label: _score_at(arm_scores, budget, costs[label]) for label, arm_scores in scores.items()}
+    numbers = {label: budget / costs[label] if costs[label] else len(own) for label, own in scores.items()}
+    best = {
+        label: expected_best(own, max(1.0, numbers[label])) if numbers[label] >= 1 - ROUNDING else None
+        for label, own in scores.items()
+    }
     return EqualBudget(task, unit, budget, best)
 
 
@@ -135,9 +139,3 @@ def _cost(records: Sequence[Record], unit: Unit, *, on_gpu: bool) -> float:
         return len(searched)
     field = {"epochs": "epochs", "examples": "train_examples", "seconds": "gpu_seconds" if on_gpu else "wall_seconds"}
     return float(sum(getattr(record, field[unit]) for record in searched))
-
-
-def _score_at(scores: list[float], budget: float, cost: float) -> float | None:
-    """Compute the expected best score for a budget, if a completed trial costs `cost`; None below the cost of one."""
-    number = budget / cost if cost else len(scores)
-    return expected_best(scores, max(1.0, number)) if number >= 1 - ROUNDING else None
