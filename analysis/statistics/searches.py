@@ -102,22 +102,20 @@ def at_equal_budget(rows: Sequence[Row], unit: Unit) -> list[EqualBudget]:
     A row's budget is what its search cost. Seconds are of GPUs, or of the clock unless all rows used GPUs; whether they
     are of one kind of device is for the reader to know.
     """
-    tasks = list(dict.fromkeys(task for row in rows for task in row.cells))
-    budgets = (
-        _at_equal_budget(task, {row.label: row.cells[task] for row in rows if task in row.cells}, unit)
-        for task in tasks
-    )
-    return [budget for budget in budgets if budget is not None]
+    budgets = []
+    for task in dict.fromkeys(task for row in rows for task in row.cells):
+        cells = {row.label: row.cells[task].arm_records for row in rows if task in row.cells}
+        arms = {label: records for label, records in cells.items() if completed_scores(records)}
+        if len(arms) > 1:
+            budgets.append(_at_equal_budget(task, arms, unit))
+    return budgets
 
 
-def _at_equal_budget(task: str, cells: dict[str, Cell], unit: Unit) -> EqualBudget | None:
-    arms = {label: cell.arm_records for label, cell in cells.items() if completed_scores(cell.arm_records)}
-    if len(arms) < 2:
-        return None
+def _at_equal_budget(task: str, arms: dict[str, tuple[Record, ...]], unit: Unit) -> EqualBudget:
     on_gpu = all(any(record.gpu_seconds > 0 for record in records) for records in arms.values())
     scores = {label: completed_scores(records) for label, records in arms.items()}
     costs = {label: _cost(records, unit, on_gpu=on_gpu) / len(scores[label]) for label, records in arms.items()}
-    budget = min(costs[label] * len(arm_scores) for label, arm_scores in scores.items())
+    budget = min(costs[label] * len(own) for label, own in scores.items())
     numbers = {label: budget / costs[label] if costs[label] else len(own) for label, own in scores.items()}
     best = {
         label: expected_best(own, max(1.0, numbers[label])) if numbers[label] >= 1 - ROUNDING else None

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from msgspec.structs import replace
 
 from analysis.studies.stored_predictions import Answers
 from trainables.data.tasks import TASKS, Task
 from trainables.spelling import is_same_name, resolve_name
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NAMES = ("method", "task", "seed", "split", "draw", "example")  # say whose answer it is, and to what
 WITHOUT = {"split": "", "draw": ""}  # columns that a file may lack, and what they say then
@@ -46,8 +44,6 @@ def read_answers(paths: Sequence[Path], metrics: Mapping[str, str]) -> dict[tupl
     Raises:
         ValueError: a file cannot be read, or its rows do not fit together.
     """
-    import pandas as pd
-
     rows = pd.concat([_read(path) for path in paths], ignore_index=True)
     rows["task"] = rows["task"].map({name: _task_name(name) for name in rows["task"].unique()})
     metrics = {_task_name(name): metric for name, metric in metrics.items()}
@@ -63,8 +59,6 @@ def read_answers(paths: Sequence[Path], metrics: Mapping[str, str]) -> dict[tupl
 
 def _read(path: Path) -> pd.DataFrame:
     """Read the rows of a file. Names are texts; labels and answers are numbers if all of a column are."""
-    import pandas as pd
-
     texts = dict.fromkeys(NAMES, "str")
     table = partial(pd.read_csv, dtype=texts, na_values=[""], keep_default_na=False, low_memory=False)
     readers: dict[str, Callable[..., Any]] = {
@@ -127,8 +121,6 @@ def _answers(task: Task, rows: pd.DataFrame) -> dict[str, list[Answers]]:
 
 def _numbered(task: Task, rows: pd.DataFrame) -> pd.DataFrame:
     """Turn labels and answers into numbers; sort the rows by example, which `position` counts from 0."""
-    import pandas as pd
-
     labels, answers = _as_numbers(task, rows)
     number = pd.to_numeric(rows["example"], errors="coerce")
     rows = rows.assign(label=labels, answer=answers, number=number)
@@ -151,8 +143,6 @@ def _of_one_model(who: str, rows: pd.DataFrame, ids: np.ndarray) -> np.ndarray:
 
 def _as_numbers(task: Task, rows: pd.DataFrame) -> np.ndarray:
     """Labels and answers as scores or classes, (2, rows); a text that names no class of the task is another class."""
-    import pandas as pd
-
     classes = {name: number for number, name in enumerate(task.labels)}
     named = pd.concat([rows["label"], rows["answer"]]).astype(object).map(lambda value: classes.get(value, value))
     numbers = np.array(pd.to_numeric(named, errors="coerce"), dtype=float)
