@@ -18,9 +18,9 @@ from analysis.layouts.rendering import markdown_grid, markdown_text
 from analysis.layouts.table import DIFFERENCE, HUNDREDTHS, POINTS, Table
 from analysis.statistics.alike import looks_at_seeds
 from analysis.statistics.comparisons import POWER, Comparison, over_tasks
-from analysis.statistics.costs import Compute, ledger_notes, relative_time, row_ledger, speed_facts, unit_of
+from analysis.statistics.costs import Compute, choose_unit, ledger_notes, relative_time, row_ledger, speed_facts
 from analysis.statistics.uncertainty import PairedTest
-from analysis.studies.cells import Row, repeats_of
+from analysis.studies.cells import Row, find_repeats
 from study.facts.plain_words import counted
 from trainables.data.tasks import TASKS
 from trainables.runs.trial import TIMED_BATCHES
@@ -79,7 +79,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     """One per row: the baseline first, then by the mean difference to it, and last those without a test."""
     means = {label: own.test for label, own in over_tasks(evidence.tested).items()}
     computes = {entry.row: entry.total for entry in row_ledger(evidence.rows)}
-    unit = unit_of(computes.values())
+    unit = choose_unit(computes.values())
     spent = {row: "" if own == Compute(0.0, 0.0) else own.in_words(unit) for row, own in computes.items()}
     found = (_finding(evidence, row, means.get(row.label), spent[row.label]) for row in evidence.rows)
     return sorted(found, key=_place)
@@ -149,11 +149,11 @@ def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
 def sentence(finding: Finding, baseline: str | None, *, in_short: bool = False) -> str:
     """Write the method's sentence without its name: difference, marks, layers; unless `in_short` power and compute."""
     compute = f"{finding.compute} in all" if finding.compute and not in_short else ""
-    parts = [_difference_in_words(finding, baseline, in_short=in_short), _layers_in_words(finding, baseline), compute]
+    parts = [_describe_difference(finding, baseline, in_short=in_short), _describe_layers(finding, baseline), compute]
     return "; ".join(part for part in parts if part) + "."
 
 
-def _difference_in_words(finding: Finding, baseline: str | None, *, in_short: bool) -> str:
+def _describe_difference(finding: Finding, baseline: str | None, *, in_short: bool) -> str:
     test, number = finding.difference, len(finding.compared)
     if test is None:
         scores = [f"{TASKS[task].title} {POINTS.text(median)}" for task, median in finding.medians.items()]
@@ -169,22 +169,22 @@ def _difference_in_words(finding: Finding, baseline: str | None, *, in_short: bo
         for word, tasks in (("above", finding.marked("↑")), ("below", finding.marked("↓")))
         if tasks
     ]
-    power = "" if in_short else f" ({_detectable_in_words(finding.compared)})"
+    power = "" if in_short else f" ({_describe_detectable(finding.compared)})"
     result = " and ".join(marked) or f"no difference was found{power}"
     return f"{difference} points to {baseline} ({where}; 95 % interval {low} to {high}), {result}"
 
 
-def _detectable_in_words(compared: Sequence[Comparison]) -> str:
+def _describe_detectable(compared: Sequence[Comparison]) -> str:
     """Name the difference that would have been found on the easiest and on the hardest task."""
     detectable = {one.task: one.detectable_difference for one in compared if one.detectable_difference is not None}
     if not detectable:
         return "what would have been is not known: all scores are alike"
     ends = (choose(detectable, key=detectable.__getitem__) for choose in (min, max))
-    texts = dict.fromkeys(f"{notes.detectable_in_words(detectable[task])} on {TASKS[task].title}" for task in ends)
+    texts = dict.fromkeys(f"{notes.format_detectable(detectable[task])} on {TASKS[task].title}" for task in ends)
     return f"{' and '.join(texts)} would have been with {100 * POWER:.0f} % power"
 
 
-def _layers_in_words(finding: Finding, baseline: str | None) -> str:
+def _describe_layers(finding: Finding, baseline: str | None) -> str:
     if finding.layers is None or not finding.depths:
         return ""
     depth = " to ".join(dict.fromkeys(str(end) for end in (finding.depths[0], finding.depths[-1])))
@@ -234,7 +234,7 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
 
 def completeness(evidence: Evidence) -> str:
     """How many cells, of every search, are empty, and how many have other seeds than the protocol's."""
-    states = [repeat.state for _, cell in evidence.cells for repeat in repeats_of(cell)]
+    states = [repeat.state for _, cell in evidence.cells for repeat in find_repeats(cell)]
     number, missing = counted(len(states), "cell"), states.count("missing")
     others = len(states) - missing - states.count("complete")
     parts = [f"{missing} of {number} {'is' if missing == 1 else 'are'} missing"] * (missing > 0)

@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from typing import Annotated
 
-from analysis.layouts.notes import pretraining_in_words, provenance
+from analysis.layouts.notes import describe_pretraining, provenance
 from analysis.layouts.table import POINTS
 from analysis.studies.cells import Cell, cell_of
 from analysis.studies.load import Study, load_study
@@ -50,7 +50,7 @@ def explain(study: Study, name: str) -> str:
     if cell.records:
         facts = {"backbone": cell.arm.pinned_backbone, "protocol": study.protocol_hash} | provenance(cell.records)
         parts.append(f"configuration: {json.dumps(to_plain(cell.config), sort_keys=True)}")
-        parts += [*pretraining_in_words([study]), *(f"{fact}: {value}" for fact, value in facts.items())]
+        parts += [*describe_pretraining([study]), *(f"{fact}: {value}" for fact, value in facts.items())]
     return "\n".join(parts) + "\n"
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from analysis.answer import findings, sentence
 from analysis.layouts.evidence import Evidence, gather
-from analysis.layouts.notes import constant_notes, detectable_in_words
+from analysis.layouts.notes import constant_notes, format_detectable
 from analysis.layouts.paper_tables import published_rows
 from analysis.layouts.rendering import markdown_grid, render
 from analysis.layouts.table import DIFFERENCE, Style, Table
@@ -30,7 +30,7 @@ from analysis.pictures.study_pictures import differences_picture
 from analysis.report import registration
 from analysis.statistics.alike import looks_at_seeds
 from analysis.statistics.comparisons import Comparison, compare
-from analysis.statistics.costs import speed_facts, time_in_words, time_unit
+from analysis.statistics.costs import format_time, speed_facts, time_unit
 from analysis.studies.cells import Cell
 from analysis.studies.load import Study, load_study
 from analysis.tables import tables_of, write_tables
@@ -231,7 +231,7 @@ def claim_line(evidence: Evidence, task: str, comparisons: list[Comparison], *, 
     difference = sign * found.test.difference
     low, high = sorted((sign * found.test.low, sign * found.test.high))
     gap = " to ".join(DIFFERENCE.text(end) for end in (low, high))
-    detectable = "" if found.detectable_difference is None else detectable_in_words(found.detectable_difference)
+    detectable = "" if found.detectable_difference is None else format_detectable(found.detectable_difference)
     places = [(label, task) for label in (OURS, THEIRS)]
     if any(place in evidence.unlearned for place in places):
         word = "not learned"
@@ -298,7 +298,7 @@ def trials_in_words(study: Study) -> str:
     told = ", ".join(f"{number} {status}" for status, number in sorted(counted.items()))
     began, ended = min(record.started for record in records), max(record.ended for record in records)
     seconds = sum(record.wall_seconds for record in records)
-    return f"{told}; {time_in_words(seconds, time_unit(seconds))}, {began[:16]} to {ended[:16]} UTC"
+    return f"{told}; {format_time(seconds, time_unit(seconds))}, {began[:16]} to {ended[:16]} UTC"
 
 
 def command_in_words(command: str) -> str:

@@ -42,7 +42,7 @@ from analysis.statistics.comparisons import (
     detectable_difference,
     macro_test,
 )
-from analysis.statistics.curves import Settings, common_range, curves_of
+from analysis.statistics.curves import Settings, common_range, make_curves
 from analysis.statistics.samples import Sample
 from analysis.statistics.searches import search_variance
 from analysis.statistics.verdicts import MARGIN, Verdict, verdict
@@ -448,7 +448,7 @@ def curves_of_exits(divisor: int) -> Iterator[Rate]:
         curves = []
         for layers in (few, many):
             models = [exit_settings(rng, labels, ease, (layers, fixed)) for _ in range(SEEDS)]
-            curves.append(curves_of([model for model, _ in models], [at_layers for _, at_layers in models]))
+            curves.append(make_curves([model for model, _ in models], [at_layers for _, at_layers in models]))
         one, other = (own.over(*common_range(curves)) for own in curves)
         test = uncertainty.welch_test(one.resampled, other.resampled, one.scores, other.scores)
         rejected += test.p_value < uncertainty.ALPHA

@@ -33,7 +33,7 @@ from analysis.statistics.comparisons import DETECTABLE_RANGE, Comparison
 from analysis.statistics.samples import Place, Sample
 from analysis.statistics.searches import best_minus_last, variance_over_searches
 from analysis.statistics.verdicts import MARGIN, Word
-from analysis.studies.cells import Cell, repeats_of
+from analysis.studies.cells import Cell, find_repeats
 from study.facts.plain_words import counted
 from trainables.data.tasks import TASKS
 from trainables.schema import to_plain
@@ -114,7 +114,7 @@ def with_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table
         title=f"Comparisons with {baseline}",
         first_column="pair",
         columns=headings(COMPARISONS),
-        lines=fill(COMPARISONS, [(_pair_in_words(one), one) for one in ordered]),
+        lines=fill(COMPARISONS, [(_name_pair(one), one) for one in ordered]),
         marks=mark_meanings(baseline),
         caption=(
             "Differences of mean scores in points with 95 % intervals over seeds and dev examples (Welch-Satterthwaite "
@@ -139,14 +139,14 @@ def without_baseline(compared: Sequence[Comparison], baseline: str | None) -> Ta
         title=f"Comparisons without {baseline}" if baseline else "Comparisons",
         first_column="pair",
         columns=headings(COMPARISONS),
-        lines=fill(COMPARISONS, [(_pair_in_words(one), one) for one in others]),
+        lines=fill(COMPARISONS, [(_name_pair(one), one) for one in others]),
         caption=f"They mark nothing; Holm is over these {counted(len(others), 'comparison')}.",
         unit=UNIT_OF_COMPARISONS,
         sidecar={"comparisons": [one.to_json() for one in others]},
     )
 
 
-def _pair_in_words(one: Comparison) -> str:
+def _name_pair(one: Comparison) -> str:
     return f"{one.row} - {one.other}, {TASKS[one.task].title if one.task in TASKS else one.task}"
 
 
@@ -220,7 +220,7 @@ def _searched_lines(evidence: Evidence, fields: Iterable[str]) -> list[Line]:
     """List the ranges of every method, in a line for each task if they are not the same on all."""
     lines: dict[str, dict[str, str]] = {}
     for label, cell in evidence.cells:
-        ranges = {name: _range_in_words(cell.arm.field(name)) for name in fields if name in cell.arm.decided}
+        ranges = {name: _format_range(cell.arm.field(name)) for name in fields if name in cell.arm.decided}
         if ranges and lines.setdefault(label, ranges) != ranges:
             lines[f"{label}/{cell.task}"] = ranges
     return [
@@ -229,7 +229,7 @@ def _searched_lines(evidence: Evidence, fields: Iterable[str]) -> list[Line]:
     ]
 
 
-def _range_in_words(searched: object) -> str:
+def _format_range(searched: object) -> str:
     text = " | ".join(map(str, searched)) if isinstance(searched, tuple) else str(searched)
     return text.replace('"', "").replace(" | ", ", ")
 
@@ -249,7 +249,7 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
         return None
     compared = evidence.comparisons_of_methods
     tests = {(one.row, one.task): one for one in compared}
-    others = [repeat for _, cell in evidence.cells for repeat in repeats_of(cell)[1:]]
+    others = [repeat for _, cell in evidence.cells for repeat in find_repeats(cell)[1:]]
     left_out = [f"{repeat.name}: {repeat.shortfall}" for repeat in others if repeat.state != "complete"]
     return make_table(
         evidence,

@@ -17,9 +17,9 @@ from analysis.layouts.notes import first_from_notes, own_task_notes, provenance,
 from analysis.layouts.table import Column, Entry, Line, Table
 from analysis.statistics.alike import looks_at_seeds
 from analysis.statistics.costs import SECONDS, row_ledger, speed_facts, total_of
-from analysis.studies.cells import Cell, repeats_of
+from analysis.studies.cells import Cell, find_repeats
 from analysis.studies.load import Study
-from analysis.studies.stored_predictions import predictions_of
+from analysis.studies.stored_predictions import read_cell_predictions
 from study.facts.plain_words import counted
 from study.facts.record import Record
 from study.plans.samplers import describe_sampler
@@ -152,7 +152,7 @@ def _search_answers(evidence: Evidence, tables: Collection[str]) -> dict[str, An
 
 
 def _search_trials(cell: Cell) -> int:
-    return sum(record.phase == "search" for repeat in repeats_of(cell) for record in repeat.arm_records)
+    return sum(record.phase == "search" for repeat in find_repeats(cell) for record in repeat.arm_records)
 
 
 def _answered(part: str, holds: Mapping[str, bool | None], words: Mapping[str, str]) -> dict[str, Answer]:
@@ -214,7 +214,7 @@ def _licence(task: str) -> str:
 
 def _sizes(cell: Cell) -> tuple[int, int] | None:
     """Rows that trials trained on and that dev has, as the trials have had them; None before one was confirmed."""
-    stored = predictions_of(cell)
+    stored = read_cell_predictions(cell)
     record: Record | None = cell.records[0] if cell.records else None
     if record is None or not record.train_examples or not record.epochs or not stored:
         return None

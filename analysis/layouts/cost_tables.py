@@ -155,7 +155,7 @@ def exits_table(evidence: Evidence) -> Table | None:
         (label, cell.task): _arm(evidence, label, cell, of_baseline.get(cell.task), differences)
         for label, cell in cells
     }
-    devices = costs.devices_in_words(cell for _, cell in cells)
+    devices = costs.name_devices(cell for _, cell in cells)
     timed = (
         f" Time: milliseconds per example relative to {baseline}'s, in batches of {' and '.join(map(str, ENDS))} on "
         f"{devices}, for as many layers as dev runs, timed after training while other trials may have run."
@@ -171,10 +171,10 @@ def exits_table(evidence: Evidence) -> Table | None:
         subjects=[("/".join(place), arm) for place, arm in arms.items()],
         caption=(
             "Layers run per dev example, with their range over seeds."
-            f"{timed if devices and baseline else ''}{_curves_in_words(evidence)}{fixed * has_fixed} Difference: mean "
+            f"{timed if devices and baseline else ''}{_explain_curves(evidence)}{fixed * has_fixed} Difference: mean "
             f"score minus {baseline or 'the baseline'}'s, with 95 % interval."
         ),
-        facts=lambda cell: {**costs.speed_facts(cell), "latencies": to_plain(costs.latencies_of(cell))},
+        facts=lambda cell: {**costs.speed_facts(cell), "latencies": to_plain(costs.list_latencies(cell))},
         further={"exits": [{"row": row, "task": task} | arm.to_json() for (row, task), arm in arms.items()]},
     )
 
@@ -204,7 +204,7 @@ def exit_settings_table(evidence: Evidence) -> Table | None:
     )
 
 
-def _curves_in_words(evidence: Evidence) -> str:
+def _explain_curves(evidence: Evidence) -> str:
     """Explain the columns of curves; empty if no method leaves early."""
     if not evidence.curves:
         is_early = any(exits.is_early for exits in evidence.exits.values())
@@ -214,18 +214,18 @@ def _curves_in_words(evidence: Evidence) -> str:
         "measured on the other, both ways. ELUE score: mean height of the exit settings above the line through the "
         "same model cut at each layer."
     )
-    over_layers = _ranges_in_words(evidence.curves, "{:.1f} to {:.1f}")
+    over_layers = _format_ranges(evidence.curves, "{:.1f} to {:.1f}")
     if not over_layers:
         return words
     words += (
         f" Curve: mean score along that front minus {evidence.curve_reference}'s, over the layers that all rows have "
         f"({over_layers})."
     )
-    over_flops = _ranges_in_words(evidence.curves_by_flops, "{:.3g} to {:.3g}")
+    over_flops = _format_ranges(evidence.curves_by_flops, "{:.3g} to {:.3g}")
     return words + f" Curve, FLOPs: the same over millions of FLOPs per example ({over_flops})." * bool(over_flops)
 
 
-def _ranges_in_words(curves: Mapping[Place, Curves], form: str) -> str:
+def _format_ranges(curves: Mapping[Place, Curves], form: str) -> str:
     """Print the ranges of cost that the curves share, by task."""
     return ", ".join(f"{TASKS[task].title} {form.format(*ends)}" for task, ends in shared_ranges(curves).items())
 
@@ -326,7 +326,7 @@ def exit_rules_table(evidence: Evidence) -> Table | None:
 def compute_table(evidence: Evidence) -> Table:
     """Tabulate the time of each row's trials, in words."""
     ledger = costs.row_ledger(evidence.rows)
-    unit = costs.unit_of(entry.total for entry in ledger)
+    unit = costs.choose_unit(entry.total for entry in ledger)
     shared = any(entry.pretrained for entry in ledger)
     caption = "Time of all trials, stopped and failed ones too."
     caption += " Pretraining: what it has cost, each arm paying as much of it as any other." * shared
@@ -356,10 +356,10 @@ def compute_of_arms_table(evidence: Evidence) -> Table:
             "phase": spent.phase,
             "epochs": str(spent.epochs),
             "examples": f"{spent.train_examples:,}",
-            "training": costs.time_in_words(spent.train_seconds, longest),
-            "evaluation": costs.time_in_words(spent.eval_seconds, longest),
-            "wall clock": costs.time_in_words(spent.wall_seconds, longest),
-            "GPU": costs.time_in_words(spent.gpu_seconds, longest),
+            "training": costs.format_time(spent.train_seconds, longest),
+            "evaluation": costs.format_time(spent.eval_seconds, longest),
+            "wall clock": costs.format_time(spent.wall_seconds, longest),
+            "GPU": costs.format_time(spent.gpu_seconds, longest),
             "trials": in_words(spent.trials),
         }
         for spent in arms

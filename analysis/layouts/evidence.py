@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from analysis.layouts.notes import pretraining_facts, seed_notes, seeds_in_words
+from analysis.layouts.notes import describe_seeds, pretraining_facts, seed_notes
 from analysis.layouts.table import POINTS, POINTS_RANGE, Column, Entry, Line, Subject, Table, fill, headings
 from analysis.statistics.alike import are_alike, looks_at_repeats, looks_at_seeds
-from analysis.statistics.comparisons import Comparison, Repeats, baseline_row, compare, repeats_of_rows
+from analysis.statistics.comparisons import Comparison, Repeats, compare, find_baseline_row, repeats_of_rows
 from analysis.statistics.costs import flops_of_layers
 from analysis.statistics.curves import Curves, read_curves, shared_ranges
 from analysis.statistics.exits import Exits, Sweep, read_exits, read_rules
@@ -25,7 +25,7 @@ from analysis.statistics.samples import (
     has_found_nothing,
     is_above_constant,
 )
-from analysis.studies.cells import Cell, Row, names_of, rows_of
+from analysis.studies.cells import Cell, Row, name_studies, rows_of
 from analysis.studies.load import Study
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 from trainables.schema import to_plain
@@ -103,7 +103,7 @@ class Evidence:
     @property
     def baseline(self) -> str | None:
         """The label of the row that the others are compared with."""
-        return baseline_row(self.rows)
+        return find_baseline_row(self.rows)
 
     @cached_property
     def exits(self) -> dict[Place, Exits]:
@@ -206,7 +206,7 @@ def of_studies(evidence: Evidence, table: Table, facts: Callable[[Cell], dict[st
     has_glue = any(cell.task in TRAINABLE_TASKS for _, cell in evidence.cells)
     is_untrained = any(study.file.plan.untrained for study in evidence.studies)
     data = " on mini-GLUE" * evidence.on_mini + ", untrained backbone" * is_untrained
-    seeds = seeds_in_words(evidence.studies, evidence.rows)
+    seeds = describe_seeds(evidence.studies, evidence.rows)
     title = table.title.format(glue="GLUE " * has_glue, data=data, seeds=seeds)
     sidecar = _sidecar(evidence, facts) | table.sidecar
     return replace(table, title=title[0].upper() + title[1:], sidecar=sidecar)
@@ -250,7 +250,7 @@ def mark_meanings(baseline: str | None) -> dict[str, str]:
 def _sidecar(evidence: Evidence, facts: Callable[[Cell], dict[str, Any]]) -> dict[str, Any]:
     """Collect the studies, the cells with what `facts` gives of each, and the pretraining of backbones."""
     studies = evidence.studies
-    named = list(zip(names_of(studies), studies, strict=True))
+    named = list(zip(name_studies(studies), studies, strict=True))
     pretrained = {name: found for name, study in named if (found := pretraining_facts(study)) is not None}
     return {
         "protocol": {studies[0].protocol_hash: to_plain(studies[0].protocol)},

@@ -15,13 +15,13 @@ from analysis.statistics.alike import FACTS_OF_FAMILY, LAST_EPOCH, choice_of_epo
 from analysis.statistics.comparisons import (
     DETECTABLE_RANGE,
     Comparison,
-    baseline_method,
-    baseline_row,
-    baseline_rows,
+    find_baseline_method,
+    find_baseline_row,
+    find_baseline_rows,
 )
 from analysis.statistics.costs import pretraining_cost
 from analysis.statistics.samples import Place, Sample
-from analysis.studies.cells import Cell, Row, names_of, repeats_of, table_seeds
+from analysis.studies.cells import Cell, Row, find_repeats, name_studies, table_seeds
 from analysis.studies.load import Study
 from study.facts.other_code import FirstCode, describe_code
 from study.facts.plain_words import CellInWords, counted, joined, shortfalls
@@ -43,14 +43,14 @@ NOT_CHOSEN = f"nothing, each number is of {LAST_EPOCH}"
 MOST_VALUES_OF_ARMS = 5  # in a caption; a plan of winners has some for each arm
 
 
-def seeds_in_words(studies: Sequence[Study], rows: Sequence[Row]) -> str:
+def describe_seeds(studies: Sequence[Study], rows: Sequence[Row]) -> str:
     """Name the seeds of the table's protocol: the most that a cell has, if some have fewer."""
     seeds = table_seeds(studies)
     has_fewer = any(cell.state == "fewer seeds" for row in rows for cell in row.cells.values())
     return f"{'at most ' * has_fewer}{counted(len(seeds), 'seed')} ({', '.join(map(str, seeds))})"
 
 
-def _selection_in_words(rows: Sequence[Row]) -> str:
+def _describe_selection(rows: Sequence[Row]) -> str:
     """Name what scores chose, configurations and epochs; by row, if rows differ."""
     chosen: dict[str, dict[str, None]] = {}
     for row in rows:
@@ -64,12 +64,12 @@ def _selection_in_words(rows: Sequence[Row]) -> str:
     return "; ".join(f"{', '.join(labels)}: {what}" for what, labels in chosen.items())
 
 
-def protocol_in_words(studies: Sequence[Study], rows: Sequence[Row]) -> str:
+def describe_protocol(studies: Sequence[Study], rows: Sequence[Row]) -> str:
     """One paragraph: how the numbers were selected, every other rule, the data, and what they were made of."""
     rules, plans = studies[0].protocol, [study.file.plan for study in studies]
     asha = rules.early_stopping
     samples = max((arm.samples for study in studies for arm in study.file.plan.arms), default=0)
-    chosen = _selection_in_words(rows)
+    chosen = _describe_selection(rows)
     by_scores = chosen if chosen == NOT_CHOSEN else f"{SELECTION[rules.selection]}: {chosen}"
     sentences = [f"Protocol {studies[0].protocol_hash}: selection {rules.selection} ({by_scores})"]
     if rules.select_by is not UNSET and chosen != NOT_CHOSEN:
@@ -91,15 +91,15 @@ def protocol_in_words(studies: Sequence[Study], rows: Sequence[Row]) -> str:
     return "; ".join(sentences) + "."
 
 
-def pretraining_in_words(studies: Sequence[Study]) -> list[str]:
+def describe_pretraining(studies: Sequence[Study]) -> list[str]:
     """Describe the backbone of every study, if that of any was pretrained here; nothing otherwise."""
     if all(pretraining_cost(study) is None for study in studies):
         return []
-    named = zip(names_of(studies), studies, strict=True)
-    return [_backbone_in_words(study, f" of {name}" if len(studies) > 1 else "") for name, study in named]
+    named = zip(name_studies(studies), studies, strict=True)
+    return [_describe_backbone(study, f" of {name}" if len(studies) > 1 else "") for name, study in named]
 
 
-def _backbone_in_words(study: Study, where: str) -> str:
+def _describe_backbone(study: Study, where: str) -> str:
     cost = pretraining_cost(study)
     if cost is None:
         backbones = ", ".join(dict.fromkeys(own.backbone for own in study.file.plan.arms))
@@ -174,7 +174,7 @@ def departures(studies: Sequence[Study]) -> dict[str, list[Departure | str]]:
 
 def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
     """Note the studies of the cells, values beyond the methods' own, the searches, other data, code and devices."""
-    named = list(zip(names_of(studies), studies, strict=True))
+    named = list(zip(name_studies(studies), studies, strict=True))
     cells = [cell for row in rows for cell in row.cells.values()]
     fields = unlike_counts(rows, lambda cell: len(cell.arm.decided) if cell.records else None)
     return [
@@ -222,7 +222,7 @@ def dropped_notes(rows: Iterable[Row]) -> list[str]:
 
 def first_search_notes(cells: Iterable[Cell]) -> list[str]:
     """Name the search that the scores are of, if searches were repeated."""
-    counts = " or ".join(map(str, sorted({len(repeats_of(cell)) for cell in cells} - {1})))
+    counts = " or ".join(map(str, sorted({len(find_repeats(cell)) for cell in cells} - {1})))
     first = f"each number is of the first of {counts} searches, as in a study of one; table search_repeats has all"
     return [first] * bool(counts)
 
@@ -344,9 +344,9 @@ def other_data(rows: Sequence[Row]) -> dict[str, list[str]]:
     return {title: list(lines) for title, lines in found.items()}
 
 
-def marks_in_words(rows: list[Row], comparisons: list[Comparison]) -> str:
+def explain_marks(rows: list[Row], comparisons: list[Comparison]) -> str:
     """Explain the marks of a table, or why there are none."""
-    baseline = baseline_row(rows)
+    baseline = find_baseline_row(rows)
     family = [comparison for comparison in comparisons if comparison.family == "baseline"]
     if baseline is None:
         return f"No difference is tested: {why_no_baseline(rows)}."
@@ -372,10 +372,10 @@ def look_notes(looks: Sequence[str]) -> list[str]:
 
 def why_no_baseline(rows: list[Row]) -> str:
     """Why not exactly one row is the baseline, and what names one."""
-    method = baseline_method(rows)
+    method = find_baseline_method(rows)
     if method is None:
         return "the plans do not name one baseline; --baseline names one"
-    labels = baseline_rows(rows)
+    labels = find_baseline_rows(rows)
     found = counted(len(labels), "row") if labels else "no row"
     return f"the baseline, {method}, has {found} with numbers here; --baseline names another"
 
@@ -385,11 +385,11 @@ def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
     least: dict[str, float] = {}
     for comparison in (one for one in comparisons if one.family == "baseline"):
         least[comparison.task] = max(least.get(comparison.task, 0.0), comparison.detectable_difference or 0.0)
-    differences = [f"{TASKS[task].title} {detectable_in_words(difference)}" for task, difference in least.items()]
+    differences = [f"{TASKS[task].title} {format_detectable(difference)}" for task, difference in least.items()]
     return [f"smallest difference that is found with 80 % power: {', '.join(differences)}"] if differences else []
 
 
-def detectable_in_words(difference: float) -> str:
+def format_detectable(difference: float) -> str:
     """Print the range that five seeds know a difference within; 0 is not known."""
     low, high = (factor * difference for factor in DETECTABLE_RANGE)
     if low >= 1:  # two seeds may know next to nothing

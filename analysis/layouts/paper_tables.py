@@ -177,7 +177,7 @@ def _place(fact: dict[str, str]) -> tuple[str, str, str]:
     return fact["paper"], fact["label"], fact["task"]
 
 
-def scores_in(cell: Cell, metric: str | None) -> list[float]:
+def read_scores(cell: Cell, metric: str | None) -> list[float]:
     """List the scores of the confirm records in a metric, named as in `published.csv`; None: in the task's own."""
     if metric is None or metric == PAPER_METRICS.get(cell.task):
         return cell.scores
@@ -197,7 +197,7 @@ class Pair:
     @property
     def verdict(self) -> Verdict | None:
         """Whether the published number was reproduced; None if its statistic or metric does not say enough."""
-        scores = scores_in(self.cell, self.metric)
+        scores = read_scores(self.cell, self.metric)
         if self.number.metric == NOT_STATED or len(scores) < 2:
             return None
         deviation = self.number.deviation and self.number.deviation / 100
@@ -223,7 +223,7 @@ def place_published(rows: Sequence[Row], published: Iterable[PublishedRow], metr
     beneath: dict[str, list[Line]] = {row.label: [] for row in rows}
     apart: dict[str, list[Line]] = {}
     pairs: list[Pair] = []
-    shown: dict[PublishedRow, set[str]] = {other: set() for other in published if other.is_about(tasks_of(rows))}
+    shown: dict[PublishedRow, set[str]] = {other: set() for other in published if other.is_about(collect_tasks(rows))}
     for row in rows:
         for other in shown:
             reasons = reasons_apart(row, other, metrics)
@@ -239,13 +239,13 @@ def place_published(rows: Sequence[Row], published: Iterable[PublishedRow], metr
         if (why := _why_apart(rows, other, metrics, tasks)) is not None:
             reason, left = why
             apart.setdefault(f"Published, {reason} ({other.origin})", []).append(other.line(left))
-            printed[other].update(tasks_of(rows).intersection(left))
+            printed[other].update(collect_tasks(rows).intersection(left))
     blocks = [Block(title, lines) for title, lines in apart.items()]
     own_notes = _notes(rows, [other for other, tasks in shown.items() if tasks])
     return Placed(beneath, blocks, [*own_notes, *_number_notes(printed, printed.values())], pairs)
 
 
-def tasks_of(rows: Iterable[Row]) -> set[str]:
+def collect_tasks(rows: Iterable[Row]) -> set[str]:
     """Collect the tasks that the rows have cells for."""
     return {task for row in rows for task in row.cells}
 
@@ -362,12 +362,12 @@ class PaperLayout:
 def dev_table(evidence: Evidence) -> Table:
     """PALBERT's table 2 (table 3 on RoBERTa): methods x tasks and macro, median over the confirm seeds, and mean."""
     rows, compared, ledger = evidence.rows, evidence.comparisons, row_ledger(evidence.rows)
-    origin = [notes.protocol_in_words(evidence.studies, rows), *notes.pretraining_in_words(evidence.studies)]
+    origin = [notes.describe_protocol(evidence.studies, rows), *notes.describe_pretraining(evidence.studies)]
     means = ["Mean: with its 95 % interval over seeds and dev examples."] * bool(evidence.samples)
     table = _paper_table(
         evidence,
         DEV,
-        caption=" ".join([DEV.caption, *means, *_macro_in_words(rows), notes.marks_in_words(rows, compared), *origin]),
+        caption=" ".join([DEV.caption, *means, *_explain_macro(rows), notes.explain_marks(rows, compared), *origin]),
         cell_marks=_cell_marks(evidence),
         beneath={row.label: [_mean_line(evidence, row)] for row in rows},
         own_notes=[
@@ -421,7 +421,7 @@ def electra_table(evidence: Evidence) -> Table | None:
 
     None unless a study has a method, or a backbone, of its published rows.
     """
-    published = [row for row in ELECTRA.published(evidence.rows) if row.is_about(tasks_of(evidence.rows))]
+    published = [row for row in ELECTRA.published(evidence.rows) if row.is_about(collect_tasks(evidence.rows))]
     methods, backbones = {row.method for row in published}, {row.backbone for row in published}
     arms = [arm for study in evidence.studies for arm in study.file.plan.arms]
     is_about = any(arm.method in methods or arm.whole_backbone in backbones for arm in arms)
@@ -481,7 +481,7 @@ def _paper_table(
             *own_notes,
             *notes.study_notes(evidence.studies, rows),
             *placed.notes,
-            *(f"{note} (test)" for own in tests for note in _number_notes(own, [tasks_of(rows)] * len(own))),
+            *(f"{note} (test)" for own in tests for note in _number_notes(own, [collect_tasks(rows)] * len(own))),
         ],
         facts=layout.facts,
         further=further,
@@ -490,7 +490,7 @@ def _paper_table(
 
 def _test_rows(evidence: Evidence, papers: Sequence[str]) -> list[list[PublishedRow]]:
     """Find the rows of each paper with test numbers on the tasks studied; none for mini-GLUE."""
-    tasks = tasks_of(evidence.rows)
+    tasks = collect_tasks(evidence.rows)
     papers = () if evidence.on_mini else papers
     rows = [[row for row in published_rows(paper, split="test") if row.is_about(tasks)] for paper in papers]
     return [own for own in rows if own]
@@ -505,11 +505,11 @@ def _test_block(published: Sequence[PublishedRow]) -> Block:
     return Block(title, [row.line(row.numbers) for row in published])
 
 
-def _macro_in_words(rows: list[Row]) -> list[str]:
+def _explain_macro(rows: list[Row]) -> list[str]:
     """Explain macro, or why there is none; nothing if one task alone gives no reason to look for it."""
     if any(macro(row) is not None for row in rows):
         return ["Macro is the mean of the paper's eight tasks."]
-    if len(tasks_of(rows).intersection(PAPER_TASKS)) < 2:
+    if len(collect_tasks(rows).intersection(PAPER_TASKS)) < 2:
         return []
     return ["Macro, the mean of the paper's eight tasks, is left out until all eight are complete."]
 
@@ -535,7 +535,7 @@ def _deviation_entry(cell: Cell) -> Entry:
 
 
 def _electra_entry(cell: Cell) -> Entry:
-    scores = scores_in(cell, ELECTRA_METRICS.get(cell.task))
+    scores = read_scores(cell, ELECTRA_METRICS.get(cell.task))
     return over_seeds(cell, POINTS.entry(float(np.median(scores)) if scores else None))
 
 
@@ -638,5 +638,5 @@ ELECTRA = PaperLayout(
     metrics=ELECTRA_METRICS,
     published=lambda _: published_rows("ELECTRA README", "lmtuners", "electra_pytorch"),
     papers_with_test=lambda _: ("lmtuners", "electra_pytorch"),
-    facts=lambda cell: {"scores": scores_in(cell, ELECTRA_METRICS.get(cell.task))},
+    facts=lambda cell: {"scores": read_scores(cell, ELECTRA_METRICS.get(cell.task))},
 )

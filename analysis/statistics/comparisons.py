@@ -17,7 +17,7 @@ from scipy import special
 from analysis.statistics import uncertainty
 from analysis.statistics.samples import Place, draw_samples
 from analysis.statistics.uncertainty import PairedTest, Variance
-from analysis.studies.cells import Row, repeats_of
+from analysis.studies.cells import Row, find_repeats
 
 POWER = 0.8  # with which `detectable_difference` would be found
 DETECTABLE_RANGE = (0.7, 1.4)  # of itself: how far five seeds know the spread that it is made of
@@ -112,19 +112,19 @@ def compare(
     return [one for family, tests in families.items() for one in _family(family, tests, looks)]
 
 
-def baseline_row(rows: list[Row]) -> str | None:
+def find_baseline_row(rows: list[Row]) -> str | None:
     """Name the row that marks compare with; None unless exactly one row with numbers is the baseline's."""
-    labels = baseline_rows(rows)
+    labels = find_baseline_rows(rows)
     return labels[0] if len(labels) == 1 else None
 
 
-def baseline_rows(rows: list[Row]) -> list[str]:
+def find_baseline_rows(rows: list[Row]) -> list[str]:
     """Name the baseline's rows with numbers."""
     filled = [row for row in rows if any(cell.records for cell in row.cells.values())]
-    return [row.label for row in filled if row.method == baseline_method(rows)]
+    return [row.label for row in filled if row.method == find_baseline_method(rows)]
 
 
-def baseline_method(rows: list[Row]) -> str | None:
+def find_baseline_method(rows: list[Row]) -> str | None:
     """Name the method with which the plans compare the others; None if they do not agree on one."""
     studies = [study for row in rows for cell in row.cells.values() for study in cell.studies]
     named = {study.file.plan.asked.baseline for study in studies}
@@ -252,7 +252,7 @@ class Repeats:
 def repeats_of_rows(rows: Sequence[Row]) -> dict[Place, Repeats]:
     """Collect the cells with two searches or more that have all their confirm trials, the first among them."""
     cells = {
-        (row.label, task): [search for search in repeats_of(cell) if search.state == "complete"]
+        (row.label, task): [search for search in find_repeats(cell) if search.state == "complete"]
         for row in rows
         for task, cell in row.cells.items()
         if cell.state == "complete"

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from msgspec import UNSET
 
-from analysis.studies.cells import Cell, Row, repeats_of
+from analysis.studies.cells import Cell, Row, find_repeats
 from analysis.studies.load import Study
 from study.facts.ledger import Spent, count_by_status, in_words, ledger
 from study.facts.plain_words import counted
@@ -35,10 +35,10 @@ class Compute:
 
     def in_words(self, unit: TimeUnit | None = None) -> str:
         """Print it in the unit of its neighbours, or in its own if it stands alone."""
-        unit = unit or unit_of([self])
-        parts = [f"{time_in_words(self.gpu_seconds, unit)} of GPU"] * (self.gpu_seconds > 0)
-        parts += [f"{time_in_words(self.cpu_seconds, unit)} by the clock on CPU"] * (self.cpu_seconds > 0)
-        return " and ".join(parts) or time_in_words(0.0, unit)
+        unit = unit or choose_unit([self])
+        parts = [f"{format_time(self.gpu_seconds, unit)} of GPU"] * (self.gpu_seconds > 0)
+        parts += [f"{format_time(self.cpu_seconds, unit)} by the clock on CPU"] * (self.cpu_seconds > 0)
+        return " and ".join(parts) or format_time(0.0, unit)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def row_ledger(rows: list[Row]) -> list[Entry]:
     """One entry per row, of all its searches."""
     entries = []
     for row in rows:
-        searched = [repeat for cell in row.cells.values() for repeat in repeats_of(cell)]
+        searched = [repeat for cell in row.cells.values() for repeat in find_repeats(cell)]
         costs = [pretraining_cost(study) for cell in searched for study in cell.studies]
         spent = ledger(record for cell in searched for record in cell.paid)
         unfinished = frozenset(task for task, cell in row.cells.items() if cell.state == "missing")
@@ -140,7 +140,7 @@ def ledger_notes(entries: list[Entry]) -> list[str]:
     spent = [entry for entry in entries if entry.trials]
     if not spent:
         return []
-    unit = unit_of(entry.total for entry in spent)
+    unit = choose_unit(entry.total for entry in spent)
     notes = ["compute: " + "; ".join(entry.in_words(unit) for entry in spent)]
     notes += _unlike("the pretraining of the rows' backbones", {entry.row: _dearest(entry) for entry in spent})
     common = set.intersection(*({one.task for one in entry.spent} - entry.unfinished for entry in spent))
@@ -157,7 +157,7 @@ def _warnings(computes: dict[str, Compute]) -> list[str]:
     computes = {row: compute for row, compute in computes.items() if compute.gpu_seconds or compute.cpu_seconds}
     devices = {row: (compute.gpu_seconds > 0, compute.cpu_seconds > 0) for row, compute in computes.items()}
     if len(set(devices.values())) > 1:
-        unit = unit_of(computes.values())
+        unit = choose_unit(computes.values())
         costs = ", ".join(f"{row} {compute.in_words(unit)}" for row, compute in computes.items())
         return [f"warning: not all rows ran on the same kind of device, so their compute is not compared: {costs}"]
     return _unlike("compute on the tasks that all rows ran", computes)
@@ -165,7 +165,7 @@ def _warnings(computes: dict[str, Compute]) -> list[str]:
 
 def _unlike(what: str, computes: dict[str, Compute]) -> list[str]:
     """Warn of each kind of time of which one row had much more than another."""
-    warnings, unit = [], unit_of(computes.values())
+    warnings, unit = [], choose_unit(computes.values())
     for kind in UNITS if computes else ():
         ordered = sorted(computes, key=lambda row: getattr(computes[row], kind))
         least, most = computes[ordered[0]], computes[ordered[-1]]
@@ -178,7 +178,7 @@ def _unlike(what: str, computes: dict[str, Compute]) -> list[str]:
     return warnings
 
 
-def unit_of(computes: Iterable[Compute]) -> TimeUnit:
+def choose_unit(computes: Iterable[Compute]) -> TimeUnit:
     """Choose the unit of the largest of them, for all: numbers beside each other are compared."""
     return time_unit(max((getattr(compute, kind) for compute in computes for kind in UNITS), default=0.0))
 
@@ -188,7 +188,7 @@ def time_unit(seconds: float) -> TimeUnit:
     return "s" if seconds < 60 else "min" if seconds < 3600 else "h"
 
 
-def time_in_words(seconds: float, unit: TimeUnit) -> str:
+def format_time(seconds: float, unit: TimeUnit) -> str:
     """`0.25 h`, without an exponent however little or much it is."""
     number = seconds / SECONDS[unit]
     if 0 < number < LEAST_TIME:
@@ -196,7 +196,7 @@ def time_in_words(seconds: float, unit: TimeUnit) -> str:
     return f"{number:,.0f} {unit}" if number >= 1000 else f"{number:.3g} {unit}"
 
 
-def latencies_of(cell: Cell) -> list[Latency]:
+def list_latencies(cell: Cell) -> list[Latency]:
     """List the latencies of the records that have one."""
     return [record.latency for record in cell.records if record.latency is not None]
 
@@ -216,7 +216,7 @@ def milliseconds(cell: Cell, batch_size: int) -> float | None:
 
 def flops(cell: Cell) -> float | None:
     """Count an example's FLOPs (matrix products) under the models' own exit, median over seeds; None unless counted."""
-    counts = [latency.own.flops for latency in latencies_of(cell)]
+    counts = [latency.own.flops for latency in list_latencies(cell)]
     return float(np.median(counts)) if counts else None
 
 
@@ -225,7 +225,7 @@ def flops_of_layers(cell: Cell) -> tuple[float, float] | None:
 
     The line through the settings that were counted, all with the same texts, whose products of matrices count.
     """
-    settings = [setting for latency in latencies_of(cell) for setting in latency.exits]
+    settings = [setting for latency in list_latencies(cell) for setting in latency.exits]
     layers = [max(own.timings, key=lambda timing: timing.batch_size).mean_layers for own in settings]
     if len({*layers}) < 2:
         return None
@@ -248,9 +248,9 @@ def relative_layers(cell: Cell, other: Cell) -> float | None:
     return own / theirs if own and theirs else None
 
 
-def devices_in_words(cells: Iterable[Cell]) -> str:
+def name_devices(cells: Iterable[Cell]) -> str:
     """Name what the cells' models were timed on; empty if nothing was."""
-    latencies = [latency for cell in cells for latency in latencies_of(cell)]
+    latencies = [latency for cell in cells for latency in list_latencies(cell)]
     return " or ".join(
         dict.fromkeys(f"{latency.device}, {counted(latency.threads, 'thread')}" for latency in latencies)
     )

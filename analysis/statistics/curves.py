@@ -15,7 +15,7 @@ import numpy as np
 
 from analysis.statistics.samples import RESAMPLES, resampled_scores
 from analysis.studies.cells import Cell
-from analysis.studies.stored_predictions import Answers, Predictions, predictions_of
+from analysis.studies.stored_predictions import Answers, Predictions, read_cell_predictions
 from trainables.data.metrics import predictions_from_logits
 from trainables.models.answer_rules import read_rule
 from trainables.models.exit_rules import apply_exit
@@ -156,17 +156,17 @@ def read_curves(cell: Cell) -> Curves | None:
     Raises:
         ValueError: a predictions file is broken.
     """
-    stored = predictions_of(cell)
+    stored = read_cell_predictions(cell)
     if len({own.examples for own in stored}) != 1 or any(own.sweep_rule_fields is None for own in stored):
         return None
     models = [swept_settings(own) for own in stored]
     if any(own is None for own in models):
         return None
     known = [own for own in models if own is not None]
-    return curves_of(known, [_fixed_layers(own) for own in stored])
+    return make_curves(known, [_fixed_layers(own) for own in stored])
 
 
-def curves_of(models: Sequence[Settings], fixed: Sequence[Settings]) -> Curves:
+def make_curves(models: Sequence[Settings], fixed: Sequence[Settings]) -> Curves:
     """Make the curves of models, one per seed, from their settings and fixed layers on the same examples."""
     one, two = halves(models[0].examples.split)
     chosen_and_measured = ((one, two), (two, one))

@@ -12,7 +12,7 @@ from itertools import groupby
 import numpy as np
 
 from analysis.studies.cells import Cell
-from analysis.studies.stored_predictions import Predictions, predictions_of
+from analysis.studies.stored_predictions import Predictions, read_cell_predictions
 from study.facts.record import Record
 from trainables.models.answer_rules import rules_for
 from trainables.models.exit_rules import ExitRule, LayerOutputs, apply_exit, setting_of
@@ -63,7 +63,7 @@ def read_exits(cell: Cell) -> Exits | None:
     layers = [record.mean_layers for record in cell.records if record.mean_layers is not None]
     if not layers or len(layers) < len(cell.records):
         return None
-    stored = predictions_of(cell)
+    stored = read_cell_predictions(cell)
     rules = dict.fromkeys(rule for predictions in stored for rule in predictions.sweep_rule.tolist())
     depth = max(record.num_layers or 0 for record in cell.records)
     probabilities = [own.exit_probabilities for own in stored if own.exit_probabilities is not None]
@@ -107,7 +107,7 @@ def read_rules(cell: Cell, exits: Exits) -> tuple[Sweep, ...]:
         ValueError: a predictions file is broken.
     """
     swept = {sweep.rule for sweep in exits.sweeps}
-    stored = [(own, own.outputs) for own in predictions_of(cell) if own.outputs is not None] if swept else []
+    stored = [(own, own.outputs) for own in read_cell_predictions(cell) if own.outputs is not None] if swept else []
     if not stored or len(stored) < len(cell.records):
         return exits.sweeps
     layers, _, labels = stored[0][1].logits.shape

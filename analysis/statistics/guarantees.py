@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.studies.cells import Cell
-from analysis.studies.stored_predictions import Predictions, predictions_of
+from analysis.studies.stored_predictions import Predictions, read_cell_predictions
 from trainables.data.tasks import TASKS
 from trainables.models.safe_exits import Walk, confident, expected, stored_rules, walk
 
@@ -36,7 +36,7 @@ def guarantees(cell: Cell) -> Iterator[Guarantee]:
     Raises:
         ValueError: a predictions file is broken.
     """
-    stored = [] if TASKS[cell.task].is_regression else predictions_of(cell)
+    stored = [] if TASKS[cell.task].is_regression else read_cell_predictions(cell)
     for rule in dict.fromkeys(name for predictions in stored for name in predictions.sweep_rule.tolist()):
         walks = [_walk(rule, predictions) for predictions in stored]
         known = [own for own in walks if own is not None]

@@ -19,7 +19,7 @@ import numpy as np
 from analysis.statistics import uncertainty
 from analysis.studies.cells import Cell, Row
 from analysis.studies.load import TOLERANCE
-from analysis.studies.stored_predictions import Answers, Predictions, predictions_of, read_predictions
+from analysis.studies.stored_predictions import Answers, Predictions, read_cell_predictions, read_predictions
 from study.facts.record import Record
 from study.facts.study_folder import predictions_file
 from study.facts.winner import best_search_record
@@ -187,7 +187,8 @@ def _score(answers: Answers, others: np.ndarray) -> float:
 def constant_scores(cells: Mapping[Place, Cell], samples: Mapping[Place, Sample]) -> dict[Place, float]:
     """Score the best constant answer to the examples of each cell with stored predictions."""
     stored = {
-        place: samples[place].answers if place in samples else predictions_of(cell) for place, cell in cells.items()
+        place: samples[place].answers if place in samples else read_cell_predictions(cell)
+        for place, cell in cells.items()
     }
     found = {place: constant_score(predictions[0]) for place, predictions in stored.items() if predictions}
     return {place: constant for place, constant in found.items() if constant is not None}

@@ -152,10 +152,10 @@ class Row:
 def cell_of(study: Study, method: str, task: str) -> Cell:
     """Make the cell of an arm of one study, empty if it has no completed confirm record of its winner yet."""
     arm = study.arm(method, task)
-    return made_cell(arm, [study], study.by_arm.get(arm.name, []), seeds_wanted=arm.seeds)
+    return make_cell(arm, [study], study.by_arm.get(arm.name, []), seeds_wanted=arm.seeds)
 
 
-def made_cell(arm: Arm, studies: list[Study], records: Iterable[Record], *, seeds_wanted: tuple[int, ...]) -> Cell:
+def make_cell(arm: Arm, studies: list[Study], records: Iterable[Record], *, seeds_wanted: tuple[int, ...]) -> Cell:
     """Make the cell of these records of the arm."""
     records = tuple(records)
     confirm = confirm_trials(arm, records)
@@ -178,7 +178,7 @@ def rows_of(studies: Sequence[Study], *, separate: bool = False) -> list[Row]:
     _check_data(studies)
     seeds = table_seeds(studies)
     if separate and len(studies) > 1:
-        named = list(zip(names_of(studies), studies, strict=True))
+        named = list(zip(name_studies(studies), studies, strict=True))
         return [_row([study], method, f"{method} ({name})", seeds) for name, study in named for method in study.methods]
     for other in studies[1:]:
         if studies[0].seeds != other.seeds:
@@ -197,7 +197,7 @@ def table_seeds(studies: Sequence[Study]) -> tuple[int, ...]:
     return max((study.seeds for study in studies), key=len)
 
 
-def names_of(studies: Sequence[Study]) -> list[str]:
+def name_studies(studies: Sequence[Study]) -> list[str]:
     """Name the studies, by folder those that share a name."""
     number = Counter(study.name for study in studies)
     return [study.name if number[study.name] == 1 else str(study.folder) for study in studies]
@@ -216,17 +216,17 @@ def _cell(studies: list[Study], method: str, task: str, seeds: tuple[int, ...]) 
         again = other.arm(method, task)
         _require_same(arm.name, studies[0], other, compare_arms(arm, again) + _differing(["seeds"], arm, again))
     has_own_seeds = arm.seeds != studies[0].seeds
-    return made_cell(arm, studies, _joined(studies, arm.name), seeds_wanted=arm.seeds if has_own_seeds else seeds)
+    return make_cell(arm, studies, _joined(studies, arm.name), seeds_wanted=arm.seeds if has_own_seeds else seeds)
 
 
-def repeats_of(cell: Cell) -> list[Cell]:
+def find_repeats(cell: Cell) -> list[Cell]:
     """Make the cells of all searches of the cell's arm, its own first."""
     planned = [arm for study in cell.studies for arm in study.file.plan.arms]
     others = {arm.name: arm for arm in planned if arm.repeat and (arm.method, arm.task) == (cell.arm.method, cell.task)}
     cells = [cell]
     for name, arm in sorted(others.items()):
         holders = [study for study in cell.studies if name in {own.name for own in study.file.plan.arms}]
-        cells.append(made_cell(arm, holders, _joined(holders, name), seeds_wanted=arm.seeds))
+        cells.append(make_cell(arm, holders, _joined(holders, name), seeds_wanted=arm.seeds))
     return cells
 
 

@@ -133,7 +133,7 @@ def _of_layers(task: Task, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
     }
 
 
-def predictions_of(cell: Cell) -> list[Predictions]:
+def read_cell_predictions(cell: Cell) -> list[Predictions]:
     """Read the predictions of every seed of the cell; empty if one of them is missing.
 
     Raises:

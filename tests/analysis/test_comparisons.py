@@ -22,12 +22,12 @@ from helpers.made_studies import predictions as make_predictions
 from msgspec.structs import replace as structs_replace
 from scipy import stats
 
-from analysis.layouts.notes import comparison_notes, detectable_in_words, marks_in_words
+from analysis.layouts.notes import comparison_notes, explain_marks, format_detectable
 from analysis.statistics.comparisons import (
     Comparison,
-    baseline_row,
     compare,
     detectable_difference,
+    find_baseline_row,
     macro_test,
     over_tasks,
 )
@@ -48,7 +48,7 @@ def rows(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def comparisons(rows):
-    return compare(draw_samples(rows), baseline_row(rows))
+    return compare(draw_samples(rows), find_baseline_row(rows))
 
 
 @pytest.mark.parametrize("name", ["rte", "cola", "mrpc", "mnli", "qqp", "stsb"])
@@ -80,7 +80,7 @@ def test_only_the_difference_that_holds_is_marked(rows, comparisons):
 def test_marks_compare_with_the_baseline_that_the_plan_names(tmp_path):
     methods = {"albert": 0.6, "palbert": 0.8, "pabee": 0.61}
     rows = rows_in(predicted_study(tmp_path, methods, ["rte"], baseline="palbert"))
-    baseline = baseline_row(rows)
+    baseline = find_baseline_row(rows)
     found = arrows_of(compare(draw_samples(rows), baseline))
     assert found == {("albert", "rte"): "↓", ("pabee", "rte"): "↓"}
 
@@ -120,7 +120,7 @@ def test_a_caption_says_how_many_rows_of_the_baseline_have_numbers(tmp_path):
     for folders, number in ([alone], "no row"), (two, "2 rows"):
         rows = rows_of(load_studies(folders), separate=len(folders) > 1)
         wanted = f"tested: the baseline, albert, has {number} with numbers here; --baseline names another."
-        assert wanted in marks_in_words(rows, compare(draw_samples(rows), baseline_row(rows)))
+        assert wanted in explain_marks(rows, compare(draw_samples(rows), find_baseline_row(rows)))
 
 
 def test_the_smallest_difference_that_would_be_marked_is_in_points(comparisons):
@@ -192,7 +192,7 @@ def test_marks_are_adjusted_over_all_comparisons_with_the_baseline_and_no_other(
 def test_without_a_baseline_all_comparisons_are_one_family(tmp_path):
     methods = {"albert": 0.6, "palbert": 0.8, "pabee": 0.61}
     rows = rows_in(predicted_study(tmp_path, methods, ["rte"], baseline=None))
-    assert {comparison.family for comparison in compare(draw_samples(rows), baseline_row(rows))} == {"others"}
+    assert {comparison.family for comparison in compare(draw_samples(rows), find_baseline_row(rows))} == {"others"}
 
 
 def test_hand_made_predictions_agree_with_their_records():
@@ -301,4 +301,4 @@ def test_the_table_says_that_it_is_not_known():
     [(0.065, "4.5 to 9.1 points"), (5.65, "more than 100 points"), (0.0, "not known")],
 )
 def test_detectable_difference_is_a_range_within_the_scale_of_scores(difference, words):
-    assert detectable_in_words(difference) == words
+    assert format_detectable(difference) == words

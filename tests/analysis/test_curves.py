@@ -10,7 +10,7 @@ from helpers.swept_studies import swept_study
 from analysis.layouts.cost_tables import exits_table
 from analysis.layouts.evidence import gather
 from analysis.statistics.costs import flops_of_layers
-from analysis.statistics.curves import Settings, curves_of, halves, read_curves, shared_ranges
+from analysis.statistics.curves import Settings, halves, make_curves, read_curves, shared_ranges
 from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import Answers
 from trainables.data.tasks import TASKS
@@ -35,7 +35,7 @@ def test_useless_settings_gain_nothing():
     for seed in range(60):
         model = settings_of(chances, layers, rng=np.random.default_rng(seed))
         flattered.append(max(model.scores))
-        measured.append(curves_of([model], [model]).score_at(6)[0])
+        measured.append(make_curves([model], [model]).score_at(6)[0])
     assert np.mean(flattered) > 0.75
     assert np.mean(measured) == pytest.approx(0.7, abs=0.015)
 
@@ -49,14 +49,14 @@ def test_halves_share_no_example_and_divide_each_split():
 
 def test_one_setting_scores_the_mean_of_both_halves():
     model = settings_of([0.8], [6], rng=np.random.default_rng(0))
-    curves = curves_of([model], [model])
+    curves = make_curves([model], [model])
     assert curves.score_at(6) == pytest.approx([model.scores[0]])
     assert curves.score_at(5.9) is curves.score_at(6.1) is None
 
 
 def test_range_mean_is_the_area_under_the_measured_settings():
     model = settings_of([0.5, 0.7, 0.9], [2, 6, 8], rng=np.random.default_rng(1), n=4_000)
-    curves = curves_of([model], [model])
+    curves = make_curves([model], [model])
     grid = np.linspace(3, 8, 5_001)
     expected = np.mean([curves.score_at(layers)[0] for layers in grid])
     found = curves.over(3, 8)
@@ -67,10 +67,10 @@ def test_range_mean_is_the_area_under_the_measured_settings():
 def test_elue_score_of_fixed_layers_is_zero_and_of_better_settings_their_height():
     rng = np.random.default_rng(2)
     fixed = settings_of(np.linspace(0.5, 0.9, LAYERS), range(1, LAYERS + 1), rng=rng)
-    assert curves_of([fixed], [fixed]).elue().scores == pytest.approx([0])
+    assert make_curves([fixed], [fixed]).elue().scores == pytest.approx([0])
     better = Settings(fixed.examples, fixed.answers[-1:], np.full((1, N), 6.5))
     height = fixed.scores[-1] - (fixed.scores[5] + fixed.scores[6]) / 2
-    found = curves_of([better], [fixed]).elue()
+    found = make_curves([better], [fixed]).elue()
     assert found.scores == pytest.approx([height])
     assert found.resampled.mean() == pytest.approx(height, abs=5e-3)
 
@@ -134,6 +134,6 @@ def test_front_chosen_on_one_half_has_the_places_of_that_half():
     model = settings_of([0.6, 0.6, 0.6], [2, 4, 6], rng=np.random.default_rng(5))
     one, two = halves(model.examples.split)
     chosen = model.of(one)
-    measured = curves_of([model], [model]).halves[0][0].settings
+    measured = make_curves([model], [model]).halves[0][0].settings
     places = pareto_places(chosen.mean_layers, chosen.scores)
     assert measured.scores.tolist() == pytest.approx(model.of(two).scores[places].tolist())

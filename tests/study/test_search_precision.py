@@ -15,7 +15,7 @@ from optuna.distributions import CategoricalDistribution
 
 import search_spaces.albert
 from analysis.layouts.evidence import gather
-from analysis.layouts.notes import protocol_in_words
+from analysis.layouts.notes import describe_protocol
 from analysis.studies.load import load_study
 from analysis.tables import write_tables
 from analysis.verify import verify
@@ -156,7 +156,7 @@ def test_captions_say_it(made, tmp_path):
 
 def _caption(folder):
     evidence = gather([load_study(folder)])
-    return protocol_in_words(evidence.studies, evidence.rows)
+    return describe_protocol(evidence.studies, evidence.rows)
 
 
 def test_the_status_says_what_its_best_score_is_of(made, capsys):
