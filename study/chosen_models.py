@@ -42,10 +42,10 @@ def chosen_model(folder: Path, choice: ModelChoice) -> Record:
     """
     plan, records = require_plan(folder).plan, read_records(folder)
     if choice.trial is None:
-        return with_model_as_it_lies(_best_of_arm(plan, records, choice), folder)
+        return with_model_as_it_lies(_choose_best_of_arm(plan, records, choice), folder)
     if choice.method is not None or choice.task is not None:
         raise ValueError("--trial names the model already; allowed: --trial, or --method and --task")
-    return with_model_as_it_lies(_trial(records, choice.trial), folder)
+    return with_model_as_it_lies(_find_trial(records, choice.trial), folder)
 
 
 def confirmed_models(arm: Arm, records: Sequence[Record]) -> list[Record]:
@@ -72,22 +72,22 @@ def best_of(records: Sequence[Record]) -> Record:
     return max(records, key=lambda record: record.score or 0.0)
 
 
-def _trial(records: Sequence[Record], key: str) -> Record:
+def _find_trial(records: Sequence[Record], key: str) -> Record:
     kept = [record for record in records if keeps_model(record)]
     for record in kept:
         if record.key == key:
             return record
     ended = next((record for record in records if record.key == key), None)
     if ended is None:
-        raise ValueError(f"no ended trial {key!r}; with a model: {_named(kept)}")
+        raise ValueError(f"no ended trial {key!r}; with a model: {_list_models(kept)}")
     siblings = [record for record in kept if record.arm == ended.arm]
     raise ValueError(
         f"trial {key} kept no model: it is a {ended.status} {ended.phase} trial of {ended.arm}, and only completed "
-        f"confirm trials keep theirs; with a model: {_named(siblings or kept)}"
+        f"confirm trials keep theirs; with a model: {_list_models(siblings or kept)}"
     )
 
 
-def _best_of_arm(plan: ResolvedPlan, records: Sequence[Record], choice: ModelChoice) -> Record:
+def _choose_best_of_arm(plan: ResolvedPlan, records: Sequence[Record], choice: ModelChoice) -> Record:
     models = {arm.name: found for arm in plan.first_arms if (found := confirmed_models(arm, records))}
     if not models:
         raise ValueError("the study has no completed confirm trial yet")
@@ -112,7 +112,7 @@ def _fits(arm: str, choice: ModelChoice) -> bool:
     )
 
 
-def _named(records: Sequence[Record]) -> str:
+def _list_models(records: Sequence[Record]) -> str:
     if not records:
         return "none"
     return first_of([f"{record.key} ({record.arm}, seed {record.seed})" for record in records], MOST_NAMED)

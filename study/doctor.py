@@ -73,7 +73,7 @@ class Finding:
 
 def check_packages() -> list[Finding]:
     """Check that every dependency of the project is there, in a version within its bounds."""
-    faults = [fault for text in _requirements() if (fault := _missing(text))]
+    faults = [fault for text in _list_requirements() if (fault := _describe_missing(text))]
     if faults:
         return [Finding("packages", f"{'; '.join(faults)}: pip install -c constraints.txt -e .", True)]
     here = {name: version.partition("+")[0] for name, version in versions().items() if name in SHOWN}
@@ -81,7 +81,7 @@ def check_packages() -> list[Finding]:
     return [Finding("packages", f"python {platform.python_version()}, {named}")]
 
 
-def _requirements() -> list[str]:
+def _list_requirements() -> list[str]:
     """List what the project needs, by its checkout or else its installed package; without the extras."""
     checkout = Path(__file__).parents[1] / "pyproject.toml"
     if checkout.exists():
@@ -89,7 +89,7 @@ def _requirements() -> list[str]:
     return [text for text in importlib.metadata.requires(PROJECT) or [] if "extra ==" not in text]
 
 
-def _missing(requirement: str) -> str | None:
+def _describe_missing(requirement: str) -> str | None:
     from packaging.requirements import Requirement
 
     wanted = Requirement(requirement)
@@ -192,10 +192,10 @@ def check_node(*, gpus: float, data: str, storage: str, marker: str | None) -> l
             else check_storage(Path(storage), Path(marker) if marker else None)
         ),
     }
-    return [finding for subject, check in checks.items() for finding in _guarded(subject, check)]
+    return [finding for subject, check in checks.items() for finding in _run_check(subject, check)]
 
 
-def _guarded(subject: str, check: Callable[[], list[Finding]]) -> list[Finding]:
+def _run_check(subject: str, check: Callable[[], list[Finding]]) -> list[Finding]:
     try:
         return check()
     except Exception as error:  # noqa: BLE001  # a broken install can raise anything, and the other checks go on
@@ -234,7 +234,7 @@ def check_cluster(address: str | None, *, data: str, storage: str, wait_minutes:
             yield Finding("Ray", f"{reason}: {mend if address else 'see the logs of Ray'}", True)
             return
         absent = await_workers(minutes=wait_minutes, say=lambda line: print(line, file=sys.stderr, flush=True))
-        nodes = _alive()
+        nodes = _list_nodes()
         total = ray.cluster_resources()
         size = f"{len(nodes)} nodes, {total.get('CPU', 0):g} CPUs, {total.get('GPU', 0):g} GPUs"
         yield Finding("Ray", f"{ray.__version__} on {where}: {size}")
@@ -244,12 +244,13 @@ def check_cluster(address: str | None, *, data: str, storage: str, wait_minutes:
             yield Finding("workers", f"{what} after {wait_minutes:g} minutes: {mend}", True)
         marker = stack.enter_context(_marker(storage))
         checked = set[str]()
-        while nodes := [node for node in _alive() if node["NodeID"] not in checked]:  # those that come meanwhile too
+        # Nodes that come meanwhile are checked too.
+        while nodes := [node for node in _list_nodes() if node["NodeID"] not in checked]:
             yield from _check_nodes(nodes, data=data, storage=storage, marker=marker)
             checked |= {node["NodeID"] for node in nodes}
 
 
-def _alive() -> list[dict[str, Any]]:
+def _list_nodes() -> list[dict[str, Any]]:
     import ray
 
     return [node for node in ray.nodes() if node["Alive"]]
@@ -284,7 +285,7 @@ def _check_nodes(nodes: list[dict[str, Any]], **settings: Any) -> Iterator[Findi
             before = time.time()
             there = ray.get(read.options(scheduling_strategy=place).remote(), timeout=NODE_SECONDS)
         except RayError as error:
-            yield _without_answer(node, error)
+            yield _blame_node(node, error)
             continue
         found = Provenance(code_digest=digest, versions=versions, git_commit=None)
         if differing := other_code(found, provenance()):
@@ -296,10 +297,10 @@ def _check_nodes(nodes: list[dict[str, Any]], **settings: Any) -> Iterator[Findi
             yield Finding(f"{finding.subject} on {host}", finding.text, finding.is_fault)
 
 
-def _without_answer(node: dict[str, Any], error: Exception) -> Finding:
+def _blame_node(node: dict[str, Any], error: Exception) -> Finding:
     """Blame a node that does not answer, unless it is gone: for a minute Ray still lists one that was restarted."""
     subject = f"node {node['NodeManagerAddress']}"
-    if node["NodeID"] not in {alive["NodeID"] for alive in _alive()}:
+    if node["NodeID"] not in {alive["NodeID"] for alive in _list_nodes()}:
         return Finding(subject, "gone, or an entry from before its restart")
     reason = str(error).strip().splitlines()[-1]
     advice = "install the project there (the setup commands of cluster.yaml do), or take the node out"
@@ -333,14 +334,14 @@ def run(options: Options) -> int:
     if options.address is not None:
         check_address(options.address)
     tracking = None if options.tracking_uri is None else tracking_address(options.tracking_uri)
-    for finding in _findings(options, storage_address(options.storage), tracking):
+    for finding in _check_all(options, storage_address(options.storage), tracking):
         faults += finding.is_fault
         print(f"{'FAULT' if finding.is_fault else 'ok':6}{finding.subject}: {finding.text}", flush=True)
     print("ready" if not faults else counted(faults, "fault"))
     return 1 if faults else 0
 
 
-def _findings(options: Options, storage: str, tracking: str | None) -> Iterator[Finding]:
+def _check_all(options: Options, storage: str, tracking: str | None) -> Iterator[Finding]:
     here = check_packages()
     yield from here
     if any(finding.is_fault for finding in here):

@@ -109,7 +109,7 @@ def model_card(
         pretraining: how its backbone was made, if that was done here.
         study: its name.
         data: what it trained on, as --data says it.
-        methods: the folder in the model's with the files of its method, where that is none of the package's.
+        methods: the folder, within the model's, of the files of a method that the package lacks.
     """
     parts = [
         f"---\n{front_matter(record, data)}\n---",

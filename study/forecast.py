@@ -1,6 +1,6 @@
 """What a plan will cost and how long the rest of it takes: epochs, time and disk, from what was measured.
 
-Time and size come from a probe or from the study's earlier records; where there are neither, they are unknown.
+Time and size come from a probe or from the study's earlier records; without either they are unknown.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from trainables.schema import Typed
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
 _PROBE_STEPS = 5
-# Expected epochs are the mean over simulated searches: so many, or fewer where a search has many trials itself.
+# Expected epochs are the mean over simulated searches: so many, or fewer if a search has many trials itself.
 _STUDIES = 30
 _SIMULATED_TRIALS = 30_000  # of all searches together
 _LONGEST_SEARCH = 10_000  # trials; the share that a longer one runs is the same
@@ -277,7 +277,7 @@ def describe_time_limit(minutes: float, measured: Mapping[str, Measured]) -> str
 def remaining_seconds(progress: StudyProgress, steps: Mapping[str, Steps] = MappingProxyType({})) -> float | None:
     """Estimate the seconds of one slot for all that is left of this launch; None before anything was measured.
 
-    `steps`: how far the epochs under way are, by the trial's key, where that is known.
+    `steps`: how far the epochs under way are, by the trial's key, if that is known.
     """
     by_arm = _remaining_by_arm(progress, steps)
     return None if by_arm is None else sum(by_arm.values())

@@ -138,7 +138,7 @@ def run_study(study: Study, options: LaunchOptions) -> int:
                 from study.cluster.ray_cluster import ray_cluster
 
                 stack.enter_context(ray_cluster(options.address))  # before anything is created
-                _resources(options)
+                _measure_resources(options)
         if options.storage and study.earlier is None:
             make_writable(join(storage_address(options.storage), "trials"))
         make_writable(str(folder / "predictions"))
@@ -250,7 +250,7 @@ def _launch(
         if not scheduler.facts.trials:
             _register(journal, folder, options)
         if silence := unreachable_reason(uri):
-            print_lines([f"{_unanswered(uri, silence)}; the study goes on, and sends its runs later"], sys.stderr)
+            print_lines([f"{_describe_silence(uri, silence)}; the study goes on, and sends its runs later"], sys.stderr)
         mirror = start_mirror(folder, options.tracking_uri)
         status, note = _run_trials(scheduler, journal, folder, storage, options, until=until)
         said = write_files(folder, scheduler.progress)
@@ -327,8 +327,8 @@ def _drive(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOpti
             from study.cluster.ray_cluster import ray_cluster
 
             stack.enter_context(ray_cluster(None))
-        resources = _resources(options)
-        driver = _driver(options)  # takes seconds to import
+        resources = _measure_resources(options)
+        driver = _import_driver(options)  # takes seconds to import
         on_start()
         view = stack.enter_context(LiveView(scheduler, slots=resources.slots, output=sys.stderr))
         if waiting := check_room(resources, address=options.address):
@@ -345,7 +345,7 @@ def _drive(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOpti
         ).run()
 
 
-def _driver(options: LaunchOptions) -> type[Driver]:
+def _import_driver(options: LaunchOptions) -> type[Driver]:
     if options.driver == "local":
         from study.drivers.local_driver import LocalDriver
 
@@ -355,7 +355,7 @@ def _driver(options: LaunchOptions) -> type[Driver]:
     return TuneDriver
 
 
-def _resources(options: LaunchOptions) -> Resources:
+def _measure_resources(options: LaunchOptions) -> Resources:
     """Measure the resources of a trial on the connected cluster, or on this machine.
 
     Raises:
@@ -407,16 +407,16 @@ def browse(folder: Path, tracking_uri: str | None) -> list[str]:
     uri = tracking_uri or ""
     if silence := unreachable_reason(uri):
         later = f"{python()} -m study.mirror {shlex.quote(str(folder))} --tracking-uri {shlex.quote(masked(uri))}"
-        return [f"not all of it is in MLflow: {_unanswered(uri, silence)}", f"mirror it:   {later}"]
+        return [f"not all of it is in MLflow: {_describe_silence(uri, silence)}", f"mirror it:   {later}"]
     path = folder / BROWSE
     return path.read_text().splitlines() if uri != "none" and path.exists() else []
 
 
-def _unanswered(uri: str, silence: str) -> str:
+def _describe_silence(uri: str, silence: str) -> str:
     return f"{masked(uri)} does not answer ({silence})"
 
 
-def _broken_off(scheduler: Scheduler) -> list[str]:
+def _describe_broken_off(scheduler: Scheduler) -> list[str]:
     """Describe the trials that faults of the machine have left undone."""
     if not scheduler.has_given_up:
         return []
@@ -441,9 +441,9 @@ def _conclude(scheduler: Scheduler, folder: Path, said: str, options: LaunchOpti
     if failed:
         print(f"tracebacks:  {failures_command(folder)}")
         print(f"prints:      {folder / WORKERS_LOG}")
-        print(f"mend it, then:  {_continued(folder, options, '--retry-failed')}")
+        print(f"mend it, then:  {_write_continuation(folder, options, '--retry-failed')}")
     if not progress.is_done:
-        print_lines(_broken_off(scheduler), sys.stdout)
+        print_lines(_describe_broken_off(scheduler), sys.stdout)
         word = "paused" if scheduler.has_given_up else "interrupted"
         print(f"{word}; continue:  {python()} {command_line().removeprefix('python ')}")
     if (folder / "report.html").exists():
@@ -453,7 +453,7 @@ def _conclude(scheduler: Scheduler, folder: Path, said: str, options: LaunchOpti
     for line in browse(folder, options.tracking_uri)[:1]:  # its links are in browse.txt
         print(line)
     if not status and (more := extension(progress.plan)):
-        print(f"more:        {_continued(folder, options, more)}")
+        print(f"more:        {_write_continuation(folder, options, more)}")
     return status
 
 
@@ -471,7 +471,7 @@ def extension(plan: ResolvedPlan) -> str | None:
     return f"--seeds {asked.seeds + 5}" if has_plans_seeds else None
 
 
-def _continued(folder: Path, options: LaunchOptions, more: str) -> str:
+def _write_continuation(folder: Path, options: LaunchOptions, more: str) -> str:
     """Write the command that continues the study, on the same cluster and with the same MLflow."""
     where = {
         "driver": options.driver if options.driver != default_driver() else None,

@@ -66,7 +66,7 @@ OUT = "runs"  # where studies lie
 MOST_BYTES = 200  # of a study's name: a file's has at most 255, with what is added to it
 
 
-def _defaults(field: Literal["methods", "tasks"]) -> str:
+def _list_defaults(field: Literal["methods", "tasks"]) -> str:
     """Name the default in the profiles that auto chooses from, and in that of small backbones."""
     return "; in ".join(
         f"{name}: {', '.join(getattr(profiles.load(name), field))}" for name in ("mini", "small", "paper")
@@ -125,11 +125,11 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     plan: Annotated[str | None, option("options override this plan, a file of --dry-run --toml", "FILE.toml")] = None
     methods: Annotated[
         list[str] | None,
-        option(_NAMES.format("all (the profile's)", _defaults("methods")), "NAME", flag="--method"),
+        option(_NAMES.format("all (the profile's)", _list_defaults("methods")), "NAME", flag="--method"),
     ] = None
     tasks: Annotated[
         list[str] | None,
-        option(_NAMES.format("all (the papers' eight)", _defaults("tasks")), "NAME", flag="--task"),
+        option(_NAMES.format("all (the papers' eight)", _list_defaults("tasks")), "NAME", flag="--task"),
     ] = None
     profile: Annotated[str | None, option("named plan; default: auto (paper with GPUs, else mini)", _PROFILES)] = None
     include: Annotated[str | None, option(INCLUDE, "FOLDER")] = None
@@ -293,7 +293,7 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
     Raises:
         ValueError: an option names something unknown, or repeats what the study of --continue says.
     """
-    base, why = _base(options, earlier)
+    base, why = _read_base(options, earlier)
     if options.include:
         trainables.include(options.include, named="--include")
     elif not (folder := base.include):
@@ -304,21 +304,21 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
     else:
         include_folder(base.methods, folder)
     if options.plan:
-        base = _as_meant(base, options.plan)
+        base = _resolve_file_names(base, options.plan)
     names = [name for name in Plan.__struct_fields__ if name not in ("profile", "epochs", "settings")]
     given = {name: value for name in names if (value := getattr(options, name, None)) not in (None, [])}
     readers: dict[str, Callable[[Any], object]] = {
-        "methods": lambda texts: _names(texts, profiles.methods(base.profile), _meant_method),
-        "tasks": lambda texts: _names(texts, profiles.tasks(), _meant_task),
+        "methods": lambda texts: _resolve_names(texts, profiles.methods(base.profile), _resolve_method),
+        "tasks": lambda texts: _resolve_names(texts, profiles.tasks(), _resolve_task),
         "include": lambda folder: str(Path(folder).resolve()),
         "sampler": resolve_sampler,
         "select_by": read_select_by,
-        "early_stopping": _early_stopping,
+        "early_stopping": _read_early_stopping,
         "baseline": meant_method,
-        "search_only": lambda texts: _names(texts, (), _without_scope),
+        "search_only": lambda texts: _resolve_names(texts, (), _refuse_scope),
     }
     read = {name: readers[name](value) if name in readers else value for name, value in given.items()}
-    held = base.settings if options.plan is None else _of_arms(base, read)
+    held = base.settings if options.plan is None else _keep_named_arms(base, read)
     by_hand = settings_of(options)
     read["settings"] = lay_over(held, by_hand)
     plan = replace(base, **{name: value for name, value in read.items() if name != "start_from"})
@@ -329,7 +329,7 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
         )
     _check_search_only(by_hand, plan)
     if options.start_from:
-        plan = replace(plan, start_from=_starts(options.start_from, plan))
+        plan = replace(plan, start_from=_read_starts(options.start_from, plan))
     if options.first_from and plan.samples == 0:
         raise ValueError("--first-from begins searches, and --samples 0 searches nothing; leave out one")
     if options.first_from:
@@ -342,21 +342,21 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
     return plan, why
 
 
-def _of_arms(plan: Plan, given: Mapping[str, Any]) -> dict[str, Setting]:
+def _keep_named_arms(plan: Plan, given: Mapping[str, Any]) -> dict[str, Setting]:
     """Keep the settings of a plan file but those of methods and tasks that --method and --task leave out."""
     left_out = {*plan.methods} - {*given.get("methods", plan.methods)}
     left_out |= {*plan.tasks} - {*given.get("tasks", plan.tasks)}
     return {key: setting for key, setting in plan.settings.items() if not left_out & {*split_key(key)[0].split("/")}}
 
 
-def _without_scope(field: str) -> str:
+def _refuse_scope(field: str) -> str:
     scope, name = split_key(field)
     if scope:
         raise ValueError(f"--search-only {field}: allowed: fields without a scope, {name}")
     return field
 
 
-def _early_stopping(text: str) -> EarlyStopping | None:
+def _read_early_stopping(text: str) -> EarlyStopping | None:
     rule, colon, fields = text.partition(":")
     if text == "none":
         return None
@@ -380,15 +380,15 @@ def settings_of(options: StudyOptions) -> dict[str, Setting]:
         key, value = read_setting(text, "--set", "[SCOPE:]FIELD=VALUE")
         if isinstance(value, str) and ("," in value or ".." in value):
             raise ValueError(f"--set {text}: allowed: one value; a range or choices are --search {text}")
-        add_once(fixed, _meant_key(key, f"--set {key}"), value, "--set")
+        add_once(fixed, _spell_key(key, f"--set {key}"), value, "--set")
     for text in options.search:
         key, ranged = read_pair("--search", text, f"[SCOPE:]FIELD={FORMS}")
         try:
-            add_once(searched, _meant_key(key, f"--search {key}"), read_searched(ranged), "--search")
+            add_once(searched, _spell_key(key, f"--search {key}"), read_searched(ranged), "--search")
         except ValueError as error:
             fault = str(error).removeprefix(f"--search {key}: ").removeprefix(f"{ranged}: ")
             raise ValueError(f"--search {text}: {fault}") from None
-    said, words = joined(fixed, searched), _words(options)
+    said, words = joined(fixed, searched), _list_words(options)
     if twice := next((field for field in ("epochs", "attention") if field in words and field in said), None):
         by_hand = format_option(twice, said[twice])
         raise ValueError(f"{words[twice][0].split()[0]} and {by_hand} both give {twice}; allowed: one of the two")
@@ -413,7 +413,7 @@ def _check_search_only(by_hand: Mapping[str, Setting], plan: Plan) -> None:
             raise ValueError(f"--set {key} and --search-only {only}: both set and searched; allowed: one of the two")
 
 
-def _words(options: StudyOptions) -> dict[str, tuple[str, Value]]:
+def _list_words(options: StudyOptions) -> dict[str, tuple[str, Value]]:
     """List the fields that --attention and --epochs fix: the option, and the value."""
     epochs: dict[str, tuple[str, Value]] = {} if options.epochs is None else {"epochs": ("--epochs", options.epochs)}
     if options.attention is None:
@@ -424,7 +424,7 @@ def _words(options: StudyOptions) -> dict[str, tuple[str, Value]]:
 
 def origins_of_settings(options: StudyOptions, plan: Plan) -> dict[str, str]:
     """Name the option or file that each setting of the plan came from, by the --set or --search that equals it."""
-    said, words = settings_of(replace(options, epochs=None, attention=None)), _words(options)
+    said, words = settings_of(replace(options, epochs=None, attention=None)), _list_words(options)
     file = f"--plan {options.plan}" if options.plan else f"--continue {options.continue_study}"
     return {
         format_option(key, setting): words[key][0] if key in words else f"{file}: {key}"
@@ -433,25 +433,25 @@ def origins_of_settings(options: StudyOptions, plan: Plan) -> dict[str, str]:
     }
 
 
-def _meant_key(key: str, named: str) -> str:
+def _spell_key(key: str, named: str) -> str:
     """Spell the scope of a setting as its menu does: `PALBERT/RTE:epochs` is `palbert/rte:epochs`."""
     scope, field = split_key(key)
     if not scope:
         return field
     method, slash, task = scope.partition("/")
     try:
-        return f"{meant_method(method)}{slash}{_meant_task(task) if slash else ''}:{field}"
+        return f"{meant_method(method)}{slash}{_resolve_task(task) if slash else ''}:{field}"
     except ValueError as error:
         raise ValueError(f"{named}: {error}") from None
 
 
-def _base(options: LaunchOptions, earlier: Plan | None) -> tuple[Plan, str]:
+def _read_base(options: LaunchOptions, earlier: Plan | None) -> tuple[Plan, str]:
     if earlier is not None:
         _check_continued(options, earlier)
         return earlier, "continued"
     if options.plan is not None:
         return read_toml(Path(options.plan)), f"plan {options.plan}"
-    profile, why = _profile(options)
+    profile, why = _choose_profile(options)
     return profiles.load(profile), why
 
 
@@ -468,7 +468,7 @@ def _check_continued(options: LaunchOptions, plan: Plan) -> None:
         raise ValueError(f"--plan is {options.plan}, but {said} has a plan of its own; leave one of them out")
 
 
-def _profile(options: LaunchOptions) -> tuple[str, str]:
+def _choose_profile(options: LaunchOptions) -> tuple[str, str]:
     asked = resolve_name(options.profile or "auto", ["auto", *profiles.available()], what="profile")
     if asked != "auto":
         return asked, f"profile {asked}"
@@ -482,11 +482,11 @@ def _profile(options: LaunchOptions) -> tuple[str, str]:
     return profile, f"profile {profile}: {where} has {gpus or 'no'} GPUs"
 
 
-def _as_meant(plan: Plan, file: str) -> Plan:
+def _resolve_file_names(plan: Plan, file: str) -> Plan:
     """Spell each name of a plan file as its menu does."""
     meanings: dict[str, Callable[[str], str]] = {
         "methods": meant_method,
-        "tasks": _meant_task,
+        "tasks": _resolve_task,
         "sampler": resolve_sampler,
         "baseline": meant_method,
     }
@@ -498,16 +498,16 @@ def _as_meant(plan: Plan, file: str) -> Plan:
         except ValueError as error:
             raise ValueError(f"--plan {file}: {name}: {error}") from None
     tables = {key: "search" if is_searched(setting) else "set" for key, setting in plan.settings.items()}
-    settings = {_meant_key(key, f"--plan {file}: [{tables[key]}] {key}"): value for key, value in plan.settings.items()}
+    settings = {_spell_key(key, f"--plan {file}: [{tables[key]}] {key}"): value for key, value in plan.settings.items()}
     return replace(plan, **found, settings=settings)
 
 
-def _names(given: list[str], menu: Sequence[str], as_meant: Callable[[str], str]) -> tuple[str, ...]:
+def _resolve_names(given: list[str], menu: Sequence[str], as_meant: Callable[[str], str]) -> tuple[str, ...]:
     names = [name.strip() for text in given for name in text.split(",") if name.strip()]
     return tuple(dict.fromkeys(one for name in names for one in (menu if name == "all" else [as_meant(name)])))
 
 
-def _meant_method(name: str) -> str:
+def _resolve_method(name: str) -> str:
     try:
         return meant_method(name)
     except ValueError as error:
@@ -517,7 +517,7 @@ def _meant_method(name: str) -> str:
         raise
 
 
-def _meant_task(name: str) -> str:
+def _resolve_task(name: str) -> str:
     try:
         return resolve_name(name, trainable_tasks(), what="task")
     except ValueError as error:
@@ -525,13 +525,13 @@ def _meant_task(name: str) -> str:
         raise ValueError(f"{error}{own}") from None
 
 
-def _starts(texts: list[str], plan: Plan) -> dict[str, str]:
+def _read_starts(texts: list[str], plan: Plan) -> dict[str, str]:
     """Read what each arm or task starts from: `RTE=MNLI` is `rte=mnli`."""
     starts = dict[str, str]()
     for text in texts:
         pair = read_pair("--start-from", text, "ARM=ARM")
         try:
-            arm, source = map(_arm_or_task, pair)
+            arm, source = map(_resolve_arm_or_task, pair)
         except ValueError as error:
             raise ValueError(f"--start-from {text}: {error}") from None
         method, _, task = arm.rpartition("/")
@@ -543,6 +543,6 @@ def _starts(texts: list[str], plan: Plan) -> dict[str, str]:
     return starts
 
 
-def _arm_or_task(name: str) -> str:
+def _resolve_arm_or_task(name: str) -> str:
     method, slash, task = name.rpartition("/")
-    return f"{meant_method(method) if slash else ''}{slash}{_meant_task(task)}"
+    return f"{meant_method(method) if slash else ''}{slash}{_resolve_task(task)}"

@@ -50,7 +50,7 @@ POLL_SECONDS = 1.0
 LIVE_SECONDS = 5.0  # from one look at all runs to the next, while the study runs
 SHARE = 0.1  # of the time that these looks may take
 FILES = {"": ("plan.json", "report.html"), "tables": ("tables/*",), "pictures": ("pictures/*",)}
-PORT = 5000  # where `mlflow ui` listens unless it is told otherwise
+PORT = 5000  # where `mlflow ui` listens by default
 
 BEST, ARMS = "Best run of each arm", "Median and winner of each arm"
 SEEDS, FAILURES = "Score of each seed", "Failed trials"

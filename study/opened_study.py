@@ -208,7 +208,7 @@ def plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, launc
         for name, given, had in (("samples", options.samples, asked.samples), ("seeds", options.seeds, asked.seeds))
         if given is not None and given != had
     ]
-    elsewhere = _same_arms_elsewhere(study) if study.earlier is None else []
+    elsewhere = _note_same_arms_elsewhere(study) if study.earlier is None else []
     names = ", ".join(study.resolved.untrained)
     untrained = [f"untrained backbone {names}: its weights are random; --backbone names a pretrained one"] * bool(names)
     is_task = options.name in trainable_tasks() and not options.tasks
@@ -216,15 +216,15 @@ def plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, launc
     return [
         *name_of_task,
         *untrained,
-        *_not_searched(study.resolved),
-        *_tried_first(study.resolved),
+        *_note_unsearched(study.resolved),
+        *_note_first_tries(study.resolved),
         *raised,
-        *_not_launched(study, options, facts, launched=launched),
+        *_note_unlaunched(study, options, facts, launched=launched),
         *elsewhere,
     ]
 
 
-def _not_searched(plan: ResolvedPlan) -> list[str]:
+def _note_unsearched(plan: ResolvedPlan) -> list[str]:
     """List the fields that could be searched and have one value, and why; empty if there are none."""
     if plan.asked.searched_alone is UNSET:
         return []
@@ -236,7 +236,7 @@ def _not_searched(plan: ResolvedPlan) -> list[str]:
     return [f"{note}: {', '.join(left)}"] * bool(left)
 
 
-def _tried_first(plan: ResolvedPlan) -> list[str]:
+def _note_first_tries(plan: ResolvedPlan) -> list[str]:
     """List each winner of another study that --first-from takes, with the arms that try it first."""
     arms = dict[str, list[str]]()
     for arm in plan.first_arms:
@@ -245,7 +245,7 @@ def _tried_first(plan: ResolvedPlan) -> list[str]:
     return [f"tried first: the winner of {origin}, by {first_of(names, MOST_ARMS)}" for origin, names in arms.items()]
 
 
-def _not_launched(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:
+def _note_unlaunched(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:
     """Name the arms that this launch runs and the command for the rest; empty if it leaves none out."""
     left = [arm.name for arm in study.resolved.arms if arm.name not in launched]
     if not left:
@@ -261,7 +261,7 @@ def _not_launched(study: Study, options: LaunchOptions, facts: StudyFacts, *, la
     return notes
 
 
-def _same_arms_elsewhere(study: Study) -> list[str]:
+def _note_same_arms_elsewhere(study: Study) -> list[str]:
     """Name the studies in the same folder that have arms of a new study too; empty if there are none."""
     beside, own = study.folder.parent, {arm.name for arm in study.resolved.arms}
     having: dict[Path, str] = {}

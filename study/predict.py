@@ -67,7 +67,7 @@ def run(options: Options) -> int:
     """Return 0 if the file is answered, 2 if that cannot be done."""
     if options.to is not None:
         check_new_file("--to", Path(options.to))
-    with _trained(options) as (trained, safe):
+    with _load_model(options) as (trained, safe):
         from trainables.data.examples import encode  # torch
         from trainables.models.exit_rules import describe_rule
         from trainables.runs.evaluation import infer
@@ -90,8 +90,8 @@ def run(options: Options) -> int:
         rule = describe_rule(trained.model.exit_rule)
         print(f"layers run: {mean_layers:.2f} of {layers} on average, by exit {rule}", file=facts)
         if safe is not None:
-            print(safe, _dev_rows_among(rows, trained), sep="\n", file=facts)
-        print(*_latencies(trained, examples), sep="\n", file=facts)
+            print(safe, _count_dev_rows(rows, trained), sep="\n", file=facts)
+        print(*_measure_latencies(trained, examples), sep="\n", file=facts)
     return 0
 
 
@@ -112,15 +112,15 @@ def answers_text(task: Task, ids: Sequence[int], result: ExitResult) -> str:
 
 
 @contextmanager
-def _trained(options: Options) -> Iterator[tuple[TrainedModel, str | None]]:
+def _load_model(options: Options) -> Iterator[tuple[TrainedModel, str | None]]:
     """Load the model while the command runs; with --risk also the line that promises what its exit may lose."""
     settings = read_settings(options.settings)
     if options.risk is not None and (fixed := next((text for text in settings if text != "rule"), None)):
         raise ValueError(f"--risk chooses the exit, and --set {fixed} sets it; allowed: --risk with --set rule=NAME")
-    with _model_folder(options) as (folder, predictions):
+    with _find_model_folder(options) as (folder, predictions):
         if not Path(options.input).is_file():
             raise ValueError(f"no file {options.input}; allowed: a TSV file with a header line")
-        import torch  # seconds, where there is a model and what it is to answer
+        import torch  # takes seconds, so after the checks
 
         from trainables.runs.trained_model import load_trained
 
@@ -141,7 +141,7 @@ def set_exit(trained: TrainedModel, settings: Configuration) -> None:
     from trainables.models.exit_rules import with_setting
 
     if "rule" in settings:
-        trained.model.exit_rule = _other_rule(trained, **settings)
+        trained.model.exit_rule = _choose_rule(trained, **settings)
         return
     method, config = trained.spec.method, trained.spec.config
     known = [name for name in vars(trained.model.exit_rule) if config.get(name) is not None]
@@ -152,12 +152,12 @@ def set_exit(trained: TrainedModel, settings: Configuration) -> None:
     trained.model.exit_rule = with_setting(trained.model.exit_rule, settings)
 
 
-def _other_rule(trained: TrainedModel, rule: Value, **settings: Value) -> ExitRule:
+def _choose_rule(trained: TrainedModel, rule: Value, **settings: Value) -> ExitRule:
     """Choose the rule of this name among those that the model's answers allow, with these settings."""
     from trainables.models.answer_rules import KEPT
     from trainables.models.exit_rules import rule_as_json, with_setting
 
-    chosen = _rules(trained)[_rule_name(trained, rule)]
+    chosen = _collect_rules(trained)[_resolve_rule_name(trained, rule)]
     if chosen is not trained.model.exit_rule and chosen.field not in settings:
         raise ValueError(f"--set rule={rule}: its setting is missing; allowed: --set {chosen.field}=NUMBER beside it")
     changed = with_setting(chosen, settings)
@@ -166,7 +166,7 @@ def _other_rule(trained: TrainedModel, rule: Value, **settings: Value) -> ExitRu
     return changed
 
 
-def _rules(trained: TrainedModel) -> dict[str, ExitRule]:
+def _collect_rules(trained: TrainedModel) -> dict[str, ExitRule]:
     """Collect a rule of each kind that the model's answers allow, by name."""
     from trainables.models.answer_rules import rules_for
 
@@ -176,10 +176,10 @@ def _rules(trained: TrainedModel) -> dict[str, ExitRule]:
     return {one.name: one for one in [*known, *swept, model.exit_rule]}
 
 
-def _rule_name(trained: TrainedModel, rule: Value) -> str:
+def _resolve_rule_name(trained: TrainedModel, rule: Value) -> str:
     has_scores = ", which has scores," * trained.task.is_regression
     what = f"exit rule of {trained.spec.method} on {trained.task.title}{has_scores}"
-    return resolve_name(str(rule), _rules(trained), what=what)
+    return resolve_name(str(rule), _collect_rules(trained), what=what)
 
 
 def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float, *, rule: Value = None) -> str:
@@ -198,7 +198,7 @@ def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float, 
 
     task, own = trained.task, trained.model.exit_rule
     if rule is not None:
-        own = _rules(trained)[_rule_name(trained, rule)]
+        own = _collect_rules(trained)[_resolve_rule_name(trained, rule)]
     if task.is_regression or own.field is None:
         why = f"{task.title} has scores, not classes" if task.is_regression else f"exit {own.name} has no settings"
         raise ValueError(f"--risk {risk:g}: {why}; leave it out")
@@ -216,7 +216,7 @@ def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float, 
     )
 
 
-def _dev_rows_among(rows: Split, trained: TrainedModel) -> str:
+def _count_dev_rows(rows: Split, trained: TrainedModel) -> str:
     """Count the rows that a promise was made on, by their texts, in words."""
     task = trained.task
     try:
@@ -231,7 +231,7 @@ def _dev_rows_among(rows: Split, trained: TrainedModel) -> str:
 
 
 @contextmanager
-def _model_folder(options: Options) -> Iterator[tuple[Path, Path | None]]:
+def _find_model_folder(options: Options) -> Iterator[tuple[Path, Path | None]]:
     """Find the folder of the model, and the file of its dev predictions, which an exported model lacks."""
     folder = Path(options.model)
     if (folder / PLAN).exists():
@@ -254,7 +254,7 @@ def _warn_of_another_task(task: Task, file: Path) -> None:
         print(f"warning: {file} is in the folder of {other.title}; the model answers {task.title}", file=sys.stderr)
 
 
-def _latencies(trained: TrainedModel, examples: Examples) -> Iterator[str]:
+def _measure_latencies(trained: TrainedModel, examples: Examples) -> Iterator[str]:
     from trainables.models.exit_rules import LastLayer
     from trainables.runs.latency import measure_latency
 

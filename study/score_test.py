@@ -59,20 +59,20 @@ def run(options: Options) -> int:
             raise ValueError(f"{folder}: {', '.join(files)} has its test scores since {times[next(iter(files))]}")
         data = options.data or plan.asked.data
         rows = {task: labelled_test(TASKS[task], files[task], data) for task in files if task not in times}
-        models = {task: _models(plan, journal.facts.records, task, folder) for task in rows}
+        models = {task: _list_models(plan, journal.facts.records, task, folder) for task in rows}
         for method in {record.method for own in models.values() for record in own}:
             include_for(method, plan.asked, options.include)
-        answers = {task: [_scored(record, rows[task], data) for record in models[task]] for task in rows}
-        journal.append(*(_event(journal.now(), files[task], rows[task], task, answers[task]) for task in rows))
+        answers = {task: [_score_model(record, rows[task], data) for record in models[task]] for task in rows}
+        journal.append(*(_make_event(journal.now(), files[task], rows[task], task, answers[task]) for task in rows))
     finally:
         journal.close()
     for task, own in answers.items():
-        print(*_lines(TASKS[task], models[task], own), sep="\n")
+        print(*_format_lines(TASKS[task], models[task], own), sep="\n")
     print(f"the table scores_on_test: {python()} -m study.rebuild {folder}")
     return 0
 
 
-def _event(time: str, file: Path, rows: Split, task: str, models: list[ModelOnTest]) -> ScoredOnTest:
+def _make_event(time: str, file: Path, rows: Split, task: str, models: list[ModelOnTest]) -> ScoredOnTest:
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     return ScoredOnTest(time=time, task=task, rows=len(rows.ids), labels_digest=digest, models=models)
 
@@ -87,7 +87,7 @@ def labelled_test(task: Task, file: Path, data: str) -> Split:
     if len(labelled.ids) != len(test.ids):
         raise ValueError(f"{file} has {len(labelled.ids):,} rows; allowed: the {len(test.ids):,} of the test set")
     pairs = zip(labelled.texts, test.texts, strict=True)
-    unlike = [row for row, (copy, own) in enumerate(pairs) if _letters(copy) != _letters(own)]
+    unlike = [row for row, (copy, own) in enumerate(pairs) if _keep_letters(copy) != _keep_letters(own)]
     if len(unlike) > MOST_UNLIKE * len(test.ids):
         raise ValueError(
             f"{file}: {len(unlike):,} rows have other texts than the test set of {task.title}, first row {unlike[0]}; "
@@ -96,7 +96,7 @@ def labelled_test(task: Task, file: Path, data: str) -> Split:
     return Split(test.ids, test.texts, labelled.labels)
 
 
-def _letters(texts: Sequence[str]) -> list[str]:
+def _keep_letters(texts: Sequence[str]) -> list[str]:
     return ["".join(filter(str.isalnum, text.casefold())) for text in texts]
 
 
@@ -115,13 +115,13 @@ def _label_files(labels: Path, plan: ResolvedPlan) -> dict[str, Path]:
     return found
 
 
-def _models(plan: ResolvedPlan, records: list[Record], task: str, folder: Path) -> list[Record]:
+def _list_models(plan: ResolvedPlan, records: list[Record], task: str, folder: Path) -> list[Record]:
     """List the winners' confirm trials on the task, with the addresses that their models have now."""
     arms = [arm for arm in plan.first_arms if arm.task == task]
     return [with_model_as_it_lies(record, folder) for arm in arms for record in confirmed_models(arm, records)]
 
 
-def _scored(record: Record, rows: Split, data: str) -> ModelOnTest:
+def _score_model(record: Record, rows: Split, data: str) -> ModelOnTest:
     """Score a model under its own exit; a sampled exit is drawn once."""
     task = TASKS[record.task]
     with local_model(record.model or "") as model:
@@ -131,7 +131,7 @@ def _scored(record: Record, rows: Split, data: str) -> ModelOnTest:
     return ModelOnTest(key=record.key, score=score(task, metrics), metrics=metrics, mean_layers=mean_layers)
 
 
-def _lines(task: Task, records: list[Record], answers: list[ModelOnTest]) -> Iterator[str]:
+def _format_lines(task: Task, records: list[Record], answers: list[ModelOnTest]) -> Iterator[str]:
     for record, own in zip(records, answers, strict=True):
         scores = f"test {100 * own.score:.1f}, dev {100 * (record.score or 0):.1f}"
         yield f"{task.title}: {record.method}, seed {record.seed}: {scores}, {own.mean_layers:.2f} layers"

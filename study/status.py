@@ -119,7 +119,7 @@ def _print_all(studies: Sequence[Path], *, as_json: bool) -> int:
         status, asked = status_of(progress, folder), progress.plan.asked
         trials = f"{sum(status.trials.values())} of {status.total}"
         names = ", ".join(asked.methods), ", ".join(asked.tasks)
-        table.add_row(folder.name, *names, trials, *_time_spent(status.ledger), _state(status))
+        table.add_row(folder.name, *names, trials, *_time_spent(status.ledger), _describe_state(status))
         statuses.append(status)
         answers.append(to_plain(status))
     if len(studies) > 1:
@@ -138,7 +138,7 @@ def _time_spent(entries: Sequence[Spent]) -> tuple[str, str]:
     return clock(sum(entry.wall_seconds for entry in entries)), clock(sum(entry.gpu_seconds for entry in entries))
 
 
-def _state(status: Status) -> str:
+def _describe_state(status: Status) -> str:
     words = [f"run by {status.launch}"] if status.launch else []
     words += [f"{len(status.failed)} failed"] if status.failed else []
     words += [f"{counted(len(status.missing), 'cell')} missing"] if status.missing else []
@@ -171,7 +171,7 @@ def status_of(progress: StudyProgress, folder: Path) -> Status:
         trials=dict(Counter(trial.record.status for trial in facts.trials.values() if trial.record)),
         total=progress.total_trials,
         under_way=[
-            f"{trial_name(trial)}{_how_far(trial, is_run=holder is not None)}{describe_step(trial, steps, ', {}')}"
+            f"{trial_name(trial)}{_name_epoch(trial, is_run=holder is not None)}{describe_step(trial, steps, ', {}')}"
             for trial in facts.under_way.values()
         ],
         waiting=[describe_retries(trial) for trial in facts.under_way.values() if trial.is_broken_off],
@@ -185,7 +185,7 @@ def status_of(progress: StudyProgress, folder: Path) -> Status:
     )
 
 
-def _how_far(trial: TrialFacts, *, is_run: bool) -> str:
+def _name_epoch(trial: TrialFacts, *, is_run: bool) -> str:
     """Name the epoch of a trial under way or, if no launch runs, the one that the next launch resumes from."""
     if is_run:
         return f" at epoch {trial.epochs}"
@@ -196,9 +196,9 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
     console = Console(highlight=False)
     counts = ", ".join(f"{number} {word}" for word, number in status.trials.items()) or "none ended"
     total = f"{counts} of {counted(status.total, 'trial')}"
-    lines = [f"study {status.study} ({status.protocol_hash}): {total}", _run_by(progress.facts, status.launch)]
+    lines = [f"study {status.study} ({status.protocol_hash}): {total}", _describe_launch(progress.facts, status.launch)]
     print_lines(lines, sys.stdout)
-    console.print(arms_table(progress, width=console.width, under_way=_title(status)))
+    console.print(arms_table(progress, width=console.width, under_way=_choose_title(status)))
     if precision := progress.plan.protocol.search_precision:
         line = f"best is of search trials in {precision}, median of confirm trials in the configured precision"
         print_lines([line], sys.stdout)
@@ -206,7 +206,7 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
         print_lines([describe_select_by(rule)], sys.stdout)
     if status.ledger:
         console.print(_ledger_table(status.ledger))
-    parts = {_title(status): status.under_way, "broken off": status.waiting, "left out": status.left_out}
+    parts = {_choose_title(status): status.under_way, "broken off": status.waiting, "left out": status.left_out}
     parts |= {"failed": status.failed, "missing": describe_missing(progress)}
     lines = [f"{title}: {line}" for title, part in parts.items() for line in part]
     lines += [f"{arm}: {reason}" for arm, reason in blocked_exits(progress).items()]
@@ -218,14 +218,14 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
         print(f"left: about {clock(status.remaining_seconds)} of one slot")
 
 
-def _run_by(facts: StudyFacts, holder: str | None) -> str:
+def _describe_launch(facts: StudyFacts, holder: str | None) -> str:
     """Name the launch that runs the study, or what the last one noted at its end."""
     ended = facts.last_launch.ended if facts.last_launch else None
     noted = f"; the last launch, {ended.status}: {ended.note}" if ended and ended.note else ""
     return f"run by {holder}" if holder else f"not being run{noted}"
 
 
-def _title(status: Status) -> str:
+def _choose_title(status: Status) -> str:
     """Choose the word for trials that have begun and not ended."""
     return "under way" if status.launch else "begun"
 

@@ -31,9 +31,9 @@ def test_the_packages_of_these_tests_are_in_order() -> None:
 
 
 def test_a_package_outside_its_bounds_is_named_with_both() -> None:
-    assert doctor._missing("numpy<1") is not None and "wanted <1" in str(doctor._missing("numpy<1"))
-    assert doctor._missing("no-such-package>=1") == "no-such-package is not installed"
-    assert doctor._missing("numpy>=1") is None
+    assert doctor._describe_missing("numpy<1") is not None and "wanted <1" in str(doctor._describe_missing("numpy<1"))
+    assert doctor._describe_missing("no-such-package>=1") == "no-such-package is not installed"
+    assert doctor._describe_missing("numpy>=1") is None
 
 
 def test_a_gpu_under_a_cpu_build_of_torch_is_a_fault() -> None:
@@ -99,7 +99,7 @@ def test_a_check_that_breaks_is_a_finding_too() -> None:
     def broken() -> list[Finding]:
         raise ImportError("libcudart.so not found")
 
-    finding = only(doctor._guarded("GPUs", broken))
+    finding = only(doctor._run_check("GPUs", broken))
     assert finding.is_fault and "libcudart.so" in finding.text
 
 

@@ -230,8 +230,8 @@ def test_names_and_lines_are_never_broken_where_there_is_no_terminal(tmp_path, c
 def test_one_missing_cell_is_one_cell(tmp_path):
     folder = study_folder(tmp_path, events=9)
     found = replace(status.status_of(status.read_progress(folder), folder), failed=[], launch=None)
-    assert status._state(found) == "2 cells missing"
-    assert status._state(replace(found, missing=found.missing[:1])) == "1 cell missing"
+    assert status._describe_state(found) == "2 cells missing"
+    assert status._describe_state(replace(found, missing=found.missing[:1])) == "1 cell missing"
 
 
 def test_a_folder_of_complete_studies_is_complete(tmp_path):
