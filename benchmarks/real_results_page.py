@@ -25,8 +25,8 @@ from analysis.layouts.notes import constant_notes, format_detectable
 from analysis.layouts.paper_tables import published_rows
 from analysis.layouts.rendering import markdown_grid, render
 from analysis.layouts.table import DIFFERENCE, Style, Table
-from analysis.pictures.picture import image_of
-from analysis.pictures.study_pictures import differences_picture
+from analysis.pictures.picture import Picture, image_of
+from analysis.pictures.study_pictures import differences_picture, layers_picture
 from analysis.report import registration
 from analysis.statistics.alike import looks_at_seeds
 from analysis.statistics.comparisons import Comparison, compare
@@ -48,7 +48,7 @@ PARTS = (
     *(PLAN, "events.jsonl", "predictions/*.npz"),
     "trials/*/model-epoch-*/model.json",
 )
-TABLES = ("dev", "comparisons", "exits", "sources")
+TABLES = ("dev", "comparisons", "exits", "exit_rules", "sources")
 PAPER, OURS, THEIRS = "PALBERT Tab.2", "palbert", "pondernet"
 MOST_OF_DEPTH = 0.9  # layers run of all layers: above it, a row says nothing of early exit
 EQUAL_LAYERS = 4  # of six, at which the claim is made again
@@ -83,9 +83,8 @@ def _main(argv: Sequence[str] | None) -> int:
     if arguments.keep:
         keep(arguments.scale, arguments.keep)
     kept = KEPT / arguments.scale
-    evidence = gather([*kept_studies(arguments.scale, kept).values()])
-    if drawn := differences_picture(evidence):
-        picture_path(arguments.scale).write_bytes(image_of(drawn.figure, "svg"))
+    for path, drawn in drawn_pictures(arguments.scale, gather([*kept_studies(arguments.scale, kept).values()])).items():
+        path.write_bytes(image_of(drawn.figure, "svg"))
     write_text(page_path(arguments.scale), page(arguments.scale, kept))
     print(page_path(arguments.scale))
     return 0
@@ -102,8 +101,11 @@ def page_path(scale: Scale) -> Path:
     return ROOT / "docs" / f"real_results_{scale}.md"
 
 
-def picture_path(scale: Scale) -> Path:
-    return page_path(scale).with_suffix(".svg")
+def drawn_pictures(scale: Scale, evidence: Evidence) -> dict[Path, Picture]:
+    """The pictures of the page by their files: what methods gain or lose for their time, and score against layers."""
+    drawn = {"": differences_picture(evidence), "_layers": layers_picture(evidence)}
+    place = page_path(scale)
+    return {place.with_name(f"{place.stem}{name}.svg"): one for name, one in drawn.items() if one}
 
 
 def keep(scale: Scale, out: Path, *, kept: Path = KEPT) -> None:
@@ -170,7 +172,7 @@ def page(scale: Scale, kept: Path) -> str:
         *claims(evidence),
         "## Scores, layers and time",
         *(markdown_grid(unpublished(table), table.parts[0]) for table in shown),
-        *(f"![{drawn.alt}]({picture_path(scale).name})" for drawn in [differences_picture(evidence)] if drawn),
+        *(f"![{drawn.alt}]({path.name})" for path, drawn in drawn_pictures(scale, evidence).items()),
         *folded("What a verdict means, and what the numbers show", [VERDICT_MEANS, limits_in_words(evidence)]),
         *folded("What ran, registered how", [*map(study_in_words, studies.values()), not_run(scale, studies, kept)]),
         *folded("All tables, with what they depend on", table_parts(evidence)),

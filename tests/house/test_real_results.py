@@ -29,6 +29,7 @@ from safetensors.torch import load_file
 from transformers import BertConfig, BertModel, BertTokenizerFast
 
 from analysis.layouts.evidence import gather
+from analysis.pictures.picture import image_of
 from analysis.statistics.comparisons import Comparison
 from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.load import load_study
@@ -299,6 +300,9 @@ def test_the_page_in_the_repository_is_what_its_records_give(scale):
     if not kept.is_dir():
         pytest.skip(f"no records of scale {scale} are kept")
     assert real_results_page.page_path(scale).read_text() == real_results_page.page(scale, kept)
+    evidence = gather([*real_results_page.kept_studies(scale, kept).values()])
+    for path, drawn in real_results_page.drawn_pictures(scale, evidence).items():
+        assert path.read_bytes() == image_of(drawn.figure, "svg")
     for stage in launches_of(scale):
         if (kept / stage.name).is_dir():
             assert verify(kept / stage.name) == []
