@@ -322,7 +322,7 @@ def _describe(
         rows.append(("tokenizer", request.tokenizer.value, request.tokenizer.origin))
     print(*format_columns(rows), sep="\n")
     if file.made.departures:
-        print("where this is not what its original did:")
+        print("differences from the original recipe:")
         print(wrapped(f"  {in_words(file.made.departures)}", columns(output) or WIDTH))
     print_lines(warn_of_unknown_words(request), sys.stderr)
     if unchecked:
