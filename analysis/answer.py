@@ -76,7 +76,7 @@ class Caveat:
 
 
 def findings(evidence: Evidence) -> list[Finding]:
-    """One per row: the baseline first, then by the mean difference to it, and last those without a test."""
+    """One per row: the baseline first, then by the mean difference from it, and last those without a test."""
     means = {label: own.test for label, own in over_tasks(evidence.tested).items()}
     computes = {entry.row: entry.total for entry in row_ledger(evidence.rows)}
     unit = choose_unit(computes.values())
@@ -138,7 +138,7 @@ def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
         parts += [f"{word} than {baseline}: {', '.join(marked)}."] * bool(marked)
     number = sum(len(finding.compared) for finding in tested)
     where = "the one comparison" if number == 1 else f"any of {number} comparisons"
-    words = " ".join(parts) or f"No difference to {baseline} was found in {where}."
+    words = " ".join(parts) or f"No difference from {baseline} was found in {where}."
     if not evidence.comparisons_of_methods:
         return words
     searches = sorted({len(own.confirmed) for own in evidence.repeats.values()})
@@ -147,7 +147,7 @@ def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
 
 
 def sentence(finding: Finding, baseline: str | None, *, in_short: bool = False) -> str:
-    """Write the method's sentence without its name: difference, marks, layers; unless `in_short` power and compute."""
+    """Describe the method without its name: difference, marks and layers, and unless `in_short` power and compute."""
     compute = f"{finding.compute} in all" if finding.compute and not in_short else ""
     parts = [_describe_difference(finding, baseline, in_short=in_short), _describe_layers(finding, baseline), compute]
     return "; ".join(part for part in parts if part) + "."
@@ -171,11 +171,11 @@ def _describe_difference(finding: Finding, baseline: str | None, *, in_short: bo
     ]
     power = "" if in_short else f" ({_describe_detectable(finding.compared)})"
     result = " and ".join(marked) or f"no difference was found{power}"
-    return f"{difference} points to {baseline} ({where}; 95 % interval {low} to {high}), {result}"
+    return f"{difference} points relative to {baseline} ({where}; 95 % interval {low} to {high}), {result}"
 
 
 def _describe_detectable(compared: Sequence[Comparison]) -> str:
-    """Name the difference that would have been found on the easiest and on the hardest task."""
+    """Describe the smallest and the largest detectable difference over the tasks."""
     detectable = {one.task: one.detectable_difference for one in compared if one.detectable_difference is not None}
     if not detectable:
         return "what would have been is not known: all scores are alike"

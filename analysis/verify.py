@@ -338,10 +338,10 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """0 if all agrees, 1 on any drift, 2 if a folder is no study."""
+    """Print what differs; return 0 if all agrees, and 1 on any drift."""
     folders = [Path(name) for name in options.studies]
     if options.separate and options.tables is None:
-        raise ValueError("--separate is of the tables of --tables FOLDER; allowed: both or none")
+        raise ValueError("--separate needs --tables FOLDER: it says how those tables were written")
     if options.tables is not None and not Path(options.tables).is_dir():
         raise ValueError(f"--tables {options.tables} is no folder; allowed: what analysis.tables --out has written")
     drifts = {folder: verify(folder, again=options.again, against=options.against) for folder in folders}

@@ -34,8 +34,8 @@ class ModelChoice(Typed, frozen=True, kw_only=True):
 def chosen_model(folder: Path, choice: ModelChoice) -> Record:
     """Find the record of the trial that is asked for, with the address that its model has now.
 
-    The default is the trial of the arm's winner with the highest dev score, of equals the first seed, as in a
-    submission.
+    The default is the trial of the arm's winner with the highest dev score, as in a submission; ties go to the
+    first seed.
 
     Raises:
         ValueError: there is no such trial, or it has no model; or no arm or several fit the choice.

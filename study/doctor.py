@@ -239,8 +239,8 @@ def check_cluster(address: str | None, *, data: str, storage: str, wait_minutes:
         size = f"{len(nodes)} nodes, {total.get('CPU', 0):g} CPUs, {total.get('GPU', 0):g} GPUs"
         yield Finding("Ray", f"{ray.__version__} on {where}: {size}")
         for kind in absent:
-            what = "no node can hold a trial" if kind is ANY else f"no {kind.name} has come"
-            mend = "see what the autoscaler says (ray status), start one, or give --wait-minutes more"
+            what = "no node can hold a trial" if kind is ANY else f"no {kind.name} has joined"
+            mend = "see what the autoscaler says (ray status), start one, or raise --wait-minutes"
             yield Finding("workers", f"{what} after {wait_minutes:g} minutes: {mend}", True)
         marker = stack.enter_context(_marker(storage))
         checked = set[str]()

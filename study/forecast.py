@@ -100,7 +100,7 @@ def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool, slots: 
         return Forecast(ForecastFacts(estimates=costs, done=None), lines, measured)
     seconds, ended, under_way = remaining_seconds(progress), progress.ended_trials, len(facts.under_way)
     left = "unknown" if seconds is None else _slot_time_in_words(seconds, slots)
-    lines.append(f"of these {ended} trials have ended and {under_way} are under way; left: {left}")
+    lines.append(f"{ended} of these trials have ended and {under_way} are running; time left: {left}")
     done = Done(ended=ended, under_way=under_way, remaining_seconds=seconds)
     return Forecast(ForecastFacts(estimates=costs, done=done), lines, measured)
 
@@ -152,7 +152,7 @@ class Measured:
 
 
 def estimate(resolved: ResolvedPlan, measured: Mapping[str, Measured]) -> dict[str, Cost]:
-    """Estimate the cost of every arm, by its name, as `measured` is."""
+    """Estimate the cost of every arm. Arguments and result are by the arm's name."""
     return {arm.name: _cost(resolved, arm, measured.get(arm.name)) for arm in resolved.arms}
 
 
@@ -327,7 +327,7 @@ def _remaining_epochs(
 
 
 def _expected_epochs(progress: StudyProgress, arm: ArmProgress, phase: Phase, shares_of_all: Shares) -> float:
-    """Estimate the epochs of a trial by the arm's ended trials, with the mean of all arms as one trial more."""
+    """Estimate the epochs of a trial: the mean of the arm's ended trials, with the mean of all arms as one more."""
     everywhere = shares_of_all.mean_with(_planned_share(progress, arm, phase))
     return Shares.of([arm], phase).mean_with(everywhere) * arm.arm.epochs
 

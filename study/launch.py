@@ -200,7 +200,7 @@ def _describe_finished(scheduler: Scheduler, folder: Path, *, asked: str | None,
             "mended code, or --retry-failed, they run again"
         )
     if asked is not None and storage_address(asked) != storage:
-        line += f", and nothing is stored in {asked}: what there is stays in {storage}"
+        line += f"; --storage {asked} is not used: the study stays in {storage}"
     others = find_arms_of_other_code(scheduler.progress, scheduler.provenance)
     if not others:
         return [line]
@@ -220,7 +220,7 @@ def _keep_plan(study: Study, code: Provenance, *, is_over: bool) -> None:
         return
     if is_over:
         for name in (DEV_TABLE, ANSWER):
-            (study.folder / name).unlink(missing_ok=True)  # of the plan before
+            (study.folder / name).unlink(missing_ok=True)  # they belong to the previous plan
     write_plan(study.folder, plan_file(study.folder, study.resolved, code, study.earlier))
 
 

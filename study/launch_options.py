@@ -221,12 +221,12 @@ def check_options(options: LaunchOptions) -> None:
     """
     for name in ("probe", "explain", "departures", "toml"):
         if getattr(options, name) and not options.dry_run:
-            raise ValueError(f"--{name} describes a plan and is ignored without --dry-run; add --dry-run")
+            raise ValueError(f"--{name} needs --dry-run: it describes a plan")
     for name, least in {"search_repeats": 2, "samples": 1, "seeds": 2}.items() if options.compare else ():
         if (number := getattr(options, name)) < least:
             flag = f"--{name.replace('_', '-')}"
             raise ValueError(f"{flag} is {number}; allowed beside --compare methods: {least} or more, or leave it out")
-    check_own(*PACKAGES, path=[str(Path.cwd()), *sys.path])  # as processes of the launch look for them
+    check_own(*PACKAGES, path=[str(Path.cwd()), *sys.path])  # the search path of the launch's processes
     forms = [f"--{name}" for name in ("explain", "toml", "json") if getattr(options, name)]
     if len(forms) > 1:
         raise ValueError(f"{' and '.join(forms)} are different answers; allowed: one of them")

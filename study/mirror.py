@@ -202,10 +202,10 @@ def _contradicted_tags(folder: Path, tags: dict[str, str]) -> list[str]:
     lines = [f"the first launch's plan is {plan}; in the journal {first_plan_digest(folder)}"]
     lines *= plan != first_plan_digest(folder)
     if not journal:
-        return [*lines, "no digest of the journal: it is written once a launch is over"]
+        return [*lines, "no digest of the journal: it is written when a launch ends"]
     number = int(journal.split()[1])
     now = journal_digest(folder, first=number).describe()
-    return lines + [f"the journal's first {number} lines were {journal}; now {now}"] * (now != journal)
+    return lines + [f"the digest of the journal's first {number} lines was {journal}, now {now}"] * (now != journal)
 
 
 # ---- how to look at the runs

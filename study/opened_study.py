@@ -97,7 +97,7 @@ def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = No
 def default_name(plan: Plan) -> str:
     """Name a study by its methods and a digest of everything else that decides a number.
 
-    The folder of a backbone or tokenizer counts by its content, wherever it lies; a hub name counts at any commit.
+    A folder of a backbone or tokenizer enters the digest by its content, not its path; a hub model by its name alone.
     """
     names = plan.methods if len(plan.methods) < 3 else (f"{len(plan.methods)}-methods",)
     loaded = {

@@ -224,7 +224,7 @@ def _count_dev_rows(rows: Split, trained: TrainedModel) -> str:
             warnings.simplefilter("ignore")  # of the number of rows
             splits = [load_split(task, split, trained.spec.data) for split in task.dev_splits]
     except ValueError as error:
-        return f"warning: rows were not compared with dev, to which the promise does not apply: {error}"
+        return f"warning: could not check whether rows are dev rows, to which the promise does not apply: {error}"
     dev = {texts for split in splits for texts in split.texts}
     among = sum(texts in dev for texts in rows.texts)
     return f"{'warning: ' * (among > 0)}{among:,} of the rows are dev rows, to which the promise does not apply"

@@ -94,7 +94,7 @@ class Request:
 def run(options: Options) -> int:
     """Return 0 if the backbone is finished, 1 if the pretraining was interrupted or failed, 2 for bad usage."""
     if options.probe and not options.dry_run:
-        raise ValueError("--probe measures what would run and is ignored without --dry-run; add --dry-run")
+        raise ValueError("--probe needs --dry-run: it measures what would run")
     check_own(*PACKAGES, path=[str(Path.cwd()), *sys.path])
     tracking_uri, folder = _tracking_uri(options), Path(options.to)
     earlier = _earlier(folder)

@@ -395,7 +395,7 @@ def scores_in_words(scores: Mapping[str, float]) -> str:
 
 
 class Mirror:
-    """The run in MLflow. A store that is away costs a warning: the same command sends what it lacks."""
+    """The run in MLflow. If the store is unreachable, a warning is printed; the same command sends what it lacks."""
 
     def __init__(self, job: Job) -> None:
         """Connect to nothing yet."""
@@ -403,7 +403,7 @@ class Mirror:
         self._tracking: Tracking | None = None
 
     def write(self, file: PretrainingFile) -> None:
-        """Update the run in MLflow to the file."""
+        """Update the run in MLflow from the file."""
         if self._uri is None:
             return
         prepare_environment()

@@ -121,9 +121,7 @@ def check_rows(data: str, *, studied: Collection[str], any_length: bool) -> None
         rows, size = len(ids), task.sizes[file.split]
         if rows != size and not any_length:
             official = f"the official {task.title} {file.split} has {size:,}"
-            raise ValueError(
-                f"{data}: {file.name} would have {rows:,} rows, {official}; allowed: those, or --any-length"
-            )
+            raise ValueError(f"{data}: {file.name} would have {rows:,} rows, {official}; --any-length writes it anyway")
         if len(set(ids)) < rows:
             twice = next(index for index, count in Counter(ids).items() if count > 1)
             raise ValueError(f"{data}: {file.name} would have the index {twice} twice; allowed: each index once")

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Options(Typed, frozen=True, kw_only=True):
-    """The options of this command; those that `study.launch` has too mean the same."""
+    """The options of this command; those shared with `study.launch` have the same meaning."""
 
     method: Annotated[str, argument("METHOD", "one method, or a variant of one")]
     task: Annotated[str, option("one task", "NAME")]
@@ -56,7 +56,11 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Return 0 if the configuration is trained, 1 after an error of the method, 2 if it cannot be."""
+    """Train the configuration; return 0, or 1 if the method raised an error.
+
+    Raises:
+        ValueError: the configuration cannot be trained.
+    """
     if options.out is not None:
         check_new_folder("--out", Path(options.out))
     spec, values = spec_of(options)
@@ -112,7 +116,7 @@ def train(spec: TrialSpec, options: Options) -> None:
     run = TrainingRun(spec, device=device, cache=cache_folder(), limit=options.limit)
     epochs, (trained, scored) = spec.config["epochs"], run.rows
     split = "dev" if spec.selection == "dev" else "a slice of train"
-    print(f"trains on {counted(trained, 'row')}; scores are of {counted(scored, 'row')} of {split}", flush=True)
+    print(f"training on {counted(trained, 'row')}, scoring on {counted(scored, 'row')} of {split}", flush=True)
     while not run.finished:
         _train_epoch(run, f"epoch {len(run.history) + 1}/{epochs}")
     best = run.history[run.best_epoch - 1]

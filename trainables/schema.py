@@ -151,9 +151,9 @@ def _list_bounds(kind: Any) -> list[str]:
 
 
 def _add_other_bound(allowed: str, bounds: Sequence[str]) -> str:
-    """Add the other bound to `a number <= 1.0`, which names the one that was overstepped.
+    """Complete `a number <= 1.0`, which names only the violated bound, with the other bound.
 
-    `MOST` is not named beside a number that is too small: it is no rule of the field's own.
+    The upper bound `MOST`, which every field has, is not added to a violated lower bound.
     """
     overstepped = re.search(" ([<>])=? ", allowed)
     if overstepped is None or len(bounds) < 2:

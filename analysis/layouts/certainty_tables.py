@@ -90,7 +90,7 @@ COMPARISONS: list[Column[Comparison]] = [
 
 
 def comparisons_table(evidence: Evidence) -> Table | None:
-    """Tabulate the difference of every method to the baseline, by task and over all; None without a test."""
+    """Tabulate the difference of every method from the baseline, by task and over all; None if nothing was tested."""
     table = with_baseline(evidence.comparisons, evidence.baseline)
     return table and of_studies(evidence, replace(table, title=f"{table.title}{{data}}"))
 
@@ -119,7 +119,7 @@ def with_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table
         caption=(
             "Differences of mean scores in points with 95 % intervals over seeds and dev examples (Welch-Satterthwaite "
             f"t-test with a bootstrapped example variance). Holm is over the {counted(len(compared), 'comparison')} "
-            f"with {baseline}{', and apart over the means, whose intervals hold all together' if means else ''}."
+            f"with {baseline}{', and separately over the means, whose intervals hold simultaneously' if means else ''}."
         ),
         unit=UNIT_OF_COMPARISONS,
         sidecar={

@@ -52,7 +52,7 @@ class Arm:
     cell: Cell
     relative_time: dict[int, float | None]  # to the baseline's, by size of the batch
     flops: float | None  # per example
-    test: PairedTest | None  # of the difference to the baseline
+    test: PairedTest | None  # of the difference from the baseline
     scores_at_half: list[float] | None  # of its layers, one per seed
     fixed_at_half: np.ndarray | None  # (seeds,), scores of the layer in the middle; None: unknown, or no classifier
     curve: PairedTest | None  # of the mean difference of its curve over layers to the first one's
@@ -144,7 +144,7 @@ SETTINGS: list[Column[tuple[int, np.ndarray, np.ndarray]]] = [
 
 
 def exits_table(evidence: Evidence) -> Table | None:
-    """Tabulate what every method's exit costs and scores, beside the baseline; None if no number has its layers."""
+    """Tabulate layers, time and score of each arm beside the baseline; None if no record has its mean layers."""
     cells = [(label, cell) for label, cell in evidence.cells if cell.records]
     if not any(record.mean_layers for _, cell in cells for record in cell.records):
         return None
@@ -160,7 +160,7 @@ def exits_table(evidence: Evidence) -> Table | None:
         f" Time: milliseconds per example relative to {baseline}'s, in batches of {' and '.join(map(str, ENDS))} on "
         f"{devices}, for as many layers as dev runs, timed after training while other trials may have run."
     )
-    fixed = " Fixed layer: the score if everyone leaves after the layer in the middle, by its classifier."
+    fixed = " Fixed layer: the score if every example leaves after the middle layer, by its classifier."
     has_fixed = any(arm.fixed_at_half is not None for arm in arms.values())
     return make_table(
         evidence,

@@ -226,18 +226,18 @@ def over_seeds(cell: Cell, entry: Entry) -> Entry:
 
 
 def median_entry(cell: Cell) -> Entry:
-    """Print the cell's number in the tables: the median over the seeds."""
+    """Format the cell's number in the tables: the median over the seeds."""
     return over_seeds(cell, POINTS.entry(cell.median))
 
 
 def mean_entry(sample: Sample) -> Entry:
-    """Print the mean over the seeds, with its interval."""
+    """Format the mean over the seeds with its interval."""
     interval = sample.mean_interval
     return POINTS_RANGE.entry(float(np.mean(sample.scores)), interval.low, interval.high)
 
 
 def mark_meanings(baseline: str | None) -> dict[str, str]:
-    """Explain the marks: a difference to the baseline, and a score that a constant answer may reach."""
+    """Explain the marks: a difference from the baseline, and a score that a constant answer may reach."""
     arrows = {"↑": f"above {baseline} at the 5 % level", "↓": f"below {baseline} at the 5 % level"} if baseline else {}
     unlearned = f"{UNLEARNED}: {LEARNED_NOTHING}"
     return {

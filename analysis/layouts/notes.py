@@ -406,7 +406,7 @@ def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[s
         if medians * one.test.difference < 0:
             turned.append(
                 f"{one.row} on {TASKS[one.task].title}: median {DIFFERENCE.text(medians)}, mean "
-                f"{DIFFERENCE.text(one.test.difference)} points to {one.other}"
+                f"{DIFFERENCE.text(one.test.difference)} points relative to {one.other}"
             )
     return [f"median and mean have opposite signs, the test is of the mean: {'; '.join(turned)}"] if turned else []
 

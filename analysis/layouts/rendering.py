@@ -239,7 +239,7 @@ def template(name: str) -> Template:
 
 
 def _html_page(table: Table) -> str:
-    """Write a page that opens from disk, beside the table's CSV."""
+    """Render a standalone page that links the CSV in the same folder."""
     return html_figure(table, f"{table.name}.csv", page="table_page.html.j2")
 
 

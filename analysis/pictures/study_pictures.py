@@ -63,7 +63,7 @@ def pictures(evidence: Evidence) -> list[Picture]:
 
 @matplotlib.rc_context(STYLE)
 def differences_picture(evidence: Evidence) -> Picture | None:
-    """Every method's difference to the baseline against its relative cost; None without a baseline or a test.
+    """Every method's difference from the baseline against its relative cost; None without a baseline or a test.
 
     If searches were repeated, it is the difference of the methods over all of them, as in table `search_repeats`; the
     cost is that of the first search's models: measured time, or layers if not all of them were timed.
@@ -78,7 +78,7 @@ def differences_picture(evidence: Evidence) -> Picture | None:
     unit = f"time per example, relative to {baseline}"
     if None in costs.values():
         costs, unit = {place: relative_layers(*pair) for place, pair in pairs.items()}, f"layers relative to {baseline}"
-    figure, panels = task_panels({task for _, task in tests}, xlabel=unit, ylabel=f"difference to {baseline}, points")
+    figure, panels = task_panels({task for _, task in tests}, xlabel=unit, ylabel=f"difference from {baseline}, points")
     styles = choose_styles(evidence.rows)
     seen: dict[str, list[str]] = {task: [] for task in panels}
     tips: list[Tip] = []
@@ -105,7 +105,7 @@ def differences_picture(evidence: Evidence) -> Picture | None:
     how += " Cost: of the first search's models." * bool(evidence.comparisons_of_methods)
     caption = f"{what} minus {baseline}'s with 95 % interval; filled: marked at the 5 % level, hollow: not.{how}"
     return lay_out(
-        "differences", f"Difference to {baseline}, and its cost", caption, sentences_by_task(seen), figure, tips
+        "differences", f"Difference from {baseline}, and its cost", caption, sentences_by_task(seen), figure, tips
     )
 
 
@@ -280,9 +280,9 @@ def _own_exit(curves: list[Curve], exits: Exits) -> tuple[float, float]:
 
 @matplotlib.rc_context(STYLE)
 def exits_picture(evidence: Evidence) -> Picture | None:
-    """Draw where examples leave, and where the posterior would let them: a block per task, in it a strip per method.
+    """Draw where examples leave and where the posterior would let them, a strip per method in a block per task.
 
-    As figure 6 of the PALBERT paper (arXiv:2204.03276).
+    Like figure 6 of the PALBERT paper (arXiv:2204.03276).
     """
     early = {place: exits for place, exits in evidence.exits.items() if exits.is_early and exits.shares is not None}
     labels = [row.label for row in evidence.rows if any(label == row.label for label, _ in early)]

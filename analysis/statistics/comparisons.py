@@ -172,7 +172,7 @@ def detectable_difference(standard_error: float, freedom: float, *, comparisons:
 
 
 def over_tasks(comparisons: Iterable[Comparison]) -> dict[str, Comparison]:
-    """Average the difference to the baseline of every row that is tested on several tasks, by label.
+    """Average the difference from the baseline of every row that is tested on several tasks, by label.
 
     They are a family of their own: Holm over all of them, and intervals that cover all of them together (Bonferroni).
     """

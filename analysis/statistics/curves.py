@@ -48,7 +48,7 @@ class Settings:
 
     @cached_property
     def scores(self) -> np.ndarray:
-        """The task's score, (settings,)."""
+        """The score of each setting, (settings,)."""
         own = self.examples
         return np.array([replace(own, answers=one[None]).score for one in self.answers])
 

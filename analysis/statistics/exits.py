@@ -55,7 +55,7 @@ class Exits:
 def read_exits(cell: Cell) -> Exits | None:
     """Read the exits of a cell's models; None if it has no records, or they do not say how many layers were run.
 
-    Sweeps and shares need the predictions of every seed: with fewer they would be about other models than the score is.
+    Sweeps and shares need the predictions of every seed, so that they describe the same models as the score.
 
     Raises:
         ValueError: a predictions file is broken.

@@ -83,12 +83,12 @@ class EqualBudget:
 
 
 def expected_best(scores: Sequence[float], number: float) -> float:
-    """Compute the expected highest of `number` draws (at least 1; a part of a draw counts in part) from these scores.
+    """Compute the expected highest of `number` draws (at least 1, may be fractional) from these scores.
 
     The expected best of n search trials (Dodge et al. 2019, arXiv:1909.03004, equation 3): every one of n trials is
     drawn with replacement from those that were run. It is biased downwards, most if n is near the number of trials
     (Tang et al. 2020, arXiv:2004.13705): it cannot see a better trial than the best that was run, and misses even that
-    one with probability 1/e. Trials that a search proposes one after the other are taken for exchangeable.
+    one with probability 1/e. Trials that a search proposes one after the other are treated as exchangeable.
     """
     if number < 1:
         raise ValueError(f"number of trials is {number}; allowed: at least 1")

@@ -71,9 +71,9 @@ def welch_test(
 
 
 def mean_interval(resampled: np.ndarray, scores: Sequence[float]) -> Interval:
-    """Compute the 95 % interval of a mean score over other seeds and dev examples, as that of a difference.
+    """Compute the 95 % confidence interval of a mean score under resampling of seeds and dev examples.
 
-    `resampled` and `scores` are as in `welch_test`.
+    By the method of `welch_test`, whose `resampled` and `scores` these are.
     """
     over_examples = float(np.var(resampled.mean(axis=1), ddof=1))
     of_examples = Variance(max(0.0, over_examples - _variance_between_seeds(resampled)), inf)

@@ -58,7 +58,7 @@ def read_answers(paths: Sequence[Path], metrics: Mapping[str, str]) -> dict[tupl
 
 
 def _read(path: Path) -> pd.DataFrame:
-    """Read the rows of a file. Names are texts; labels and answers are numbers if all of a column are."""
+    """Read the rows of a file, names as text. A column of labels or answers is numeric if all of its values are."""
     texts = dict.fromkeys(NAMES, "str")
     table = partial(pd.read_csv, dtype=texts, na_values=[""], keep_default_na=False, low_memory=False)
     readers: dict[str, Callable[..., Any]] = {

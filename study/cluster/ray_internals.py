@@ -84,7 +84,7 @@ def read_kuberay_configuration(name: str, *, namespace: str) -> Mapping[str, Any
     logging.getLogger("ray.autoscaler").setLevel(logging.ERROR)  # it tells of every look at its token
     try:
         cluster = KubernetesHttpApiClient(namespace).get(f"rayclusters/{name}")
-    except OSError:  # of `requests`
+    except OSError:  # the errors of `requests` derive from it
         return None
     if not cluster["spec"].get("enableInTreeAutoscaling"):
         return None

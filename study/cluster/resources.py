@@ -174,10 +174,10 @@ def _in_words(amounts: Mapping[str, float]) -> str:
 
 
 def check_room(resources: Resources, *, address: str | None) -> str | None:
-    """Check that a trial fits on a node; describe what is waited for if one may come; None if it fits now.
+    """Return None if a trial fits on a node now, or a message if a node that fits may still be added.
 
     Raises:
-        ValueError: it does not fit, and no node can come.
+        ValueError: it fits on no present or future node.
     """
     if resources.slots():
         return None

@@ -205,7 +205,7 @@ def saved_weights_give_the_same_numbers(subject: Subject) -> None:
 
 
 def evaluation_has_no_dropout(subject: Subject) -> None:
-    """Check that an evaluation draws no dropout."""
+    """Check that dropout is off in evaluation mode."""
     task = subject.tasks[0]
     model = subject.model(task, hidden_dropout=0.5, classifier_dropout=0.5).eval()
     first, second = (model.all_exits(examples(task)[0]).logits for _ in range(2))

@@ -128,7 +128,7 @@ def published_points_are_whole(method: Method) -> Iterator[Fault]:
 
 
 def mini_ranges_are_of_tuned_fields(method: Method) -> Iterator[Fault]:
-    """Check that MINI_SPACE and MINI_GRID name fields of SPACE, MINI_FIXED others of Config."""
+    """Check that MINI_SPACE and MINI_GRID name fields of SPACE, and MINI_FIXED only fields that neither names."""
     space = method.space
     for name, fields in (("MINI_SPACE", space.mini_space), ("MINI_GRID", space.mini_grid)):
         yield from _known(name, fields, space.space)
@@ -168,7 +168,10 @@ def departures_are_short(method: Method) -> Iterator[Fault]:
         yield DEPARTURES, "two have the same first entry"
     for part in itertools.chain(*lines):
         if not (len(part) <= MOST_IN_PART and part.isprintable() and part == part.strip() and part[-1:] != "."):
-            yield DEPARTURES, f"{part!r:.70}; allowed: up to {MOST_IN_PART} characters, without a full stop"
+            yield (
+                DEPARTURES,
+                f"{part!r:.70}; allowed: up to {MOST_IN_PART} printable characters, no full stop at the end",
+            )
 
 
 def some_task_is_studied(method: Method) -> Iterator[Fault]:

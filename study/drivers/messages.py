@@ -22,7 +22,7 @@ class AssignedTrial(Typed, frozen=True, kw_only=True):
     epochs: Count  # that it has reported, in earlier launches too: its saved state has them
     place: str  # its place in the storage, a path or a URI
     predictions: str | None  # path, absolute or within its place; None: none will stay
-    marks: tuple[str, ...] = ()  # of the launch in its storage, that the worker must see
+    marks: tuple[str, ...] = ()  # files of the launch that the worker must find in the storage
 
 
 class Assignment(Typed, frozen=True, kw_only=True):

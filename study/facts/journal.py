@@ -102,7 +102,7 @@ class StudyLock:
             lease = read_lease(folder)
             if not is_taken or (lease is not None and self._lives(lease)):
                 who = lease or "holder unknown"
-                raise ValueError(f"study {folder} is being run by another launch: {who}; allowed: wait for its end")
+                raise ValueError(f"study {folder} is being run by another launch: {who}; wait until it ends")
             self._lease = msgspec.json.encode(Lease.of_this_process())
             write_bytes(self._path, self._lease)
         except BaseException:

@@ -35,7 +35,7 @@ FATAL_ERRORS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "PERMISSION_DENIED", "
 
 
 def default_uri(folder: Path) -> str:
-    """Make the URI of the store in the study folder, quoting what a path in a URI may not have: `what?`, `100%25`."""
+    """Return the SQLite URI of the store in the study folder, with `%` and `?` of its path encoded."""
     path = str(folder.resolve() / "mlflow.db")
     return f"sqlite:///{path.replace('%', '%25').replace('?', '%3F')}"
 

@@ -219,7 +219,7 @@ NAMES_IN_REPOSITORIES = {  # of fields, in the scripts of PALBERT, PABEE, DeeBER
 
 
 def nearest_field(field: str, known: Collection[str]) -> str:
-    """Suggest a field, also for a name in the papers' repositories: `; did you mean learning_rate?`, or ""."""
+    """Suggest a field for a misspelling or a name in a paper's repository: `; did you mean learning_rate?`, or ""."""
     ours = NAMES_IN_REPOSITORIES.get(field.replace("-", "_"))
     if field == "exit_criteria" and ours in known:
         return f"; did you mean exit? Their sample is {SAMPLED}"

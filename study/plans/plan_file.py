@@ -38,7 +38,7 @@ INCLUDE = (
     "folder with your own methods (NAME.py and NAME_space.py) and tasks (NAME/task.toml with its files); the study "
     "remembers it"
 )
-INCLUDE_NOW = "folder with your own methods, if it has moved; for an exported model: its folder methods"
+INCLUDE_NOW = "folder with your own methods, if it has moved; for an exported model: its `methods` folder"
 
 
 class PlanFile(Typed, frozen=True, kw_only=True):
@@ -133,7 +133,7 @@ def require_plan(folder: Path) -> PlanFile:
 
 
 def _near(folder: Path) -> str:
-    """Name the studies in a folder, or the one beside it with the nearest name."""
+    """Suggest the studies in a folder or, if it does not exist, the sibling study with the most similar name."""
     if held := sorted(str(path.parent) for path in folder.glob(f"*/{FILE}")):
         return f", {first_of(held, MOST_NAMED)}"
     if folder.exists():

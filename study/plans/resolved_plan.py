@@ -214,9 +214,9 @@ FACTS_OF_ARM = [name for name, mark in read_marks(Arm).items() if mark == "fact"
 
 
 class Protocol(Typed, frozen=True, kw_only=True):
-    """The rules by which numbers are made. Those made by other rules never share a table.
+    """The rules of an evaluation. Scores under different protocols never share a table.
 
-    What a number is made of is a fact of its arm: configurations, backbone, data, start, seeds and samples.
+    The inputs are facts of an arm instead: configurations, backbone, data, start, seeds and samples.
     """
 
     selection: Selection

@@ -83,6 +83,6 @@ def describe_sampler(name: str, samples: int, stopping: EarlyStopping | None) ->
     known = SAMPLERS.get(name, Sampler())
     limits = [known.with_asha] if stopping and known.with_asha else []
     if name in ("tpe", "gp") and 0 < samples <= RANDOM_TRIALS:
-        limits.append(f"random here: it begins to learn after {RANDOM_TRIALS} trials")
+        limits.append(f"random search in effect: its model starts after {RANDOM_TRIALS} trials")
     limits += [known.always] if known.always else []
     return f"{name} ({'; '.join(limits)})" if limits else name

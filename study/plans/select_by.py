@@ -28,11 +28,11 @@ def read_select_by(text: str) -> str | UnsetType:
 
 def describe_select_by(select_by: str) -> str:
     """Describe the rule for captions and dry runs."""
-    last = "a model that cannot leave early by its score"
+    last = "models without early exits by their score"
     if select_by == AREA:
         return f"selected by the mean score over the front of exit settings and single layers, {last}"
     layers = select_by.removeprefix(AT_LAYERS)
     return (
-        f"selected by the score for at most {layers} mean layers (that of layer {int(float(layers))} where every exit "
-        f"setting runs more, {last})"
+        f"selected by the best score within {layers} mean layers (the score of layer {int(float(layers))} if every "
+        f"exit setting runs more; {last})"
     )

@@ -149,7 +149,7 @@ def describe_notice(event: Notice) -> str:
         case NodeTakenBack():
             return f"node {event.host} ({event.node[:8]}) gets trials again"
         case StudyPaused():
-            return f"pause of {clock(event.seconds)}, trials break off on every node: {event.error}"
+            return f"pausing for {clock(event.seconds)}: trials fail on every node: {event.error}"
         case TrialRestarted():
             return f"trial {event.key} begins anew: {event.reason}"
         case TrialReopened():

@@ -84,15 +84,15 @@ class TrialPlace(ABC):
 
     @abstractmethod
     def work(self) -> AbstractContextManager[Path]:
-        """Worker: yield the folder that the trial works in on this node, with its newest whole state."""
+        """Worker: yield the folder that the trial works in on this node, with its latest complete state."""
 
     def check_held(self, folder: Path) -> None:
-        """Worker: check that a folder that it writes to is there, and the trial is still its own.
+        """Worker: check that the working folder exists; some places also check that the worker still owns the trial.
 
-        A folder that is away is not made anew: what is written there would be in the way when it is back.
+        A missing folder, such as an unmounted share, is not created again: its files would be in the way of the mount.
         """
         if not folder.is_dir():
-            raise FileNotFoundError(f"folder {folder} is away")
+            raise FileNotFoundError(f"folder {folder} is missing")
 
     @abstractmethod
     def send_state(self, folder: Path, *, epoch: int) -> None:
@@ -100,11 +100,11 @@ class TrialPlace(ABC):
 
     @abstractmethod
     def send_outcome(self, model: Path) -> str:
-        """Worker: secure a model that stays, and predictions beside it, and return its address."""
+        """Worker: store the model to be kept, with its predictions, and return the model's address."""
 
     @abstractmethod
     def has_work(self) -> bool:
-        """Launcher: check if anything of the trial is there that would have to be done again."""
+        """Launcher: check whether any stored work would be lost by a restart of the trial."""
 
     @abstractmethod
     def fetch_predictions(self, target: Path) -> None:
@@ -121,7 +121,7 @@ class TrialPlace(ABC):
 
     @abstractmethod
     def prune(self, record: Record) -> None:
-        """Launcher: delete what does not stay now that the trial has ended, after the record is written."""
+        """Launcher: delete what is not kept after a trial has ended; call after its record is written."""
 
 
 def keeps_model(record: Record) -> bool:

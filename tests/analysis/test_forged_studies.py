@@ -106,7 +106,7 @@ def test_whole_forgery_is_found_by_mlflow_alone(study: Path, lie: Callable[[Path
     lie(study)
     assert verify(study) == []  # all of the folder agrees
     drift = verify(study, against=store_of(study))
-    found = "no study has a journal that begins with this line" if lie is remove else " lines were "
+    found = "no study has a journal that begins with this line" if lie is remove else " lines was "
     assert has(drift, store_of(study), found), drift
 
 

@@ -125,7 +125,7 @@ def test_first_screen_has_the_differences_of_the_tables(page, sidecars):
     first_screen = page.partition('id="contents"')[0]
     for fact in sidecars["comparisons"]["over_tasks"]:
         difference, low, high = (DIFFERENCE.text(fact[name]) for name in ("difference", "low", "high"))
-        expected = f"{difference} points to albert (mean over 2 tasks; 95 % interval {low} to {high})"
+        expected = f"{difference} points relative to albert (mean over 2 tasks; 95 % interval {low} to {high})"
         assert f"<b>{fact['row']}</b>: {expected}" in first_screen
 
 
@@ -169,7 +169,7 @@ def test_where_nothing_is_marked_the_first_screen_says_what_would_have_been_foun
 
 def test_without_any_mark_no_method_is_called_better_or_worse(tmp_path):
     folder = predicted_study(tmp_path / "s", {"albert": 0.7, "palbert": 0.7}, ["rte"], num_examples=60)
-    assert headline_of(evidence_of(folder)) == "No difference to albert was found in the one comparison."
+    assert headline_of(evidence_of(folder)) == "No difference from albert was found in the one comparison."
 
 
 def test_the_best_difference_stands_first_after_the_baseline(evidence):
@@ -224,7 +224,7 @@ def test_cells_without_a_test_are_named_on_the_first_screen_and_in_no_mean(tmp_p
     evidence = evidence_of(folder)
     told = [one.text for one in caveats_of(evidence)]
     assert "Not tested against albert, for want of predictions of both: palbert on RTE." in told
-    assert "points to albert (CoLA; 95 % interval" in sentences_of(evidence)["palbert"]
+    assert "points relative to albert (CoLA; 95 % interval" in sentences_of(evidence)["palbert"]
 
 
 def test_departures_are_counted_and_linked(tmp_path):

@@ -117,5 +117,5 @@ def test_study_that_a_launch_runs_is_left_alone(folder, capsys):
     key, journal = arm_of(folder).confirmed[0].key, Journal(folder)
     assert drop.main([str(folder), key, "--because", "x"]) == 2
     error = capsys.readouterr().err
-    assert "is being run by another launch" in error and error.endswith("; allowed: wait for its end\n")
+    assert "is being run by another launch" in error and error.endswith("; wait until it ends\n")
     journal.close()

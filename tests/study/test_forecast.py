@@ -123,7 +123,7 @@ def seconds_of(clock):
 
 def test_a_probe_without_a_dry_run_is_refused(capsys):
     assert launch.main(["--probe"]) == 2
-    assert "--probe describes a plan and is ignored without --dry-run" in capsys.readouterr().err
+    assert "--probe needs --dry-run: it describes a plan" in capsys.readouterr().err
 
 
 # ---- how long the rest takes

@@ -154,7 +154,7 @@ def test_a_test_set_of_another_length_is_refused_before_anything_is_answered(stu
     (tmp_path / "RTE" / "test.tsv").write_text("index\tsentence1\tsentence2\n0\ta dog\tan animal\n")
     assert main([str(study), "--data", str(tmp_path)]) == 2
     said = capsys.readouterr()
-    official = "the official RTE test has 3,000; allowed: those, or --any-length"
+    official = "the official RTE test has 3,000; --any-length writes it anyway"
     assert said.err == f"study.submit: {tmp_path}: RTE.tsv would have 1 rows, {official}\n" and said.out == ""
     assert not (study / "submission.zip").exists()
 

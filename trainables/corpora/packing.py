@@ -44,8 +44,8 @@ class TokenisedCorpus:
 
     tokens: np.ndarray  # (all tokens,) int32
     begins_word: np.ndarray  # (all tokens,) bool, whether a token is the first of its word
-    sentence_starts: np.ndarray  # (sentences + 1,) int64, place of a sentence's first token; last, the number of tokens
-    document_starts: np.ndarray  # (documents + 1,) int64, number of its first sentence; last, that of sentences
+    sentence_starts: np.ndarray  # (sentences + 1,) int64, index of each one's first token, then the number of tokens
+    document_starts: np.ndarray  # (documents + 1,) int64, index of each one's first sentence, then their number
     document_hashes: np.ndarray  # (documents,) uint64, of its text
 
     @property

@@ -230,7 +230,7 @@ class PretrainingData:
         """Read and pack the corpus.
 
         Raises:
-            Unavailable: the corpus or the tokenizer are not there, or not as they should be.
+            Unavailable: the corpus or the tokenizer is missing or invalid.
         """
         with available():
             name = spec.tokenizer or spec.backbone

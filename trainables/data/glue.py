@@ -93,10 +93,10 @@ def vocabulary_texts(task: Task, data: str) -> Iterator[str]:
 
 
 def read_texts(task: Task, file: Path) -> Split:
-    """Read the texts of any TSV, CSV or JSON Lines file with the task's text columns, by their names in its files.
+    """Read the texts of any TSV, CSV or JSON Lines file that has the task's text columns.
 
-    Of the other columns only an index is read. CoLA's train and dev files may lack their header line, as they come;
-    rows that QQP's hold cut in two are left out, and a row of which every text is empty is refused, as by `load_split`.
+    Of the other columns only an index is read. The official CoLA files need no header line. QQP rows that a line break
+    cut in two are skipped, and a row whose texts are all empty is refused, as by `load_split`.
 
     Raises:
         ValueError: the file is missing or malformed; the message has file, line and value.

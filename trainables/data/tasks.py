@@ -54,7 +54,7 @@ class Task(Typed, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def definition(self) -> tuple[object, ...]:
-        """The meaning of its rows: two tasks of one name that differ in it are not the same."""
+        """The fields that define the task: tasks of one name are equal only if these are."""
         return self.file_columns, self.label_column, self.file_labels, self.metrics
 
     def __hash__(self) -> int:

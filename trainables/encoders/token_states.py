@@ -129,7 +129,7 @@ class TokenStates:
         return self.hidden[:, 0] if isinstance(self.mask, Tensor) else self.hidden[0, self.mask.firsts]
 
     def padded(self) -> Tensor:
-        """Pad the states to (batch, tokens, hidden); they mean nothing at pads."""
+        """Pad the states to (batch, tokens, hidden); they are undefined at pads."""
         return self.hidden if isinstance(self.mask, Tensor) else self.mask.padded(self.hidden)
 
     @property

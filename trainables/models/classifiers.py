@@ -180,7 +180,7 @@ class ElectraModel(LastLayerModel):
         encoder.pooler.requires_grad_(self.uses_pooler)
 
     def pooled(self, first: Tensor) -> Tensor:
-        """Pool as `transformers`, or leave the states as they are, (..., hidden)."""
+        """Pool [CLS] as `transformers` or, without the pooler, return the encoder's output, (..., hidden)."""
         return super().pooled(first) if self.uses_pooler else self.encoder.as_output(first)
 
     def decay_steps(self, depth: int) -> int:

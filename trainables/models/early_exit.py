@@ -36,7 +36,7 @@ class EarlyExitModel(nn.Module, ABC):
     exit_head_gives = "lambdas"  # which field of `LayerOutputs` the sigmoid of its exit head is
 
     def __init__(self, encoder: LayerwiseEncoder, exit_rule: ExitRule, num_labels: int, config: TrainingConfig) -> None:
-        """Take the encoder, the rule of `infer`, and the width of the logits (1 is regression)."""
+        """Leave by `exit_rule` in `infer`; `num_labels` is the width of the logits, 1 for regression."""
         super().__init__()
         self.encoder = encoder
         self.exit_rule = exit_rule

@@ -78,7 +78,7 @@ class ExitRule(Protocol):
 
     @property
     def field(self) -> str | None:
-        """Its field whose number is swept, named as in configurations (`q`, `patience`); None if there is none."""
+        """The name of the swept field in configurations (`q`, `patience`), or None."""
         ...
 
     @property
@@ -157,7 +157,7 @@ class Patience(ExitRule):
     field = "patience"
 
     def earliest(self, num_layers: int) -> int:
-        """Return the layer above as many as have to agree."""
+        """Return layer `patience` + 1, or the last layer if that is lower."""
         return min(self.patience + 1, num_layers)
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:

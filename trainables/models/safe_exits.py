@@ -80,7 +80,7 @@ def read_walk(predictions: Path, name: str) -> tuple[Walk, np.ndarray]:
     except (ValueError, OSError, BadZipFile) as error:
         raise ValueError(f"{predictions}: not a predictions file: {error}") from None
     if not {"layer_logits", "sweep_rule_fields"} <= arrays.keys():
-        raise ValueError(f"{predictions} is of an older version, without the outputs of layers")
+        raise ValueError(f"{predictions} was written by an older version and lacks the layers' outputs")
     outputs = stored_outputs(arrays)
     rules = stored_rules(arrays["sweep_rule"], arrays["sweep_rule_fields"], name=name)
     if not rules and len(arrays["sweep_rule"]):

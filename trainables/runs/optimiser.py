@@ -304,7 +304,7 @@ class UsedWords:
 
 
 class _Renumbered(nn.Module):
-    """A table of some embeddings, looked up by the words' numbers in the vocabulary."""
+    """A part of an embedding table, still indexed by the numbers of the vocabulary."""
 
     def __init__(self, embedding: nn.Embedding, words: Tensor) -> None:
         super().__init__()

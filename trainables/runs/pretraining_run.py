@@ -123,11 +123,11 @@ class PretrainingRun:
     ) -> PretrainingRun:
         """Load the run that was saved in `folder`, to continue as if it had never stopped.
 
-        `spec` has the present places of its corpus and backbone; None: they are where they were.
+        `spec` has the current paths of corpus and backbone; None if they have not moved.
 
         Raises:
-            UnreadableState: no run is saved there, or it is damaged or not the one of `spec`.
-            Unavailable: corpus or backbone are missing.
+            UnreadableState: no run is saved there, or it is damaged or does not match `spec`.
+            Unavailable: the corpus or the backbone is missing.
         """
         state = read_state(folder)
         with readable(folder):
@@ -286,18 +286,18 @@ class PretrainingRun:
         return self._processes.sum(mean / self._processes.number), totals.tokens
 
     def _compute_losses(self, arrays: Arrays, totals: Totals) -> Iterator[Tensor]:
-        """Compute this process's share of the loss of each part of a batch, one after another.
+        """Yield the loss of each part of the batch that falls to this process.
 
-        A share is multiplied by the number of processes, because gradients become the mean over them.
+        Each loss is multiplied by the number of processes, because gradients are averaged over them.
         """
         size = self._examples_at_once
         starts = range(self._processes.rank * size, self._config.batch_size, self._processes.number * size)
         for start in starts:
-            share = self._make_batch(_take(arrays, start, size))
+            part = self._make_batch(_take(arrays, start, size))
             is_last = start == starts[-1]
             with nullcontext() if is_last else self._processes.without_exchange(self._loss):
                 with self._computing():
-                    loss = self._loss(share, totals) * self._processes.number
+                    loss = self._loss(part, totals) * self._processes.number
                 yield loss  # its gradients are computed before the next is asked for
 
     def _make_batch(self, arrays: Arrays) -> Batch:

@@ -37,7 +37,7 @@ class TrialSpec(Typed, frozen=True, kw_only=True):
     tokenizer: str | None = None  # hub name or folder; None: the backbone's own
     selection: Selection = "dev"  # the rows that stop and select: dev, or a slice of train
     select_by: str | UnsetType = UNSET  # `at:LAYERS` or `area`, see `runs/select_exit.py`; UNSET: the score
-    report_dev: bool = True  # under holdout: whether the outcome reads dev
+    report_dev: bool = True  # under holdout: whether the final model is scored on dev too
     start: str | None = None  # folder of another trial's model, whose encoder is the start; the heads are new
 
     def find_task(self) -> Task:

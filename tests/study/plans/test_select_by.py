@@ -59,7 +59,7 @@ def test_trials_of_both_phases_are_selected_by_it():
 
 def test_dry_run_and_explain_say_it(tmp_path):
     plan = plan_from("--select-by", "at:6")
-    words = "selected by the score for at most 6 mean layers"
+    words = "selected by the best score within 6 mean layers"
     assert any(words in line for line in forecast_plan(resolve(plan), tmp_path, with_probe=False, slots=1).lines)
     assert words in explain(plan, "pabee", "rte", origins={})
 
