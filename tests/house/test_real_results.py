@@ -310,6 +310,9 @@ def test_the_page_in_the_repository_is_what_its_records_give(scale):
     if not kept.is_dir():
         pytest.skip(f"no records of scale {scale} are kept")
     assert real_results_page.page_path(scale).read_text() == real_results_page.page(scale, kept)
+    if scale == "cpu":
+        rules = (kept / "cpu-cola" / "tables" / "exit_rules.md").read_text().splitlines()
+        assert "\n".join(line for line in rules if line.startswith("|")) in (ROOT / "docs/results.md").read_text()
     evidence = gather([*real_results_page.kept_studies(scale, kept).values()])
     for path, drawn in real_results_page.drawn_pictures(scale, evidence).items():
         assert path.read_bytes() == image_of(drawn.figure, "svg")

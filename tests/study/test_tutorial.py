@@ -41,6 +41,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict
     place = tmp_path_factory.mktemp("tutorial")
     write_glue(place / "glue", task="sst2", rows=64)
     (place / ".venv").symlink_to(sys.prefix)
+    (place / "benchmarks").symlink_to(ROOT / "benchmarks")
     yield place, {command: run(place, command) for command in COMMANDS}
 
 
@@ -56,6 +57,14 @@ def test_the_study_of_the_tutorial_has_its_table_and_seven_seeds(place: tuple[Pa
     assert len(confirmed) == 14
     assert "median over 7 seeds" in said(outputs, "--continue")
     assert "agree" in said(outputs, "analysis.verify")
+
+
+def test_the_kept_study_has_the_table_of_the_tutorial(place: tuple[Path, dict[str, str]]) -> None:
+    _, outputs = place
+    shown = said(outputs, "analysis.tables benchmarks")
+    page = (ROOT / "docs/tutorial.md").read_text()
+    table = [line for line in shown.splitlines() if line.startswith("|")]
+    assert len(table) == 9 and "\n".join(table) in page
 
 
 def test_the_answers_of_the_tutorial_are_there(place: tuple[Path, dict[str, str]]) -> None:
