@@ -57,9 +57,12 @@ def refused(capsys, here: Path, *arguments: str) -> str:
         ),
         (
             "launch --seeds 42,43 --dry-run",
-            "--seeds is '42,43'; allowed: a whole number, not a list: number of confirm tr",
+            "--seeds is '42,43'; allowed: a whole number, not a list: confirm trials",
         ),
-        ("launch --name new --retry-failed", "and runs/new is none; allowed: --continue runs/NAME, or leave it out"),
+        (
+            "launch --name new --retry-failed",
+            "and runs/new holds no study; allowed: --continue runs/NAME, or leave it out",
+        ),
         ("launch --task rte --dry-run --explain pabee/mnli", "'pabee/mnli' is no arm of this study; available: "),
         (
             "explain runs/first albert/sst2",
