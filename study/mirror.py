@@ -38,6 +38,7 @@ from study.mlflow_mirror.tracking import (
     read_runs,
     reason,
 )
+from study.own_packages import is_installed
 from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.screen.words import python
 from study.storage.addresses import TRACKING_HELP, masked, tracking_address
@@ -276,6 +277,8 @@ class Options(Typed, frozen=True, kw_only=True):
 def run(options: Options) -> int:
     """Return 0 if all is mirrored or nothing differs, 1 if not, or if another process mirrors; 2 for bad usage."""
     folder = Path(options.folder)
+    if not is_installed("mlflow"):
+        raise ValueError("mlflow is not installed; the mirror needs it")
     uri = tracking_address(options.tracking_uri) if options.tracking_uri else default_uri(folder)
     if not (folder / events.FILE).exists():
         raise ValueError(f"no {events.FILE} in {folder}; allowed: the folder of a study")

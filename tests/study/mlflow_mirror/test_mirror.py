@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import subprocess
@@ -353,6 +354,12 @@ def test_unknown_store_is_refused_in_one_line(journal: MadeJournal, capsys: pyte
     assert main([str(journal.folder), "--tracking-uri", "carrier-pigeon://loft"]) == 2
     message = capsys.readouterr().err
     assert "is carrier-pigeon://loft; allowed: sqlite:///FILE, a server's URL" in message and message.count("\n") == 1
+
+
+def test_mirror_without_mlflow_is_refused_in_one_line(journal: MadeJournal, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert main([str(journal.folder)]) == 2
+    assert capsys.readouterr().err == "study.mirror: mlflow is not installed; the mirror needs it\n"
 
 
 def test_absent_server_is_reported_with_the_command(journal: MadeJournal, capsys: pytest.CaptureFixture[str]) -> None:
