@@ -107,7 +107,7 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
     if len(resolved.asked.methods) > 1 and resolved.asked.baseline:
         notes.append(f"baseline {resolved.asked.baseline}: the other methods are tested against it")
     lines = [study.describe(), *notes, *forecast.lines]
-    number = sum(map(len, resolved.departures.values()))
+    number = len({line for lines in resolved.departures.values() for line in lines})
     if options.departures:
         lines += describe_departures(resolved)
     elif number:

@@ -377,7 +377,7 @@ def why_no_baseline(rows: list[Row]) -> str:
         return "the plans do not name one baseline; --baseline names one"
     labels = find_baseline_rows(rows)
     found = counted(len(labels), "row") if labels else "no row"
-    return f"the baseline, {method}, has {found} with numbers here; --baseline names another"
+    return f"the baseline, {method}, has {found} with numbers here; study.launch --baseline names another"
 
 
 def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:

@@ -98,8 +98,8 @@ def read_predictions(study: Study, record: Record) -> Predictions | None:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path}: not a predictions file: {error}") from None
+    except (ValueError, OSError, zipfile.BadZipFile):
+        raise ValueError(f"{path}: not a predictions file, or damaged") from None
     missing = [name for name in (*_PER_EXAMPLE, *_SWEEP) if name not in arrays]
     missing += [] if any(name in arrays for name in _LAYERS) else [_LAYERS[0]]
     if missing:

@@ -119,7 +119,7 @@ def test_a_caption_says_how_many_rows_of_the_baseline_have_numbers(tmp_path):
     two = [predicted_study(tmp_path / name, {"albert": 0.6, "palbert": 0.8}, ["rte"]) for name in ("one", "two")]
     for folders, number in ([alone], "no row"), (two, "2 rows"):
         rows = rows_of(load_studies(folders), separate=len(folders) > 1)
-        wanted = f"tested: the baseline, albert, has {number} with numbers here; --baseline names another."
+        wanted = f"tested: the baseline, albert, has {number} with numbers here; study.launch --baseline names another."
         assert wanted in explain_marks(rows, compare(draw_samples(rows), find_baseline_row(rows)))
 
 

@@ -188,7 +188,8 @@ def test_the_best_difference_stands_first_after_the_baseline(evidence):
         (
             ["palbert", "pabee"],
             "albert",
-            "No method is tested: the baseline, albert, has no row with numbers here; --baseline names another.",
+            "No method is tested: the baseline, albert, has no row with numbers here; study.launch --baseline names "
+            "another.",
         ),
         (
             ["albert", "palbert"],

@@ -77,8 +77,8 @@ def read_walk(predictions: Path, name: str) -> tuple[Walk, np.ndarray]:
     try:
         with np.load(predictions, allow_pickle=False) as file:
             arrays = {array: file[array] for array in file.files}
-    except (ValueError, OSError, BadZipFile) as error:
-        raise ValueError(f"{predictions}: not a predictions file: {error}") from None
+    except (ValueError, OSError, BadZipFile):
+        raise ValueError(f"{predictions}: not a predictions file, or damaged") from None
     if not {"layer_logits", "sweep_rule_fields"} <= arrays.keys():
         raise ValueError(f"{predictions} was written by an older version and lacks the layers' outputs")
     outputs = stored_outputs(arrays)
