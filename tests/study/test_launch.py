@@ -108,7 +108,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
             ["--method", "albert,palbert", "--baseline", "PABEE"],
             "--baseline PABEE is not studied; allowed: albert, palbert, or add it by --method",
         ),
-        (["--explain", "palbert/rte"], "ignored without --dry-run; add --dry-run"),
+        (["--explain", "palbert/rte"], "needs --dry-run: it describes a plan"),
         (["--dry-run", "--explain", "rte"], "no arm of this study named 'rte'; available: palbert/sst2, palbert/cola"),
         (["--set", "lambda_layer_arch=conv"], "'conv'; allowed: linear, linear_cat, linear_diff, rnn"),
         (["--backbone", ""], "--backbone is ''; allowed: some text, or leave it out"),
