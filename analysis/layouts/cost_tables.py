@@ -222,7 +222,9 @@ def _explain_curves(evidence: Evidence) -> str:
         f"({over_layers})."
     )
     over_flops = _format_ranges(evidence.curves_by_flops, "{:.3g} to {:.3g}")
-    return words + f" Curve, FLOPs: the same over millions of FLOPs per example ({over_flops})." * bool(over_flops)
+    if not over_flops:
+        return words
+    return f"{words} Curve, FLOPs: the same over millions of FLOPs, each text at its own length ({over_flops})."
 
 
 def _format_ranges(curves: Mapping[Place, Curves], form: str) -> str:

@@ -14,7 +14,7 @@ from analysis.layouts.notes import describe_seeds, pretraining_facts, seed_notes
 from analysis.layouts.table import POINTS, POINTS_RANGE, Column, Entry, Line, Subject, Table, fill, headings
 from analysis.statistics.alike import are_alike, looks_at_repeats, looks_at_seeds
 from analysis.statistics.comparisons import Comparison, Repeats, compare, find_baseline_row, repeats_of_rows
-from analysis.statistics.costs import flops_of_layers
+from analysis.statistics.costs import flops_of_exits
 from analysis.statistics.curves import Curves, read_curves, shared_ranges
 from analysis.statistics.exits import Exits, Sweep, read_exits, read_rules
 from analysis.statistics.samples import (
@@ -128,9 +128,9 @@ class Evidence:
 
     @cached_property
     def curves_by_flops(self) -> dict[Place, Curves]:
-        """The same curves over millions of FLOPs per example, of rows whose FLOPs were counted."""
-        lines = {place: flops_of_layers(self.by_place[place]) for place in self.curves}
-        return {place: self.curves[place].at_cost(*line) for place, line in lines.items() if line is not None}
+        """The same curves over millions of FLOPs of each text at its length, of rows whose FLOPs were counted."""
+        costs = {place: flops_of_exits(self.by_place[place]) for place in self.curves}
+        return {place: self.curves[place].at_cost(cost) for place, cost in costs.items() if cost is not None}
 
     def compare_curves(self, curves: Mapping[Place, Curves]) -> dict[Place, Comparison]:
         """Each row's mean score over the costs that all rows of a task have, compared with the reference's."""

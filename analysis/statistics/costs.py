@@ -11,6 +11,7 @@ from msgspec import UNSET
 
 from analysis.studies.cells import Cell, Row, find_repeats
 from analysis.studies.load import Study
+from analysis.studies.stored_predictions import read_cell_predictions
 from study.facts.ledger import Spent, count_by_status, in_words, ledger
 from study.facts.plain_words import counted
 from study.facts.record import Record
@@ -220,17 +221,33 @@ def flops(cell: Cell) -> float | None:
     return float(np.median(counts)) if counts else None
 
 
-def flops_of_layers(cell: Cell) -> tuple[float, float] | None:
-    """Millions of FLOPs per example outside of layers, and of each layer with its heads; None if not counted.
+def flops_of_exits(cell: Cell) -> np.ndarray | None:
+    """Compute the FLOPs of each text, in millions, for every layer that it may leave after.
 
-    The line through the settings that were counted, all with the same texts, whose products of matrices count.
+    FLOPs are quadratic in the length of a text, so three lengths that were counted give those of all. Older records
+    lack them: all texts then cost the same, on the line through the exit settings that were counted.
+
+    Returns:
+        (layers, n), or (layers, 1) for older records; None if nothing was counted.
+
+    Raises:
+        ValueError: if a predictions file is broken.
     """
-    settings = [setting for latency in list_latencies(cell) for setting in latency.exits]
+    latencies, stored = list_latencies(cell), read_cell_predictions(cell)
+    if not latencies or not stored:
+        return None
+    lengths = stored[0].lengths
+    if lengths is not None and latencies[0].texts:
+        counted = {text.tokens: np.array(text.by_layer) / 1e6 for text in latencies[0].texts}
+        degree = len(counted) - 1
+        coefficients = np.polyfit([*counted], [*counted.values()], deg=degree)  # (degree + 1, layers)
+        return np.asarray((np.vander(lengths.astype(float), degree + 1) @ coefficients).T)
+    settings = [setting for latency in latencies for setting in latency.exits]
     layers = [max(own.timings, key=lambda timing: timing.batch_size).mean_layers for own in settings]
     if len({*layers}) < 2:
         return None
-    slope, start = np.polyfit(layers, [own.flops / 1e6 for own in settings], deg=1)
-    return float(start), float(slope)
+    line = np.polyfit(layers, [own.flops / 1e6 for own in settings], deg=1)
+    return np.asarray(np.polyval(line, np.arange(1, len(stored[0].layer_answers) + 1))[:, None])
 
 
 def relative_time(pairs: Iterable[tuple[Cell, Cell]], batch_size: int) -> float | None:

@@ -37,9 +37,10 @@ class Settings:
         taken = Answers(own.task, **parts, answers=own.answers[:, rows])
         return Settings(taken, self.answers[:, rows], self.exit_layers[:, rows])
 
-    def at_cost(self, start: float, slope: float) -> Settings:
-        """Take the same answers, with a cost that is linear in layers."""
-        return Settings(self.examples, self.answers, start + slope * self.exit_layers)
+    def at_cost(self, costs: np.ndarray) -> Settings:
+        """Replace layers by another cost, given for each layer and example: (layers, n), or (layers, 1) for all."""
+        of_examples = np.broadcast_to(costs, (len(costs), self.exit_layers.shape[1]))
+        return Settings(self.examples, self.answers, np.take_along_axis(of_examples, self.exit_layers - 1, axis=0))
 
     @cached_property
     def mean_layers(self) -> np.ndarray:
@@ -112,14 +113,10 @@ class Curves:
         examples = self.whole[0][0].examples.examples
         return Scored(self._means(fewest, most), np.mean(resampled, axis=0), examples)
 
-    def at_cost(self, start: float, slope: float) -> Curves:
-        """Take the same curves over another cost of an example: `start`, and `slope` for each layer that it runs."""
-        halves = [
-            [Measured(one.settings.at_cost(start, slope), start + slope * one.most_layers) for one in half]
-            for half in self.halves
-        ]
-        whole = [(own.at_cost(start, slope), fixed.at_cost(start, slope)) for own, fixed in self.whole]
-        return Curves(tuple(map(tuple, halves)), tuple(whole))
+    def at_cost(self, costs: np.ndarray) -> Curves:
+        """Make the curves over another cost of an example; see `Settings.at_cost`."""
+        models, fixed = zip(*self.whole, strict=True)
+        return make_curves([own.at_cost(costs) for own in models], [own.at_cost(costs) for own in fixed])
 
     def elue(self) -> Scored:
         """Compute each model's ELUE score: how far its exit settings lie above the line through its fixed layers.

@@ -73,6 +73,7 @@ class Predictions(Answers):
     layer_answers: np.ndarray  # (layers, n) classes or scores
     exit_probabilities: np.ndarray | None  # (layers, n) of a model with a Λ head; each column sums to 1
     outputs: LayerOutputs | None  # of all layers; None in older files
+    lengths: np.ndarray | None  # (n,) tokens; None in older files
     sweep_rule: np.ndarray  # (settings,)
     sweep_field: np.ndarray  # (settings,) the field of the rule that is swept
     sweep_rule_fields: np.ndarray | None  # (settings,) JSON; None in older files
@@ -114,7 +115,7 @@ def predictions_from(task: Task, arrays: Mapping[str, np.ndarray]) -> Prediction
     """Interpret the arrays of a file."""
     answers = np.stack([predictions_from_logits(task, logits) for logits in arrays["logits"]])
     kept = {name: arrays[name] for name in (*_PER_EXAMPLE, *_SWEEP)} | _of_layers(task, arrays)
-    return Predictions(task=task, answers=answers, **kept)
+    return Predictions(task=task, answers=answers, lengths=arrays.get("lengths"), **kept)
 
 
 def _of_layers(task: Task, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -197,6 +198,8 @@ def _wrong_shapes(num_labels: int, arrays: dict[str, np.ndarray]) -> str | None:
     wanted = (len(layers), n, num_labels) if "layer_logits" in arrays else (len(layers), n)
     if layers.shape != wanted or len(layers) == 0:
         return f"the outputs of layers have shape {layers.shape}; allowed: {wanted}, at least one layer"
+    if "lengths" in arrays and arrays["lengths"].shape != (n,):
+        return f"lengths have shape {arrays['lengths'].shape}; allowed: ({n},)"
     for name in ("lambdas", "uncertainties", "exit_probabilities"):
         if name in arrays and arrays[name].shape != layers.shape[:2]:
             return f"{name} have shape {arrays[name].shape}; allowed: {layers.shape[:2]}"

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as dataclass_replace
+
 import numpy as np
 import pytest
-from helpers.made_studies import arm, made_latency, rows_in, write_study
+from helpers.made_studies import made_latency, rows_in
 from helpers.swept_studies import swept_study
+from msgspec.structs import replace
 
 from analysis.layouts.cost_tables import exits_table
 from analysis.layouts.evidence import gather
-from analysis.statistics.costs import flops_of_layers
+from analysis.statistics.costs import flops_of_exits
 from analysis.statistics.curves import Settings, halves, make_curves, read_curves, shared_ranges
 from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import Answers
+from study.facts.study_folder import predictions_file
 from trainables.data.tasks import TASKS
 from trainables.models.fronts import pareto_places
+from trainables.runs.trial import TextFlops
 
 N, LAYERS = 200, 12
+TWICE_AND_TEN = 10 + 2 * np.arange(1, LAYERS + 1)[:, None]  # a cost of each layer
 
 
 def settings_of(chances, layers, *, rng, n=N) -> Settings:
@@ -108,7 +114,7 @@ def test_exits_table_has_curves_and_the_range_they_share(study):
 
 def test_layers_that_cost_twice_as_much_halve_a_curve_over_flops(study):
     evidence = gather([load_study(study)])
-    own, costly = evidence.curves["palbert", "rte"], evidence.curves["palbert", "rte"].at_cost(10, 2)
+    own, costly = evidence.curves["palbert", "rte"], evidence.curves["palbert", "rte"].at_cost(TWICE_AND_TEN)
     assert costly.fewest_layers == pytest.approx(10 + 2 * own.fewest_layers)
     assert costly.over(16, 20).scores == pytest.approx(own.over(3, 5).scores)
     assert costly.elue().scores == pytest.approx(own.elue().scores)
@@ -116,18 +122,48 @@ def test_layers_that_cost_twice_as_much_halve_a_curve_over_flops(study):
 
 def test_a_common_line_of_flops_changes_no_difference_of_curves(study):
     evidence = gather([load_study(study)])
-    evidence.__dict__["curves_by_flops"] = {place: own.at_cost(10, 2) for place, own in evidence.curves.items()}
+    evidence.__dict__["curves_by_flops"] = {place: own.at_cost(TWICE_AND_TEN) for place, own in evidence.curves.items()}
     table = exits_table(evidence)
     for line in table.lines:
         assert line.entries.get("curve_difference") == line.entries.get("curve_difference_by_flops"), line.label
     fewest, most = shared_ranges(evidence.curves)["rte"]
-    assert f"FLOPs per example (RTE {10 + 2 * fewest:.3g} to {10 + 2 * most:.3g})" in table.caption
+    assert f"FLOPs, each text at its own length (RTE {10 + 2 * fewest:.3g} to {10 + 2 * most:.3g})" in table.caption
 
 
-def test_flops_of_a_layer_are_the_slope_through_the_counted_settings(tmp_path):
-    latency = made_latency(12, lambda layers, size: layers)  # 100 million FLOPs a layer
-    (row,) = rows_in(write_study(tmp_path, arm("palbert", "rte", [0.7] * 5, latency=latency)))
-    assert flops_of_layers(row.cells["rte"]) == pytest.approx((0, 100), abs=1e-6)
+def timed_cell(study, texts: tuple[TextFlops, ...], lengths: np.ndarray | None):
+    """Palbert's cell, with this latency and these lengths of texts in the predictions of its first seed."""
+    (cell,) = (row.cells["rte"] for row in rows_in(study) if row.method == "palbert")
+    latency = replace(made_latency(LAYERS, lambda layers, size: layers), texts=texts)  # 100 million FLOPs a layer
+    path = predictions_file(study, cell.records[0].key)
+    arrays = {name: array for name, array in np.load(path).items() if name != "lengths"}
+    np.savez(path, **arrays, **({} if lengths is None else {"lengths": lengths}))
+    return dataclass_replace(cell, records=tuple(replace(record, latency=latency) for record in cell.records))
+
+
+def test_flops_of_older_records_lie_on_the_line_through_the_counted_settings(study):
+    found = flops_of_exits(timed_cell(study, (), None))
+    assert found[:, 0] == pytest.approx(100 * np.arange(1, LAYERS + 1)) and found.shape == (LAYERS, 1)
+
+
+def test_flops_of_a_text_follow_the_square_of_its_length(study):
+    """Three lengths, of which each is one text's, give the FLOPs of every other one."""
+    layers, lengths = np.arange(1, LAYERS + 1), np.random.default_rng(0).integers(5, 60, N).astype(np.uint16)
+
+    def cost(tokens):
+        return 3 + layers * (24 * tokens + 4 * tokens**2.0)  # millions
+
+    texts = tuple(TextFlops(tokens=n, by_layer=tuple(1e6 * cost(n))) for n in (5, 20, 59))
+    found = flops_of_exits(timed_cell(study, texts, lengths))
+    assert found == pytest.approx(np.stack([cost(int(n)) for n in lengths], axis=1))
+
+
+def test_a_curve_over_flops_charges_each_text_its_own(study):
+    curves = read_curves(timed_cell(study, (), None))
+    costs = np.random.default_rng(1).uniform(1, 2, (LAYERS, N)).cumsum(axis=0)
+    settings, by_cost = curves.whole[0][0], curves.at_cost(costs).whole[0][0]
+    expected = [costs[settings.exit_layers[0][i] - 1, i] for i in range(N)]
+    assert by_cost.mean_layers[0] == pytest.approx(np.mean(expected))
+    assert by_cost.scores.tolist() == settings.scores.tolist()
 
 
 def test_front_chosen_on_one_half_has_the_places_of_that_half():

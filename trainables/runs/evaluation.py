@@ -206,7 +206,8 @@ def write_predictions(
 
     Of n examples, with one draw of an exit that is not sampled:
 
-    * `ids`, `split`, `labels` (n,); `logits` (draws, n, labels), float32; `exit_layers` (draws, n), uint8, from 1.
+    * `ids`, `split`, `labels`, `lengths` in tokens (n,); `logits` (draws, n, labels), float32; `exit_layers` (draws,
+      n), uint8, from 1.
     * `layer_logits` (layers, n, labels): float16 of classes, see `as_stored`; scores float32. 1.9 MB for the 12 layers
       and 40,430 dev examples of QQP.
     * `lambdas` (layers, n), float32, of a model with a Λ head, `uncertainties` of one with BERxiT's: another 1.9 MB
@@ -223,6 +224,7 @@ def write_predictions(
         "ids": examples.ids,
         "split": examples.splits,
         "labels": examples.labels,
+        "lengths": examples.lengths.astype(np.uint16),
         "logits": np.stack([draw.logits.numpy() for draw in draws]).astype(np.float32),
         "exit_layers": np.stack([draw.exit_layer.numpy() for draw in draws]).astype(np.uint8),
         "layer_logits": layer_logits,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
@@ -15,10 +15,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from trainables.data.examples import Examples
 from trainables.devices import device_name
+from trainables.models.answer_rules import FixedLayer
 from trainables.models.early_exit import Batch, EarlyExitModel
 from trainables.models.exit_rules import ExitRule, LastLayer, setting_of
 from trainables.runs.evaluation import evaluating
-from trainables.runs.trial import ExitLatency, Latency, Timing
+from trainables.runs.trial import ExitLatency, Latency, TextFlops, Timing
 
 ROUNDS = 3  # that are timed
 
@@ -56,7 +57,8 @@ def measure_latency(
             for pair in zip(answers, layers, _time_fastest_rounds(answers, _choose_clock(device)), strict=True)
         ]
         exits = tuple(_summarise(rule, [batch for batch in timed if batch.answer.rule == rule]) for rule in rules)
-    return Latency(device=device_name(device), threads=torch.get_num_threads(), exits=exits)
+        texts = tuple(_count_flops_of_texts(model, examples, device))
+    return Latency(device=device_name(device), threads=torch.get_num_threads(), exits=exits, texts=texts)
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,16 @@ def _summarise(rule: ExitRule, timed: list[_Timed]) -> ExitLatency:
     ]
     flops = count_flops(by_size[max(by_size)][0].answer) / max(by_size)
     return ExitLatency(rule=rule.name, setting=setting_of(rule), flops=flops, timings=tuple(timings))
+
+
+def _count_flops_of_texts(model: EarlyExitModel, examples: Examples, device: torch.device) -> Iterator[TextFlops]:
+    """Count the FLOPs of the shortest, the median and the longest text, for each layer that it may leave after."""
+    by_length = np.argsort(examples.lengths, kind="stable")
+    rows = {int(examples.lengths[row]): row for row in by_length[[0, len(by_length) // 2, -1]]}
+    for tokens, row in rows.items():
+        batch = examples.batch(np.array([row]), device)
+        answers = [_Answer(model, FixedLayer(layer), batch, 0) for layer in range(1, model.encoder.num_layers + 1)]
+        yield TextFlops(tokens=tokens, by_layer=tuple(float(count_flops(answer)) for answer in answers))
 
 
 def _choose_batches(num_examples: int, batch_size: int, num_batches: int) -> list[np.ndarray]:

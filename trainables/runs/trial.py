@@ -124,12 +124,20 @@ class ExitLatency(Typed, frozen=True, kw_only=True):
         return next((timing for timing in self.timings if timing.batch_size == batch_size), None)
 
 
+class TextFlops(Typed, frozen=True, kw_only=True):
+    """FLOPs (matrix products) of one text without padding."""
+
+    tokens: AtLeastOne
+    by_layer: tuple[NotNegative, ...]  # if it leaves after layer 1, 2, ...
+
+
 class Latency(Typed, frozen=True, kw_only=True):
     """The cost of a model's answers, measured once: two measurements differ in all but layers and FLOPs."""
 
     device: str  # name of the GPU, or model of the CPU
     threads: AtLeastOne  # of PyTorch
     exits: tuple[ExitLatency, ...]  # the model's own first
+    texts: tuple[TextFlops, ...] = ()  # a short, a middling and a long one, each length once; empty in older files
 
     @property
     def own(self) -> ExitLatency:

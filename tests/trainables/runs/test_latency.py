@@ -11,6 +11,7 @@ import pytest
 import torch
 from helpers.trials import run_to_the_end, spec_of
 
+from trainables.models.answer_rules import FixedLayer
 from trainables.models.exit_rules import LastLayer, Patience, Threshold
 from trainables.runs import latency
 from trainables.runs.latency import count_flops, measure_latency, timed_rules
@@ -37,7 +38,7 @@ def measured(run, num_batches: dict[int, int]) -> tuple[Latency, list[tuple[obje
 def test_every_batch_is_answered_under_all_rules_in_turn_in_every_round_and_once_before(run):
     own = run._model.exit_rule
     _, calls = measured(run, {1: 2, 8: 1})
-    counted = [(EARLY, 8), (WHOLE, 8)]  # FLOPs, at the largest size
+    counted = [(EARLY, 8), (WHOLE, 8), *[(FixedLayer(layer), 1) for layer in (1, 2, 3, 4)] * 3]  # FLOPs
     in_turn = [(EARLY, 1), (WHOLE, 1)] * 2 + [(EARLY, 8), (WHOLE, 8)]
     assert calls == in_turn * (1 + latency.ROUNDS) + counted
     assert run._model.exit_rule is own and run._model.training
@@ -69,6 +70,25 @@ def test_layers_are_those_of_the_timed_examples_and_fewer_cost_fewer_flops(run):
     assert [(timing.batch_size, timing.examples) for timing in early.timings] == [(1, 3), (8, 16)]
 
 
+def test_flops_of_three_texts_rise_with_layers_and_length(run):
+    found, _ = measured(run, {1: 1})
+    lengths = sorted(run._data.selection.lengths.tolist())
+    assert [text.tokens for text in found.texts] == [lengths[0], lengths[len(lengths) // 2], lengths[-1]]
+    flops = np.array([text.by_layer for text in found.texts])
+    assert flops.shape == (3, 4) and (np.diff(flops, axis=0) > 0).all() and (np.diff(flops, axis=1) > 0).all()
+
+
+def test_three_texts_give_the_flops_of_every_other(run):
+    """The products of a layer are linear and quadratic in tokens, so a parabola meets what is counted in between."""
+    examples, model = run._data.selection, run._model
+    texts = measured(run, {1: 1})[0].texts
+    row = int(np.argsort(examples.lengths)[len(examples.lengths) // 4])
+    model.exit_rule = FixedLayer(2)
+    counted = latency.count_flops(lambda: model.infer(examples.batch(np.array([row]), torch.device("cpu"))))
+    parabola = np.polyfit([text.tokens for text in texts], [text.by_layer[1] for text in texts], deg=2)
+    assert np.polyval(parabola, examples.lengths[row]) == pytest.approx(counted, rel=1e-6)
+
+
 def test_a_latency_is_written_as_it_is_read(run):
     found, _ = measured(run, {1: 1})
     line = msgspec.json.encode(found)
@@ -80,7 +100,7 @@ def test_all_but_the_times_come_out_again_of_a_sampled_exit_too(cache):
     run = run_to_the_end(spec_of("pondernet", config={"epochs": 1, "num_hidden_layers": 4}), cache)
     first, second = (run.measure_latency() for _ in range(2))
     untimed = [
-        [(own.rule, own.flops, [timing.mean_layers for timing in own.timings]) for own in found.exits]
+        [(own.rule, own.flops, [timing.mean_layers for timing in own.timings]) for own in found.exits] + [*found.texts]
         for found in (first, second)
     ]
     assert untimed[0] == untimed[1] and first.own.rule == "sample"

@@ -76,6 +76,7 @@ def test_predictions_hold_what_every_layer_says_and_how_likely_it_is_the_last(me
     with np.load(tmp_path / "predictions.npz", allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     n = len(arrays["ids"])
+    assert arrays["lengths"].tolist() == run._data.dev.lengths.tolist()
     assert arrays["layer_logits"].shape == (run.history[0].num_layers, n, TASKS[task].num_labels)
     assert arrays["layer_logits"].dtype == (np.float32 if task == "stsb" else np.float16)
     answers = np.stack([predictions_from_logits(TASKS[task], logits) for logits in arrays["layer_logits"]])
