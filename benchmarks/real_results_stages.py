@@ -79,7 +79,7 @@ Stage = Launch | Measurement
 def stages_of(scale: Scale) -> list[Stage]:
     """All of a scale, in their order."""
     if scale == "cpu":
-        return [Launch("cpu-cola"), Launch("cpu-sst2", rows=16_000)]
+        return [Launch("cpu-cola"), Launch("cpu-cola-exits"), Launch("cpu-sst2", rows=16_000)]
     return [Launch("gpu", gpu_share=GPU_SHARE), *_rates()]
 
 
