@@ -19,6 +19,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import UNSET
+
 from analysis.answer import findings, sentence
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.notes import constant_notes, format_detectable
@@ -72,6 +74,11 @@ EQUAL_LAYERS_MEAN = (
     f"examples took each. *All at layer {EQUAL_LAYERS}*: every example is answered by the classifier of that layer. If "
     "the two disagree, the order of the methods depends on how layers are saved."
 )
+QUESTIONS = ("## Is PALBERT above PonderNet?", "## And if both are selected for leaving early?")
+SELECTED_BY_LAYERS_MEANS = (
+    "The second plan was registered when the first had been read. It selects configurations, and PALBERT's q, by the "
+    "score at no more than four mean layers on a holdout; a model that runs more counts as what its layer 4 answers."
+)
 LIMITS = (
     "These are not the papers' numbers, and cannot be: the backbone is MiniLM (six layers of width 384, trained for "
     "sentence similarity), not ALBERT-base with twelve shared ones; the searches are of a few trials, and the learning "
@@ -91,8 +98,9 @@ def _main(argv: Sequence[str] | None) -> int:
     if arguments.keep:
         keep(arguments.scale, arguments.keep)
     kept = KEPT / arguments.scale
-    for path, drawn in drawn_pictures(arguments.scale, gather([*kept_studies(arguments.scale, kept).values()])).items():
-        path.write_bytes(image_of(drawn.figure, "svg"))
+    for number, evidence in enumerate(parts_of(kept_studies(arguments.scale, kept))):
+        for path, drawn in drawn_pictures(arguments.scale, number, evidence).items():
+            path.write_bytes(image_of(drawn.figure, "svg"))
     write_text(page_path(arguments.scale), page(arguments.scale, kept))
     print(page_path(arguments.scale))
     return 0
@@ -109,9 +117,18 @@ def page_path(scale: Scale) -> Path:
     return ROOT / "docs" / f"real_results_{scale}.md"
 
 
-def drawn_pictures(scale: Scale, evidence: Evidence) -> dict[Path, Picture]:
-    """The pictures of the page by their files: what methods gain or lose for their time, and score against layers."""
-    drawn = {"": differences_picture(evidence), "_layers": layers_picture(evidence)}
+def parts_of(studies: Mapping[str, Study]) -> list[Evidence]:
+    """The evidence of the studies, together if they share a protocol, in the order of their stages."""
+    groups: dict[str, list[Study]] = {}
+    for study in studies.values():
+        groups.setdefault(study.protocol_hash, []).append(study)
+    return [gather(group) for group in groups.values()]
+
+
+def drawn_pictures(scale: Scale, number: int, evidence: Evidence) -> dict[Path, Picture]:
+    """The pictures of a part of the page by their files: differences against time, and scores against layers."""
+    part = "_early" if number else ""
+    drawn = {part: differences_picture(evidence), f"{part}_layers": layers_picture(evidence)}
     place = page_path(scale)
     return {place.with_name(f"{place.stem}{name}.svg"): one for name, one in drawn.items() if one}
 
@@ -169,25 +186,32 @@ def page(scale: Scale, kept: Path) -> str:
         ValueError: no study of the scale is kept.
     """
     studies = kept_studies(scale, kept)
-    evidence = gather(list(studies.values()))
-    shown = [table for table in tables_of(evidence) if table.name in ("dev", "exits")]
+    parts_with_evidence = parts_of(studies)
     parts = [
         f"# Early exit with MiniLM on real GLUE ({scale.upper()})",
         "PALBERT, PonderNet, PABEE's training and ALBERT's fine-tuning on one backbone, under plans registered "
         f"before their first trial. Written by `python -m benchmarks.real_results_page {scale}` from the records in "
         f"`benchmarks/results/real/{scale}`; not to be edited.",
-        "## Is PALBERT above PonderNet?",
-        *claims(evidence),
-        "## Scores, layers and time",
-        *(markdown_grid(unpublished(table), table.parts[0]) for table in shown),
-        *(f"![{drawn.alt}]({path.name})" for path, drawn in drawn_pictures(scale, evidence).items()),
-        *folded("What a verdict means, and what the numbers show", [VERDICT_MEANS, limits_in_words(evidence)]),
+        *(part for number, evidence in enumerate(parts_with_evidence) for part in answer(scale, number, evidence)),
+        *folded("What a verdict means, and what the numbers show", [VERDICT_MEANS, limits_in_words(studies.values())]),
         *folded("What ran, registered how", [*map(study_in_words, studies.values()), not_run(scale, studies, kept)]),
-        *folded("All tables, with what they depend on", table_parts(evidence)),
+        *folded(
+            "All tables, with what they depend on", (part for one in parts_with_evidence for part in table_parts(one))
+        ),
         *folded("Rates", rates_parts(kept)),
     ]
     text = "\n\n".join(part.strip("\n") for part in parts) + "\n"
     return without_places(text, list(studies.values()))
+
+
+def answer(scale: Scale, number: int, evidence: Evidence) -> Iterator[str]:
+    """The claim under one protocol, with the tables and pictures that it rests on."""
+    yield QUESTIONS[number]
+    yield from claims(evidence)
+    for table in (table for table in tables_of(evidence) if table.name in ("dev", "exits")):
+        yield markdown_grid(unpublished(table), table.parts[0])
+    for path, drawn in drawn_pictures(scale, number, evidence).items():
+        yield f"![{drawn.alt}]({path.name})"
 
 
 def unpublished(table: Table) -> Table:
@@ -208,14 +232,14 @@ def claims(evidence: Evidence) -> Iterator[str]:
         "| --- | --- | ---: | ---: | ---: | ---: | --- |",
     ]
     tasks = dict.fromkeys(task for row in evidence.rows for task in row.cells)
-    ways = {
-        "": evidence.comparisons,
-        f", {EQUAL_LAYERS} layers on average": compare_mixtures(evidence, EQUAL_LAYERS),
-        f", all at layer {EQUAL_LAYERS}": compare_at_layer(evidence, EQUAL_LAYERS),
-    }
+    ways = {"": evidence.comparisons}
+    is_selected_by_layers = any(study.file.plan.asked.select_by is not UNSET for study in evidence.studies)
+    if not is_selected_by_layers:
+        ways[f", {EQUAL_LAYERS} layers on average"] = compare_mixtures(evidence, EQUAL_LAYERS)
+        ways[f", all at layer {EQUAL_LAYERS}"] = compare_at_layer(evidence, EQUAL_LAYERS)
     lines += [claim_line(evidence, task, comparisons, way=way) for task in tasks for way, comparisons in ways.items()]
     yield "\n".join(lines)
-    yield EQUAL_LAYERS_MEAN
+    yield SELECTED_BY_LAYERS_MEANS if is_selected_by_layers else EQUAL_LAYERS_MEAN
     yield from (f"{note[0].upper()}{note[1:]}." for note in constant_notes(evidence.unlearned, evidence.nothing_found))
 
 
@@ -296,8 +320,8 @@ def p_text(p_value: float) -> str:
     return "<0.001" if p_value < 0.0005 else f"{p_value:.3f}"
 
 
-def limits_in_words(evidence: Evidence) -> str:
-    epochs = [f"{study.file.plan.asked.settings['epochs']} epochs on {titles(study)}" for study in evidence.studies]
+def limits_in_words(studies: Iterable[Study]) -> str:
+    epochs = dict.fromkeys(f"{study.file.plan.asked.settings['epochs']} epochs on {titles(study)}" for study in studies)
     return LIMITS.format(epochs=f"Trials have {', '.join(epochs)}.")
 
 

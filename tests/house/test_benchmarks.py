@@ -54,8 +54,11 @@ def test_slots_of_a_small_study_are_busier_than_ray_tune_leaves_them(tmp_path):
     assert study["busy"] > tune["busy"] > 0
 
 
+LONG_SIMULATIONS = [pytest.param(name, marks=pytest.mark.long) for name in ("verdict", "searched")]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["mean", "verdict", "repeats", "searched", "looks", "epochs"])
+@pytest.mark.parametrize("name", ["mean", "repeats", "looks", "epochs", *LONG_SIMULATIONS])
 def test_simulated_statistics_keep_what_they_state(name):
     rates = list(statistics.SIMULATIONS[name](statistics.QUICK))
     assert len(rates) >= 2 and all(rate.holds for rate in rates), [rate.in_words() for rate in rates]
