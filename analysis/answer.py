@@ -26,6 +26,7 @@ from trainables.data.tasks import TASKS
 from trainables.runs.trial import TIMED_BATCHES
 
 NOTHING_MISSING = "Nothing is missing"
+GENERATED = "The tasks are generated (mini-GLUE): the numbers say nothing about GLUE."
 IN_THE_REPORT = ("compute", "departures")  # anchors of the caveats that a screen leaves to the report
 
 
@@ -34,12 +35,13 @@ def answer(evidence: Evidence, dev: Table) -> str:
     found = findings(evidence)
     ours = replace(dev, lines=[line for line in dev.lines if not line.published], blocks=[])
     limits = [caveat.text for caveat in caveats(evidence, found) if caveat.anchor not in IN_THE_REPORT]
-    limits = [limit for limit in limits if not limit.startswith(NOTHING_MISSING)]
+    limits = [limit for limit in limits if not limit.startswith(NOTHING_MISSING) and limit != GENERATED]
     lines = [f"{one.row}: {sentence(one, evidence.baseline, in_short=True)}" for one in found if one.difference]
     lines += limits
     return "\n\n".join(
         [
             f"## {markdown_text(dev.title)}",
+            *[GENERATED] * evidence.on_mini,
             *(markdown_grid(ours, block) for block in ours.parts),
             markdown_text(headline(evidence, found)),
             "\n".join(f"- {markdown_text(line)}" for line in lines) + "\n",
@@ -208,7 +210,8 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
         *notes.unlike_search_notes(evidence.rows),
         *notes.dropped_notes(evidence.rows),
     ]
-    lines = [Caveat(_as_sentence(note), "table-dev") for note in limits]
+    lines = [Caveat(GENERATED, "protocol")] * evidence.on_mini
+    lines += [Caveat(_as_sentence(note), "table-dev") for note in limits]
     lines.append(Caveat(completeness(evidence), "missing"))
     untested = [
         f"{one.row} on {TASKS[task].title}"
@@ -221,9 +224,7 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
         lacking = "searches of both" if evidence.comparisons_of_methods else "predictions of both"
         text = f"Not tested against {evidence.baseline}, for want of {lacking}: {', '.join(untested)}."
         lines.append(Caveat(text, "comparisons"))
-    if evidence.on_mini:
-        lines.append(Caveat("The tasks are generated (mini-GLUE): the numbers say nothing of GLUE.", "protocol"))
-    elif titles := notes.other_data(evidence.rows):
+    if not evidence.on_mini and (titles := notes.other_data(evidence.rows)):
         lines.append(Caveat(f"Not the official GLUE: {', '.join(titles)}.", "missing"))
     warnings = ledger_notes(row_ledger(evidence.rows))[1:]
     lines += [Caveat(_as_sentence(warning.removeprefix("warning: ")), "compute") for warning in warnings]

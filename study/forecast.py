@@ -184,7 +184,7 @@ def describe_estimate(arm: Arm, cost: Cost, *, bound: str) -> str:
     """Describe one arm in one line; `bound` is "about" or "at most", before its epochs."""
     precision = "" if arm.search_precision is UNSET else f" in {arm.search_precision}"
     search = f"{arm.samples:4} search{precision} ({bound} {counted(round(cost.search_epochs), 'epoch')})"
-    trials = f"{search} {len(arm.seeds):3} confirm ({cost.confirm_epochs})"
+    trials = f"{search} {len(arm.seeds):3} confirm ({counted(cost.confirm_epochs, 'epoch')})"
     time = "time unknown"
     if cost.slot_seconds is not None:
         time = f"{clock(cost.slot_seconds)} of one slot, by {cost.source}"

@@ -106,7 +106,8 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
         notes.append(describe_time_limit(options.max_minutes, forecast.measured))
     if len(resolved.asked.methods) > 1 and resolved.asked.baseline:
         notes.append(f"baseline {resolved.asked.baseline}: the other methods are tested against it")
-    lines = [study.describe(), *notes, *forecast.lines]
+    caveat = ["the tasks are generated (mini-GLUE): the numbers will say nothing about GLUE"]
+    lines = [*caveat * resolved.asked.is_generated, study.describe(), *notes, *forecast.lines]
     number = len({line for lines in resolved.departures.values() for line in lines})
     if options.departures:
         lines += describe_departures(resolved)
@@ -116,8 +117,10 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
         lines.append(f"{NOT_CHECKED}{', '.join(study.unchecked)}")
     elif study.earlier is None:
         tag = f"plan-{digest(to_plain(resolved))}"
-        lines.append(f"to register this plan before its first trial: git tag {tag}, pushed; or --register")
-    print_lines([*lines, "nothing was run; this plan as a file for --plan: --dry-run --toml"], sys.stdout)
+        lines.append("to register this plan before its first trial, add --register --tracking-uri URI, or run:")
+        lines.append(f"  git tag {tag} && git push origin {tag}")
+    lines.append("to write this plan to a file for --plan, add --toml > plan.toml")
+    print_lines([*lines, "nothing was run; to run it, leave out --dry-run"], sys.stdout)
     return 0
 
 
@@ -446,29 +449,32 @@ def _conclude(scheduler: Scheduler, folder: Path, said: str, options: LaunchOpti
         print_lines(_describe_broken_off(scheduler), sys.stdout)
         word = "paused" if scheduler.has_given_up else "interrupted"
         print(f"{word}; continue:  {python()} {command_line().removeprefix('python ')}")
+    if (folder / DEV_TABLE).exists():
+        print(f"table:       {folder / DEV_TABLE}")
     if (folder / "report.html").exists():
         print(f"report:      {folder / 'report.html'}")
     if in_lines(progress):
         print(f"winners:     {python()} -m study.winners {shlex.quote(str(folder))}")
     for line in browse(folder, options.tracking_uri)[:1]:  # its links are in browse.txt
         print(line)
-    if not status and (more := extension(progress.plan)):
-        print(f"more:        {_write_continuation(folder, options, more)}")
+    for label, more in {} if status else extensions(progress.plan).items():
+        print(f"{label + ':':12} {_write_continuation(folder, options, more)}")
     return status
 
 
-def extension(plan: ResolvedPlan) -> str | None:
-    """Choose the option that extends a study; None if none would add a trial.
+def extensions(plan: ResolvedPlan) -> dict[str, str]:
+    """List the options that would add trials to a study, by what they add: twice the search, and five more seeds.
 
-    More searches if they were repeated, else as many samples again, else five seeds.
+    A study that repeats its searches gets more repeats; the other studies get more search trials.
     """
-    asked = plan.asked
+    asked, options = plan.asked, dict[str, str]()
     if asked.search_repeats < MOST_REPEATS and any(arm.repeat for arm in plan.arms):
-        return f"--search-repeats {min(MOST_REPEATS, 2 * asked.search_repeats)}"
-    if asked.samples is not None and any(arm.can_search_more for arm in plan.arms):
-        return f"--samples {2 * asked.samples}"
-    has_plans_seeds = any(len(arm.seeds) == asked.seeds for arm in plan.arms)
-    return f"--seeds {asked.seeds + 5}" if has_plans_seeds else None
+        options["more search"] = f"--search-repeats {min(MOST_REPEATS, 2 * asked.search_repeats)}"
+    elif asked.samples is not None and any(arm.can_search_more for arm in plan.arms):
+        options["more search"] = f"--samples {2 * asked.samples}"
+    if any(len(arm.seeds) == asked.seeds for arm in plan.arms):
+        options["more seeds"] = f"--seeds {asked.seeds + 5}"
+    return options
 
 
 def _write_continuation(folder: Path, options: LaunchOptions, more: str) -> str:

@@ -59,8 +59,7 @@ medians: `python -m study.launch --method albert,palbert --task rte`. The same c
 interruption; more methods, tasks, samples or seeds extend it."""
 EPILOG = """Exit status: 0 the study is complete, 1 cells are missing or the study was interrupted, 2 bad usage.
 Ctrl-C once: running trials save their epoch, then the launch ends. Twice: it ends at once.
-docs/coming_from.md translates the options of the papers' repositories:
-num_lambda_layers 1 of PALBERT's code, a bare output layer, is 0 here; 2 and 3 are the same."""
+docs/coming_from.md translates the options of the papers' repositories, docs/glossary.md explains the words."""
 
 OUT = "runs"  # where studies lie
 MOST_BYTES = 200  # of a study's name: a file's has at most 255, with what is added to it
@@ -84,13 +83,17 @@ _PROFILES = "|".join(["auto", *profiles.available()])
 _DATA = "FOLDER holds GLUE's TSV files, RTE/train.tsv ...; mini: generated data, with tiny backbones by default"
 _BACKBONE = "model that every trial starts from; a folder with config.json alone gives random weights"
 _ATTENTION = "attention of all methods; --set overrides it"
-_SAMPLES = "search trials per arm; 0: the paper's values instead"
+_SAMPLES = "search trials per method and task; 0: no search, the paper's values"
+_SEEDS = "final runs (confirm trials) of the best configuration per method and task, each with its own seed"
 _SET = (
     "fix a field of every method that has it, or of a SCOPE: METHOD, METHOD:VARIANT or METHOD/TASK; --explain lists "
     "the fields"
 )
 _SEARCH = "tune a field in a range or among choices"
 _SEARCH_ONLY = "tune only a,b,c; other fields take the paper's value"
+_START_FROM = (
+    "rte=mnli: trials on RTE start from the method's best model on MNLI; an ARM is a TASK or METHOD/TASK of the study"
+)
 _SAMPLER = f"Optuna sampler by name, or {FORM}: an installed class or function that takes seed="
 _EARLY_STOPPING = (
     "stops search trials; asha: one in FACTOR continues after GRACE epochs; none: each runs to its own stop"
@@ -104,12 +107,12 @@ _COMPARE = "the same as " + " ".join(
 _STORAGE = (
     "states and models of trials: s3://BUCKET/PATH, gs://..., or a folder that all nodes see; default: the study's"
 )
-_REPEATS = "independent searches per arm: how much tuning varies"
+_REPEATS = "independent searches per method and task, to see how much tuning varies"
 _REGISTER = "put the plan's digest in MLflow before the first trial"
 _ADDRESS = "auto or ray://HOST:PORT; default: RAY_ADDRESS, or none"
 _DRIVER = "local: processes here; default: ray, if installed"
 _GPUS = "0.25: four trials share a GPU; default: 1, if any"
-_MAX_GPU_HOURS = "of all arms together; no trial starts that exceeds it"
+_MAX_GPU_HOURS = "limit for the whole study; a trial that would exceed it does not start"
 _IDLE = "end after X hours without progress; default: %(default)g"
 
 
@@ -137,8 +140,8 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     backbone: Annotated[str | None, option(_BACKBONE, "NAME_OR_FOLDER")] = None
     tokenizer: Annotated[str | None, option("default: the backbone's own", "NAME_OR_FOLDER")] = None
     samples: Annotated[Count | None, option(_SAMPLES, "N")] = None
-    seeds: Annotated[AtLeastOne | None, option("confirm trials per arm, each with its own seed", "K")] = None
-    epochs: Annotated[AtLeastOne | None, option("most epochs per trial; the same as --set epochs=E", "E")] = None
+    seeds: Annotated[AtLeastOne | None, option(_SEEDS, "K")] = None
+    epochs: Annotated[AtLeastOne | None, option("maximum epochs per trial; the same as --set epochs=E", "E")] = None
     sampler: Annotated[str | None, option(_SAMPLER, "|".join([*SAMPLERS, FORM]))] = None
     selection: Annotated[Selection | None, option("split for early stopping and model selection")] = None
     select_by: Annotated[str | None, option(_SELECT_BY, FORMS_OF_SELECTION.replace(", ", "|"))] = None
@@ -148,7 +151,7 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     settings: Annotated[list[str], option(_SET, "[SCOPE:]FIELD=VALUE", flag="--set")] = []
     search: Annotated[list[str], option(_SEARCH, f"[SCOPE:]FIELD={FORMS.replace(', ', '|')}")] = []
     search_only: Annotated[list[str], option(_SEARCH_ONLY, "FIELD")] = []
-    start_from: Annotated[list[str], option("start from another arm's best model: rte=mnli", "ARM=ARM")] = []
+    start_from: Annotated[list[str], option(_START_FROM, "ARM=ARM")] = []
     first_from: Annotated[str | None, option("begin searches with that study's winners", "runs/OTHER")] = None
     search_repeats: Annotated[SearchRepeats | None, option(_REPEATS, "R")] = None
     compare: Annotated[Literal["methods"] | None, option(_COMPARE)] = None
@@ -167,7 +170,9 @@ class PlaceOptions(StudyOptions, frozen=True, kw_only=True):
 
     group = "where it goes"
 
-    name: Annotated[str | None, option("default: methods and a hash of what decides numbers", "STUDY")] = None
+    name: Annotated[
+        str | None, option("default: the methods and a hash of the settings that affect the scores", "STUDY")
+    ] = None
     out: Annotated[str | None, option(f"default: {OUT}", "FOLDER")] = None
     storage: Annotated[str | None, option(_STORAGE, "PATH_OR_URI")] = None
     tracking_uri: Annotated[str | None, option(TRACKING_HELP, "URI|none")] = None
@@ -206,10 +211,12 @@ class LaunchOptions(PlaceOptions, frozen=True, kw_only=True):
     max_idle_hours: Annotated[Positive, option(_IDLE, "X")] = IDLE_HOURS
     max_minutes: Annotated[Positive | None, option("end after X minutes; unfinished epochs begin again", "X")] = None
     dry_run: Annotated[bool, option("print what would run, and stop")] = False
-    probe: Annotated[bool, option("with --dry-run: measure a few steps of each arm")] = False
-    explain: Annotated[str | None, option("with --dry-run: the origin of each value of an arm", "METHOD/TASK")] = None
-    departures: Annotated[bool, option("with --dry-run: differences from the papers and code")] = False
-    toml: Annotated[bool, option("with --dry-run: only the plan, as a file for --plan")] = False
+    probe: Annotated[bool, option("with --dry-run: measure a few steps of each method and task")] = False
+    explain: Annotated[
+        str | None, option("with --dry-run: print the source of each value of METHOD on TASK", "METHOD/TASK")
+    ] = None
+    departures: Annotated[bool, option("with --dry-run: list the differences from the papers and their code")] = False
+    toml: Annotated[bool, option("with --dry-run: print only the plan, as a TOML file for --plan")] = False
     json: Annotated[bool, option("print the answer as JSON")] = False
 
 

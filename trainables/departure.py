@@ -15,7 +15,9 @@ class Departure(NamedTuple):
 
     def __str__(self) -> str:
         """Write it as captions and screens show it."""
-        return f"{self.what}: {self.here}" + f" (paper: {self.paper})" * bool(self.paper)
+        names_source = self.paper.endswith((" in the paper", " in the code"))
+        paper = self.paper if names_source else f"paper: {self.paper}"
+        return f"{self.what}: {self.here}" + f" ({paper})" * bool(self.paper)
 
 
 Departures = tuple[Departure | str, ...]  # sentences in files of before 2026-11-25

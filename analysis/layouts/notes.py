@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,11 @@ def describe_protocol(studies: Sequence[Study], rows: Sequence[Row]) -> str:
     return "; ".join(sentences) + "."
 
 
+def name_backbone(backbone: str) -> str:
+    """Shorten the path of a backbone's folder to its last two parts; other names stay as they are."""
+    return "/".join(Path(backbone).parts[-2:]) if Path(backbone).is_absolute() else backbone
+
+
 def describe_pretraining(studies: Sequence[Study]) -> list[str]:
     """Describe the backbone of every study, if that of any was pretrained here; nothing otherwise."""
     if all(pretraining_cost(study) is None for study in studies):
@@ -102,7 +108,7 @@ def describe_pretraining(studies: Sequence[Study]) -> list[str]:
 def _describe_backbone(study: Study, where: str) -> str:
     cost = pretraining_cost(study)
     if cost is None:
-        backbones = ", ".join(dict.fromkeys(own.backbone for own in study.file.plan.arms))
+        backbones = ", ".join(dict.fromkeys(name_backbone(own.backbone) for own in study.file.plan.arms))
         return f"Backbone of every row{where}: {backbones}, not pretrained here."
     made = cost.made
     sizes = f"{made.steps:,} steps of {made.batch_size} examples, {made.tokens:,} tokens"
@@ -198,7 +204,8 @@ def _settings(study: Study) -> list[str]:
     """List the values that the study was asked for instead of its methods' own."""
     asked = study.file.plan.asked
     made = next((arm.pretraining for arm in study.file.plan.arms if arm.pretraining is not UNSET), None)
-    fields = {"backbone": asked.backbone, "tokenizer": asked.tokenizer}
+    folders = {"backbone": asked.backbone, "tokenizer": asked.tokenizer}
+    fields = {field: name and name_backbone(name) for field, name in folders.items()}
     of_arms = [key for key in asked.settings if "/" in split_key(key)[0]]
     left = of_arms if len(of_arms) > MOST_VALUES_OF_ARMS else []
     return [
@@ -425,7 +432,7 @@ def equal_seed_notes(samples: Mapping[Place, Sample]) -> list[str]:
 def constant_notes(unlearned: Mapping[Place, float], nothing_found: Mapping[Place, float]) -> list[str]:
     """Name the cells not shown to beat a model that reads nothing, and the searches that found no better one."""
     said = {
-        "not shown to be better than a constant answer (its score)": unlearned,
+        "°: not shown to be better than a constant answer (its score)": unlearned,
         "the search found nothing, its best trial is at the constant answer": nothing_found,
     }
     cells = {

@@ -270,7 +270,7 @@ def _reason(cell: Cell, other: PublishedRow, number: PublishedNumber, metric: st
     if cell.arm.pretraining is not UNSET:
         return f"on a backbone that its authors pretrained; here by study.pretrain {cell.arm.pretraining.objective}"
     if cell.arm.whole_backbone != other.backbone:
-        return f"on another backbone than {cell.arm.backbone}"
+        return f"on another backbone than {notes.name_backbone(cell.arm.backbone)}"
     if number.metric not in (metric, NOT_STATED):
         return f"as {number.metric}; here {metric}"
     depths = {record.num_layers for record in cell.records} - {other.layers}

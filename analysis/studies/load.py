@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -208,11 +207,13 @@ def load_studies(folders: list[Path]) -> list[Study]:
     """Read the studies in `folders`.
 
     Raises:
-        ValueError: one is given twice; their protocols differ, which is named with both hashes.
+        ValueError: if two folders are the same study, or two studies have different protocols.
     """
-    paths = Counter(map(os.path.realpath, folders))
-    if twice := [path for path, number in paths.items() if number > 1]:
-        raise ValueError(f"{', '.join(twice)} is given {max(paths.values())} times; allowed: each study once")
+    first = dict[str, Path]()
+    for folder in folders:
+        if (path := os.path.realpath(folder)) in first:
+            raise ValueError(f"{first[path]} and {folder} are the same study; allowed: each study once")
+        first[path] = folder
     studies = [load_study(folder) for folder in folders]
     for other in studies[1:]:
         _check_same_protocol(studies[0], other)

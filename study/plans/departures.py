@@ -15,7 +15,7 @@ from study.facts.plain_words import columns, wrapped
 from study.plans.plan import Plan
 from study.plans.ranges import is_searched, shorten
 from study.plans.resolved_plan import Arm, ResolvedPlan, untrained_backbones
-from trainables.departure import Departure, Departures, in_words
+from trainables.departure import Departure, Departures
 from trainables.schema import Configuration
 
 SEEDS_OF_PAPERS = 5  # PALBERT, section 4.1; lmtuners
@@ -51,7 +51,7 @@ def _is_true(departure: Departure, arm: Arm) -> bool:
 
 
 def describe_departures(plan: ResolvedPlan) -> list[str]:
-    """Describe the departures of a plan on a screen: those that all methods share once, then each method's."""
+    """List the departures of a plan, a line each: those of the plan, then those of all methods, then each method's."""
     rules = ["protocol", *_of_pretraining(plan.arms)]
     by_method = {who: lines for who, lines in plan.departures.items() if who not in rules}
     shared = [line for line in next(iter(by_method.values()), ()) if all(line in lines for lines in by_method.values())]
@@ -60,9 +60,13 @@ def describe_departures(plan: ResolvedPlan) -> list[str]:
         shown["all methods"] = tuple(shared)
         by_method = {who: tuple(line for line in lines if line not in shared) for who, lines in by_method.items()}
     width = columns(sys.stdout) or WIDTH
-    paragraphs = [f"  {who}: {in_words(lines)}" for who, lines in (shown | by_method).items() if lines]
-    wrapped_lines = [wrapped(text, width) for text in paragraphs]
-    return ["differences from the papers and their code:", *wrapped_lines] if wrapped_lines else []
+    text = [
+        text
+        for who, lines in (shown | by_method).items()
+        if lines
+        for text in (f"  {who}:", *(wrapped(f"    {line}", width) for line in lines))
+    ]
+    return ["differences from the papers and their code:", *text] if text else []
 
 
 def pretraining_departures(recipe: Recipe, settings: Configuration, *, is_tiny: bool) -> Departures:

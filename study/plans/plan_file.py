@@ -89,16 +89,25 @@ def read_plan(folder: Path) -> PlanFile | None:
         raise ValueError(f"{path} cannot be read: {error.strerror}; allowed: the folder of a study") from None
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
         fault = f"{type(error).__name__}: {error}"
-        again = "delete it and give the same launch again, which makes it from the journal"
-        raise ValueError(f"{path} is not a plan: {fault}; {again}") from None
+        raise ValueError(f"{path} is not a plan: {fault}; {_describe_repair(folder)}") from None
     if digest(content) != written:
-        raise ValueError(f"{path} was edited: its digest is {written}, its content has {digest(content)}")
+        fault = f"its digest is {written}, its content has {digest(content)}"
+        raise ValueError(f"{path} was edited: {fault}; {_describe_repair(folder)}")
     if isinstance(number, int) and number != formats.FORMAT:
         content["plan"] = formats.migrate_plan(content["plan"], number)
     try:
         return _with_tasks(from_plain(PlanFile, content, where=str(path)))
     except ValueError as error:  # and nobody has edited it
         raise ValueError(f"{error}; another version of glue-exit-study wrote it") from None
+
+
+def _describe_repair(folder: Path) -> str:
+    """Tell how to replace an invalid `plan.json`: with the last launch's command, if the journal can be read."""
+    try:
+        lost = _plan_in_journal(folder)
+    except ValueError:
+        lost = None
+    return f"delete the file, and run what writes it again: {lost.command if lost else 'the launch of this study'}"
 
 
 def write_plan(folder: Path, content: PlanFile) -> None:

@@ -3,16 +3,23 @@
 import math
 
 import pytest
-from helpers.made_studies import record
+from helpers.made_studies import record, write_study
 from msgspec.structs import replace
 
-from analysis.studies.load import check_record
+from analysis.studies.load import check_record, load_studies
 from study.facts.record import Record
 
 
 def changed(**fields) -> Record:
     """A sound record but for these fields: its constructor looks at no range."""
     return replace(record("palbert", "mrpc", 0.725), **fields)
+
+
+def test_study_under_two_names_is_refused_with_both(tmp_path):
+    folder = write_study(tmp_path / "s", [record("palbert", "rte", 0.7)])
+    (tmp_path / "link").symlink_to(folder)
+    with pytest.raises(ValueError, match=f"{folder} and {tmp_path}/link are the same study; allowed: each study once"):
+        load_studies([folder, tmp_path / "link"])
 
 
 @pytest.mark.parametrize("task", ["rte", "cola", "mrpc", "mnli", "qqp", "stsb", "wnli"])

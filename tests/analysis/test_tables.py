@@ -194,6 +194,12 @@ def test_another_backbone_puts_published_numbers_apart(tmp_path):
     assert "**Published, on another backbone than some-bert (PALBERT Tab.2" in text
 
 
+def test_backbone_in_a_folder_is_named_by_its_last_parts(tmp_path):
+    write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES), backbone="/home/someone/models/mini")], tmp_path)
+    text = (tmp_path / "dev.md").read_text()
+    assert "on another backbone than models/mini (PALBERT" in text and "/home/someone" not in text
+
+
 def test_roberta_backbone_gets_table_3(tmp_path):
     write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES), backbone="FacebookAI/roberta-base")], tmp_path)
     assert "*published PRoBERTa* | 79.1" in (tmp_path / "dev.md").read_text()

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from study import launch
 from study.facts.study_facts import read_facts
-from study.launch import extension
+from study.launch import extensions
 from study.launch_options import LaunchOptions, plan_from
 from study.opened_study import launched_arms, open_study, plan_notes, prepare
 from study.plans.plan_file import compare_plans, require_plan
@@ -200,16 +200,17 @@ def test_trials_under_way_of_other_arms_are_left_under_way():
 
 def test_the_command_that_extends_a_study_is_one_that_launch_takes(study):
     plan = require_plan(study).plan
-    more = extension(plan).split()
-    assert more == ["--samples", str(2 * plan.asked.samples)]
-    assert prepared("--continue", str(study), *more).asked.samples == 2 * plan.asked.samples
+    samples, seeds = 2 * plan.asked.samples, plan.asked.seeds + 5
+    assert extensions(plan) == {"more search": f"--samples {samples}", "more seeds": f"--seeds {seeds}"}
+    asked = prepared("--continue", str(study), *" ".join(extensions(plan).values()).split()).asked
+    assert (asked.samples, asked.seeds) == (samples, seeds)
 
 
 def test_a_study_of_repeated_searches_is_extended_by_more_of_them():
     common = ["--profile", "mini", "--method", "albert,palbert", "--task", "rte", "--compare", "methods"]
     for given, more in ((4, "--search-repeats 8"), (5, "--search-repeats 9"), (9, "--samples 8")):
         plan, _ = plan_from(options_of(*common, "--search-repeats", str(given)))
-        assert extension(resolve(plan)) == more
+        assert extensions(resolve(plan))["more search"] == more
 
 
 def test_a_study_is_not_extended_by_what_adds_no_trial():
@@ -217,7 +218,7 @@ def test_a_study_is_not_extended_by_what_adds_no_trial():
     for search in (["--set", "learning_rate=1e-3"], ["--sampler", "grid", "--samples", "9"]):
         plan, _ = plan_from(options_of(*albert, *search))
         resolved = resolve(plan)
-        assert extension(resolved) == "--seeds 10"
+        assert extensions(resolved) == {"more seeds": "--seeds 10"}
         assert resolve(replace(plan, samples=2 * plan.samples)).arms[0].samples == resolved.arms[0].samples
 
 

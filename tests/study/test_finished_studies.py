@@ -133,10 +133,16 @@ def interrupt(folder: Path) -> str:
     raise KeyboardInterrupt
 
 
-def test_last_screen_names_the_command_that_prints_the_winners(tmp_path, monkeypatch, capsys):
+def test_last_screen_names_the_table_and_the_next_commands(tmp_path, monkeypatch, capsys):
     folder = tmp_path / "s"
     launch(folder, mini_plan(methods=("albert",), tasks=("rte",)))
+    (folder / "tables").mkdir(exist_ok=True)
+    (folder / "tables" / "dev.md").touch()
     lines = over(folder, monkeypatch, capsys, code=PROVENANCE)[0].splitlines()
+    assert f"table:       {folder}/tables/dev.md" in lines
+    samples, seeds = [line.split() for line in lines if line.startswith("more ")]
+    assert samples[:2] == ["more", "search:"] and samples[-4] == "--samples", samples
+    assert seeds[:2] == ["more", "seeds:"] and seeds[-4] == "--seeds", seeds
     (winners,) = [line for line in lines if line.startswith("winners: ")]
     assert winners.endswith(f"-m study.winners {folder}")
     assert sum(1 + len(line) // 100 for line in lines) <= 30  # a screen of 100 x 30

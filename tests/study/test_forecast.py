@@ -77,6 +77,19 @@ def test_a_dry_run_says_one_epoch_as_one(tmp_path, capsys):
     assert "1 search (at most 1 epoch) " in capsys.readouterr().out
 
 
+def test_dry_run_begins_with_the_caveat_and_ends_with_commands(tmp_path, capsys):
+    asked = ["--profile", "mini", "--method", "albert", "--task", "rte", "--epochs", "2", "--seeds", "3"]
+    assert launch.main([*asked, "--out", str(tmp_path), "--dry-run"]) == 0
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == "the tasks are generated (mini-GLUE): the numbers will say nothing about GLUE"
+    assert " 3 confirm (6 epochs) " in lines[1]
+    assert re.fullmatch(r"  git tag (plan-\w{16}) && git push origin \1", lines[-3])
+    assert lines[-2:] == [
+        "to write this plan to a file for --plan, add --toml > plan.toml",
+        "nothing was run; to run it, leave out --dry-run",
+    ]
+
+
 def test_a_probe_measures_time_and_disk_and_creates_no_study(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     runs = tmp_path / "runs"

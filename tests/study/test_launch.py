@@ -162,6 +162,16 @@ def test_a_plan_edited_by_hand_is_refused(capsys, tmp_path, edited):
     assert launch.main(["--task", "rte", "--name", "s", "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert f"{folder / 'plan.json'} was edited: its digest is" in error and error.count("\n") == 1
+    assert error.endswith("; delete the file, and run what writes it again: the launch of this study\n")
+
+
+def test_damaged_plan_names_the_launch_that_writes_it_again(capsys, tmp_path):
+    folder = launched_study(tmp_path / "s")
+    command = require_plan(folder).command
+    (folder / "plan.json").write_text('{"plan": ')
+    assert launch.main(["--name", "s", "--out", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert error.endswith(f"; delete the file, and run what writes it again: {command}\n") and error.count("\n") == 1
 
 
 def test_a_plan_that_another_launch_made_meanwhile_is_not_overwritten(tmp_path):
@@ -277,7 +287,7 @@ def test_a_real_glue_folder_is_planned_for_the_tasks_it_has(tmp_path, capsys):
 def test_a_study_named_as_a_task_is_told_from_the_task(tmp_path, capsys):
     asked = ["--profile", "mini", "--method", "palbert", "--out", str(tmp_path), "--dry-run", "--name", "rte"]
     assert launch.main(asked) == 0
-    assert capsys.readouterr().out.splitlines()[1] == "--name rte names the study; --task rte is the task"
+    assert capsys.readouterr().out.splitlines()[2] == "--name rte names the study; --task rte is the task"
     assert launch.main([*asked, "--task", "rte"]) == 0
     assert "--name rte" not in capsys.readouterr().out
 

@@ -37,9 +37,8 @@ def launch(place: Path, *more: str, status: int = 0) -> subprocess.CompletedProc
 
 def test_tag_that_the_dry_run_names_registers_the_plan(tmp_path: Path) -> None:
     printed = launch(tmp_path, "--dry-run").stdout
-    (command,) = re.findall(
-        r"^to register this plan before its first trial: (git tag plan-\w{16}), pushed;", printed, re.M
-    )
+    (command,) = re.findall(r"^  (git tag (plan-\w{16})) && git push origin \2$", printed, re.M)
+    command = command[0]
     author = "-c user.name=a -c user.email=a@b"
     subprocess.run(
         f"git init -q . && git {author} commit -q --allow-empty -m a && {command}", shell=True, cwd=tmp_path, check=True
