@@ -83,8 +83,8 @@ _PROFILES = "|".join(["auto", *profiles.available()])
 _DATA = "FOLDER holds GLUE's TSV files, RTE/train.tsv ...; mini: generated data, with tiny backbones by default"
 _BACKBONE = "model that every trial starts from; a folder with config.json alone gives random weights"
 _ATTENTION = "attention of all methods; --set overrides it"
-_SAMPLES = "search trials per method and task; 0: no search, the paper's values"
-_SEEDS = "final runs (confirm trials) of the best configuration per method and task, each with its own seed"
+_SAMPLES = "search trials per method and task; 0: paper's values"
+_SEEDS = "confirm trials: final runs with the best configuration"
 _SET = (
     "fix a field of every method that has it, or of a SCOPE: METHOD, METHOD:VARIANT or METHOD/TASK; --explain lists "
     "the fields"
@@ -107,12 +107,12 @@ _COMPARE = "the same as " + " ".join(
 _STORAGE = (
     "states and models of trials: s3://BUCKET/PATH, gs://..., or a folder that all nodes see; default: the study's"
 )
-_REPEATS = "independent searches per method and task, to see how much tuning varies"
+_REPEATS = "independent searches, to see how much tuning varies"
 _REGISTER = "put the plan's digest in MLflow before the first trial"
 _ADDRESS = "auto or ray://HOST:PORT; default: RAY_ADDRESS, or none"
 _DRIVER = "local: processes here; default: ray, if installed"
 _GPUS = "0.25: four trials share a GPU; default: 1, if any"
-_MAX_GPU_HOURS = "limit for the whole study; a trial that would exceed it does not start"
+_MAX_GPU_HOURS = "limit of the study; no trial starts that exceeds it"
 _IDLE = "end after X hours without progress; default: %(default)g"
 
 
@@ -211,12 +211,10 @@ class LaunchOptions(PlaceOptions, frozen=True, kw_only=True):
     max_idle_hours: Annotated[Positive, option(_IDLE, "X")] = IDLE_HOURS
     max_minutes: Annotated[Positive | None, option("end after X minutes; unfinished epochs begin again", "X")] = None
     dry_run: Annotated[bool, option("print what would run, and stop")] = False
-    probe: Annotated[bool, option("with --dry-run: measure a few steps of each method and task")] = False
-    explain: Annotated[
-        str | None, option("with --dry-run: print the source of each value of METHOD on TASK", "METHOD/TASK")
-    ] = None
-    departures: Annotated[bool, option("with --dry-run: list the differences from the papers and their code")] = False
-    toml: Annotated[bool, option("with --dry-run: print only the plan, as a TOML file for --plan")] = False
+    probe: Annotated[bool, option("with --dry-run: measure a few steps of each method")] = False
+    explain: Annotated[str | None, option("with --dry-run: print the source of each value", "METHOD/TASK")] = None
+    departures: Annotated[bool, option("with --dry-run: differences from the papers and code")] = False
+    toml: Annotated[bool, option("with --dry-run: print the plan as TOML, for --plan")] = False
     json: Annotated[bool, option("print the answer as JSON")] = False
 
 

@@ -203,9 +203,10 @@ def test_the_hint_for_a_sampled_exit_works_as_typed(capsys):
     assert capsys.readouterr().err.strip().endswith(f"; did you mean exit? Their sample is {SAMPLED}")
 
 
-def test_help_tells_how_lambda_layers_are_counted():
-    said = "num_lambda_layers 1 of PALBERT's code, a bare output layer, is 0 here; 2 and 3 are the same"
+def test_help_names_the_page_that_counts_lambda_layers():
+    said = "docs/coming_from.md translates the options of the papers' repositories"
     assert said in " ".join(study.launch.main.parser().format_help().split())
+    assert "their 1 is a bare output layer, which is 0 here" in (ROOT / "docs" / "coming_from.md").read_text()
 
 
 def test_help_says_what_a_launch_runs_where_nothing_is_named(monkeypatch):
@@ -223,7 +224,7 @@ def test_help_says_what_a_launch_runs_where_nothing_is_named(monkeypatch):
 def test_help_of_an_option_of_a_launch_is_one_line_but_for_menus(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     long = {"--continue", "--method", "--task", "--include", "--data", "--backbone", "--sampler", "--select-by"}
-    long |= {"--early-stopping", "--set", "--storage"}
+    long |= {"--early-stopping", "--set", "--storage", "--start-from", "--name"}
     parser = study.launch.main.parser()
     lines = {action.option_strings[-1]: parser._get_formatter()._expand_help(action) for action in parser._actions[1:]}
     assert {flag for flag, text in lines.items() if len(text) > 54} <= long

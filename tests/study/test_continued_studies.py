@@ -258,5 +258,5 @@ def test_several_studies_beside_a_new_one_are_named_in_a_line(study, tmp_path, c
 
 def test_a_continued_study_is_named_once(study, capsys):
     assert launch.main(["--continue", f"{study}/", "--dry-run"]) == 0
-    first, *_ = capsys.readouterr().out.splitlines()
+    _, first, *_ = capsys.readouterr().out.splitlines()
     assert first.startswith(f"study {study} (") and first.endswith("), continued")

@@ -177,7 +177,7 @@ def test_a_dry_run_names_the_pretraining_of_the_backbone(capsys, tmp_path):
     asked = ["--task", "rte", "--backbone", str(folder), "--out", str(tmp_path / "runs"), "--dry-run", "--departures"]
     assert launch.main(asked) == 0
     told = capsys.readouterr().out
-    assert f"  on {folder}, pretrained here with mlm\n" in told and "  mlm: of no publication" in told
+    assert f"  on {folder}, pretrained here with mlm\n" in told and "  mlm:\n    of no publication" in told
 
 
 @pytest.mark.slow
