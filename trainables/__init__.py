@@ -1,8 +1,8 @@
-"""Methods, one file each, and the parts that they share. Importing this package imports nothing heavy.
+"""The methods, one file each, and the parts that they share. Importing this package imports nothing heavy.
 
-A method is a file here that has a twin of the same name in `search_spaces/`; `-` in its name is `_` in the file's.
-Where a method is named, a variant may follow after a colon (`palbert:a`): its values differ, its module does not.
-`include` adds those of a folder elsewhere.
+A method has a file here and a file of the same name in `search_spaces/`; a `-` in its name becomes `_` in the files'. A
+method's name may be followed by a variant (`palbert:a`), which fixes some values and runs the same code. `include` adds
+the methods in another folder.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from trainables.configuration import TrainingConfig
     from trainables.schema import Configuration
 
-VARIANT = ":"  # between a method's name and its variant's
+VARIANT = ":"  # separates a method's name from its variant's
 
 
 def base_method(method: str) -> str:
-    """Cut the variant off a method's name: `palbert` of `palbert:a`."""
+    """Remove the variant from a method's name: `palbert:a` becomes `palbert`."""
     return method.partition(VARIANT)[0]
 
 
 def module_of(method: str) -> str:
-    """Name the module that a method, or a variant of it, is imported from."""
+    """Build the import name of a method's module; a variant has the module of its method."""
     return method_files.files_of(base_method(method))[0].module
 
 
@@ -38,15 +38,17 @@ def available() -> list[str]:
 
 
 def include(folder: str | Path, *, named: str = "folder") -> None:
-    """Add the methods and tasks in a folder of one's own.
+    """Add the methods and tasks in a user's folder.
 
-    A method is two files, `NAME.py` and `NAME_space.py`, a task a folder `NAME` with `task.toml`, `train` and `dev`.
+    A method consists of the files `NAME.py` and `NAME_space.py`. A task is a folder `NAME` with `task.toml`, `train`
+    and
+    `dev`.
 
     Args:
         named: the option that gave the folder, for messages.
 
     Raises:
-        ValueError: the folder has neither, something is wrong with one, or a name is taken.
+        ValueError: if the folder has neither methods nor tasks, if one of them is invalid, or if a name is taken.
     """
     from trainables.data.own_tasks import read_tasks
     from trainables.data.tasks import TASKS
@@ -74,10 +76,10 @@ def load(method: str) -> ModuleType:
 
 
 def configure(method: str, values: Configuration) -> TrainingConfig:
-    """Build the configuration of a method, or of a variant of it, and check every field.
+    """Build the configuration of a method or variant, and check every field.
 
     Raises:
-        ValueError: no method has this name; a field is missing, unknown or outside of what is allowed.
+        ValueError: if the method is unknown, or a field is missing, unknown or out of range.
     """
     from trainables.schema import from_plain
 

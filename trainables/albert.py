@@ -1,10 +1,9 @@
 """ALBERT: fine-tuning without early exit, the baseline of the PALBERT paper (arXiv:2204.03276, tables 2 and 3).
 
-One classifier on the pooled output of the last layer, as `transformers`' own sequence classifiers. With
-`num_hidden_layers = 9` it is the paper's "ALBERT (9 L.)" row.
-
-It is trained as that baseline is. Its original is ALBERT's own fine-tuning: arXiv:1909.11942, table 14, and
-google-research/albert at b772393 (run_glue.sh, run_classifier.py, optimization.py, classifier_utils.py).
+One classifier on the pooled output of the last layer, as in the sequence classifiers of `transformers`. With
+`num_hidden_layers = 9` it is the paper's row "ALBERT (9 L.)". Training follows that baseline. `DEPARTURES` compares
+with ALBERT's own fine-tuning: arXiv:1909.11942, table 14, and google-research/albert at b772393 (run_glue.sh,
+run_classifier.py, optimization.py, classifier_utils.py).
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ DEPARTURES = (  # what, in the paper or its code, here
 
 
 class Config(TrainingConfig, frozen=True, kw_only=True):
-    """Nothing beyond what all methods share."""
+    """ALBERT's fields: those that all methods share."""
 
 
 def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:

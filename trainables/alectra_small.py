@@ -1,10 +1,10 @@
-"""ALECTRA-small: an ALBERT that was pretrained as ELECTRA is, fine-tuned without early exit. shoarora/lmtuners.
+"""ALECTRA-small: an ALBERT that was pretrained in ELECTRA's way, fine-tuned without early exit. shoarora/lmtuners.
 
 The README (experiments/disc_lm_small/README.md at 86f31ba) gives batch size, epochs and learning rate of each task, and
-starts RTE and STS-B from an MNLI model. It takes ELECTRA's other values from that paper's appendix; the script that did
-the fine-tuning is not published. The model card (shoarora/alectra-small-owt) loads the checkpoint as
-`AlbertForSequenceClassification`: the head `pooled` is that one, and its pooler the checkpoint's, which ELECTRA's
-objective leaves untrained. The rest is ELECTRA-small's (trainables/electra_small.py).
+starts RTE and STS-B from an MNLI model. It takes the other values from the appendix of ELECTRA's paper; the fine-tuning
+script is not published. The model card (shoarora/alectra-small-owt) loads the checkpoint as
+`AlbertForSequenceClassification`, which has the head `pooled`. Its pooler is the checkpoint's, which pretraining leaves
+untrained. Everything else is as in ELECTRA-small (trainables/electra_small.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEPARTURES = (  # what, in the paper or its code, here
 
 
 class Config(electra_small.Config, frozen=True, kw_only=True):
-    """The fields of ELECTRA-small."""
+    """ALECTRA-small's fields: those of ELECTRA-small."""
 
 
 build = electra_small.build

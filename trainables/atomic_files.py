@@ -1,7 +1,7 @@
-"""Files that are written whole or not at all, and survive a power cut. Standard library only.
+"""Writes files and folders so that a kill or a power cut leaves the old content or the new, never a part of it.
 
-All have the mode of a file that is simply opened here, whatever wrote them: `safetensors` would let nobody else read.
-Whatever a killed process has left unfinished is removed by the next one that writes the same.
+Standard library only. Every file gets the permissions that `open` would give it; `safetensors` alone would make files
+that only their owner can read. The next write to the same path removes what a killed process left unfinished.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Replace `path` by the file that `write` fills, whole or not at all, safe from a power cut."""
+    """Replace `path` by the file that `write` creates at the path it is given. Safe from kills and power cuts."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -35,24 +35,24 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replace `path` by `content`, whole or not at all."""
+    """Replace the content of `path` in one step."""
     write_atomically(path, lambda file: file.write_bytes(content))
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace `path` by `text` (UTF-8), whole or not at all."""
+    """Replace the content of `path` by a text (UTF-8) in one step."""
     write_atomically(path, lambda file: file.write_text(text, encoding="utf-8"))
 
 
 def write_json(path: Path, value: object) -> None:
-    """Replace `path` by a plain value as JSON, whole or not at all."""
+    """Replace the content of `path` by a value as JSON in one step."""
     write_text(path, json.dumps(value, indent=1) + "\n")
 
 
 def write_folder(folder: Path, fill: Callable[[Path], object]) -> None:
-    """Make, or replace, a folder by the files that `fill` puts into an empty one, never by a part of them.
+    """Create a folder with the files that `fill` writes, or replace the existing folder by it.
 
-    A kill meanwhile leaves the old folder, the new one or, between two renames, neither.
+    If the process is killed, the old folder or the new one is there, or neither if it was killed between two renames.
     """
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
     replaced = folder.with_name(f"{unfinished.name}.replaced")
@@ -66,7 +66,7 @@ def write_folder(folder: Path, fill: Callable[[Path], object]) -> None:
 
 
 def add_files(folder: Path, fill: Callable[[Path], object]) -> None:
-    """Add to a folder the files that `fill` puts into the empty one it is given, each whole or not at all."""
+    """Add the files that `fill` writes to a folder. Each file appears in one step, complete."""
     unfinished = folder / f".files.{os.getpid()}"
     with _filled(unfinished, "files", fill):
         for path in sorted(unfinished.iterdir()):
@@ -75,18 +75,22 @@ def add_files(folder: Path, fill: Callable[[Path], object]) -> None:
 
 
 def is_unfinished(path: Path, of: str | None = None) -> bool:
-    """Tell whether a killed write left this; one of the file or folder `of` this name, if one is given."""
+    """Check whether the path is an unfinished file that a killed process left.
+
+    Args:
+        of: name of a file or folder; if given, only its unfinished files count.
+    """
     name = r".+" if of is None else re.escape(of)
     return re.fullmatch(rf"\.{name}\.\d+(\.replaced)?", path.name) is not None
 
 
 @contextmanager
 def _held(unfinished: Path, name: str) -> Iterator[None]:
-    """Mark it as being written while this process lives, and remove what others have left of the same name."""
+    """Lock an unfinished file while this process writes it; remove what dead processes left of the same name."""
     with _locked(unfinished):
         for leftover in unfinished.parent.iterdir():
             if leftover != unfinished and is_unfinished(leftover, of=name):
-                with suppress(OSError), _locked(leftover) as is_ours:  # of a process that lives, it is not
+                with suppress(OSError), _locked(leftover) as is_ours:  # still being written
                     if is_ours:
                         shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
         yield
@@ -94,7 +98,7 @@ def _held(unfinished: Path, name: str) -> Iterator[None]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool]:
-    """Lock a file or folder for this process, if no other process has and the disk has locks; gives whether it did."""
+    """Try to lock a file or folder; yields False if another process has it or the disk has no locks."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -109,14 +113,14 @@ def _locked(path: Path) -> Iterator[bool]:
 
 @contextmanager
 def _filled(unfinished: Path, name: str, fill: Callable[[Path], object]) -> Iterator[None]:
-    """Make an empty folder, fill it and flush its files; at the end remove what is left of it."""
+    """Let `fill` write into an empty folder, flush its files to the disk, and remove the folder at the end."""
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
         unfinished.mkdir(parents=True)
         with _held(unfinished, name):
             probe = unfinished / ".mode"
             probe.touch()
-            mode = probe.stat().st_mode  # by the umask and the folder's own access list
+            mode = probe.stat().st_mode  # with the permissions that the umask and the folder's access list give
             probe.unlink()
             fill(unfinished)
             for path in unfinished.rglob("*"):
@@ -125,16 +129,16 @@ def _filled(unfinished: Path, name: str, fill: Callable[[Path], object]) -> Iter
                 flush(path)
             yield
     finally:
-        shutil.rmtree(unfinished, ignore_errors=True)  # on a full disk it would be in the way
+        shutil.rmtree(unfinished, ignore_errors=True)  # it would take up space on a full disk
 
 
 def _give_mode(path: Path, mode: int) -> None:
-    if path.stat().st_mode != mode:  # some shares refuse a change
+    if path.stat().st_mode != mode:  # some network shares refuse to change permissions
         path.chmod(stat.S_IMODE(mode))
 
 
 def flush(path: Path) -> None:
-    """Make the content of a file, or the names in a folder, survive a power cut."""
+    """Flush a file's content, or a folder's list of names, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,8 +1,9 @@
-"""BERxiT: leave when a learned head trusts the layer's answer. EACL 2021, castorini/berxit at 1fb2162.
+"""BERxiT: an example leaves when a learned head predicts that the layer's answer is right. EACL 2021.
 
-Every layer has a pooler and a classifier. One head for all layers learns whether a layer's answer is wrong.
-The steps train the last layer and those below it in turn (`--train_routine alternate-lte` of scripts/train_highway.sh;
-examples/run_highway_glue.py, transformers/modeling_highway_bert.py).
+Every layer has a pooler and a classifier. One head, shared by all layers, learns whether a layer's answer is wrong.
+Training steps alternate between the last layer and the layers below it. The original is castorini/berxit at 1fb2162:
+`--train_routine alternate-lte` of scripts/train_highway.sh, examples/run_highway_glue.py and
+transformers/modeling_highway_bert.py.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ DEPARTURES = (  # what, in the paper or its code, here
 
 
 class Config(TrainingConfig, frozen=True, kw_only=True):
-    """The fields of BERxiT beyond `TrainingConfig`."""
+    """BERxiT's fields beyond `TrainingConfig`."""
 
-    threshold: Annotated[float, Meta(ge=0, le=1)]  # leave when u, the probability of a wrong answer, is below it
+    # u, the probability of a wrong answer, below which an example leaves
+    threshold: Annotated[float, Meta(ge=0, le=1)]
 
 
 def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:

@@ -1,6 +1,6 @@
-"""The fields of a method's configuration, and the values that they may take. No torch here.
+"""The fields of a method's configuration, and their allowed values. Does not import torch.
 
-Nothing has a default: every value of a trial comes from its search space, which names its source.
+No field has a default: every value of a trial comes from its search space, which names the source.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ Count = Annotated[int, Meta(ge=0, le=MOST)]
 
 
 class EncoderConfig(Typed, frozen=True, kw_only=True):
-    """Fields that fine-tuning and pretraining share."""
+    """The fields that fine-tuning and pretraining share."""
 
-    # After the warm-up; `_from_start` during it too.
+    # The shape after warm-up; `linear_from_start` decays during warm-up too.
     schedule: Literal["constant", "linear", "linear_from_start", "polynomial"]
-    decay_power: Positive | None  # polynomial: of the share of steps that is left, 1 is linear
-    max_length: Annotated[int, Meta(ge=3)]  # tokens per example, longer ones are cut: [CLS] word [SEP]
-    classifier_dropout: Share  # on the pooled output, before every head
-    hidden_dropout: Share  # inside the encoder: embeddings, attention probabilities and layer outputs
-    attention: Literal["softmax", "nystrom"]  # of every layer; nystrom has no probabilities for dropout to act on
-    num_landmarks: AtLeastOne | None  # nystrom: segments that max_length is cut into
-    conv_kernel_size: AtLeastOne | None  # nystrom: tokens, odd; 0 weights at first
-    precision: Precision  # of matrix products in training and evaluation
+    decay_power: Positive | None  # exponent of a polynomial schedule; 1 is linear
+    max_length: Annotated[int, Meta(ge=3)]  # tokens per example; longer ones are cut
+    classifier_dropout: Share  # dropout on the pooled output, before every head
+    hidden_dropout: Share  # dropout inside the encoder: embeddings, attention probabilities and layer outputs
+    attention: Literal["softmax", "nystrom"]  # nystrom computes no probabilities that dropout could act on
+    num_landmarks: AtLeastOne | None  # nystrom: number of segments that max_length is divided into
+    conv_kernel_size: AtLeastOne | None  # nystrom: width in tokens, odd; the weights start at 0
+    precision: Precision  # precision of matrix products in training and evaluation
 
     def __post_init__(self) -> None:
-        """Check that every number is finite, and the fields against each other."""
+        """Check that every number is finite and that the fields fit together."""
         for name in self.__struct_fields__:
             value = getattr(self, name)
             if isinstance(value, float) and not math.isfinite(value):
@@ -54,23 +54,23 @@ class EncoderConfig(Typed, frozen=True, kw_only=True):
 
 
 class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
-    """The fields that all methods share, about training."""
+    """The training fields that all methods share."""
 
     learning_rate: Positive  # peak, AdamW
     batch_size: AtLeastOne  # examples per step
     epochs: AtLeastOne  # at most
-    stop_after: Count  # epochs without improvement, 0 is never
-    select: Literal["best", "last"]  # the epoch that is kept and reported: of the highest selection score, or the last
-    weight_decay: NotNegative  # decoupled; not applied to biases and normalisation
+    stop_after: Count  # stops after so many epochs without improvement; 0 never stops
+    select: Literal["best", "last"]  # the epoch that is kept: the one with the best selection score, or the last
+    weight_decay: NotNegative  # decoupled weight decay; not applied to biases and normalisation
     adam_epsilon: Positive
-    warmup_ratio: Share  # of all steps
-    warmup_steps: Count  # instead of the ratio, 0 if that is set
-    gradient_clip: NotNegative  # largest norm, 0 is no clipping
-    layer_decay: Annotated[float, Meta(gt=0, le=1)]  # learning rate factor from a layer to the one below it, 1 is none
-    num_hidden_layers: Count  # the first of the backbone's, 0 is all
+    warmup_ratio: Share  # share of all steps
+    warmup_steps: Count  # number of steps; 0 if warmup_ratio is set
+    gradient_clip: NotNegative  # largest gradient norm; 0 does not clip
+    layer_decay: Annotated[float, Meta(gt=0, le=1)]  # factor from a layer's learning rate to that of the layer below
+    num_hidden_layers: Count  # keeps only the first so many layers of the backbone; 0 keeps all
 
     def __post_init__(self) -> None:
-        """Check the fields against each other."""
+        """Check that the training fields fit together."""
         super().__post_init__()
         if self.select == "last" and self.stop_after:
             raise ValueError(f"stop_after is {self.stop_after}; allowed if select is last: 0")
@@ -78,29 +78,30 @@ class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
             raise ValueError(f"warmup_steps is {self.warmup_steps}; allowed if warmup_ratio is set: 0")
 
     def check_task(self, task: Task) -> None:
-        """Check that the task uses every field that is set, and that no field that it needs is None.
+        """Check that the configuration sets exactly the fields that the task needs.
 
         Raises:
-            ValueError: a field does not fit the task.
+            ValueError: if a set field has no effect on the task, or a needed one is None.
         """
 
 
 class PonderConfig(TrainingConfig, frozen=True, kw_only=True):
-    """The fields that PonderNet and PALBERT share: the posterior over layers, its prior and the loss of both."""
+    """The fields that PonderNet and PALBERT share: the posterior over layers, its prior, and the loss."""
 
-    lambda_bias_init: Literal["default", "prior"]  # of Λ's output bias: PyTorch's, or the logit of prior_lambda
-    beta: Positive  # weight of the KL term
-    prior_lambda: Inside  # of the truncated geometric prior
-    epsilon: Inside  # the posterior is cut where its sum passes 1 - epsilon
-    kl_direction: Literal["prior_posterior", "posterior_prior"]  # the first is KL(prior || posterior), as released
-    posterior_tail: Literal["constant", "drop", "remainder"]  # of the layers behind the cut: see models/ponder.py
+    lambda_bias_init: Literal["default", "prior"]  # bias of Λ's output: PyTorch's, or the logit of prior_lambda
+    beta: Positive  # weight of the KL term in the loss
+    prior_lambda: Inside  # λ of the truncated geometric prior
+    epsilon: Inside  # the posterior is cut at the layer at which its sum passes 1 - epsilon
+    # prior_posterior is KL(prior || posterior), as in the released code.
+    kl_direction: Literal["prior_posterior", "posterior_prior"]
+    posterior_tail: Literal["constant", "drop", "remainder"]  # of the layers after the cut: see models/ponder.py
 
 
 def check_used(config: object, field: str, *, used: bool, condition: str) -> None:
-    """Check that the field is set if it has an effect, and None if it would be ignored.
+    """Check that a field is set if it has an effect, and None if it has none.
 
     Raises:
-        ValueError: it is missing, or would be ignored.
+        ValueError: if the field is missing, or set without effect.
     """
     value = getattr(config, field)
     if used and value is None:

@@ -1,9 +1,9 @@
-"""DeeBERT: leave when the entropy of the layer's answer is low. arXiv:2004.12993, castorini/DeeBERT at 563eac1.
+"""DeeBERT: an example leaves when the entropy of the layer's answer is low. arXiv:2004.12993.
 
-The second of two stages: every layer below the last gets a pooler and a classifier, and nothing else is trained. The
-first stage is an arm of its own, `albert` on the same task, whose best model each trial begins from: its encoder and
-its classifier stay as they are (scripts/train_highway.sh, examples/run_highway_glue.py,
-transformers/modeling_highway_bert.py).
+This is the second of two training stages: every layer below the last gets a pooler and a classifier, and only these are
+trained. The first stage is the method `albert` on the same task. Each trial starts from its best model, whose encoder
+and classifier do not change. The original is castorini/DeeBERT at 563eac1: scripts/train_highway.sh,
+examples/run_highway_glue.py and transformers/modeling_highway_bert.py.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ DEPARTURES = (  # what, in the paper or its code, here
 
 
 class Config(TrainingConfig, frozen=True, kw_only=True):
-    """The fields of DeeBERT beyond `TrainingConfig`."""
+    """DeeBERT's fields beyond `TrainingConfig`."""
 
-    entropy: NotNegative  # of ln C: leave when the answer's is below it
+    entropy: NotNegative  # share of ln C; an example leaves when the entropy of the answer is below it
 
     def check_task(self, task: Task) -> None:
-        """Check that the task has classes: scores have no entropy."""
+        """Check that the task has classes: a regression score has no entropy."""
         if task.is_regression:
             raise ValueError(f"deebert leaves by the entropy of classes, and {task.title} has scores")
 
@@ -48,7 +48,7 @@ def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitMod
     """Build the model of one trial.
 
     Raises:
-        ValueError: the task has scores, or there is no layer below the last.
+        ValueError: if the task is a regression, or the encoder has only one layer.
     """
     from trainables.models.answer_rules import SWEPT_ENTROPIES, Entropy
     from trainables.models.classifiers import FrozenEncoderModel

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 
 class Departure(NamedTuple):
-    """One difference, in about five words on either side."""
+    """One difference; each side has about five words."""
 
-    what: str  # the name of a field of the configuration if it is one
-    paper: str  # in the paper or its code; empty if nothing there is comparable
+    what: str  # name of the configuration field, or a free description
+    paper: str  # value in the paper or its code; empty if it has nothing comparable
     here: str
 
     def __str__(self) -> str:
-        """Write it as captions and screens show it."""
+        """Format the difference as captions and screens show it."""
         names_source = self.paper.endswith((" in the paper", " in the code"))
         paper = self.paper if names_source else f"paper: {self.paper}"
         return f"{self.what}: {self.here}" + f" ({paper})" * bool(self.paper)

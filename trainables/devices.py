@@ -1,11 +1,11 @@
-"""The device of a trial, and the numbers that matrices are multiplied in: `precision` of a configuration.
+"""The device of a trial, and the precision of matrix products: the field `precision` of a configuration.
 
-Parameters and optimiser states stay float32. The settings are the whole process's, and are read when a kernel starts:
-a gradient is computed after its loss, so its computation sets them anew.
+Parameters and optimiser states are always float32. PyTorch's precision settings belong to the whole process and apply
+when a kernel starts. Gradients are computed after the loss, so their computation sets the precision again.
 
-    float32         IEEE, also if cuDNN would multiply convolutions and recurrent layers in TF32 by default
-    tensorfloat32   float32 whose factors a GPU rounds to 10 bits of mantissa; on a device without, float32
-    bfloat16        by autocast; what autocast leaves in float32 is IEEE
+    float32         IEEE, even though cuDNN multiplies convolutions and recurrent layers in TF32 by default
+    tensorfloat32   float32 with factors that the GPU rounds to a 10-bit mantissa; float32 on other devices
+    bfloat16        autocast; operations that autocast leaves in float32 are IEEE
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ import torch
 from trainables.configuration import Precision
 
 # The settings of torch 2.9 and later; reading the older ones while these differ from them is an error.
-_CUDNN: Any = torch.backends.cudnn  # torch's types do not know its `conv`
+_CUDNN: Any = torch.backends.cudnn  # missing from torch's type hints
 _OF_FLOAT32 = (torch.backends.cuda.matmul, _CUDNN.conv, _CUDNN.rnn)
 
 
 @contextmanager
 def computing_in(precision: Precision, device: torch.device) -> Iterator[None]:
-    """Set the precision of losses and answers."""
+    """Set the precision for computing losses and answers."""
     with gradients_in(precision), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
         yield
 
 
 @contextmanager
 def gradients_in(precision: Precision) -> Iterator[None]:
-    """Set the precision of a loss's gradients: they have the types of its own computation, outside of autocast."""
+    """Set the precision for computing gradients. They run outside of autocast, in the types that the loss used."""
     before = [backend.fp32_precision for backend in _OF_FLOAT32]
     _set(["tf32" if precision == "tensorfloat32" else "ieee"] * len(before))
     try:
@@ -44,10 +44,10 @@ def gradients_in(precision: Precision) -> Iterator[None]:
 
 
 def check_precision(precision: Precision, device: torch.device) -> None:
-    """Check that the device has the precision, so that no record names another than was computed in.
+    """Check that the device supports the precision, so that records name the precision that was used.
 
     Raises:
-        ValueError: the device lacks it.
+        ValueError: if the device does not support it.
     """
     if precision == "tensorfloat32" and not has_tensorfloat32(device):
         raise ValueError(
@@ -57,7 +57,7 @@ def check_precision(precision: Precision, device: torch.device) -> None:
 
 
 def has_tensorfloat32(device: torch.device) -> bool:
-    """Tell whether the device multiplies in TF32."""
+    """Check whether the device supports TF32."""
     if device.type != "cuda":
         return False
     with torch.cuda.device(device):
@@ -73,7 +73,7 @@ CPU_FACTS = Path("/proc/cpuinfo")
 
 
 def device_name(device: str | torch.device) -> str:
-    """Name a GPU; or this machine's CPU, with the instructions that PyTorch uses of it: `AMD EPYC (AVX2)`."""
+    """Name a GPU, or this machine's CPU with the instruction set that PyTorch uses: `AMD EPYC (AVX2)`."""
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_name(device)
     lines = CPU_FACTS.read_text().splitlines() if CPU_FACTS.exists() else []
@@ -83,7 +83,7 @@ def device_name(device: str | torch.device) -> str:
 
 
 def device_and_threads(device: str | torch.device) -> str:
-    """Name the device and, if it is a CPU, count the threads that compute: `AMD EPYC (AVX2), 1 thread`."""
+    """Name the device; a CPU with PyTorch's number of threads: `AMD EPYC (AVX2), 1 thread`."""
     number = torch.get_num_threads()
     threads = f", {number} thread{'s' * (number != 1)}"
     return device_name(device) + threads * (torch.device(device).type == "cpu")

@@ -53,13 +53,13 @@ VARIANT_DEPARTURES = {
 
 
 class Config(TrainingConfig, frozen=True, kw_only=True):
-    """The fields of ELECTRA-small beyond `TrainingConfig`."""
+    """ELECTRA-small's fields beyond `TrainingConfig`."""
 
     head: Literal["first_token", "pooled"]
     layer_decay_convention: Literal["paper", "released"] | None  # None if layer_decay is 1
 
     def __post_init__(self) -> None:
-        """Check that the convention is set if it has an effect."""
+        """Check that the convention is set if layer_decay is below 1, and only then."""
         super().__post_init__()
         check_used(self, "layer_decay_convention", used=self.layer_decay < 1, condition="layer_decay is below 1")
 

@@ -1,8 +1,8 @@
-"""Finds and loads the two files of a method, of the package or of an included folder.
+"""Finds and loads the two files of a method, from the package or from an included folder.
 
-A method of the package is `trainables/NAME.py` and `search_spaces/NAME.py`. An included folder has `NAME.py` and
-`NAME_space.py` side by side; it is read once, and what was read is what runs, on other machines too. `-` in a method's
-name is `_` in its files'.
+A method of the package has `trainables/NAME.py` and `search_spaces/NAME.py`. An included folder has `NAME.py` and
+`NAME_space.py` side by side. The folder is read once, and its text runs on every machine, even if the files change
+later. A `-` in a method's name becomes `_` in the files'.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from types import ModuleType
 from trainables.schema import Typed
 from trainables.spelling import nearest_in_words
 
-PACKAGE = "included_methods"  # of the modules of an included folder: `from included_methods._mine import ...`
-SPACE = "_space"  # the end of the name of an included search space
+PACKAGE = "included_methods"  # package name of the included folder's modules: `from included_methods._mine import ...`
+SPACE = "_space"  # suffix of an included search space's file
 _IS_STEM = re.compile("[a-z][a-z0-9_]*")
 _IS_METHOD = re.compile(r"^(def build|class Config)\b", re.MULTILINE)
 
 
 class IncludedMethods(Typed, frozen=True, kw_only=True):
-    """The Python files of a person's own folder, as they were when it was read."""
+    """The Python files of an included folder, with their text when it was read."""
 
     folder: str  # whole path
     sources: Mapping[str, str]  # name of a file -> its text
 
     @property
     def digests(self) -> dict[str, str]:
-        """Method -> hash of the names and texts of its files, wherever the folder lies; 16 hexadecimal digits."""
+        """Hash of the names and texts of each method's files (16 hexadecimal digits), wherever the folder lies."""
         return {_name(stem): _digest(self.of_method(stem)) for stem, both in self.pairs.items() if all(both)}
 
     def has(self, method: str) -> bool:
-        """Tell whether both files of the method are here."""
+        """Check whether the folder has both files of the method."""
         return all(self.pairs.get(_stem(method), (False,)))
 
     def of_method(self, method: str) -> dict[str, str]:
-        """Select the files that a method needs, as `sources`: its two and the shared ones; empty if it is not here."""
+        """Select the files that a method needs: its two and the shared ones, or none if the folder lacks the method."""
         files = {f"{_stem(method)}.py", f"{_stem(method)}{SPACE}.py"}
         if not self.has(method):
             return {}
@@ -54,7 +54,7 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
 
     @property
     def pairs(self) -> dict[str, tuple[bool, bool]]:
-        """Stem of a method's files -> whether its `NAME.py` is there, and its `NAME_space.py`."""
+        """Whether the folder has `NAME.py` and `NAME_space.py`, for each NAME."""
         stems = {name.removesuffix(".py") for name in self.sources if not name.startswith("_")}
         spaces = {stem.removesuffix(SPACE) for stem in stems if stem.endswith(SPACE)}
         methods = {stem for stem in stems if stem in spaces or _IS_METHOD.search(self.sources[f"{stem}.py"])}
@@ -65,35 +65,35 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
 class MethodFile:
     """One of a method's two files."""
 
-    module: str  # name that it is imported by
-    path: str  # as messages give it
+    module: str  # import name of the module
+    path: str  # path as messages print it
 
     def place_of(self, name: str) -> str:
-        """Name the file, with the line that assigns a name at its top level, if one does."""
+        """Format the file's path, with the line at which the name is assigned, if it is."""
         match = re.search(rf"^{name}\b", inspect.getsource(self.load()), re.MULTILINE)
         return self.path if match is None else f"{self.path}:{match.string.count(chr(10), 0, match.start()) + 1}"
 
     def load(self) -> ModuleType:
-        """Import the module of the file.
+        """Import the file's module.
 
         Raises:
-            ValueError: it cannot be run; the line is named.
+            ValueError: if the code raises an error; the message gives the line.
         """
         try:
             return importlib.import_module(self.module)
-        except (Exception, SystemExit) as error:  # whatever is wrong with a person's file
+        except (Exception, SystemExit) as error:  # a user's file can raise anything
             raise _explain_failure(error, self.path) from error
 
 
 class CannotImport(ValueError, ImportError):
-    """A method's file imports a package that is not installed on this machine."""
+    """Raised when a method's file imports a package that is not installed."""
 
 
 _included: IncludedMethods | None = None
 
 
 def included() -> IncludedMethods | None:
-    """Return the folder that this process has included."""
+    """Return the folder that this process has included, or None."""
     return _included
 
 
@@ -102,10 +102,10 @@ def read_methods(folder: str | Path, *, named: str = "--include", may_lack_metho
 
     Args:
         named: the option that gave the folder, for messages.
-        may_lack_methods: whether a folder without methods is fine.
+        may_lack_methods: accept a folder without methods.
 
     Raises:
-        ValueError: the folder has no method, a file is not text, or the package has a method of that name.
+        ValueError: if the folder has no method, a file is not text, or the package has a method of the same name.
     """
     try:
         files = sorted(path for path in Path(folder).iterdir() if path.suffix == ".py" and path.is_file())
@@ -128,10 +128,7 @@ def read_methods(folder: str | Path, *, named: str = "--include", may_lack_metho
 
 
 def _suggest_folder(place: str | Path) -> str:
-    """Suggest `; did you mean mine/methods?` if methods lie one folder further down, or beside a file; else nothing.
-
-    Also `; did you mean mine?` for the folder of one task.
-    """
+    """Suggest a nearby folder with methods, or the parent of a task: `; did you mean mine/methods?`; else empty."""
     folder = Path(place)
     if (folder / "task.toml").is_file():
         return f"; did you mean {folder.parent}?"
@@ -141,7 +138,7 @@ def _suggest_folder(place: str | Path) -> str:
 
 
 def include(methods: IncludedMethods | None) -> None:
-    """Make the methods of a folder known to this process, in place of those that were included before."""
+    """Make a folder's methods available in this process, instead of those included before."""
     global _included
     if methods == _included:
         return
@@ -160,10 +157,10 @@ def names() -> list[str]:
 
 
 def check_whole(method: str) -> None:
-    """Check that not just one of a method's two files exists.
+    """Check that a method has both files or neither.
 
     Raises:
-        ValueError: only one exists; the message names both.
+        ValueError: if only one exists; the message names both.
     """
     stem, files = _stem(method), files_of(method)
     if _included is not None and stem in _included.pairs:
@@ -177,7 +174,7 @@ def check_whole(method: str) -> None:
 
 
 def files_of(method: str) -> tuple[MethodFile, MethodFile]:
-    """Name the file of a method, and that of its search space."""
+    """Locate the file of a method and the file of its search space."""
     stem = _stem(method)
     if _included is not None and stem in _included.pairs:
         path = f"{_included.folder}/{stem}"
@@ -192,14 +189,14 @@ def files_of(method: str) -> tuple[MethodFile, MethodFile]:
 
 
 def place_of_function(function: Callable[..., object], method: str) -> str | None:
-    """Find file and line of a function of a method's own files; None for one of other files."""
+    """Find file and line of a function, or None if no file of the method defines it."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     file = next((each for each in files_of(method) if code and _is_same_file(code.co_filename, each.path)), None)
     return f"{file.path}:{code.co_firstlineno}" if file and code else None
 
 
 def describe_error(error: Exception, method: str) -> str:
-    """Describe an error of a method in one line, with the line of its file if that is known."""
+    """Describe an error in a method's code in one line, with file and line if they are known."""
     place = next((place for file in files_of(method) if (place := _find_place(error, file.path))), None)
     if place is None:
         return str(error) if isinstance(error, ValueError) else f"{files_of(method)[0].path}: {in_words(error)}"
@@ -207,7 +204,7 @@ def describe_error(error: Exception, method: str) -> str:
 
 
 class _Included(MetaPathFinder, ExecutionLoader):
-    """A finder of the included folder's modules in the texts that were read."""
+    """Import finder that serves the modules of the included folder from the text that was read."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -239,14 +236,14 @@ def _list_packages() -> Iterator[Path]:
 
 
 def _exist_in(folder: Path, stem: str) -> tuple[bool, bool]:
-    """Tell whether both files of a method lie in the packages of this folder."""
+    """Check which of a method's two files a folder's packages contain."""
     trained, space = (folder / name / f"{stem}.py" for name in ("trainables", "search_spaces"))
     is_method = trained.is_file() and bool(_IS_METHOD.search(trained.read_text(encoding="utf-8")))
     return is_method, space.is_file() and not stem.startswith("_")
 
 
 def _list_package_stems() -> set[str]:
-    """List the stems of the package's own methods that have both files."""
+    """List the file stems of the package's methods."""
     return {
         file.stem
         for folder in _list_packages()
@@ -279,7 +276,7 @@ def _explain_failure(error: BaseException, path: str) -> ValueError:
 
 
 def _find_place(error: BaseException, path: str) -> str | None:
-    """Find file and line of an error that comes from a method's file, or from one beside it."""
+    """Find file and line at which a method's file, or one beside it, raised the error."""
     frames = traceback.extract_tb(error.__traceback__)
     numbers = [frame.lineno for frame in frames if _is_same_file(frame.filename, path)]
     return f"{path}:{numbers[-1]}" if numbers else None
@@ -290,13 +287,13 @@ def _is_same_file(path: str, other: str) -> bool:
 
 
 def in_words(error: BaseException) -> str:
-    """Describe an error by its kind and first line, with the nearest name if it is about an unknown one."""
+    """Describe an error by its type and first line, with a suggestion for an unknown name."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0]}{_suggest_name(error)}"
 
 
 def _suggest_name(error: BaseException) -> str:
-    """Suggest `; did you mean is_regression?`, or nothing."""
+    """Suggest the nearest known name: `; did you mean is_regression?`. Empty without one."""
     if isinstance(error, AttributeError) and error.name:
         return nearest_in_words(error.name, dir(error.obj))
     if isinstance(error, NameError) and error.name:

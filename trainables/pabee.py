@@ -1,9 +1,8 @@
-"""PABEE: leave when `patience` layers in a row agree. arXiv:2006.04152.
+"""PABEE: an example leaves when `patience` consecutive layers agree. arXiv:2006.04152.
 
-One linear classifier per layer over the encoder's pooler, trained with weights that grow with depth.
-
-It is trained as the PALBERT paper's baseline (arXiv:2204.03276). The original is JetRunner/PABEE at 6080b3e
-(run_glue.py, finetune_albert.sh, patience_infer_albert.sh, pabee/modeling_albert.py).
+Every layer has a linear classifier on the encoder's pooler; the losses of deeper layers weigh more. Training follows
+the baseline in the PALBERT paper (arXiv:2204.03276). The original is JetRunner/PABEE at 6080b3e (run_glue.py,
+finetune_albert.sh, patience_infer_albert.sh, pabee/modeling_albert.py).
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ DEPARTURES = (  # what, in the paper or its code, here
 
 
 class Config(TrainingConfig, frozen=True, kw_only=True):
-    """The fields of PABEE beyond `TrainingConfig`."""
+    """PABEE's fields beyond `TrainingConfig`."""
 
-    patience: AtLeastOne  # layers that must agree with the one before
-    regression_threshold: Positive | None  # scores agree that differ by less; None for tasks with classes
+    patience: AtLeastOne  # number of consecutive layers that must agree with the layer before
+    regression_threshold: Positive | None  # regression scores agree if they differ by less; None for classes
 
     def check_task(self, task: Task) -> None:
-        """Check that there is a threshold for scores, and none for classes."""
+        """Check that a regression has a threshold, and that classes have none."""
         condition = f"labels are scores, and {task.title} has {'scores' if task.is_regression else 'classes'}"
         check_used(self, "regression_threshold", used=task.is_regression, condition=condition)
 
@@ -47,7 +46,7 @@ def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitMod
     """Build the model of one trial.
 
     Raises:
-        ValueError: the configuration is not for the task.
+        ValueError: if the configuration does not fit the task.
     """
     from trainables.models.classifiers import ClassifierPerLayer
     from trainables.models.exit_rules import Patience, every_patience

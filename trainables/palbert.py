@@ -1,10 +1,9 @@
-"""PALBERT: PonderNet's posterior on an ALBERT, left at a quantile of it (Q-exit). arXiv:2204.03276, section 3.
+"""PALBERT: PonderNet's posterior on an ALBERT, with Q-exit: leave when the cumulative probability exceeds q.
 
-Beside PonderNet: Λ is an MLP of three tanh layers on [h_i, h_{i-1}], it has its own learning rate, and the exit is the
-first layer whose CDF is above q. Each can be taken back (`--set`), which makes the rows of the paper's table 1.
-
-The original is the paper's released code, tinkoff-ai/palbert at 52a79af (src/train.py, src/trainer.py, src/loss.py,
-src/modeling/palbert_fast.py); if it differs from the paper's text, the code is followed.
+arXiv:2204.03276, section 3. Differences from PonderNet: Λ is an MLP of three tanh layers on [h_i, h_{i-1}] with its own
+learning rate, and the exit is the first layer whose CDF exceeds q. `--set` reverts each of them, which gives the rows
+of the paper's table 1. The original is the released code, tinkoff-ai/palbert at 52a79af (src/train.py, src/trainer.py,
+src/loss.py, src/modeling/palbert_fast.py). If the code and the paper's text differ, this follows the code.
 """
 
 from __future__ import annotations
@@ -39,17 +38,17 @@ DEPARTURES = (  # what, in the paper or its code, here
 
 
 class Config(PonderConfig, frozen=True, kw_only=True):
-    """The fields of PALBERT beyond `PonderConfig`."""
+    """PALBERT's fields beyond `PonderConfig`."""
 
     lambda_learning_rate: Positive | None  # of Λ, then without weight decay; None: as the rest of the model
     lambda_layer_arch: Literal["linear", "linear_cat", "linear_diff", "rnn"]  # see `Lambda` in models/ponder.py
-    num_lambda_layers: Count  # tanh layers, of rnn recurrent ones, below Λ's output layer; 0, in the code 1: none
+    num_lambda_layers: Count  # hidden layers of Λ: tanh, or recurrent for rnn; 0 (in the released code 1): linear Λ
     exit: Literal["threshold", "sample", "expectation", "expectation_legacy", "last"]  # see models/exit_rules.py
-    q: Annotated[float, Meta(ge=0, le=1)] | None  # threshold: leave at the first layer whose CDF is above it
-    sample_draws: AtLeastOne | None  # sample: draws per evaluation
+    q: Annotated[float, Meta(ge=0, le=1)] | None  # threshold: an example leaves at the first layer whose CDF exceeds q
+    sample_draws: AtLeastOne | None  # sample: number of draws per evaluation
 
     def __post_init__(self) -> None:
-        """Check that each exit has its own setting and no other."""
+        """Check that the chosen exit has its setting, and that the others have none."""
         super().__post_init__()
         check_used(self, "q", used=self.exit == "threshold", condition="exit is threshold")
         check_used(self, "sample_draws", used=self.exit == "sample", condition="exit is sample")

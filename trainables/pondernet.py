@@ -1,10 +1,9 @@
-"""PonderNet on a pretrained encoder: learn when to halt, and halt by chance. arXiv:2107.05407.
+"""PonderNet on a pretrained encoder: the model learns when to stop, and each exit is drawn at random. arXiv:2107.05407.
 
-As PALBERT's baseline (arXiv:2204.03276, table 1): one shared classifier, a bare linear Λ on h_i, sampled exits. The
-rows between it and PALBERT are PALBERT without some of its parts (trainables/palbert.py).
-
-The original is PonderNet's paper, which has no released code; "PALBERT's code" is tinkoff-ai/palbert at 52a79af, whose
-own command for this baseline ends with an error (its Λ expects 1536 inputs and gets 768).
+This is PALBERT's baseline (arXiv:2204.03276, table 1): one shared classifier, a linear Λ on h_i, and sampled exits. The
+rows between it and PALBERT are PALBERT with some parts removed (trainables/palbert.py). `DEPARTURES` compares with the
+paper, which released no code; "PALBERT's code" is tinkoff-ai/palbert at 52a79af. The command for this baseline there
+fails, because its Λ expects 1536 inputs and gets 768.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ DEPARTURES = (  # what, in the paper or its code, here
 
 
 class Config(PonderConfig, frozen=True, kw_only=True):
-    """The fields of PonderNet beyond `PonderConfig`."""
+    """PonderNet's fields beyond `PonderConfig`."""
 
-    sample_draws: AtLeastOne  # of every exit per evaluation; the score is their mean
+    sample_draws: AtLeastOne  # draws of each exit per evaluation; the score is their mean
 
 
 def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:

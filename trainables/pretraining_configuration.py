@@ -1,6 +1,6 @@
-"""The configuration of a pretraining run, and its report after an epoch. No torch.
+"""The configuration of a pretraining run, and its report after each epoch. Does not import torch.
 
-No field of a configuration has a default: every value comes from `search_spaces/objectives/`, which names its source.
+No field of a configuration has a default: every value comes from `search_spaces/objectives/`, which names the source.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ WholeShare = Annotated[float, Meta(ge=0, le=1)]
 
 
 class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
-    """The fields that all objectives share, about pretraining an encoder."""
+    """The pretraining fields that all objectives share."""
 
     learning_rate: Positive  # peak
-    batch_size: AtLeastOne  # examples per step, of all its parts
-    gradient_accumulation: AtLeastOne  # equal parts that a step's batch is computed in, one after another
+    batch_size: AtLeastOne  # examples per step
+    gradient_accumulation: AtLeastOne  # equal parts of a step's batch, computed one after another
     steps: AtLeastOne
-    steps_per_epoch: AtLeastOne  # after so many steps: held-out scores, and a state to resume from
+    steps_per_epoch: AtLeastOne  # number of steps after which held-out scores and a checkpoint are written
     optimizer: Literal["adamw", "adamw_uncorrected", "lamb", "lamb_clamped"]
     adam_beta2: Inside
     adam_epsilon: Positive
     weight_decay: NotNegative  # decoupled
     warmup_steps: Count
-    gradient_clip: NotNegative  # largest norm, 0 is no clipping
-    max_length: Annotated[int, Meta(ge=8)]  # tokens per example, special ones included
+    gradient_clip: NotNegative  # largest gradient norm; 0 does not clip
+    max_length: Annotated[int, Meta(ge=8)]  # tokens per example, with special tokens
     packing: Literal["sentence_pairs", "electra", "random_lines", "full"]  # corpora/packing.py
-    masking: Literal["bernoulli", "token", "whole_word", "n_gram"]  # the tokens that are masked together
-    mask_probability: Inside  # of a token to be predicted
-    max_predictions: Count  # tokens of an example at most, 0 is no limit
-    mask_token_share: WholeShare  # of the tokens to be predicted: hidden by [MASK]
-    random_token_share: WholeShare  # of the same: replaced by a random token; the rest stays as it is
+    masking: Literal["bernoulli", "token", "whole_word", "n_gram"]  # unit of masking: tokens that are masked together
+    mask_probability: Inside  # probability that a token is to be predicted
+    max_predictions: Count  # largest number of predicted tokens per example; 0 is no limit
+    mask_token_share: WholeShare  # share of the predicted tokens that become [MASK]
+    random_token_share: WholeShare  # share of the predicted tokens that become a random token; the rest stays unchanged
 
     def __post_init__(self) -> None:
-        """Check the fields against each other."""
+        """Check that the fields fit together."""
         super().__post_init__()
         if self.batch_size % self.gradient_accumulation:
             raise ValueError(
@@ -56,10 +56,10 @@ class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
             raise ValueError(f"max_predictions is {self.max_predictions}; allowed if masking is bernoulli: 0")
 
     def examples_at_once(self, processes: int) -> int:
-        """Count the examples that each of so many processes computes of a part of a step's batch.
+        """Compute how many examples each process handles at once.
 
         Raises:
-            ValueError: they cannot share it evenly.
+            ValueError: if the processes cannot share a part of the batch evenly.
         """
         part = self.batch_size // self.gradient_accumulation
         if part % processes:
@@ -71,16 +71,16 @@ class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
 
 
 class ReplacedTokenConfig(PretrainingConfig, frozen=True, kw_only=True):
-    """The fields of objectives with a generator and a discriminator, whose encoder is the backbone."""
+    """Fields of objectives with a generator and a discriminator; the discriminator becomes the backbone."""
 
-    discriminator_weight: Positive  # of its loss, beside the generator's
+    discriminator_weight: Positive  # weight of the discriminator's loss; the generator's has weight 1
     generator_hidden_size: AtLeastOne
     generator_layers: AtLeastOne
     generator_heads: AtLeastOne
     generator_intermediate_size: AtLeastOne
 
     def __post_init__(self) -> None:
-        """Check that the heads divide the width."""
+        """Check that the generator's heads divide its hidden size."""
         super().__post_init__()
         if self.generator_hidden_size % self.generator_heads:
             raise ValueError(
@@ -90,26 +90,26 @@ class ReplacedTokenConfig(PretrainingConfig, frozen=True, kw_only=True):
 
 
 class PretrainingSpec(Typed, frozen=True, kw_only=True):
-    """All that a pretraining run's numbers depend on."""
+    """Everything that determines the numbers of a pretraining run."""
 
     objective: str
     corpus: str  # "mini", "mini-shuffled", "hub:NAME[:CONFIGURATION]" or a folder of text files
     config: Configuration
     seed: int
-    backbone: str  # sizes by name, with new weights; or a folder or a hub name, to go on from
-    tokenizer: str | None = None  # hub name or folder; None: the backbone's own
+    backbone: str  # a named set of sizes with new weights, or a folder or hub name to continue from
+    tokenizer: str | None = None  # hub name or folder; None: the backbone's tokenizer
 
 
 class PretrainingRow(Typed, frozen=True, kw_only=True):
-    """One epoch, which is a number of steps. Costs are totals of the run so far."""
+    """Report of one epoch (a fixed number of steps). Costs are totals since the start of the run."""
 
     epoch: AtLeastOne
-    score: Annotated[float, Meta(ge=0, le=1)]  # held out: the one that stands for the objective
+    score: Annotated[float, Meta(ge=0, le=1)]  # the objective's main held-out score
     scores: dict[str, float]  # all held-out scores by name, on masks that never change
     steps: AtLeastOne
     examples: AtLeastOne  # with repetitions
-    tokens: AtLeastOne  # the same, padding not counted
-    train_loss: float  # mean of the epoch's steps
+    tokens: AtLeastOne  # the same without padding
+    train_loss: float  # mean over the epoch's steps
     train_seconds: NotNegative
     eval_seconds: NotNegative
     finished: bool

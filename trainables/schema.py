@@ -1,6 +1,6 @@
-"""Reads plain values as typed ones, or reports in one line the wrong field, its value and what is allowed.
+"""Converts plain values to typed ones, or reports in one line the wrong field, its value and the allowed values.
 
-Everything that is read from a file, another process or a person goes through here. No torch.
+All data from files, other processes and users go through this module. Does not import torch.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import msgspec
 from trainables.spelling import nearest_in_words
 
 T = TypeVar("T")
-MOST = 10**9  # of anything that is counted: every file and process reads such a number
+MOST = 10**9  # largest count that any file or process may hold
 
-Value = bool | int | float | str | None  # of a field of a configuration
-Configuration = Mapping[str, Value]  # every field of a method's configuration by name
+Value = bool | int | float | str | None  # value of a configuration field
+Configuration = Mapping[str, Value]  # the values of a method's configuration by field name
 
 
 class Typed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A value whose fields are checked when it is read: no field is missing, unknown or of another type."""
+    """Base of records whose fields are checked on reading: none missing, unknown or of the wrong type."""
 
 
 def from_plain(kind: type[T], value: object, *, where: str) -> T:
-    """Read a plain value (dicts, lists, numbers, strings) as a `kind`.
+    """Convert a plain value (dicts, lists, numbers, strings) to a `kind`.
 
     Raises:
-        ValueError: it does not fit; the message begins with `where`.
+        ValueError: if the value does not fit; the message begins with `where`.
     """
     try:
         return msgspec.convert(value, kind)
@@ -38,29 +38,29 @@ def from_plain(kind: type[T], value: object, *, where: str) -> T:
 
 
 def from_json(kind: type[T], line: bytes, *, where: str) -> T:
-    """Read a JSON text as a `kind`.
+    """Parse a JSON text as a `kind`.
 
     Raises:
-        ValueError: it does not fit; the message begins with `where`.
+        ValueError: if the text does not fit; the message begins with `where`.
     """
     return Reader(kind).read(line, where=where)
 
 
 class Reader:
-    """A decoder of many JSON texts of one kind."""
+    """Decoder for many JSON texts of one type."""
 
     def __init__(self, kind: Any) -> None:
-        """`kind`: a type, or a union of tagged ones."""
+        """Prepare a decoder for `kind`: a type, or a union of tagged types."""
         self._kind = kind
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
 
     def read(self, line: bytes, *, where: str) -> Any:
-        """Read a text as the kind; see `from_json`."""
+        """Parse one text; see `from_json`."""
         try:
             try:
                 return self._decoder.decode(line)
             except msgspec.ValidationError as error:
-                value = msgspec.json.decode(line)  # that a later byte is no JSON was not seen yet
+                value = msgspec.json.decode(line)  # the reader stopped at the first error; later bytes may be invalid
                 raise ValueError(f"{where}: {_explain(str(error), self._kind, value)}") from None
         except (msgspec.DecodeError, UnicodeDecodeError):
             start = line[:60].decode(errors="replace").rstrip()
@@ -68,12 +68,12 @@ class Reader:
 
 
 def to_plain(value: Any) -> Any:
-    """Turn a typed value into dicts, lists, numbers and strings."""
+    """Convert a typed value to dicts, lists, numbers and strings."""
     return msgspec.to_builtins(value)
 
 
 def _explain(message: str, kind: Any, value: object) -> str:
-    """Add the field's name, its value and the menu to msgspec's message, as far as they exist."""
+    """Rewrite msgspec's message with the field's name, its value and the allowed values."""
     rule, _, path = message.partition(" - at `$")
     names = re.findall(r"[^.\[\]`]+", path)
     if rule.startswith("Object missing required field "):
@@ -84,7 +84,7 @@ def _explain(message: str, kind: Any, value: object) -> str:
         menu = f"; available: {', '.join(fields)}{nearest_in_words(unknown, fields)}" if fields else ""
         return f"no field named {_join_path(names, rule)}{menu}"
     if not rule.startswith(("Expected ", "Invalid ")):
-        return rule  # a check of the kind's own
+        return rule  # raised by the type's own check
     menu = ", ".join(_list_choices(kind, names, value)) if rule.startswith(("Invalid ", "Expected `str`")) else ""
     allowed = menu or re.sub("`([^`]+)`", _name_types, rule.removeprefix("Expected ").partition(", got ")[0])
     allowed = _add_other_bound(allowed, _list_bounds(_find_kind(kind, names, value)))
@@ -113,7 +113,7 @@ def _join_path(names: list[str], rule: str) -> str:
 
 def _follow(value: Any, names: list[str]) -> object:
     for name in names:
-        if name == "...":  # a key of a dictionary: msgspec does not say which
+        if name == "...":  # a dictionary key, which msgspec does not name
             return value
         value = value[int(name)] if isinstance(value, list | tuple) else value[name]
     return value
@@ -124,7 +124,7 @@ def _list_structs(kind: Any) -> list[Any]:
 
 
 def _list_choices(kind: Any, names: list[str], value: Any) -> list[str]:
-    """List the choices of the field at the end of the path: those of a `Literal`, or the tags of a union."""
+    """List the allowed values of a field: those of a `Literal`, or the tags of a union."""
     end = _find_kind(kind, names, value)
     literals = [member for member in _list_members(end) if get_origin(member) is Literal]
     tags = [str(member.__struct_config__.tag) for member in _list_structs(end)]
@@ -132,7 +132,7 @@ def _list_choices(kind: Any, names: list[str], value: Any) -> list[str]:
 
 
 def _find_kind(kind: Any, names: list[str], value: Any) -> Any:
-    """Find the type at the end of the path, or the last one on the way to it if no struct fits from there."""
+    """Find the type of a field by its path; stop early if no struct on the way has the next name."""
     for name in names:
         matching = [member for member in _list_structs(kind) if _has_tag(member, value)]
         if not matching:
@@ -142,7 +142,7 @@ def _find_kind(kind: Any, names: list[str], value: Any) -> Any:
 
 
 def _list_bounds(kind: Any) -> list[str]:
-    """List the bounds of a number, as far as it has them: `>= 0`, `< 1`."""
+    """List the bounds of a number type: `>= 0`, `< 1`."""
     of_numbers = [member.__metadata__ for member in _list_members(kind) if get_origin(member) is Annotated]
     metas = [meta for metadata in of_numbers for meta in metadata if isinstance(meta, msgspec.Meta)]
     signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
@@ -151,9 +151,9 @@ def _list_bounds(kind: Any) -> list[str]:
 
 
 def _add_other_bound(allowed: str, bounds: Sequence[str]) -> str:
-    """Complete `a number <= 1.0`, which names only the violated bound, with the other bound.
+    """Add the missing bound to `a number <= 1.0`, because msgspec names only the violated one.
 
-    The upper bound `MOST`, which every field has, is not added to a violated lower bound.
+    The upper bound `MOST`, which every count has, is not added.
     """
     overstepped = re.search(" ([<>])=? ", allowed)
     if overstepped is None or len(bounds) < 2:
@@ -163,7 +163,7 @@ def _add_other_bound(allowed: str, bounds: Sequence[str]) -> str:
 
 
 def _list_members(kind: Any) -> tuple[Any, ...]:
-    """List the members of a union, else the kind itself; annotations that are not msgspec's are left out."""
+    """List the members of a union, or the type itself; skips annotations that are not msgspec's."""
     if get_origin(kind) is Annotated and not any(isinstance(each, msgspec.Meta) for each in kind.__metadata__):
         kind = kind.__origin__
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)

@@ -1,8 +1,8 @@
-"""ShareBERT: fine-tuning an encoder whose matrices are cut out of its embeddings, without early exit. AAAI 2024, 29781.
+"""ShareBERT: fine-tuning an encoder whose weight matrices are slices of its embeddings, without early exit. AAAI 2024.
 
-The original is jchenghu/sharebert at 6530e06: run_glue.py, by the one command of its README. That script scores CoLA by
-QQP's metric, accuracy with F1 (lines 438 to 440), so a CoLA number of its is no Matthews correlation. The weights lie
-on no hub: pretrain them (study/profiles.py), or the backbone is a random one.
+The original is jchenghu/sharebert at 6530e06: run_glue.py, run by the command of its README. That script scores CoLA by
+QQP's metric, accuracy with F1 (lines 438 to 440), so its CoLA numbers are not Matthews correlations. The weights are
+not on the hub: pretrain them (study/profiles.py), or the backbone is random.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DEPARTURES = (  # what, in the paper or its code, here
 
 
 class Config(TrainingConfig, frozen=True, kw_only=True):
-    """Nothing beyond what all methods share."""
+    """ShareBERT's fields: those that all methods share."""
 
 
 def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:

@@ -1,4 +1,4 @@
-"""The places that data, corpora and backbones come from: the Hugging Face hub, and files of this machine."""
+"""Access to data, corpora and backbones on the Hugging Face hub, and the cache of tokenised data."""
 
 import hashlib
 import json
@@ -18,29 +18,30 @@ from filelock import FileLock
 from trainables.atomic_files import write_folder
 
 T = TypeVar("T")
-NOT_CHECKED = "not checked, because the hub cannot be reached: "  # before what a dry run did not ask it
-HUB_SECONDS = 5  # to wait for the hub's answer
-_OFFLINE_SECONDS = 60  # until a hub that did not answer is tried again: a trial may run for days
-_DIGESTS = "digests.json"  # of the files of an entry of the cache
-_next_attempt = 0.0  # on the monotonic clock
+NOT_CHECKED = "not checked, because the hub cannot be reached: "  # prefix of the list of unchecked things in a dry run
+HUB_SECONDS = 5  # seconds to wait for the hub's answer
+_OFFLINE_SECONDS = 60  # seconds before an unreachable hub is tried again; a trial may run for days
+_DIGESTS = "digests.json"  # lists the digests of a cache entry's files
+_next_attempt = 0.0  # time of the last failed attempt, monotonic clock
 
 
 class HubUnreachable(ValueError):
-    """Something is neither in the local cache nor can the hub be asked for it."""
+    """Raised when something is not in the local cache and the hub cannot be reached."""
 
 
 class Unusable(ValueError):
-    """A backbone or tokenizer is there and cannot be used: no machine and no retry makes it better."""
+    """Raised when a backbone or tokenizer exists but cannot be used, on any machine; a retry would not help."""
 
 
 def checked(look: Callable[[], T], what: str, unchecked: list[str] | None) -> T | str:
-    """Look at data, a corpus or a backbone.
+    """Call `look`, or record that it could not be checked.
 
-    If a list is given, an unreachable hub is no error: `what` is added to the list and the result is "unknown". A thing
-    on the list is not looked at again, because an unreachable hub is slow.
+    If a list is given and the hub is unreachable, `what` is added to the list and the result is "unknown". Things
+    already on
+    the list are skipped, because waiting for an unreachable hub is slow.
 
     Raises:
-        HubUnreachable: no list is given.
+        HubUnreachable: if the hub is unreachable and no list is given.
     """
     if unchecked is not None and what in unchecked:
         return "unknown"
@@ -54,24 +55,24 @@ def checked(look: Callable[[], T], what: str, unchecked: list[str] | None) -> T 
 
 
 def reach_or_work_offline() -> None:
-    """Try once, briefly, to reach the hub; call this before asking it anything.
+    """Check once, briefly, whether the hub can be reached; call this before any other request to it.
 
-    If it does not answer, this process works with the local cache alone for a minute, as with HF_HUB_OFFLINE=1: the
-    libraries would try each thing anew, six times and up to half a minute, with a line of their own for each.
+    If it does not answer, this process uses only the local cache for a minute, as with HF_HUB_OFFLINE=1. Otherwise the
+    libraries would retry each request six times, for up to half a minute, and print a line each time.
     """
     global _next_attempt
     from huggingface_hub import constants, get_session
 
     if time.monotonic() < _next_attempt:
         return
-    if _next_attempt:  # it did not answer then
+    if _next_attempt:  # it did not answer a moment ago
         _work_offline(False)
     if constants.HF_HUB_OFFLINE:  # the user's choice
         return
     try:
         get_session().head(constants.ENDPOINT, timeout=HUB_SECONDS)
         _next_attempt = math.inf
-    except Exception:  # noqa: BLE001 - whatever the network library of the day raises
+    except Exception:  # noqa: BLE001 - network libraries raise many types
         _next_attempt = time.monotonic() + _OFFLINE_SECONDS
         _work_offline(True)
 
@@ -80,22 +81,22 @@ def _work_offline(offline: bool) -> None:
     from huggingface_hub import constants
 
     constants.HF_HUB_OFFLINE = offline
-    if datasets := sys.modules.get("datasets"):  # which takes a copy when it is imported
+    if datasets := sys.modules.get("datasets"):  # huggingface_hub copies the setting when it is imported
         datasets.config.HF_HUB_OFFLINE = datasets.config.HF_DATASETS_OFFLINE = offline
 
 
 @contextmanager
 def hub_errors(what: str, *, allowed: str, offline: str) -> Iterator[None]:
-    """Turn errors of the hub into one line.
+    """Turn an error of the hub into one line.
 
     Args:
-        what: the wanted thing, with its kind: `backbone 'NAME'`.
-        allowed: values that could be given instead.
+        what: the requested thing, with its kind: `backbone 'NAME'`.
+        allowed: values that can be given instead.
         offline: advice for machines without a network.
 
     Raises:
-        HubUnreachable: the hub cannot be asked.
-        ValueError: the hub lacks it.
+        HubUnreachable: if the hub cannot be reached.
+        ValueError: if the hub does not have the thing.
     """
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
 
@@ -105,13 +106,13 @@ def hub_errors(what: str, *, allowed: str, offline: str) -> Iterator[None]:
         raise ValueError(f"{what}: the hub has no such revision; allowed: {allowed}") from error
     except (HFValidationError, RepositoryNotFoundError) as error:
         raise ValueError(f"{what} is not on the hub; allowed: {allowed}") from error
-    except Exception as error:  # HF_HUB_OFFLINE, and whatever the network library of the day raises
+    except Exception as error:  # HF_HUB_OFFLINE, or any error of a network library
         reason = f"{what} is not in the local cache and the hub cannot be reached"
         raise HubUnreachable(f"{reason}; allowed: {allowed}; to work offline {offline}") from error
 
 
 def hash_of_file(file: Path) -> str:
-    """Hash a file's content (SHA-256, hexadecimal); it is read once, and again when its size or time changes."""
+    """Hash a file's content (SHA-256, hexadecimal). The hash is remembered until the file's size or time changes."""
     status = file.stat()
     return _hash(file, status.st_size, status.st_mtime_ns)
 
@@ -123,12 +124,12 @@ def _hash(file: Path, size: int, modified: int) -> str:
 
 
 def cache_folder() -> Path:
-    """Find the folder of tokenised data of all trials and studies of a machine, unless a caller chooses another.
+    """Find the folder of tokenised data, which all trials and studies of a machine share.
 
-    It is the first of $XDG_CACHE_HOME, ~/.cache and the temporary folder that can be written.
+    It is the first of $XDG_CACHE_HOME, ~/.cache and the temporary folder that is writable.
 
     Raises:
-        OSError: none can.
+        OSError: if none of them is writable.
     """
     user = os.getuid()
     chosen, home = os.environ.get("XDG_CACHE_HOME"), os.path.expanduser("~/.cache")  # noqa: PTH111  # without a home, as it is
@@ -150,9 +151,10 @@ def _print_once(line: str) -> None:
 
 
 def cached_folder(cache: Path, content: str, fill: Callable[[Path], object]) -> Path:
-    """Find the entry of this content, or make it by `fill`. One process makes it while others wait.
+    """Find the cache entry for some content, or create it with `fill`.
 
-    An entry has the digests of its files; a changed one is made anew.
+    One process creates it while others wait. An entry stores the digests of its files; if one has changed, the entry is
+    created again.
     """
 
     def fill_with_digests(folder: Path) -> None:
@@ -171,7 +173,7 @@ def cached_folder(cache: Path, content: str, fill: Callable[[Path], object]) -> 
 
 
 def _is_whole(entry: Path) -> bool:
-    """Tell whether an entry of the cache is there, and is what was put there."""
+    """Check that a cache entry exists and its files are unchanged."""
     try:
         return _hash_all_files(entry) == json.loads((entry / _DIGESTS).read_text())
     except (OSError, ValueError):

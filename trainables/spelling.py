@@ -1,4 +1,4 @@
-"""Names as people write them: `SST-2` is sst2, and an unknown name is answered with the nearest one."""
+"""Matches names as people write them: `SST-2` is sst2, and an error suggests the nearest name."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from difflib import get_close_matches
 
 
 def resolve_name(name: str, menu: Iterable[str], *, what: str, known: Iterable[str] = ()) -> str:
-    """Resolve a name of the menu, however it is written: case, `-`, `_` and spaces count for nothing.
+    """Find a name in a menu, ignoring case, `-`, `_` and spaces.
 
     Args:
-        what: the kind of thing: a method, a task.
-        known: names that are no slips, whether they are in the menu or not.
+        what: the kind of thing, for messages: a method, a task.
+        known: further valid names, for which no suggestion is made.
 
     Raises:
-        ValueError: unknown; the line has the menu and, unless the name is a known one, the nearest one.
+        ValueError: if the name is not in the menu; the message lists the menu and suggests the nearest name.
     """
     names = list(menu)
     if name in names:
@@ -26,7 +26,7 @@ def resolve_name(name: str, menu: Iterable[str], *, what: str, known: Iterable[s
 
 
 def no_such(what: str, name: str, menu: Iterable[str], *, known: Iterable[str] = ()) -> ValueError:
-    """Make the error of an unknown name: the menu and, unless the name is a known one, the nearest one."""
+    """Build the error for an unknown name: it lists the menu and, unless `known` has the name, the nearest one."""
     names = list(menu)
     menu_in_words = ", ".join(names) or "none"
     if any(is_same_name(other, name) for other in known) and not any(is_same_name(other, name) for other in names):

@@ -1,11 +1,9 @@
-"""Exit rules that need nothing but each layer's answer: they apply to any model with a classifier on each layer.
+"""Exit rules that need only each layer's answer, so that they apply to any model with a classifier on each layer.
 
-p_j is the softmax of layer j's logits, H its entropy in nats, C the number of classes. The rules were published with
-trainings of their own; here each is applied to whatever model there is, also to predictions files (`rules_for`). All
-but `FixedLayer` are for classes.
-
-Numbers that a rule compares with its threshold are rounded to `DECIMALS`: PyTorch, NumPy and batch sizes differ in the
-last digits of a logarithm, and float16 logits often lie on a threshold exactly.
+p_j is the softmax of layer j's logits, H its entropy in nats, C the number of classes. Each rule was published with its
+own training; here it is applied to any trained model, and to predictions files (`rules_for`). All rules except
+`FixedLayer` are for classes only. Numbers are rounded to `DECIMALS` before they are compared with a threshold: the last
+digits of a logarithm depend on PyTorch, NumPy and the batch size, and float16 logits often lie exactly on a threshold.
 """
 
 from __future__ import annotations
@@ -37,21 +35,21 @@ if TYPE_CHECKING:
     import torch
 
 DECIMALS = 9
-TINY = 1e-300  # probabilities are cut off here, against log(0)
+TINY = 1e-300  # smallest probability, to avoid log(0)
 
 # DeeBERT sweeps 0 to 0.7 nats for two classes (scripts/eval_entropy.sh), PCEE-BERT 0.06 to 1 of ln C; closer at the
 # ends, which have all entropies of models that are unsure, or sure.
 SWEPT_ENTROPIES = (0.001, 0.01, *(round(0.05 * step, 2) for step in range(1, 20)), 0.98, 0.99, 0.999)
 SWEPT_PROBABILITIES = (*(round(0.05 * step, 2) for step in range(7, 20)), 0.98, 0.99, 0.995, 0.999)
-SWEPT_DIVERGENCES = (1e-6, 1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3)  # nats, to ln 2
-SWEPT_SHARE = 0.8  # of the evidence of layers that agree and are certain
+SWEPT_DIVERGENCES = (1e-6, 1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3)  # in nats, up to ln 2
+SWEPT_SHARE = 0.8  # thresholds for the summed evidence of layers that agree with certainty
 
 
 @dataclass(frozen=True)
 class FixedLayer(ExitRule):
-    """Everyone leaves after layer `layer`: the model cut there, with the classifier that it has there.
+    """Every example leaves after layer `layer`, as if the model ended there. That layer's classifier answers.
 
-    F-PABEE (arXiv:2305.11916, table 1) has it as BERT-6L, ahead of four adaptive rules at half the layers.
+    F-PABEE (arXiv:2305.11916, table 1) calls it BERT-6L; at half of the layers it beats four adaptive rules there.
     """
 
     layer: AtLeastOne
@@ -63,7 +61,7 @@ class FixedLayer(ExitRule):
         return min(self.layer, num_layers)
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Let all leave at the fixed layer."""
+        """Let every example leave at the fixed layer."""
         return Step(nobody(logits) | (layer == self.layer), logits, state)
 
 
@@ -75,12 +73,12 @@ class Entropy(ExitRule):
     FastBERT (arXiv:2004.02178; autoliuweijie/FastBERT@859632f, run_fastbert.py:31-34) the share of ln C.
     """
 
-    entropy: NotNegative  # of ln C
+    entropy: NotNegative  # share of ln C
     name = "entropy"
     field = "entropy"
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Let examples of little entropy leave."""
+        """Let examples leave whose entropy is below the threshold."""
         return Step(_share_of_entropy(softmax(logits)) < self.entropy, logits, state)
 
 
@@ -88,8 +86,9 @@ class Entropy(ExitRule):
 class MaxProbability(ExitRule):
     """Leave at the first layer with max p_j > `probability`: Shallow-Deep Networks (arXiv:1810.07052).
 
-    The released code (yigitcankaya/Shallow-Deep-Networks@a556446, architectures/SDNs/VGG_SDN.py:204-221) has >=, and
-    answers with the surest layer for those that do not leave early; here the last layer answers.
+    The released code (yigitcankaya/Shallow-Deep-Networks@a556446, architectures/SDNs/VGG_SDN.py:204-221) compares with
+    >=.
+    For an example that never leaves early it takes the answer of its most confident layer; here the last layer answers.
     """
 
     probability: NotNegative
@@ -97,7 +96,7 @@ class MaxProbability(ExitRule):
     field = "probability"
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Let examples with a probable class leave."""
+        """Let examples leave whose most probable class exceeds the threshold."""
         return Step(_round(_greatest(softmax(logits))) > self.probability, logits, state)
 
 
@@ -105,9 +104,12 @@ class MaxProbability(ExitRule):
 class Pcee(ExitRule):
     """PCEE-BERT: leave after `patience` layers in a row with H(p_j) / ln C < `entropy` (Findings of NAACL 2022).
 
-    michael-wzhu/PCEE-BERT@68fe1cf, pabee/modeling_pabee_bert.py:488-517. The answer is the mean p of these layers and,
-    as released, of the unsure one before them: --do_ensemble 1, the default of run_glue_with_pabee.py:768. The released
-    script has patience 2 and --do_ensemble 0, the answer of the layer itself, which is `ensemble` False here.
+    michael-wzhu/PCEE-BERT@68fe1cf, pabee/modeling_pabee_bert.py:488-517. With `ensemble` the answer is the mean p of
+    these
+    layers and, as released, of the uncertain layer before them: --do_ensemble 1, the default of
+    run_glue_with_pabee.py:768. The released script has patience 2 and --do_ensemble 0, the answer of the layer at which
+    the
+    example leaves.
     """
 
     entropy: NotNegative  # of ln C
@@ -117,15 +119,15 @@ class Pcee(ExitRule):
     field = "entropy"
 
     def earliest(self, num_layers: int) -> int:
-        """Return as many layers as have to be sure."""
+        """Return the layer at which `patience` layers have run."""
         return min(self.patience, num_layers)
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """Start without sure layers."""
+        """Start with a count of 0 certain layers."""
         return {"sure": zeros(logits, "int64"), "sum": 0 * softmax(logits), "layers": zeros(logits, "int64")}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Let examples with enough sure layers in a row leave."""
+        """Let examples leave after enough certain layers in a row."""
         probabilities = softmax(logits)
         is_sure = _share_of_entropy(probabilities) < self.entropy
         sure = (state["sure"] + 1) * is_sure
@@ -140,27 +142,31 @@ class Pcee(ExitRule):
 class FPabee(ExitRule):
     """F-PABEE: leave after `patience` layers in a row with JSD(p_{j-1}, p_j) < `divergence`.
 
-    This is the paper's text (arXiv:2305.11916, equations 4 and 8). The released code runs two layers in each step and
-    counts one, takes the classifier of the first for both, and compares the entropy of their mean, which asks for sure
-    layers instead of similar ones (JerryYin777/F-PABEE@b8d348b, F-PABEE/single_label/paccbee/modeling_albert.py:
-    629-692). No fixed patience was found in the paper; with 2 a curve begins at a quarter of twelve layers.
+    This follows the paper's text (arXiv:2305.11916, equations 4 and 8). The released code differs
+    (JerryYin777/F-PABEE@b8d348b, F-PABEE/single_label/paccbee/modeling_albert.py: 629-692): each step runs two layers
+    and
+    counts one, takes the first one's classifier for both, and compares the entropy of their mean with the threshold,
+    which
+    asks for certain layers instead of similar ones. The paper states no fixed patience; with 2 a curve begins at a
+    quarter
+    of twelve layers.
     """
 
-    divergence: NotNegative  # nats, from 0 to ln 2
+    divergence: NotNegative  # in nats, from 0 to ln 2
     patience: AtLeastOne = 2
     name = "f-pabee"
     field = "divergence"
 
     def earliest(self, num_layers: int) -> int:
-        """Return the layer above as many as have to be similar."""
+        """Return layer `patience` + 1: each similar layer is compared with the one before."""
         return min(self.patience + 1, num_layers)
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """Start without similar layers; layer 1 is its own predecessor, which is not counted."""
+        """Start with a count of 0 similar layers; layer 1 is compared with itself, which does not count."""
         return {"previous": softmax(logits), "similar": zeros(logits, "int64")}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Let examples with enough similar layers in a row leave."""
+        """Let examples leave after enough similar layers in a row."""
         probabilities, previous = softmax(logits), state["previous"]
         parts = (_entropy(previous) + _entropy(probabilities)) / 2
         is_similar = _round(_entropy((previous + probabilities) / 2) - parts) < self.divergence
@@ -170,13 +176,14 @@ class FPabee(ExitRule):
 
 @dataclass(frozen=True)
 class Beem(ExitRule):
-    """BEEM: leave when the evidence S >= `evidence` (ICLR 2025).
+    """BEEM: leave when the evidence S is at least `evidence` (ICLR 2025).
 
-    S grows by w_j max p_j while layer j answers as the one before it does, and is 0 again when it does not.
-
-    w_j = `weight` (j - 1). Div290/BEEM1@494e900 has weight 0.4 for ALBERT (e3bert/modeling_albert.py:638, 667-675) and
-    0.1 for BERT (e3bert/modeling_bert.py:845); a multiple of both fields is the same rule. Its code for BERT computes S
-    but leaves by the number of layers that agree (line 882), which is PABEE.
+    S grows by w_j max p_j while layer j gives the same answer as layer j - 1; otherwise it returns to 0. w_j is
+    `weight`
+    (j - 1). Div290/BEEM1@494e900 has weight 0.4 for ALBERT (e3bert/modeling_albert.py:638, 667-675) and 0.1 for BERT
+    (e3bert/modeling_bert.py:845); multiplying both fields by a factor does not change the rule. The code for BERT
+    computes
+    S but leaves by the number of layers that agree (line 882), which is PABEE.
     """
 
     evidence: NotNegative
@@ -185,12 +192,12 @@ class Beem(ExitRule):
     field = "evidence"
 
     def earliest(self, num_layers: int) -> int:
-        """Return the first layer at which certain layers have brought enough evidence."""
+        """Return the first layer at which the evidence can suffice, with a probability of 1 at every layer."""
         enough = (layer for layer in range(1, num_layers) if self.most(layer) >= self.evidence)
         return next(enough, num_layers)
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """Start without evidence."""
+        """Start with evidence 0."""
         return {"previous": logits, "evidence": ones(logits) - 1}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
@@ -201,11 +208,11 @@ class Beem(ExitRule):
         return Step(_round(evidence) >= self.evidence, logits, {"previous": logits, "evidence": evidence})
 
     def most(self, layer: int) -> float:
-        """Compute the evidence at a layer if all layers are certain of one class."""
+        """Compute the largest possible evidence at a layer."""
         return round(self.weight * layer * (layer - 1) / 2, DECIMALS)
 
 
-KEPT: tuple[Any, ...] = (  # rules that analysis reads from predictions files
+KEPT: tuple[Any, ...] = (  # the rules that analysis can read from predictions files
     Threshold,
     Patience,
     LearnedExit,
@@ -219,10 +226,10 @@ KEPT: tuple[Any, ...] = (  # rules that analysis reads from predictions files
 
 
 def read_rule(name: str, fields: str) -> ExitRule | None:
-    """Read the rule with this name and these fields; None if it is not one of `KEPT`.
+    """Rebuild the rule with this name and these fields (JSON), or return None if the name is not in `KEPT`.
 
     Raises:
-        ValueError: it does not have these fields.
+        ValueError: if the rule does not have these fields.
     """
     kind = next((kind for kind in KEPT if kind.name == name), None)
     try:
@@ -233,7 +240,7 @@ def read_rule(name: str, fields: str) -> ExitRule | None:
 
 
 def rules_for(num_layers: int, num_labels: int) -> list[ExitRule]:
-    """List every setting of every rule that a model's answers allow; for scores (one label) the fixed layers alone."""
+    """List every setting of every rule that applies; one label (regression) allows fixed layers only."""
     rules: list[ExitRule] = [FixedLayer(layer) for layer in range(1, num_layers + 1)]
     if num_labels == 1:
         return rules
@@ -254,12 +261,12 @@ def _greatest(probabilities: Array) -> Array:
 
 
 def _entropy(probabilities: Array) -> Array:
-    """Compute H in nats, (batch,)."""
+    """Compute the entropy H in nats, (batch,)."""
     return -(probabilities * _logarithm(probabilities)).sum(1)
 
 
 def _share_of_entropy(probabilities: Array) -> Array:
-    """Compute H / ln C, (batch,), rounded."""
+    """Compute H / ln C, rounded, (batch,)."""
     return _round(_entropy(probabilities) / log(probabilities.shape[1]))
 
 

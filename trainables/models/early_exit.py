@@ -1,4 +1,4 @@
-"""The interface of every method's model: a loss, all layers' outputs, and inference that stops computing."""
+"""The interface of every method's model: a loss, the outputs of all layers, and inference that stops early."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from trainables.encoders.layerwise import LayerwiseEncoder
 from trainables.encoders.token_states import TokenStates
 from trainables.models.exit_rules import ExitResult, ExitRule, LayerOutputs, State, Step
 
-HALVED_FROM = 256  # tokens of a batch: with fewer, to ask for the first ones costs what leaving saves
+HALVED_FROM = 256  # tokens in a batch; below this, computing the first token separately costs as much as an exit saves
 
 Batch = dict[str, Tensor]  # input_ids, attention_mask, token_type_ids: (batch, tokens); labels: (batch,), for `loss`
 
 
 def is_decayed(parameter: nn.Parameter) -> bool:
-    """Tell whether a parameter has weight decay: biases and normalisation have none."""
+    """Check whether weight decay applies to a parameter; biases and normalisation have none."""
     return parameter.ndim > 1
 
 
@@ -33,10 +33,10 @@ class EarlyExitModel(nn.Module, ABC):
     A subclass defines the heads on the layers (`exit_heads`) and how it is trained (`loss`).
     """
 
-    exit_head_gives = "lambdas"  # which field of `LayerOutputs` the sigmoid of its exit head is
+    exit_head_gives = "lambdas"  # field of `LayerOutputs` that holds the sigmoid of the exit head
 
     def __init__(self, encoder: LayerwiseEncoder, exit_rule: ExitRule, num_labels: int, config: TrainingConfig) -> None:
-        """Leave by `exit_rule` in `infer`; `num_labels` is the width of the logits, 1 for regression."""
+        """Store the exit rule for `infer`, and the number of logits: `num_labels` is 1 for regression."""
         super().__init__()
         self.encoder = encoder
         self.exit_rule = exit_rule
@@ -48,12 +48,12 @@ class EarlyExitModel(nn.Module, ABC):
     def exit_heads(
         self, index: int, first: Tensor, carried: Tensor | None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Compute the heads of consecutive layers: of all in training, of one at a time if inference may stop.
+        """Compute the heads of consecutive layers: of all layers in training, often of one layer in inference.
 
         Args:
-            index: of the first of these layers, from 0.
+            index: number of the first of these layers, from 0.
             first: states of the first token after each layer, (layers, batch, hidden).
-            carried: handed on by the layer before, first dimension the example; None at the first layer.
+            carried: what the heads of the previous layer passed on, (batch, ...); None at the first layer.
 
         Returns:
             Logits (layers, batch, labels), logits of λ or u (layers, batch) or None, and `carried` for the next layer.
@@ -61,19 +61,19 @@ class EarlyExitModel(nn.Module, ABC):
 
     @abstractmethod
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        """Compute `loss`, a scalar to minimise, and its parts."""
+        """Compute the scalar `loss` to minimise, and its parts by name."""
 
     def sweep_rules(self) -> list[ExitRule]:
-        """List the exit rules that are evaluated beside the model's own; none if it always runs all layers."""
+        """List the exit rules that evaluations apply besides the model's own; empty if the model never leaves early."""
         return []
 
     def started_parts(self) -> dict[str, nn.Module]:
-        """Name the parts that a trial takes over from the model that it starts from."""
+        """List the parts that a trial takes over from the model that it starts from, by name."""
         return {"encoder": self.encoder}
 
     @torch.no_grad()
     def all_exits(self, batch: Batch) -> LayerOutputs:
-        """Compute every layer's logits (layers, batch, labels) and λ or u (layers, batch), float32."""
+        """Compute every layer's logits (layers, batch, labels), and λ or u (layers, batch), in float32."""
         with self.computing(batch):
             logits, exit_logits = self.heads(batch)
         sigmoid = {} if exit_logits is None else {self.exit_head_gives: exit_logits.sigmoid()}
@@ -81,15 +81,15 @@ class EarlyExitModel(nn.Module, ABC):
 
     @torch.no_grad()
     def infer(self, batch: Batch, generator: torch.Generator | None = None) -> ExitResult:
-        """Answer by the exit rule, computing for every example only the layers up to its exit.
+        """Answer under the exit rule; each example runs only the layers up to its exit.
 
-        Finished examples leave the batch at once. A sampled exit draws from `generator`.
+        Examples that are finished leave the batch at once. A sampled exit draws from `generator`.
         """
         with self.computing(batch):
             return self._infer(batch, generator)
 
     def heads(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """Compute every layer's logits (layers, batch, labels) and logits of λ (layers, batch), the heads run once."""
+        """Compute every layer's logits (layers, batch, labels) and those of λ or u (layers, batch), each head once."""
         logits, exit_logits, _ = self.exit_heads(0, torch.stack(list(self.first_tokens(batch))), None)
         return logits, exit_logits
 
@@ -98,11 +98,11 @@ class EarlyExitModel(nn.Module, ABC):
         return self.encoder.first_tokens(**_drop_labels(batch))
 
     def computing(self, batch: Batch) -> AbstractContextManager[None]:
-        """Set the configured precision, for losses and answers."""
+        """Apply the configured precision to losses and answers."""
         return computing_in(self.precision, batch["input_ids"].device)
 
     def task_losses(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Compute cross-entropy, or squared error of a regression, of logits (..., batch, labels) for every example."""
+        """Compute each example's loss from logits (..., batch, labels): cross-entropy, or squared error of scores."""
         wanted = labels.expand(logits.shape[:-1])
         if self.num_labels == 1:
             return nn.functional.mse_loss(logits[..., 0].float(), wanted.float(), reduction="none")
@@ -110,10 +110,11 @@ class EarlyExitModel(nn.Module, ABC):
         return losses.view(wanted.shape)
 
     def parameter_groups(self, config: TrainingConfig) -> list[dict[str, Any]]:
-        """Group the parameters for AdamW, each group with `name`, `params`, `lr` and `weight_decay`.
+        """Group the parameters for AdamW; each group has `name`, `params`, `lr` and `weight_decay`.
 
-        Biases and normalisation have no weight decay. With `layer_decay` a layer's learning rate is that of the layer
-        above it times the factor; the heads and the pooler have the full one.
+        Biases and normalisation have no weight decay. With `layer_decay`, each layer's learning rate is the rate of the
+        layer
+        above times that factor; heads and pooler have the full rate.
         """
         depths = self.encoder.parameter_depths()
         groups: dict[tuple[str, float, float], dict[str, Any]] = {}
@@ -129,14 +130,14 @@ class EarlyExitModel(nn.Module, ABC):
     def parameter_group(
         self, config: TrainingConfig, name: str, parameter: nn.Parameter, depth: int
     ) -> tuple[str, float, float]:
-        """Name, learning rate and weight decay of one parameter's group."""
+        """Compute the name, learning rate and weight decay of the group that a parameter belongs to."""
         rate = config.learning_rate * config.layer_decay ** self.decay_steps(depth)
         weight_decay = config.weight_decay if is_decayed(parameter) else 0.0
         group = f"depth {depth}" if config.layer_decay < 1 else "model"
         return group if weight_decay == config.weight_decay else f"{group}, no decay", rate, weight_decay
 
     def decay_steps(self, depth: int) -> int:
-        """Count how often `layer_decay` applies at a depth: 0 to the heads, 1 to the top layer, and so on."""
+        """Compute the power of `layer_decay` at a depth: 0 for the heads, 1 for the top layer, and so on."""
         return self.encoder.num_layers + 1 - depth
 
     def _infer(self, batch: Batch, generator: torch.Generator | None) -> ExitResult:
@@ -145,9 +146,9 @@ class EarlyExitModel(nn.Module, ABC):
         answers = torch.zeros(len(going.rows), self.num_labels, device=going.rows.device)
         exit_layer = torch.full_like(going.rows, num_layers)
         states, first = self.encoder.embed(**_drop_labels(batch)), []
-        some_left = True  # after the layer before; of the first it is not known
+        some_left = True  # after the previous layer; unknown before the first
         for index in range(num_layers):
-            if index + 1 < rule.earliest(num_layers):  # nobody may leave: the heads of these layers are run together
+            if index + 1 < rule.earliest(num_layers):  # nobody may leave: the heads of these layers run together later
                 states = self.encoder.layer(index, states)
                 first.append(states.first())
                 continue
@@ -158,7 +159,7 @@ class EarlyExitModel(nn.Module, ABC):
                 first.append(first_after)
             step, going = self._decide(torch.stack(first), index + 1, going, generator)
             first = []
-            # An answer is overwritten by every later layer that still runs for its example.
+            # Every later layer that an example runs overwrites its answer.
             answers[going.rows], exit_layer[going.rows] = step.logits, index + 1
             stays = ~step.leaves
             num_staying = int(stays.sum())
@@ -172,10 +173,16 @@ class EarlyExitModel(nn.Module, ABC):
     def _begin(
         self, index: int, states: TokenStates, some_left: bool
     ) -> tuple[Tensor, Callable[[Tensor | None], TokenStates]]:
-        """Run a layer that examples may leave after: the first tokens' states, and what makes all states of rows.
+        """Run a layer after which examples may leave.
 
-        Those that leave a batch of many tokens have needed the layer's second half for the first token alone. For those
-        that stay this is done twice; so it is not done if nobody left after the layer before.
+        An example that leaves needs the layer's second half for its first token only, which matters in a batch of many
+        tokens.
+        For the examples that stay, the first token is then computed twice. So this is done only if some examples left
+        after the
+        previous layer.
+
+        Returns:
+            The first tokens' states, and a function that computes all states of selected rows.
         """
         attended = self.encoder.attend(index, states)
         if some_left and attended.num_tokens >= HALVED_FROM:
@@ -187,7 +194,7 @@ class EarlyExitModel(nn.Module, ABC):
     def _decide(
         self, first: Tensor, layer: int, going: _Going, generator: torch.Generator | None
     ) -> tuple[Step, _Going]:
-        """Take the rule's step at a layer (from 1), by the first tokens (layers, batch, hidden) up to it."""
+        """Apply the exit rule at a layer (from 1), given the first tokens' states (layers, batch, hidden) up to it."""
         below, num_layers = layer - len(first), self.encoder.num_layers
         logits, exit_logits, carried = self.exit_heads(below, first, going.carried)
         state = self.exit_rule.start(num_layers, logits[0], generator) if going.state is None else going.state
@@ -200,14 +207,14 @@ class EarlyExitModel(nn.Module, ABC):
 
 @dataclass(frozen=True)
 class _Going:
-    """The examples that still run, with the inputs of their next heads and of the rule's next step."""
+    """The examples that are still running, with the inputs of their next heads and of the rule's next step."""
 
-    rows: Tensor  # in the batch, (going,), int64
-    carried: Tensor | None = None  # by the heads, first dimension the example
-    state: State | None = None  # of the rule; None before its first step
+    rows: Tensor  # row numbers in the batch, (going,), int64
+    carried: Tensor | None = None  # what the heads passed on, (going, ...)
+    state: State | None = None  # state of the exit rule; None before its first step
 
     def of(self, stays: Tensor | None) -> _Going:
-        """Keep the examples that stay, (going,), bool; None: all."""
+        """Keep the examples that stay: a bool for each, (going,), or None for all."""
         if stays is None:
             return self
         carried = None if self.carried is None else self.carried[stays]

@@ -1,10 +1,10 @@
-"""Exit rules: after which layer an example leaves, and with which answer. Each is defined once, one layer at a time.
+"""Exit rules: after which layer an example leaves, and with which answer.
 
-The same `step` serves both ways of evaluating: `apply_exit` walks over stored outputs of all layers, and
-`EarlyExitModel.infer` takes finished examples out of the batch. It computes with tensors of PyTorch, on any device, and
-with arrays of NumPy: analysis applies the same rules to predictions files, without PyTorch. A rule's state is a
-dictionary of arrays whose first dimension is the example, so that rows can be dropped. Probabilities are multiplied and
-summed in float64, in the order of the layers, as the released PALBERT code does with Python numbers.
+Each rule is defined once, as a step at one layer. `apply_exit` applies it to the stored outputs of all layers, and
+`EarlyExitModel.infer` applies it while the model runs. A step works on PyTorch tensors on any device, and on NumPy
+arrays, so that analysis needs no PyTorch. The rule's state is a dictionary of arrays with one row per example, from
+which rows can be dropped. Probabilities are multiplied and summed in float64 in the order of the layers, as the
+released PALBERT code does with Python numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trainables.schema import Configuration, Value
 if TYPE_CHECKING:
     import torch
 
-Array: TypeAlias = Any  # a tensor of PyTorch or an array of NumPy
+Array: TypeAlias = Any  # a PyTorch tensor or a NumPy array
 State = dict[str, Array]
 
 SWEPT_QUANTILES = (*(round(0.05 * step, 2) for step in range(1, 20)), 1.0)
@@ -30,60 +30,60 @@ SWEPT_UNCERTAINTIES = (0.0, 0.005, 0.01, 0.02, *SWEPT_QUANTILES)
 
 @dataclass(frozen=True)
 class LayerOutputs:
-    """The answers of every layer for every example."""
+    """The outputs of every layer for every example of a batch."""
 
     logits: Array  # (layers, batch, labels)
-    lambdas: Array | None = None  # (layers, batch), probability of leaving at a layer that was reached; of a Λ head
-    uncertainties: Array | None = None  # (layers, batch), that the layer's answer is wrong; of BERxiT's head
+    lambdas: Array | None = None  # (layers, batch): Λ's probability of leaving at a layer that an example reached
+    uncertainties: Array | None = None  # (layers, batch): BERxiT's probability that the layer's answer is wrong
 
     @property
     def exit_head(self) -> Array | None:
-        """The output of the exit head, (layers, batch), whichever of the two it is; None without one."""
+        """The output of the exit head, λ or u, (layers, batch); None if the model has no exit head."""
         return self.lambdas if self.uncertainties is None else self.uncertainties
 
 
 def stored_outputs(arrays: Mapping[str, Array]) -> LayerOutputs:
-    """Read the outputs in the arrays of a predictions file, float32: `layer_logits`, and those of its exit head."""
+    """Read `layer_logits` and the exit head's output from the arrays of a predictions file, as float32."""
     names = {"logits": "layer_logits", "lambdas": "lambdas", "uncertainties": "uncertainties"}
     return LayerOutputs(**{ours: arrays[name].astype("float32") for ours, name in names.items() if name in arrays})
 
 
 @dataclass(frozen=True)
 class ExitResult:
-    """The answers and exit layers under a rule."""
+    """Answers and exit layers of a batch under a rule."""
 
     logits: Array  # (batch, labels)
-    exit_layer: Array  # (batch,), int64, from 1: layers run
+    exit_layer: Array  # (batch,), int64: number of layers that the example ran
 
 
 @dataclass(frozen=True)
 class Step:
-    """One layer of a rule."""
+    """A rule's decision at one layer."""
 
     leaves: Array  # (batch,), bool
-    logits: Array  # (batch, labels): the answer of an example that leaves here
+    logits: Array  # (batch, labels): answers of the examples that leave here
     state: State
 
 
 class ExitRule(Protocol):
-    """The layer after which an example leaves; by default from layer 1 on, without memory and without chance.
+    """A rule for leaving early; by default from layer 1 on, without state and without random draws.
 
-    At the last layer everyone leaves, whatever the rule.
+    At the last layer every example leaves, whatever the rule says.
     """
 
     @property
     def name(self) -> str:
-        """Its name in tables and predictions files."""
+        """The rule's name in tables and predictions files."""
         ...
 
     @property
     def field(self) -> str | None:
-        """The name of the swept field in configurations (`q`, `patience`), or None."""
+        """The configuration field that a sweep varies (`q`, `patience`), or None."""
         ...
 
     @property
     def draws(self) -> int:
-        """Number of times that an evaluation repeats the exit: one, unless it is left to chance."""
+        """Number of times that an evaluation draws the exits; 1 for a deterministic rule."""
         return 1
 
     def earliest(self, num_layers: int) -> int:
@@ -91,17 +91,17 @@ class ExitRule(Protocol):
         return 1
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """Make the state before layer 1; `logits` (batch, labels) of layer 1 give batch size and device."""
+        """Make the state before layer 1. The logits of layer 1, (batch, labels), give batch size and device."""
         return {}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Decide who leaves at this layer (from 1), by its logits (batch, labels) and λ, or BERxiT's u, (batch,)."""
+        """Decide which examples leave at a layer (from 1), by its logits (batch, labels) and λ or u, (batch,)."""
         ...
 
 
 @dataclass(frozen=True)
 class LastLayer(ExitRule):
-    """Everyone runs all layers."""
+    """No early exit: every example runs all layers."""
 
     name = "last"
     field = None
@@ -111,16 +111,16 @@ class LastLayer(ExitRule):
         return num_layers
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Let nobody leave early."""
+        """Let no example leave early."""
         return Step(nobody(logits), logits, state)
 
 
 @dataclass(frozen=True)
 class Threshold(ExitRule):
-    """Q-exit: leave at the first layer whose CDF is above q (strictly), PALBERT section 3 (arXiv:2204.03276).
+    """Q-exit: leave at the first layer whose CDF is strictly above q. PALBERT, section 3 (arXiv:2204.03276).
 
-    q = 0 is layer 1 and q = 1 is the last layer, whatever λ is: the released code crashes at 0, and at 1 it depends
-    on rounding.
+    q = 0 leaves at layer 1 and q = 1 at the last layer, for any λ. The released code fails at 0, and at 1 it depends on
+    rounding.
     """
 
     q: float
@@ -128,15 +128,15 @@ class Threshold(ExitRule):
     field = "q"
 
     def earliest(self, num_layers: int) -> int:
-        """Return the first layer, or at q = 1 the last."""
+        """Return layer 1, or the last layer if q is 1."""
         return 1 if self.q < 1 else num_layers
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """Start with the probability of not having left yet, and of having left."""
+        """Start with probability 1 of still running, and 0 of having left."""
         return {"remaining": ones(logits), "cdf": ones(logits) - 1}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Let examples whose CDF passes q leave."""
+        """Let examples leave whose CDF exceeds q."""
         probability, remaining = _posterior_step(state["remaining"], lambdas)
         cdf = state["cdf"] + probability
         leaves = (cdf > self.q) & (self.q < 1) | (self.q == 0)
@@ -145,10 +145,11 @@ class Threshold(ExitRule):
 
 @dataclass(frozen=True)
 class Patience(ExitRule):
-    """PABEE: leave after `patience` layers in a row that agree with the one before (arXiv:2006.04152, algorithm 1).
+    """PABEE: leave after `patience` layers in a row that agree with the layer before (arXiv:2006.04152, algorithm 1).
 
-    Classes agree when the argmax is the same; scores (one label) when they differ by less than `regression_threshold`.
-    Patience t can leave at layer t + 1 at the earliest, because layer 1 only sets the reference.
+    Classes agree if the argmax is the same; scores (one label) agree if they differ by less than
+    `regression_threshold`.
+    With patience t, an example leaves at layer t + 1 at the earliest, because layer 1 has no layer before it.
     """
 
     patience: int
@@ -157,15 +158,15 @@ class Patience(ExitRule):
     field = "patience"
 
     def earliest(self, num_layers: int) -> int:
-        """Return layer `patience` + 1, or the last layer if that is lower."""
+        """Return layer `patience` + 1, or the last layer if there are fewer."""
         return min(self.patience + 1, num_layers)
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """Start without agreements; layer 1 is its own predecessor, which is not counted."""
+        """Start with a count of 0 agreements; layer 1 is compared with itself, which does not count."""
         return {"previous": logits, "agreements": zeros(logits, "int64")}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Let examples with enough agreements in a row leave."""
+        """Let examples leave after enough agreements in a row."""
         if logits.shape[1] == 1:
             assert self.regression_threshold is not None
             agree = abs((state["previous"] - logits)[:, 0]) < self.regression_threshold
@@ -177,9 +178,9 @@ class Patience(ExitRule):
 
 @dataclass(frozen=True)
 class Sampled(ExitRule):
-    """PonderNet: at every layer leave with probability λ (arXiv:2107.05407, section 2).
+    """PonderNet: leave at each layer with probability λ (arXiv:2107.05407, section 2).
 
-    Each example's uniform numbers are drawn up front, so that whoever leaves the batch changes nobody's luck.
+    All uniform numbers of an example are drawn at the start, so that its exit does not depend on the rest of the batch.
     """
 
     draws: int = 1
@@ -187,7 +188,7 @@ class Sampled(ExitRule):
     field = None
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """Draw one uniform number per example and layer, from the given generator (on the CPU)."""
+        """Draw a uniform number for each example and layer from the generator, on the CPU."""
         import torch
 
         assert generator is not None, "a sampled exit draws from the trial's own generator"
@@ -201,10 +202,11 @@ class Sampled(ExitRule):
 
 @dataclass(frozen=True)
 class Expectation(ExitRule):
-    """The expected answer over all layers, in closed form: log Σ p_i softmax(logits_i); for scores Σ p_i y_i.
+    """The expected answer over all layers, without early exit: log Σ p_i softmax(logits_i); for scores Σ p_i y_i.
 
-    The last layer takes the probability that remains. `legacy` gives it 1 - p_N instead, as the released PALBERT code
-    does (the weights then sum to more than 1), which made the third row of the paper's table 1.
+    The last layer takes the remaining probability. With `legacy` it takes 1 - p_N, as in the released PALBERT code, so
+    that
+    the weights sum to more than 1. The paper's table 1, row 3, was computed like that.
     """
 
     legacy: bool
@@ -212,7 +214,7 @@ class Expectation(ExitRule):
 
     @property
     def name(self) -> str:
-        """One name per variant."""
+        """The rule's name; the legacy variant has its own."""
         return "expectation_legacy" if self.legacy else "expectation"
 
     def earliest(self, num_layers: int) -> int:
@@ -220,11 +222,11 @@ class Expectation(ExitRule):
         return num_layers
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """Start with the probability of not having left yet, and the weighted sum so far."""
+        """Start with probability 1 of still running, and a weighted sum of 0."""
         return {"remaining": ones(logits), "sum": 0 * float64(logits)}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Let nobody leave early; the answer is complete at the last layer."""
+        """Add the layer's weighted answer. No example leaves early."""
         probability, remaining = _posterior_step(state["remaining"], lambdas)
         if layer == num_layers:
             probability = 1 - probability if self.legacy else state["remaining"]
@@ -236,9 +238,9 @@ class Expectation(ExitRule):
 
 @dataclass(frozen=True)
 class LearnedExit(ExitRule):
-    """BERxiT: leave when the head's estimate that the answer is wrong is below `threshold`.
+    """BERxiT: leave when u, the predicted probability of a wrong answer, is below `threshold`.
 
-    castorini/berxit at 1fb2162, modeling_highway_bert.py:109-117. 0 is the last layer.
+    castorini/berxit at 1fb2162, modeling_highway_bert.py:109-117. A threshold of 0 leaves at the last layer.
     """
 
     threshold: float
@@ -246,25 +248,25 @@ class LearnedExit(ExitRule):
     field = "threshold"
 
     def earliest(self, num_layers: int) -> int:
-        """Return the first layer, or at threshold 0 the last."""
+        """Return layer 1, or the last layer if the threshold is 0."""
         return 1 if self.threshold > 0 else num_layers
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Let examples leave if the head is sure enough of them; `lambdas` are its u."""
+        """Let examples leave whose u is below the threshold; `lambdas` holds u."""
         assert lambdas is not None, "this rule needs a model with BERxiT's head"
         return Step(lambdas < self.threshold, logits, state)
 
 
 def settings_of(menus: Mapping[str, Sequence[Value]]) -> list[Configuration]:
-    """Combine one value from each menu in every way; a single empty setting if there are no menus."""
+    """Combine the values of all menus; a single empty setting if there are no menus."""
     return [dict(zip(menus, values, strict=True)) for values in itertools.product(*menus.values())]
 
 
 def with_setting(rule: ExitRule, setting: Configuration) -> ExitRule:
-    """Replace some fields of the rule.
+    """Copy the rule with other values in some fields.
 
     Raises:
-        ValueError: it has no such field.
+        ValueError: if the rule does not have the field.
     """
     as_dataclass: Any = rule
     for name in setting:
@@ -276,24 +278,24 @@ def with_setting(rule: ExitRule, setting: Configuration) -> ExitRule:
 
 
 def setting_of(rule: ExitRule) -> float | None:
-    """Read the number of the rule that is swept; None if there is none."""
+    """Return the value of the rule's swept field, or None if it has none."""
     return None if rule.field is None else float(getattr(rule, rule.field))
 
 
 def describe_rule(rule: ExitRule) -> str:
-    """Name the rule with its setting: `patience 3`."""
+    """Format the rule with its setting: `patience 3`."""
     setting = setting_of(rule)
     return rule.name if setting is None else f"{rule.name} {setting:.3g}"
 
 
 def rule_as_json(rule: ExitRule) -> str:
-    """Write the rule's fields as JSON, for `read_rule` in answer_rules.py."""
+    """Format the rule's fields as JSON; `read_rule` in answer_rules.py reads them."""
     as_dataclass: Any = rule
     return json.dumps(asdict(as_dataclass))
 
 
 def apply_exit(rule: ExitRule, outputs: LayerOutputs, generator: torch.Generator | None = None) -> ExitResult:
-    """Apply the rule to stored outputs of all layers: the answers and exit layers that inference would give."""
+    """Apply a rule to the stored outputs of all layers. The result equals that of `EarlyExitModel.infer`."""
     num_layers, where = len(outputs.logits), module_of(outputs.logits).where
     state = rule.start(num_layers, outputs.logits[0], generator)
     answers, exit_layer = 0 * outputs.logits[0], zeros(outputs.logits[0], "int64")
@@ -308,28 +310,28 @@ def apply_exit(rule: ExitRule, outputs: LayerOutputs, generator: torch.Generator
 
 
 def sweep(rules: list[ExitRule], outputs: LayerOutputs) -> Iterator[tuple[ExitRule, ExitResult]]:
-    """Apply every rule to one stored pass."""
+    """Apply each rule to the same stored outputs."""
     for rule in rules:
         yield rule, apply_exit(rule, outputs)
 
 
 def every_threshold() -> list[ExitRule]:
-    """List Q-exit at q = 0.05, 0.10, ... 0.95 and 1."""
+    """List Q-exit with q = 0.05, 0.10, ... 0.95 and 1."""
     return [Threshold(q) for q in SWEPT_QUANTILES]
 
 
 def every_uncertainty() -> list[ExitRule]:
-    """List BERxiT's exit at 0 (all layers), 0.005, 0.01, 0.02, and then as Q-exit."""
+    """List BERxiT's exit with thresholds 0 (all layers), 0.005, 0.01, 0.02, and then Q-exit's values."""
     return [LearnedExit(threshold) for threshold in SWEPT_UNCERTAINTIES]
 
 
 def every_patience(num_layers: int, regression_threshold: float | None) -> list[ExitRule]:
-    """List PABEE at t = 1 ... num_layers (the last one never leaves early)."""
+    """List PABEE with patience 1 to num_layers; the last one never leaves early."""
     return [Patience(patience, regression_threshold) for patience in range(1, num_layers + 1)]
 
 
 def exit_probabilities(outputs: LayerOutputs) -> Array:
-    """Compute the probability of leaving after each layer, (layers, n), float64; the last layer takes what remains."""
+    """Compute the probability of leaving after each layer, (layers, n), float64; the last layer takes the rest."""
     assert outputs.lambdas is not None
     module, leave = module_of(outputs.lambdas), float64(outputs.lambdas)
     first = 1 + 0 * leave[:1]
@@ -339,29 +341,29 @@ def exit_probabilities(outputs: LayerOutputs) -> Array:
 
 
 def _posterior_step(remaining: Array, lambdas: Array | None) -> tuple[Array, Array]:
-    """Compute the probability of leaving at this layer, and of going on, each (batch,)."""
+    """Compute the probability of leaving at this layer, and of still running after it, each (batch,)."""
     assert lambdas is not None, "this rule needs a model with a Λ head"
     leaves = float64(lambdas)
     return leaves * remaining, remaining * (1 - leaves)
 
 
-# ---- functions of one name in PyTorch and NumPy
+# ---- functions with one name for PyTorch and NumPy
 
 
 def softmax(logits: Array) -> Array:
-    """Compute the probabilities of the classes, (batch, labels), float64."""
+    """Compute the class probabilities in float64, (batch, labels)."""
     module, exact = module_of(logits), float64(logits)
     powers = module.exp(exact - module.amax(exact, 1)[:, None])
     return powers / powers.sum(1)[:, None]
 
 
 def module_of(array: Array) -> Any:
-    """Find the array's module: `torch` of a tensor, `numpy` of an array."""
+    """Return the module of an array: `torch` or `numpy`."""
     return sys.modules[type(array).__module__.partition(".")[0]]
 
 
 def as_type(array: Array, other: Array) -> Array:
-    """Convert the array to the other's type."""
+    """Convert an array to the type of another."""
     return module_of(array).asarray(array, dtype=other.dtype)
 
 
@@ -372,16 +374,16 @@ def float64(array: Array) -> Array:
 
 
 def zeros(logits: Array, kind: str) -> Array:
-    """Make a zero of this type for each example."""
+    """Make an array with a zero of this type for each example."""
     module = module_of(logits)
     return module.zeros_like(logits[:, 0], dtype=getattr(module, kind))
 
 
 def ones(logits: Array) -> Array:
-    """Make a one for each example, float64."""
+    """Make a float64 array with a one for each example."""
     return zeros(logits, "float64") + 1
 
 
 def nobody(logits: Array) -> Array:
-    """Make a false for each example."""
+    """Make an array with False for each example."""
     return zeros(logits, "bool")

@@ -1,31 +1,31 @@
-"""Fronts of exit settings: the scores of one trained model for the mean layers that it may run. NumPy alone.
+"""Pareto fronts of exit settings: the scores of one trained model over its mean number of layers. NumPy only.
 
-The front has the settings that no other setting beats in score with as few layers. Between two of them lies a straight
-line: whoever takes the one for some examples and the other for the rest, at random, runs a mixture of their layers and
-expects the same mixture of their accuracies (of other metrics about). Above the last one more layers buy nothing.
+A front contains the settings that no other setting beats with as few layers. Fronts are interpolated linearly between
+two settings: applying one of them to a random part of the examples and the other to the rest gives, in expectation, the
+interpolated layers and accuracy (other metrics approximately). Beyond the last setting, more layers bring nothing.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-ROUNDING = 1e-9  # of a mean over examples
+ROUNDING = 1e-9  # tolerance for a mean over examples
 
 
 def pareto_places(mean_layers: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Find the places of the front's settings, (points,), by layers, from those of all settings, (settings,) both."""
-    order = np.lexsort((-scores, mean_layers))  # of equal layers the best score first
+    """Find the indices of the front's settings, ordered by layers; layers and scores are (settings,) each."""
+    order = np.lexsort((-scores, mean_layers))  # with equal layers, the best score first
     ordered = scores[order]
     before = np.concatenate([[-np.inf], np.maximum.accumulate(ordered)[:-1]])
     return np.asarray(order[ordered > before])
 
 
 def shares_in_mean(mean_layers: np.ndarray, fewest: float, most: float) -> np.ndarray:
-    """Weigh each point of a front in its mean score over a range of layers: its area, over the range's width.
+    """Compute the weight of each setting of a front in its mean score over a range of layers, (settings,).
 
     Args:
-        mean_layers: of the points, (points,), rising.
-        fewest: end of the range; it may be the other end too, which gives the score there.
+        mean_layers: layers of the settings, (settings,), rising.
+        fewest: start of the range; equal to `most` for the score at one point.
     """
     inside = mean_layers[(mean_layers > fewest) & (mean_layers < most)]
     grid = np.concatenate([[fewest], inside, [most]])

@@ -33,20 +33,20 @@ LAYERS_PER_LOOK = 6  # heads are run, and it is asked whether all examples are c
 
 @dataclass(frozen=True)
 class Lambda:
-    """The shape of Λ, and its learning rate."""
+    """The architecture of Λ, and its learning rate."""
 
-    arch: str  # it sees h_i (linear, rnn), [h_i, h_{i-1}] (linear_cat) or h_i - h_{i-1} (linear_diff)
-    num_layers: int  # tanh layers, of rnn recurrent ones, below the output layer; 0 is a bare linear Λ
-    learning_rate: float | None  # its own, then without weight decay; None: as the rest of the model
+    arch: str  # input: h_i (linear, rnn), [h_i, h_{i-1}] (linear_cat) or h_i - h_{i-1} (linear_diff)
+    num_layers: int  # hidden tanh layers (recurrent ones for rnn); 0 is a bare linear Λ
+    learning_rate: float | None  # learning rate of Λ, which then has no weight decay; None: as the rest of the model
 
 
 class PonderModel(EarlyExitModel):
-    """PonderNet and PALBERT, which differ in the shape of Λ and in the exit."""
+    """PonderNet and PALBERT. They differ only in the architecture of Λ and in the exit rule."""
 
     def __init__(
         self, encoder: LayerwiseEncoder, num_labels: int, config: PonderConfig, shape: Lambda, exit_rule: ExitRule
     ) -> None:
-        """Put a new classifier and a new Λ on the encoder's pooled output."""
+        """Add a new classifier and a new Λ to the encoder's pooled output."""
         super().__init__(encoder, exit_rule, num_labels, config)
         self.config = config
         self.lambda_learning_rate = shape.learning_rate
@@ -54,7 +54,7 @@ class PonderModel(EarlyExitModel):
         self.lambda_head = LambdaHead(encoder.hidden_size, config, shape)
 
     def exit_heads(self, index: int, first: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute the logits of the classifier and of λ, and what Λ carries to the next layer."""
+        """Compute the logits of classifier and λ, and what Λ passes on to the next layer."""
         pooled = self.encoder.pool(first)
         logits = self.classifier(self.dropout(pooled))
         with torch.autocast(pooled.device.type, enabled=False):
@@ -62,7 +62,7 @@ class PonderModel(EarlyExitModel):
         return logits, exit_logits, carried
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        """Compute `loss`, `task_loss` and `kl`."""
+        """Compute `loss`, and its parts `task_loss` and `kl`."""
         logits, exit_logits = self.heads_until_cut(batch)
         posterior = self.posterior(exit_logits)
         weights = posterior.weights()[: len(logits)]
@@ -71,10 +71,11 @@ class PonderModel(EarlyExitModel):
         return {"loss": task_loss + self.config.beta * kl, "task_loss": task_loss, "kl": kl}
 
     def heads_until_cut(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Compute logits (computed, batch, labels) and logits of λ (computed, batch) of the first layers.
+        """Compute the logits of the first layers: of classes (computed, batch, labels) and of λ (computed, batch).
 
-        Layers behind every example's cut, to the next multiple of `LAYERS_PER_LOOK`, are not computed: each look waits
-        for the device, and runs the heads.
+        It stops when every example's posterior is cut. This is checked after every `LAYERS_PER_LOOK` layers, because a
+        check
+        waits for the device and runs the heads.
         """
         parts: list[tuple[Tensor, Tensor]] = []
         carried, log_survived = None, torch.zeros((), device=batch["input_ids"].device)
@@ -89,7 +90,7 @@ class PonderModel(EarlyExitModel):
         return torch.cat(all_logits), torch.cat(all_exit_logits)
 
     def posterior(self, exit_logits: Tensor) -> Posterior:
-        """Compute the posterior of all layers from the logits of λ (computed, batch) of the first ones."""
+        """Compute the posterior over all layers from the logits of λ of the first ones, (computed, batch)."""
         config = self.config
         return cut_posterior(
             exit_logits,
@@ -102,27 +103,28 @@ class PonderModel(EarlyExitModel):
     def parameter_group(
         self, config: TrainingConfig, name: str, parameter: nn.Parameter, depth: int
     ) -> tuple[str, float, float]:
-        """Give Λ its own learning rate without weight decay, if it has one."""
+        """Put Λ into a group without weight decay and with its own learning rate, if it has one."""
         if name.startswith("lambda_head.") and self.lambda_learning_rate is not None:
             return "lambda", self.lambda_learning_rate, 0.0
         return super().parameter_group(config, name, parameter, depth)
 
     def sweep_rules(self) -> list[ExitRule]:
-        """List every q."""
+        """List Q-exit with every q."""
         return every_threshold()
 
 
 class LambdaHead(nn.Module):
-    """Λ: the logit of λ from the pooled outputs of this layer and, by architecture, of the layer before.
+    """Λ: computes the logit of λ from the pooled output of a layer and, in some architectures, of the layer before.
 
-    As released: dropout on Λ's input, each hidden layer as wide as the input, PyTorch's default initialisation, one
-    set of weights for all layers of the encoder.
+    As released: dropout on the input, hidden layers as wide as the input, PyTorch's default initialisation, and the
+    same
+    weights for all layers of the encoder.
     """
 
     def __init__(self, size: int, config: PonderConfig, shape: Lambda) -> None:
-        """Make a head for pooled outputs of this size."""
+        """Make a head for pooled outputs with `size` numbers."""
         super().__init__()
-        self.arch = shape.arch if shape.num_layers or shape.arch != "rnn" else "linear"  # an RNN of no layers
+        self.arch = shape.arch if shape.num_layers or shape.arch != "rnn" else "linear"  # an RNN without layers
         self.dropout = nn.Dropout(config.classifier_dropout)
         width = 2 * size if self.arch == "linear_cat" else size
         if self.arch == "rnn":
@@ -134,9 +136,11 @@ class LambdaHead(nn.Module):
             nn.init.constant_(self.output.bias, log(config.prior_lambda) - log1p(-config.prior_lambda))
 
     def forward(self, pooled: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Compute logits (layers, batch) of consecutive layers from their pooled outputs (layers, batch, size).
+        """Compute the logits of consecutive layers, (layers, batch), from their pooled outputs, (layers, batch, size).
 
-        Also returned is the recurrent state (batch, recurrent layers, size), or the last pooled output (batch, size).
+        Also returns what the next call needs: the recurrent state (batch, recurrent layers, size), or the last pooled
+        output
+        (batch, size).
         """
         if self.arch == "rnn":
             state = None if carried is None else carried.transpose(0, 1).contiguous()
@@ -153,33 +157,34 @@ class LambdaHead(nn.Module):
 
 @dataclass(frozen=True)
 class Posterior:
-    """Probabilities of leaving at each layer, as training uses them, beside the prior."""
+    """The probabilities of leaving at each layer in training, with the prior."""
 
     log_probabilities: Tensor  # (layers, batch)
     log_prior: Tensor  # (layers, batch)
-    counts: Tensor  # (layers, batch), bool: enters the loss
-    is_reached: Tensor  # (layers, 1), bool: lies not behind the cut of every example
+    counts: Tensor  # (layers, batch), bool: whether the layer counts in the loss
+    is_reached: Tensor  # (layers, 1), bool: False if the layer lies after every example's cut
 
     def probabilities(self) -> Tensor:
-        """Compute probabilities, (layers, batch); 0 for a layer that does not count."""
+        """Compute the probabilities, (layers, batch); 0 for layers that do not count."""
         return self.log_probabilities.exp() * self.counts
 
     def weights(self) -> Tensor:
-        """Compute the probabilities of the layers in the task loss, (layers, batch)."""
+        """Compute the weight of each layer in the task loss, (layers, batch)."""
         return self.probabilities() * self.is_reached
 
 
 def cut_posterior(exit_logits: Tensor, *, num_layers: int, epsilon: float, tail: str, prior_lambda: float) -> Posterior:
-    """Compute the posterior, cut per example at the first layer where its sum passes 1 - epsilon (module docstring).
+    """Compute the posterior; each example's is cut at the layer at which its sum passes 1 - epsilon (see the module).
 
     Args:
-        exit_logits: of λ at the computed layers, (computed, batch). The layers above lie behind every example's cut.
-        num_layers: of the encoder.
+        exit_logits: logits of λ at the computed layers, (computed, batch); every example is cut before the other
+            layers.
+        num_layers: number of layers of the encoder.
     """
     # log p_i = log λ_i + Σ_{j<i} log(1 - λ_j)
     log_probabilities = nn.functional.logsigmoid(exit_logits) + shifted(log_survival(exit_logits), first=0.0)
     cdf_before = shifted(log_probabilities.exp().cumsum(0), first=0.0)
-    above = (0, 0, 0, num_layers - len(exit_logits))  # rows for the layers that were not computed
+    above = (0, 0, 0, num_layers - len(exit_logits))  # rows of layers that were not computed
     is_cut = nn.functional.pad(cdf_before > 1 - epsilon, above, value=True)
     log_probabilities = nn.functional.pad(log_probabilities, above)
     is_reached = ~is_cut.all(dim=1, keepdim=True)
@@ -197,7 +202,7 @@ def cut_posterior(exit_logits: Tensor, *, num_layers: int, epsilon: float, tail:
 
 
 def divergence(posterior: Posterior, direction: str) -> Tensor:
-    """Compute the KL over the layers that count, (batch,). Direction: see `PonderConfig.kl_direction`."""
+    """Compute the KL divergence over the layers that count, (batch,); `direction` is `PonderConfig.kl_direction`."""
     difference = posterior.log_prior - posterior.log_probabilities
     if direction == "prior_posterior":
         return (posterior.log_prior.exp() * difference * posterior.counts).sum(0)
@@ -210,12 +215,12 @@ def log_survival(exit_logits: Tensor) -> Tensor:
 
 
 def shifted(rows: Tensor, *, first: float) -> Tensor:
-    """Move the rows down by one, below a new first one."""
+    """Shift the rows down by one, below a new first row."""
     return nn.functional.pad(rows[:-1], (0, 0, 1, 0), value=first)
 
 
 def log_geometric_prior(prior_lambda: float, num_layers: int) -> Tensor:
-    """Compute log of λ (1 - λ)^(i-1), (num_layers,); the last layer takes what remains."""
+    """Compute log(λ (1 - λ)^(i-1)), (num_layers,); the last layer takes the remaining probability."""
     log_prior = log(prior_lambda) + log1p(-prior_lambda) * torch.arange(num_layers, dtype=torch.float64)
     log_prior[-1] = log1p(-prior_lambda) * (num_layers - 1)
     return log_prior.float()

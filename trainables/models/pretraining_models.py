@@ -1,8 +1,8 @@
-"""Models of the objectives: the loss of a part of a step's batch, held-out scores, and the model that is kept.
+"""Models for the pretraining objectives: a loss for a part of a step's batch, held-out scores, and the model to keep.
 
-In replaced token detection a generator fills masked places, and a discriminator tells which tokens are not the
-original. Samples are drawn at all masked places, by the inverse of the distribution function at the batch's `noise`: so
-they are a function of seed and step, the same on every device and in every process. No gradient goes through them.
+In replaced token detection, a generator fills masked places and a discriminator finds the tokens that are not the
+original. Tokens are sampled by inverse transform sampling with the batch's `noise`, so they depend only on seed and
+step, not on the device or the number of processes. No gradient flows through the samples.
 """
 
 from abc import ABC, abstractmethod
@@ -20,32 +20,32 @@ from trainables.models.early_exit import Batch
 
 @dataclass(frozen=True)
 class Totals:
-    """The numbers in a whole batch that its losses are means over: the shares of parts and processes add up to them."""
+    """Counts over a whole batch, by which the losses of its parts are divided to add up to its mean."""
 
     predictions: int  # masked tokens
-    tokens: int  # all but padding
+    tokens: int  # tokens without padding
     examples: int
 
     @classmethod
     def of(cls, batch: Arrays) -> "Totals":
-        """Count them in a whole batch, on the CPU that made it."""
+        """Count the totals of a whole batch, on the CPU."""
         predictions, tokens = int((batch["labels"] != IGNORED).sum()), int(batch["attention_mask"].sum())
         return cls(max(1, predictions), tokens, len(batch["labels"]))
 
 
 class PretrainingModel(nn.Module, ABC):
-    """An encoder with the heads of an objective. Batches are those of `PretrainingBatches`, as tensors."""
+    """An encoder with the heads of an objective. Its batches are those of `PretrainingBatches`, as tensors."""
 
-    score_name: ClassVar[str]  # of the held-out scores, the one that stands for the run
+    score_name: ClassVar[str]  # name of the main held-out score
 
     @property
     @abstractmethod
     def kept(self) -> PreTrainedModel:
-        """The model of `transformers` that remains after pretraining, for its encoder."""
+        """The `transformers` model whose encoder is used after pretraining."""
 
     @abstractmethod
     def forward(self, batch: Batch, totals: Totals) -> Tensor:
-        """Compute a part's share of the step's loss, a scalar: the shares of all parts add up to it."""
+        """Compute the loss of a part of the batch, a scalar; the losses of all parts add up to the step's loss."""
 
     @abstractmethod
     def scores(self, batches: Iterable[Batch]) -> dict[str, float]:
@@ -53,7 +53,7 @@ class PretrainingModel(nn.Module, ABC):
 
 
 def encoder_inputs(model: PreTrainedModel, batch: Batch) -> Batch:
-    """Select the inputs of an encoder; RoBERTa knows one type of token only."""
+    """Select the encoder's inputs; RoBERTa has a single token type."""
     names = ["input_ids", "attention_mask"]
     return {name: batch[name] for name in [*names, *(["token_type_ids"] if model.config.type_vocab_size > 1 else [])]}
 
@@ -69,40 +69,40 @@ _HEADS: dict[str, Callable[[Any, Tensor], Tensor]] = {
 
 
 def masked_logits(model: PreTrainedModel, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute logits (predictions, vocabulary), float32, of the masked tokens alone, and their labels (predictions,).
+    """Compute the logits of masked tokens only, (predictions, vocabulary), float32, and their labels (predictions,).
 
-    At the other tokens the head, which costs as much as the encoder, would be computed for nothing.
+    For the other tokens the head would cost as much as the encoder, for nothing.
     """
     masked = labels != IGNORED
     return _HEADS[model.config.model_type](model, hidden[masked]).float(), labels[masked]
 
 
 class Means:
-    """Means over batches, by name; their sums stay on the device until the end."""
+    """Running means over batches, by name; the sums stay on the device until `values`."""
 
     def __init__(self) -> None:
-        """Start without values."""
+        """Start without any values."""
         self._sums: dict[str, Tensor | float] = {}
         self._numbers: dict[str, int] = {}
 
     def add(self, **values: Tensor) -> None:
-        """Add a batch's values of each name."""
+        """Add one batch's values for each name."""
         for name, each in values.items():
             self._sums[name] = self._sums.get(name, 0.0) + each.double().sum()
             self._numbers[name] = self._numbers.get(name, 0) + each.numel()
 
     def add_predictions(self, logits: Tensor, labels: Tensor) -> None:
-        """Add `mlm_loss` (nats) and `mlm_accuracy` of masked tokens: logits (predictions, vocabulary), labels."""
+        """Add `mlm_loss` (nats) and `mlm_accuracy`, given logits (predictions, vocabulary) and labels."""
         losses = nn.functional.cross_entropy(logits, labels, reduction="none")
         self.add(mlm_loss=losses, mlm_accuracy=logits.argmax(dim=1) == labels)
 
     def values(self) -> dict[str, float]:
-        """Return the means; 0 of nothing."""
+        """Return the means; 0 for a name without values."""
         return {name: float(total) / max(1, self._numbers[name]) for name, total in self._sums.items()}
 
 
 def cross_entropy_sum(logits: Tensor, labels: Tensor) -> Tensor:
-    """Sum the cross-entropy over the rows, a scalar; 0 of none."""
+    """Sum the cross-entropy over the rows to a scalar; 0 without rows."""
     return nn.functional.cross_entropy(logits, labels, reduction="sum")
 
 
@@ -110,12 +110,12 @@ def cross_entropy_sum(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 class MaskedLanguageModel(PretrainingModel):
-    """Any family's model for masked tokens."""
+    """Masked language modelling with a model of any family."""
 
     score_name = "mlm_accuracy"
 
     def __init__(self, model: PreTrainedModel) -> None:
-        """Take a model of `transformers` for masked language modelling."""
+        """Use a masked language model of `transformers`."""
         super().__init__()
         self.model = model
 
@@ -125,7 +125,7 @@ class MaskedLanguageModel(PretrainingModel):
         return self.model
 
     def forward(self, batch: Batch, totals: Totals) -> Tensor:
-        """Compute the cross-entropy of masked tokens."""
+        """Compute the cross-entropy of the masked tokens."""
         hidden = self.model.base_model(**encoder_inputs(self.model, batch)).last_hidden_state
         return cross_entropy_sum(*masked_logits(self.model, hidden, batch["labels"])) / totals.predictions
 
@@ -140,12 +140,12 @@ class MaskedLanguageModel(PretrainingModel):
 
 
 class SentenceOrderModel(MaskedLanguageModel):
-    """ALBERT's: masked tokens, and whether two consecutive segments were swapped, with equal weight."""
+    """ALBERT's objective: masked tokens, and whether two consecutive segments were swapped, weighted equally."""
 
     model: AlbertForPreTraining  # with both heads
 
     def forward(self, batch: Batch, totals: Totals) -> Tensor:
-        """Add the cross-entropies of masked tokens and of the order."""
+        """Add the cross-entropy of the masked tokens and that of the segments' order."""
         output = self.model.albert(**encoder_inputs(self.model, batch))
         masked = cross_entropy_sum(*masked_logits(self.model, output.last_hidden_state, batch["labels"]))
         orders = self.model.sop_classifier(output.pooler_output).float()  # (batch, 2)
@@ -167,7 +167,7 @@ class SentenceOrderModel(MaskedLanguageModel):
 
 
 class ReplacedTokenModel(PretrainingModel):
-    """A generator, a discriminator, and the modules that are one object in both."""
+    """A generator and a discriminator that share some modules."""
 
     score_name = "rtd_auc"
 
@@ -179,15 +179,15 @@ class ReplacedTokenModel(PretrainingModel):
         shared: tuple[str, ...],
         discriminator_weight: float,
     ) -> None:
-        """Share the named modules, and tie the generator's output to the table of words.
+        """Share the named modules, and tie the generator's output layer to its word embeddings.
 
         Args:
             generator: a masked language model.
-            discriminator: a model with one logit for every token, or two classes of which the second is `replaced`.
-            shared: modules of both encoders, e.g. `embeddings.word_embeddings`.
+            discriminator: a model with one logit per token, or with two classes, the second being `replaced`.
+            shared: module paths in both encoders, such as `embeddings.word_embeddings`.
 
         Raises:
-            ValueError: the generator has other sizes there.
+            ValueError: if a shared module has different sizes.
         """
         super().__init__()
         self.generator, self.discriminator = generator, discriminator
@@ -203,7 +203,7 @@ class ReplacedTokenModel(PretrainingModel):
         return self.discriminator
 
     def forward(self, batch: Batch, totals: Totals) -> Tensor:
-        """Add the generator's cross-entropy and the discriminator's weighted one."""
+        """Add the generator's cross-entropy and the discriminator's, times its weight."""
         logits, labels = self._generated(batch)
         generator_loss = cross_entropy_sum(logits, labels) / totals.predictions
         detected, replaced, is_token = self._detected(batch, logits.detach())
@@ -212,7 +212,7 @@ class ReplacedTokenModel(PretrainingModel):
 
     @torch.no_grad()
     def scores(self, batches: Iterable[Batch]) -> dict[str, float]:
-        """Compute the generator's `mlm_loss` and `mlm_accuracy`; `rtd_auc` and `rtd_accuracy` over all real tokens."""
+        """Compute `mlm_loss` and `mlm_accuracy` of the generator, `rtd_auc` and `rtd_accuracy` of the discriminator."""
         from sklearn.metrics import roc_auc_score  # takes a second to import
 
         predictions, detections = Means(), Means()
@@ -228,22 +228,22 @@ class ReplacedTokenModel(PretrainingModel):
         return predictions.values() | {"rtd_auc": auc} | detections.values()
 
     def _generated(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Compute the generator's logits (predictions, vocabulary) at masked tokens, and the tokens that were there."""
+        """Compute the generator's logits at masked tokens, (predictions, vocabulary), and the original tokens."""
         hidden = self.generator.base_model(**encoder_inputs(self.generator, batch)).last_hidden_state
         return masked_logits(self.generator, hidden, batch["labels"])
 
     def _detected(self, batch: Batch, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute the discriminator's logits of `replaced`, which tokens are, and which are no padding."""
+        """Compute the discriminator's logits of `replaced`, and masks of the replaced tokens and of all but padding."""
         tokens = filled(batch, logits)
         inputs = encoder_inputs(self.discriminator, batch | {"input_ids": tokens})
         answers = self.discriminator(**inputs).logits.float()
-        if answers.ndim == 3:  # two classes: the logit of the second against the first
+        if answers.ndim == 3:  # with two classes: logit of the second minus the first
             answers = answers[..., 1] - answers[..., 0]
         return answers, tokens != batch["original_ids"], batch["attention_mask"].bool()
 
 
 def _share(path: str, ours: nn.Module, theirs: nn.Module) -> None:
-    """Replace the parameters of a module within `ours` by those of the same module within `theirs`."""
+    """Replace the parameters of a module in `ours` by those of the same module in `theirs`."""
     for module_path, module in theirs.get_submodule(path).named_modules(prefix=path):
         for name, parameter in module.named_parameters(recurse=False):
             old = getattr(ours.get_submodule(module_path), name)
@@ -257,9 +257,9 @@ def _share(path: str, ours: nn.Module, theirs: nn.Module) -> None:
 
 @torch.no_grad()
 def filled(batch: Batch, logits: Tensor) -> Tensor:
-    """Fill the masked tokens (batch, tokens) with samples of softmax(logits)."""
+    """Replace the masked tokens (batch, tokens) by samples of softmax(logits)."""
     masked = batch["labels"] != IGNORED
     cumulated = logits.softmax(dim=1).cumsum(dim=1)
-    wanted = batch["noise"][masked][:, None] * cumulated[:, -1:]  # the sum is 1 up to rounding
+    wanted = batch["noise"][masked][:, None] * cumulated[:, -1:]  # the sum can miss 1 by rounding
     samples = torch.searchsorted(cumulated, wanted, right=True)[:, 0].clamp(max=logits.shape[1] - 1)
     return batch["original_ids"].masked_scatter(masked, samples)

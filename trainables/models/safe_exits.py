@@ -32,25 +32,25 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Walk:
-    """The settings of one rule on classified examples, the one that runs most layers first.
+    """The answers of one rule's settings, from the one that runs the most layers to the one that runs the fewest.
 
-    Bolder settings have earlier exits, so this is the order of the settings, whatever the examples.
+    The order is that of the settings themselves and does not depend on the examples.
     """
 
     rules: tuple[ExitRule, ...]  # (settings,)
     mean_layers: np.ndarray  # (settings,), falling
-    answers: np.ndarray  # (settings, n) classes
-    whole: np.ndarray  # (n,) classes that all layers answer
+    answers: np.ndarray  # (settings, n) predicted classes
+    whole: np.ndarray  # (n,) classes predicted by the last layer
 
     def lost(self, labels: np.ndarray | None) -> np.ndarray:
-        """Tell whether each setting loses each example, (settings, n); `labels` (n,), or None to go without."""
+        """Check which examples each setting loses, (settings, n). The last layer's answers replace missing labels."""
         if labels is None:
             return np.asarray(self.answers != self.whole)
         return np.asarray((self.answers != labels) & (self.whole == labels))
 
 
 def walk(rules: Sequence[ExitRule], outputs: LayerOutputs) -> Walk:
-    """Apply each rule to the stored outputs, arrays of NumPy, of a task with classes."""
+    """Apply each rule to stored outputs (NumPy arrays) of a classification task."""
     results = [apply_exit(rule, outputs) for rule in rules]
     mean_layers = np.array([result.exit_layer.mean() for result in results])
     order = np.argsort(-mean_layers, kind="stable")
@@ -60,19 +60,19 @@ def walk(rules: Sequence[ExitRule], outputs: LayerOutputs) -> Walk:
 
 
 def stored_rules(names: np.ndarray, fields: np.ndarray, *, name: str) -> list[ExitRule]:
-    """Read the settings of the rule of this name from `sweep_rule` and `sweep_rule_fields` of a predictions file."""
+    """Select the settings of one rule from `sweep_rule` and `sweep_rule_fields` of a predictions file."""
     pairs = zip(names.tolist(), fields.tolist(), strict=True)
     read = [read_rule(own, texts) for own, texts in pairs if own == name]
     return [rule for rule in read if rule is not None]
 
 
 def read_walk(predictions: Path, name: str) -> tuple[Walk, np.ndarray]:
-    """Read the settings of the rule of this name on a predictions file, and the labels (n,) of its examples.
+    """Read one rule's settings from a predictions file, with the labels (n,) of its examples.
 
-    They are those that were swept, or those of `rules_for` if the model was swept with other rules.
+    The settings are those of the sweep, or those of `rules_for` if the sweep had other rules.
 
     Raises:
-        ValueError: the file is broken, or lacks these settings or the outputs of layers.
+        ValueError: if the file is damaged, or lacks the settings or the layers' outputs.
     """
     try:
         with np.load(predictions, allow_pickle=False) as file:
@@ -92,7 +92,7 @@ def read_walk(predictions: Path, name: str) -> tuple[Walk, np.ndarray]:
 
 
 def confident(lost: np.ndarray, risk: float, confidence: float = CONFIDENCE) -> int | None:
-    """Find the boldest setting that loses at most `risk` of examples with `confidence`; None if none does.
+    """Find the setting with the earliest exits that loses at most `risk` of all examples with `confidence`, or None.
 
     Args:
         lost: (settings, n), the safest setting first.
@@ -101,13 +101,13 @@ def confident(lost: np.ndarray, risk: float, confidence: float = CONFIDENCE) -> 
 
 
 def expected(lost: np.ndarray, risk: float) -> int | None:
-    """Find the boldest setting that loses at most `risk` of examples on average; None if none does."""
+    """Find the setting with the earliest exits whose expected loss is at most `risk` of the examples, or None."""
     rising = np.logical_or.accumulate(lost, axis=0)
     return _before_first_failure(rising.sum(axis=1) + 1 <= risk * (lost.shape[1] + 1))
 
 
 def most_lost(n: int, risk: float, confidence: float) -> int:
-    """Count how many of n examples may be lost at most if a true share of `risk` is to be refuted; -1 if none may."""
+    """Compute how many of n examples may be lost at most to refute a true share of `risk`; -1 if none may."""
     below = 0.0
     for count in range(n + 1):
         ways = lgamma(n + 1) - lgamma(count + 1) - lgamma(n - count + 1)

@@ -1,9 +1,10 @@
-"""Objectives to pretrain an encoder for: one file each, over shared parts. Importing this imports nothing heavy.
+"""Pretraining objectives, one file each, over shared parts. Importing this package imports nothing heavy.
 
-An objective is a file here that has a twin of the same name in `search_spaces/objectives/`; `-` in its name is `_` in
-the file's. The file has a `Config`, `FAMILIES` (of the backbones that it has models for), `ORDER` (whether a pair's
-segments are swapped at random) and `build(config, encoder)`, which draws the weights from PyTorch's global generator;
-`encoder` is the configuration of `transformers` of the encoder that is to be pretrained.
+An objective has a file here and a file of the same name in `search_spaces/objectives/`; a `-` in its name becomes `_`
+in
+the files'. The file here defines `Config`, `FAMILIES` (the families of backbones that it has models for), `ORDER`
+(whether a pair's segments are swapped at random) and `build(config, encoder)`. `build` takes the `transformers`
+configuration of the encoder and draws weights from PyTorch's global generator.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def load(objective: str) -> ModuleType:
     """Import the module of an objective.
 
     Raises:
-        ValueError: the name is unknown.
+        ValueError: if the objective is unknown.
     """
     if objective not in available():
         raise no_such("objective", objective, available())
@@ -38,7 +39,7 @@ def load(objective: str) -> ModuleType:
 
 
 def module_of(objective: str) -> str:
-    """Name the module that an objective is imported from."""
+    """Build the import name of an objective's module."""
     return f"trainables.objectives.{objective.replace('-', '_')}"
 
 
@@ -46,7 +47,7 @@ def configure(objective: str, values: Configuration) -> PretrainingConfig:
     """Build the configuration of an objective, and check every field.
 
     Raises:
-        ValueError: no objective has this name; a field is missing, unknown or outside of what is allowed.
+        ValueError: if the objective is unknown, or a field is missing, unknown or out of range.
     """
     from trainables.schema import from_plain
 
@@ -57,7 +58,7 @@ def check_family(objective: str, family: str, *wanted: str) -> None:
     """Check that the objective has a model for this family of backbones.
 
     Raises:
-        ValueError: it has none.
+        ValueError: if it has none.
     """
     if family not in wanted:
         raise ValueError(f"objective {objective} has no model of family {family!r}; available: {', '.join(wanted)}")

@@ -22,7 +22,7 @@ ORDER: Order = "random"
 
 
 class Config(PretrainingConfig, frozen=True, kw_only=True):
-    """Nothing beyond what all objectives share; examples are pairs."""
+    """The fields that all objectives share; examples must be pairs."""
 
     def __post_init__(self) -> None:
         """Check that examples are pairs."""

@@ -32,13 +32,13 @@ _OF_BOTH = (
 
 
 class Config(ReplacedTokenConfig, frozen=True, kw_only=True):
-    """The generator, as the original's options have it."""
+    """The generator's fields, as in the original's options."""
 
-    generator_family: Literal["albert", "bert"]  # a BERT's hidden states are as wide as the embeddings
-    tie_encoder: bool  # the generator's layers have the discriminator's weights
+    generator_family: Literal["albert", "bert"]  # only for a BERT generator: its hidden size is the embedding size
+    tie_encoder: bool  # the generator shares the weights of the discriminator's layers
 
     def __post_init__(self) -> None:
-        """Check that only encoders of one family are tied."""
+        """Check that encoders are tied only within one family."""
         super().__post_init__()
         if self.tie_encoder and self.generator_family != "albert":
             raise ValueError(f"tie_encoder is true; allowed if generator_family is {self.generator_family}: false")

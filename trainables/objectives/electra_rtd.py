@@ -27,7 +27,7 @@ TABLES = tuple(f"embeddings.{kind}_embeddings" for kind in ("word", "position", 
 
 
 class Config(ReplacedTokenConfig, frozen=True, kw_only=True):
-    """Nothing beyond what both replaced token objectives share."""
+    """The fields that both objectives with replaced tokens share."""
 
 
 def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
@@ -43,9 +43,9 @@ def with_generator(
     """Build a model with new weights.
 
     Args:
-        generator: the generator's configuration, which gets the sizes of `config`.
+        generator: the generator's configuration; it gets the sizes of `config`.
         encoder: the discriminator's configuration.
-        shared: modules of both encoders that have the same weights.
+        shared: module paths that have the same weights in both encoders.
     """
     from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, AutoModelForTokenClassification
 
@@ -56,7 +56,7 @@ def with_generator(
     generator.num_attention_heads = config.generator_heads
     generator.intermediate_size = config.generator_intermediate_size
     discriminator = deepcopy(encoder)
-    discriminator.num_labels = 2  # original, replaced; ELECTRA's own model for it has one logit
+    discriminator.num_labels = 2  # original or replaced; ELECTRA's own model has one logit for it
     kind: Any = AutoModelForPreTraining if encoder.model_type == "electra" else AutoModelForTokenClassification
     return ReplacedTokenModel(
         AutoModelForMaskedLM.from_config(generator, attn_implementation="sdpa"),

@@ -21,7 +21,7 @@ ORDER: Order = "kept"
 
 
 class Config(PretrainingConfig, frozen=True, kw_only=True):
-    """Nothing beyond what all objectives share."""
+    """The fields that all objectives share."""
 
 
 def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
