@@ -1,4 +1,4 @@
-"""The parser of all commands, and their errors: whatever a user can cause is one line on standard error.
+"""The command line of all commands: options, help, and errors in one line on standard error.
 
 A command's options are the fields of one struct. A field states its type, its default and, with `option` or `argument`,
 its help; the parser is made from these:
@@ -42,27 +42,27 @@ from trainables.spelling import nearest_in_words
 
 T = TypeVar("T", bound=Typed)
 V = TypeVar("V")
-SEVERAL = ("--method", "--task")  # options that take a,b,c
+SEVERAL = ("--method", "--task")  # these options take a,b,c
 _EVERY_EPOCH = ("not needed: every epoch is evaluated, and the best one kept",)
 _WITHOUT_GPU = ("--gpus-per-trial 0", "CUDA_VISIBLE_DEVICES= before the command")
-# Options of the scripts of PALBERT and of transformers, which say here, of several what the command has; VALUE is what
-# was given. Names of fields (--learning_rate, --lr, --beta) need no line: they are fixed by --set.
+# Options of the scripts of PALBERT and transformers, with the options that replace them here: the first one that the
+# command has is suggested. VALUE stands for the given value. Fields such as --beta need no line: --set fixes them.
 ELSEWHERE: dict[str, tuple[str, ...]] = {
     "bf16": ("--set precision=bfloat16",),
     "cpu": _WITHOUT_GPU,
     "data_dir": ("--data VALUE", "--corpus VALUE"),
     "device": ("CUDA_VISIBLE_DEVICES=NUMBER before the command",),
-    "early_exit_entropy": ("--set entropy=SHARE, of ln(classes) and not nats: their 0.1 for two classes is 0.14",),
+    "early_exit_entropy": ("--set entropy=SHARE, a share of ln(classes), not nats: their 0.1 for two classes is 0.14",),
     "evaluate_during_training": _EVERY_EPOCH,
     "exit_criteria": (f"{SAMPLED}; their threshold is the default",),
     "fp16": ("--set precision=bfloat16",),
     "generator_type": ("the objective alectra-rtd:bert-generator",),
     "gpus": ("CUDA_VISIBLE_DEVICES=NUMBER,NUMBER before the command",),
     "gradient_accumulation_steps": (
-        "--set batch_size=N, of a whole step; study.pretrain also has --set gradient_accumulation=VALUE",
+        "--set batch_size=N, for a whole step; study.pretrain also has --set gradient_accumulation=VALUE",
     ),
     "logging_steps": _EVERY_EPOCH,
-    "model": ("--backbone VALUE, albert-base for their base",),
+    "model": ("--backbone VALUE; their base is albert-base",),
     "model_name_or_path": ("--backbone VALUE",),
     "n_trials": ("--samples VALUE",),
     "no_cuda": _WITHOUT_GPU,
@@ -92,7 +92,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
 
 
 class _Help(argparse.HelpFormatter):
-    """Help whose lines fit: argparse itself breaks neither titles of groups nor menus."""
+    """A help formatter that also breaks group titles and menus, which argparse leaves too long."""
 
     def format_help(self) -> str:
         lines = super().format_help().split("\n")
@@ -100,45 +100,45 @@ class _Help(argparse.HelpFormatter):
 
 
 def _broken(line: str, width: int) -> str:
-    """Break a line at blanks, and behind the bars of a menu."""
+    """Break a line at spaces, and after the bars of a menu such as `a|b|c`."""
     return re.sub("\1 ?", "", wrapped(line.replace("|", "|\1 "), width))
 
 
 @dataclass(frozen=True)
 class Option:
-    """The way in which a field of a command's options is given on the command line."""
+    """The declaration of one option: its help, its metavar and its flag, if it has one."""
 
-    text: str  # what --help says of it
+    text: str  # shown by --help
     metavar: str | None
-    flag: str | None = None  # None: `--` and the field's name
-    is_argument: bool = False  # given by its place instead of a flag
+    flag: str | None = None  # None: `--` and the name of the field
+    is_argument: bool = False  # positional, without a flag
 
 
 def option(text: str = "", metavar: str | None = None, *, flag: str | None = None) -> Option:
     """Declare a field as an option.
 
-    A `bool` is a switch, and a list is given by repeating the option. The metavar of a `Literal` is its menu.
+    A `bool` becomes a switch; a list is given by repeating the option; a `Literal` needs no metavar.
     """
     return Option(text, metavar, flag)
 
 
 def argument(metavar: str, text: str = "") -> Option:
-    """Declare a field as an argument without a flag; a list takes one or more."""
+    """Declare a field as a positional argument; a list takes one or more values."""
     return Option(text, metavar, is_argument=True)
 
 
 class Grouped(Typed, frozen=True, kw_only=True):
-    """Options that stand under a title of their own in --help, those of each class of an inheritance under its own."""
+    """Base of option structs that --help prints in groups: each subclass adds a group with its own title."""
 
     group: ClassVar[str]
-    common: ClassVar[tuple[str, ...]] = ()  # the fields that --help shows, if not all; --help all shows the others too
+    common: ClassVar[tuple[str, ...]] = ()  # fields in the short help; empty: all of them
 
 
 class Parser(argparse.ArgumentParser, Generic[T]):
-    """The parser of one command, made from the struct of its options."""
+    """An argparse parser for one command, made from the struct of its options."""
 
     def __init__(self, kind: type[T], command: str, description: str, *, epilog: str | None = None) -> None:
-        """`command` is the module that `python -m` runs, or the console's."""
+        """Build the parser; `command` is the module that `python -m` runs, or the console's subcommand."""
         prog = f"python -m {command}" if "." in command else command
         if Path(sys.argv[0]).stem == CONSOLE:
             prog = f"{CONSOLE} {command.partition('.')[2]}" if "." in command else command
@@ -164,7 +164,7 @@ class Parser(argparse.ArgumentParser, Generic[T]):
             _add(groups.get(title, self), field)
 
     def format_common_help(self) -> str:
-        """Format the help with the common options alone."""
+        """Format the short help: only the common options."""
         formatter = self._get_formatter()
         formatter.add_usage("%(prog)s [OPTION ...]", [], [])
         formatter.add_text(self.description)
@@ -176,7 +176,7 @@ class Parser(argparse.ArgumentParser, Generic[T]):
         return formatter.format_help()
 
     def error(self, message: str) -> NoReturn:
-        """Raise the fault that argparse found as a ValueError of one line."""
+        """Raise argparse's error message as a ValueError of one line."""
         if wrong := re.fullmatch(r"argument (\S+): invalid (int|float) value: (.*)", message):
             message = f"{wrong[1]} is {wrong[3]}; allowed: {'a whole number' if wrong[2] == 'int' else 'a number'}"
             if wrong[2] == "int" and "," in wrong[3]:
@@ -185,7 +185,7 @@ class Parser(argparse.ArgumentParser, Generic[T]):
         raise ValueError(f"{message}; see --help")
 
     def complete(self, **values: Sequence[str]) -> None:
-        """Offer these values of options, by name, to a shell that completes a line."""
+        """Let shell completion offer these values; the keywords are the names of option fields."""
         for action in self._actions:
             for name in {*values} & {flag.removeprefix("--") for flag in action.option_strings}:
                 action.completer = partial(_completed, values[name])  # type: ignore[attr-defined]  # argcomplete asks for it
@@ -194,7 +194,7 @@ class Parser(argparse.ArgumentParser, Generic[T]):
         """Parse a command line.
 
         Raises:
-            ValueError: an option is unknown, missing or out of its range.
+            ValueError: if an option is unknown, missing or out of range.
         """
         known, unknown = self.parse_known_args(arguments)
         if unknown:
@@ -214,37 +214,37 @@ class Parser(argparse.ArgumentParser, Generic[T]):
 
 @dataclass(frozen=True)
 class Command(Generic[T]):
-    """A command: called with the arguments of a command line, it returns the exit status."""
+    """A command line program; calling it with the arguments runs it and returns the exit status."""
 
     name: str  # the module that `python -m` runs
     kind: type[T]  # the struct of its options
     description: str
-    run: Callable[[T], int]  # from the options to the exit status; 2 is bad usage, a ValueError
+    run: Callable[[T], int]  # returns the exit status; a ValueError becomes status 2, bad usage
     epilog: str | None = None
-    after_interrupt: str = ""  # as of `guarded`
+    after_interrupt: str = ""  # as for `guarded`
 
     def parser(self) -> Parser[T]:
         """Build the parser of the command's options."""
         return Parser(self.kind, self.name, " ".join(self.description.split()), epilog=self.epilog)
 
     def __call__(self, argv: Sequence[str] | None = None) -> int:
-        """Run the command; returns the exit status."""
+        """Run the command with these arguments, or those of the process, and return the exit status."""
         return guarded(self.name, lambda: self.run(self.parser().options(argv)), after_interrupt=self.after_interrupt)
 
 
 class _ShowHelp(argparse.Action):
-    """An action that prints the help, with the common options or with all, and ends."""
+    """The argparse action of --help: prints the short help, or all options with `all`, and exits."""
 
     def __call__(self, parser: argparse.ArgumentParser, _: object, value: object, flag: str | None = None) -> None:
         assert isinstance(parser, Parser)
         if value not in (None, "all"):
-            parser.error(f"{flag} is {value!r}; allowed: all, or nothing behind it")
+            parser.error(f"{flag} is {value!r}; allowed: all, or no value")
         print(parser.format_help() if value == "all" else parser.format_common_help(), end="")
         parser.exit()
 
 
 def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
-    """Add the argument of a field, which is declared as an option, to a parser or one of its groups."""
+    """Add the option that a struct's field declares to the parser, or to a group of it."""
     declared = next(each for each in field.type.__metadata__ if isinstance(each, Option))
     kinds = {*_kinds(field.type)}
     default = field.default if field.default_factory is NODEFAULT else field.default_factory()
@@ -267,7 +267,7 @@ def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
 
 
 def _meanings(unknown: Sequence[str], flags: Sequence[str]) -> str:
-    """Explain each unknown option, with its name if there are several."""
+    """Format what replaces each unknown option; several options are named before their replacements."""
     places = [place for place, text in enumerate(unknown) if re.match("--?[a-zA-Z]", text)]
     meanings = [(unknown[place].partition("=")[0], _meaning(unknown[place:], flags)) for place in places]
     if len(meanings) == 1:
@@ -278,7 +278,7 @@ def _meanings(unknown: Sequence[str], flags: Sequence[str]) -> str:
 
 
 def _meaning(unknown: Sequence[str], flags: Sequence[str]) -> str:
-    """Translate an option of another program, as in `; here it is --epochs 3`, or name the nearest option."""
+    """Format what replaces an option of another program: `; here it is --epochs 3`, or an option of similar name."""
     flag, _, value = unknown[0].partition("=")
     name = flag.lstrip("-").replace("-", "_")
     value = value or next((text for text in unknown[1:2] if not text.startswith("--")), "VALUE")
@@ -293,7 +293,7 @@ def _meaning(unknown: Sequence[str], flags: Sequence[str]) -> str:
 
 
 def _kinds(kind: Any) -> Iterator[Any]:
-    """List the types that a field may have, without annotations."""
+    """List the types in a union, without their annotations: `Annotated[int, ...] | None` gives int and None."""
     if get_origin(kind) is Annotated:
         yield from _kinds(kind.__origin__)
     elif get_origin(kind) in (Union, UnionType):
@@ -304,7 +304,7 @@ def _kinds(kind: Any) -> Iterator[Any]:
 
 
 def _completed(names: Sequence[str], *, prefix: str, action: argparse.Action, **_: object) -> list[str]:
-    """List the names that the word could become; of `a,b,c` only the last is completed."""
+    """List the names that complete a word; in `a,b,c` only the last part is completed."""
     before, comma, _last = prefix.rpartition(",")
     if comma and not {*SEVERAL} & {*action.option_strings}:
         return []
@@ -313,10 +313,10 @@ def _completed(names: Sequence[str], *, prefix: str, action: argparse.Action, **
 
 
 def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "") -> int:
-    """Run a command; returns what `main` does, 2 after a `ValueError`, 1 after Ctrl-C or a fault of the disk.
+    """Run `main` and return its exit status; 2 after a `ValueError`, 1 after Ctrl-C or an error of the disk.
 
-    Each of these is reported in one line, which ends with `after_interrupt` if nothing was wrong with the request. A
-    reader of the output that goes away (`| head`) ends the command silently.
+    Every error becomes one line. After Ctrl-C or an error of the disk, that line ends with `after_interrupt`. If the
+    reader of standard output goes away (`| head`), the command ends silently.
     """
     warnings.formatwarning = _one_line
     try:
@@ -330,7 +330,7 @@ def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "")
     except ValueError as error:
         message, status = str(error).removeprefix(f"{command}: "), 2
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, lambda *_: os._exit(1))  # no tracebacks of what ends now
+        signal.signal(signal.SIGINT, lambda *_: os._exit(1))  # objects that end now would print tracebacks
         message, status = f"interrupted{after_interrupt}", 1
     except OSError as error:
         if isinstance(error, BrokenPipeError) and _nobody_reads():
@@ -342,20 +342,20 @@ def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "")
 
 
 def read_setting(text: str, option: str = "--set", form: str = "FIELD=VALUE") -> tuple[str, Value]:
-    """Read a field and its value from a text of this form, the value as JSON or else as text.
+    """Split `FIELD=VALUE` into the field and its value, which is read as JSON if possible, else as a string.
 
     Raises:
-        ValueError: the text has another form.
+        ValueError: if the text does not have the form `form`.
     """
     field, value = read_pair(option, text, form)
     return field, read_value(value)
 
 
 def read_settings(texts: Sequence[str]) -> dict[str, Value]:
-    """Read the fields that --set gives, with their values.
+    """Read all values of --set into a mapping from field to value.
 
     Raises:
-        ValueError: one has another form, or a field is given twice.
+        ValueError: if one is not `FIELD=VALUE`, or a field is given twice.
     """
     settings = dict[str, Value]()
     for text in texts:
@@ -364,17 +364,17 @@ def read_settings(texts: Sequence[str]) -> dict[str, Value]:
 
 
 def add_once(settings: dict[str, V], field: str, value: V, option: str) -> None:
-    """Add the value of a field, which an option may give once."""
+    """Add a field's value to the settings; raise ValueError if they already have the field."""
     if field in settings:
         raise ValueError(f"{option} {field} is given twice; allowed: once")
     settings[field] = value
 
 
 def read_pair(option: str, text: str, form: str) -> tuple[str, str]:
-    """Split a text at its first `=`.
+    """Split the value of an option at its first `=`.
 
     Raises:
-        ValueError: a side is missing.
+        ValueError: if either side is empty; the message gives the allowed form.
     """
     left, equals, right = text.partition("=")
     if not equals or not left:
@@ -383,7 +383,7 @@ def read_pair(option: str, text: str, form: str) -> tuple[str, str]:
 
 
 def _nobody_reads() -> bool:
-    """Check whether the reader of standard output has gone, and not that of another pipe or connection."""
+    """Check if standard output is a pipe without a reader; a broken pipe may also be some other connection."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)  # errors alone
     return bool(poll.poll(0))

@@ -1,6 +1,6 @@
 """Start, continue or extend a study: `python -m study.launch --method palbert`.
 
-Ray, torch and the drivers are imported only if trials are to run.
+Ray, torch and the drivers take seconds to import, so they are imported only if there are trials to run.
 """
 
 from __future__ import annotations
@@ -68,11 +68,15 @@ from trainables.spelling import resolve_name
 if TYPE_CHECKING:
     from study.drivers.driver import Driver
 
-MIRROR_NICENESS = 10  # over the launch's own: where processors are short, driver and trials go first
+MIRROR_NICENESS = 10  # added to the launch's own, so that driver and trials get scarce processors first
 
 
 def run(options: LaunchOptions) -> int:
-    """Launch, and return 0 if the study is complete, 1 if cells are missing or it was interrupted, 2 for bad usage."""
+    """Run the command: exit status 0 if the study is complete, 1 if trials are missing or failed.
+
+    Raises:
+        ValueError: if the options cannot be run; the command then exits with status 2.
+    """
     check_options(options)
     study = open_study(options)
     if options.dry_run:
@@ -82,7 +86,7 @@ def run(options: LaunchOptions) -> int:
 
 
 def dry_run(study: Study, options: LaunchOptions) -> int:
-    """Print what would run, what it is expected to cost and where it departs from the papers; nothing is created."""
+    """Print the plan, its expected cost and its differences from the papers, without creating a file; return 0."""
     resolved = study.resolved
     if options.explain is not None:
         names = [arm.name for arm in resolved.arms if not arm.repeat]
@@ -125,13 +129,13 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
 
 
 def run_study(study: Study, options: LaunchOptions) -> int:
-    """Run what is left of a study and conclude it; returns the launch's exit status.
+    """Run the trials that the study still lacks, write its exports and print its answer; return the exit status.
 
     Raises:
-        ValueError: the study cannot be opened, or no trial fits on a node; nothing was run.
+        ValueError: if the study cannot be opened, or no trial fits on a node; then no trial has run.
     """
     if options.tracking_uri is None and not is_installed("mlflow"):
-        print_lines(["MLflow is not installed here: the launch goes on with --tracking-uri none"], sys.stderr)
+        print_lines(["MLflow is not installed: continuing as with --tracking-uri none"], sys.stderr)
         options = replace(options, tracking_uri="none")
     until = math.inf if options.max_minutes is None else time.monotonic() + 60 * options.max_minutes
     folder = study.folder
@@ -140,7 +144,7 @@ def run_study(study: Study, options: LaunchOptions) -> int:
             with waiting_for(f"the Ray cluster at {options.address}", output=sys.stderr):
                 from study.cluster.ray_cluster import ray_cluster
 
-                stack.enter_context(ray_cluster(options.address))  # before anything is created
+                stack.enter_context(ray_cluster(options.address))  # if this fails, no file has been created
                 _measure_resources(options)
         if options.storage and study.earlier is None:
             make_writable(join(storage_address(options.storage), "trials"))
@@ -151,9 +155,9 @@ def run_study(study: Study, options: LaunchOptions) -> int:
         limit, arms = options.max_gpu_hours, launched_arms(study, options)
         scheduler = Scheduler(study.resolved, journal, code, max_gpu_hours=limit, faults=faults, launched=arms)
         if options.register and journal.facts.trials:
-            raise ValueError(f"--register: {folder} has trials already; allowed: before the first trial of a study")
+            raise ValueError(f"--register: {folder} already has trials; allowed: only before a study's first trial")
         last = journal.facts.last_launch
-        is_reported = last is not None and last.ended is not None and last.ended.status == "complete"  # else killed
+        is_reported = last is not None and last.ended is not None and last.ended.status == "complete"
         reopened = to_reopen(scheduler.progress, code, asked=options.retry_failed)
         is_over = scheduler.progress.is_finished and is_reported and not reopened
         if reopened or not scheduler.progress.is_finished:
@@ -170,19 +174,19 @@ def run_study(study: Study, options: LaunchOptions) -> int:
             is_exported = all((folder / name).exists() for name in EXPORTS)
             said = read_export(folder, ANSWER) if is_exported else write_files(folder, scheduler.progress)
         else:
-            prints = f"what methods print: {folder / WORKERS_LOG}"
+            prints = f"output of the trials: {folder / WORKERS_LOG}"
             lines = [study.describe(), *warn_of_unknown_words(study.resolved), prints]
             if options.max_minutes is not None:
                 lines.append(describe_time_limit(options.max_minutes, measured_in(journal.facts.records)))
             print_lines(lines, sys.stderr)
             if options.address is None:
-                cache_folder()  # prints where tokenised data are, if that is no usual place; trials print to their log
+                cache_folder()  # prints an unusual cache folder here, because trials print only to their log
             said = _launch(scheduler, journal, folder, storage, options, until=until)
     return _conclude(scheduler, folder, said, options)
 
 
 def _as_locked(study: Study, *, is_continued: bool) -> Study:
-    """Resolve the study again if another launch has written to its folder; nobody else can write to it now."""
+    """Return the study, resolved again if another launch wrote its plan before this one locked the folder."""
     now = find_plan(study.folder)
     if now == study.earlier:
         return study
@@ -191,19 +195,21 @@ def _as_locked(study: Study, *, is_continued: bool) -> Study:
 
 
 def _describe_finished(scheduler: Scheduler, folder: Path, *, asked: str | None, storage: str) -> list[str]:
-    """Report that no trial is left to run, which have failed, and the arms that other code has trained.
+    """Describe a study without trials left to run: its failed trials, and the arms that other code trained.
 
-    `asked` is the storage that was named, and `storage` the one that the study has.
+    Args:
+        asked: the address given with --storage, or None.
+        storage: the address that the study uses.
     """
     line = f"study {folder}: nothing is left to do"
     if failed := scheduler.progress.failures:
         arms = ", ".join(dict.fromkeys(record.arm for record in failed))
         line = (
-            f"study {folder}: no trial is left to run, but {counted(len(failed), 'trial')} of {arms} failed; with "
-            "mended code, or --retry-failed, they run again"
+            f"study {folder}: no trial is left to run, but {counted(len(failed), 'trial')} of {arms} failed; mend the "
+            "code, or add --retry-failed, and they run again"
         )
     if asked is not None and storage_address(asked) != storage:
-        line += f"; --storage {asked} is not used: the study stays in {storage}"
+        line += f"; --storage {asked} is ignored, because the study is stored in {storage}"
     others = find_arms_of_other_code(scheduler.progress, scheduler.provenance)
     if not others:
         return [line]
@@ -211,55 +217,58 @@ def _describe_finished(scheduler: Scheduler, folder: Path, *, asked: str | None,
     trained = f"{first_of(others, MOST_ARMS)} {'were' if len(others) > 1 else 'was'} trained with"
     return [
         line,
-        f"the code is another than that which {trained}; the numbers are kept; to train anew, as another study: "
+        f"the code has changed since {trained} it; the numbers are kept; to train again as another study: "
         f"{anew}, then --plan plan.toml --name NEW",
     ]
 
 
 def _keep_plan(study: Study, code: Provenance, *, is_over: bool) -> None:
-    """Write `plan.json`; a finished study with the same plan keeps its file, and its tables too."""
+    """Write `plan.json`, unless the study is finished and its file has this plan.
+
+    A new plan for a finished study also deletes the dev table and the answer, which belong to the old plan.
+    """
     is_there = (study.folder / PLAN).exists()
     if is_over and is_there and study.earlier is not None and study.earlier.plan == study.resolved:
         return
     if is_over:
         for name in (DEV_TABLE, ANSWER):
-            (study.folder / name).unlink(missing_ok=True)  # they belong to the previous plan
+            (study.folder / name).unlink(missing_ok=True)
     write_plan(study.folder, plan_file(study.folder, study.resolved, code, study.earlier))
 
 
 def plan_file(folder: Path, plan: ResolvedPlan, code: Provenance, earlier: PlanFile | None = None) -> PlanFile:
-    """Build the content of `plan.json`; `created` stays that of the first launch."""
+    """Build the content of `plan.json`; it keeps the creation time of the `earlier` file."""
     created = earlier.created if earlier else utc_now()
     return PlanFile.of(folder, plan, code, created=created, command=command_line())
 
 
 def command_line() -> str:
-    """Return the command as typed, for plan, journal and report; passwords are hidden."""
+    """Return this process's command as typed, with passwords hidden, for the plan, the journal and the report."""
     return masked(shlex.join(["python", "-m", "study.launch", *sys.argv[1:]]))
 
 
 def _launch(
     scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions, *, until: float
 ) -> str:
-    """Run until all is done, Ctrl-C comes, or the monotonic clock reads `until`; returns the answer.
+    """Run trials until all are done, Ctrl-C, or `until` (seconds of the monotonic clock); return the answer's text.
 
-    The journal records the launch's end, unless the launch is killed or the journal cannot be written.
+    The journal records the end of the launch, unless the process is killed or the journal cannot be written.
     """
     elsewhere = None if storage == str(folder.resolve()) else storage
     scheduler.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid(), storage=elsewhere)
-    uri = options.tracking_uri or ""  # the study's own store
+    uri = options.tracking_uri or ""  # "": the study's default store
     try:
         reopen_failed(journal, scheduler.progress, scheduler.provenance, asked=options.retry_failed)
         if not scheduler.facts.trials:
             _register(journal, folder, options)
         if silence := unreachable_reason(uri):
-            print_lines([f"{_describe_silence(uri, silence)}; the study goes on, and sends its runs later"], sys.stderr)
+            print_lines([f"{_describe_silence(uri, silence)}; the study runs, and sends its runs later"], sys.stderr)
         mirror = start_mirror(folder, options.tracking_uri)
         status, note = _run_trials(scheduler, journal, folder, storage, options, until=until)
         said = write_files(folder, scheduler.progress)
     except BaseException as error:
         note = None if isinstance(error, KeyboardInterrupt) else (str(error) or type(error).__name__).splitlines()[0]
-        with suppress(OSError, ValueError):  # of the journal
+        with suppress(OSError, ValueError):  # if the journal cannot be written either, the first error counts
             scheduler.end_launch("interrupted", note)
         raise
     scheduler.end_launch(status, note or lost_outputs())
@@ -269,10 +278,10 @@ def _launch(
 
 
 def _register(journal: Journal, folder: Path, options: LaunchOptions) -> None:
-    """Record in the journal who has the digest of the first launch's plan before any trial.
+    """Register the plan before the first trial: record which git tag and which MLflow hold its digest.
 
     Raises:
-        ValueError: --register, and the plan could not be written to MLflow.
+        ValueError: if --register is given and the plan cannot be written to MLflow.
     """
     digest_of_plan = first_plan_digest(folder)
     places = [f"git tag {tag}" for tag in (plan_tag(digest_of_plan),) if tag]
@@ -290,17 +299,17 @@ def _register(journal: Journal, folder: Path, options: LaunchOptions) -> None:
 def _run_trials(
     scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions, *, until: float
 ) -> tuple[LaunchStatus, str | None]:
-    """Run the trials; returns how the launch ended, and why if it stalled.
+    """Run the trials; return how the launch ended, and the reason if it stalled.
 
-    The next one resumes open trials from their last saved epoch.
+    The next launch resumes unfinished trials from their last saved epoch.
     """
     try:
-        if not scheduler.progress.is_done:  # else a launch before was killed before its tables and its report
+        if not scheduler.progress.is_done:
             _drive(scheduler, folder, storage, options, until=until)
     except KeyboardInterrupt:
         return "interrupted", None
     except Stalled as stalled:
-        print(f"study.launch: {stalled}; the launch ends, the same command continues", file=sys.stderr)
+        print(f"study.launch: {stalled}; the launch ends; run the same command to continue", file=sys.stderr)
         return "interrupted", str(stalled)
     except SmokeStepsFailed as failed:
         for arm, failure in failed.failures.items():
@@ -313,17 +322,18 @@ def _run_trials(
 
 
 def _drive(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOptions, *, until: float) -> None:
-    """Run trials until there is nothing left to do, on the connected cluster or else on this machine.
+    """Run trials until none is left, on the connected cluster or else on this machine.
 
-    `until` is as in `Driver`.
+    Args:
+        until: seconds of the monotonic clock at which the driver stops.
 
     Raises:
-        SmokeStepsFailed: a method cannot take a step; no trial was started.
-        Stalled: nothing moves any more.
+        SmokeStepsFailed: if a method fails in its first training step; then no trial has started.
+        Stalled: if no trial has made progress for too long.
     """
     starts_ray = options.driver == "ray" and options.address is None
     awaited = "Ray to start" if starts_ray else "the trials to start"
-    if not can_redraw(console_on(sys.stderr)):  # other terminals show the time
+    if not can_redraw(console_on(sys.stderr)):  # a terminal shows a moving line instead
         print(f"waiting for {awaited}", file=sys.stderr, flush=True)
     with waiting_for(awaited, output=sys.stderr) as on_start, ExitStack() as stack:
         if starts_ray:
@@ -359,10 +369,10 @@ def _import_driver(options: LaunchOptions) -> type[Driver]:
 
 
 def _measure_resources(options: LaunchOptions) -> Resources:
-    """Measure the resources of a trial on the connected cluster, or on this machine.
+    """Compute how many trials fit on the connected cluster, or on this machine.
 
     Raises:
-        ValueError: no trial fits on a node, and none can come.
+        ValueError: if no node has room for a trial, and the cluster cannot add one.
     """
     nodes: Nodes = ThisMachine()
     if options.driver == "ray":
@@ -376,10 +386,10 @@ def _measure_resources(options: LaunchOptions) -> Resources:
 
 
 def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen[bytes] | None:
-    """Start the process that follows the journal into MLflow; None with `--tracking-uri none`."""
+    """Start a process that copies the study into MLflow while it runs; return None with `--tracking-uri none`."""
     if uri == "none":
         return None
-    (folder / BROWSE).unlink(missing_ok=True)  # of the launch before
+    (folder / BROWSE).unlink(missing_ok=True)
     command = [sys.executable, "-m", "study.mirror", str(folder), "--follow"]
     with (folder / "mirror.log").open("a") as log:
         mirror = subprocess.Popen(
@@ -387,30 +397,33 @@ def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen[bytes] | Non
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            start_new_session=True,  # Ctrl-C is the launcher's: the mirror ends when it has seen the launch end
+            start_new_session=True,  # so that Ctrl-C does not reach it: it ends after the launch
         )
     os.setpriority(os.PRIO_PROCESS, mirror.pid, os.getpriority(os.PRIO_PROCESS, 0) + MIRROR_NICENESS)
     return mirror
 
 
 def wait_for_mirror(mirror: subprocess.Popen[bytes]) -> None:
-    """Wait until MLflow has the last runs, or Ctrl-C; the process then goes on alone."""
-    print_lines(["writing the last runs to MLflow; Ctrl-C leaves that to go on by itself ..."], sys.stderr)
+    """Wait until MLflow has the last runs; after Ctrl-C, the mirror goes on in the background."""
+    print_lines(["writing the last runs to MLflow; after Ctrl-C this goes on in the background ..."], sys.stderr)
     try:
         with waiting_for("MLflow", output=sys.stderr):
             status = mirror.wait()
         if status != 0:
-            print("not all of it is in MLflow; mirror.log in the study's folder says why", file=sys.stderr)
+            print("MLflow lacks some runs; mirror.log in the study's folder has the reason", file=sys.stderr)
     except KeyboardInterrupt:
         print("MLflow is still being written; see mirror.log in the study's folder", file=sys.stderr)
 
 
 def browse(folder: Path, tracking_uri: str | None) -> list[str]:
-    """Read how to look at the runs, as `study.mirror` wrote it, or how to mirror later if the server is away."""
+    """Read the lines of `browse.txt` on how to see the runs, or name the command that copies them later.
+
+    The second is for a tracking server that does not answer now.
+    """
     uri = tracking_uri or ""
     if silence := unreachable_reason(uri):
         later = f"{python()} -m study.mirror {shlex.quote(str(folder))} --tracking-uri {shlex.quote(masked(uri))}"
-        return [f"not all of it is in MLflow: {_describe_silence(uri, silence)}", f"mirror it:   {later}"]
+        return [f"MLflow lacks some runs: {_describe_silence(uri, silence)}", f"mirror it:   {later}"]
     path = folder / BROWSE
     return path.read_text().splitlines() if uri != "none" and path.exists() else []
 
@@ -420,7 +433,7 @@ def _describe_silence(uri: str, silence: str) -> str:
 
 
 def _describe_broken_off(scheduler: Scheduler) -> list[str]:
-    """Describe the trials that faults of the machine have left undone."""
+    """Describe the trials that this launch has given up after repeated faults of the machine."""
     if not scheduler.has_given_up:
         return []
     trials = scheduler.facts.under_way.values()
@@ -429,7 +442,7 @@ def _describe_broken_off(scheduler: Scheduler) -> list[str]:
 
 
 def _conclude(scheduler: Scheduler, folder: Path, said: str, options: LaunchOptions) -> int:
-    """Print the study's answer and how to go on; returns the launch's exit status."""
+    """Print the study's answer, its failures and the next commands; return the launch's exit status."""
     progress = scheduler.progress
     failed, missing = [describe_failure(record) for record in progress.failures], missing_cells(progress)
     status = 1 if failed or missing else 0
@@ -455,7 +468,7 @@ def _conclude(scheduler: Scheduler, folder: Path, said: str, options: LaunchOpti
         print(f"report:      {folder / 'report.html'}")
     if in_lines(progress):
         print(f"winners:     {python()} -m study.winners {shlex.quote(str(folder))}")
-    for line in browse(folder, options.tracking_uri)[:1]:  # its links are in browse.txt
+    for line in browse(folder, options.tracking_uri)[:1]:  # browse.txt has the links as well
         print(line)
     for label, more in {} if status else extensions(progress.plan).items():
         print(f"{label + ':':12} {_write_continuation(folder, options, more)}")
@@ -478,7 +491,7 @@ def extensions(plan: ResolvedPlan) -> dict[str, str]:
 
 
 def _write_continuation(folder: Path, options: LaunchOptions, more: str) -> str:
-    """Write the command that continues the study, on the same cluster and with the same MLflow."""
+    """Format the command that continues the study with the options `more`, on the same cluster and MLflow."""
     where = {
         "driver": options.driver if options.driver != default_driver() else None,
         "address": options.address,
@@ -495,7 +508,7 @@ main = Command(
     DESCRIPTION,
     run,
     epilog=EPILOG,
-    after_interrupt="; what is on disk is whole, the same command continues",
+    after_interrupt="; the files are complete; run the same command to continue",
 )
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The options of `study.launch`, which of them fit each other and this machine, and the plan that they ask for."""
+"""The options of `study.launch`: their help, the checks that they can be combined, and the plan made from them."""
 
 from __future__ import annotations
 
@@ -61,23 +61,23 @@ EPILOG = """Exit status: 0 the study is complete, 1 cells are missing or the stu
 Ctrl-C once: running trials save their epoch, then the launch ends. Twice: it ends at once.
 docs/coming_from.md translates the options of the papers' repositories, docs/glossary.md explains the words."""
 
-OUT = "runs"  # where studies lie
-MOST_BYTES = 200  # of a study's name: a file's has at most 255, with what is added to it
+OUT = "runs"  # the default folder of studies
+MOST_BYTES = 200  # length of a study's name; a file name may have 255, and some add a suffix to it
 
 
 def _list_defaults(field: Literal["methods", "tasks"]) -> str:
-    """Name the default in the profiles that auto chooses from, and in that of small backbones."""
+    """List the default methods or tasks of three profiles: `mini: palbert; in small: ...; in paper: ...`."""
     return "; in ".join(
         f"{name}: {', '.join(getattr(profiles.load(name), field))}" for name in ("mini", "small", "paper")
     )
 
 
 def default_driver() -> Literal["ray", "local"]:
-    """Choose Ray if it is installed."""
+    """Return "ray" if Ray is installed, else "local"."""
     return "ray" if is_installed("ray") else "local"
 
 
-_CONTINUE = "continue or extend this study; --method and --task add to it, and then only what they name runs"
+_CONTINUE = "continue or extend this study; --method and --task add to it, and limit this run to what they name"
 _NAMES = "a,b,c (or repeat the option), or {}; default in {}"
 _PROFILES = "|".join(["auto", *profiles.available()])
 _DATA = "FOLDER holds GLUE's TSV files, RTE/train.tsv ...; mini: generated data, with tiny backbones by default"
@@ -96,16 +96,18 @@ _START_FROM = (
 )
 _SAMPLER = f"Optuna sampler by name, or {FORM}: an installed class or function that takes seed="
 _EARLY_STOPPING = (
-    "stops search trials; asha: one in FACTOR continues after GRACE epochs; none: each runs to its own stop"
+    "rule that stops weak search trials; asha: after GRACE epochs, the best one in FACTOR continues; none: no rule"
 )
 _SELECT_BY = "at:6: select by the score at 6 mean layers or fewer; area: by the mean over exit settings; default: score"
-# A claim about methods needs searches that differ more than seeds do. `python -m benchmarks.statistics repeats`.
+# Repeated searches vary more than repeated seeds, so a claim about methods needs several searches.
+# `python -m benchmarks.statistics repeats` shows both.
 COMPARING_METHODS = {"search_repeats": 4, "samples": 4, "seeds": 2}
 _COMPARE = "the same as " + " ".join(
     f"--{name.replace('_', '-')} {number}" for name, number in COMPARING_METHODS.items()
 )
 _STORAGE = (
-    "states and models of trials: s3://BUCKET/PATH, gs://..., or a folder that all nodes see; default: the study's"
+    "where trials save states and models: s3://BUCKET/PATH, gs://... or a folder that all nodes see; default: the "
+    "study's folder"
 )
 _REPEATS = "independent searches, to see how much tuning varies"
 _REGISTER = "put the plan's digest in MLflow before the first trial"
@@ -117,15 +119,15 @@ _IDLE = "end after X hours without progress; default: %(default)g"
 
 
 class StudyOptions(Grouped, frozen=True, kw_only=True):
-    """The options that say what is studied; None: as the profile has it.
+    """The options that choose what is studied; None keeps the profile's value.
 
-    An option with the name of a field of `Plan` is that field; --epochs and --attention are words for --set.
+    An option named like a field of `Plan` sets that field. --epochs and --attention are short for --set.
     """
 
     group = "what to study (defaults: those of the profile, or of the study that --continue names)"
 
     continue_study: Annotated[str | None, option(_CONTINUE, "runs/NAME", flag="--continue")] = None
-    plan: Annotated[str | None, option("options override this plan, a file of --dry-run --toml", "FILE.toml")] = None
+    plan: Annotated[str | None, option("a file of --dry-run --toml; other options override it", "FILE.toml")] = None
     methods: Annotated[
         list[str] | None,
         option(_NAMES.format("all (the profile's)", _list_defaults("methods")), "NAME", flag="--method"),
@@ -146,27 +148,27 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     selection: Annotated[Selection | None, option("split for early stopping and model selection")] = None
     select_by: Annotated[str | None, option(_SELECT_BY, FORMS_OF_SELECTION.replace(", ", "|"))] = None
     early_stopping: Annotated[str | None, option(_EARLY_STOPPING, "none|asha|asha:grace=1,factor=3")] = None
-    search_precision: Annotated[Precision | None, option("of search trials; default: the configuration's own")] = None
+    search_precision: Annotated[Precision | None, option("of search trials; default: as confirm trials")] = None
     attention: Annotated[Literal["softmax", "nystrom"] | None, option(_ATTENTION)] = None
     settings: Annotated[list[str], option(_SET, "[SCOPE:]FIELD=VALUE", flag="--set")] = []
     search: Annotated[list[str], option(_SEARCH, f"[SCOPE:]FIELD={FORMS.replace(', ', '|')}")] = []
     search_only: Annotated[list[str], option(_SEARCH_ONLY, "FIELD")] = []
     start_from: Annotated[list[str], option(_START_FROM, "ARM=ARM")] = []
-    first_from: Annotated[str | None, option("begin searches with that study's winners", "runs/OTHER")] = None
+    first_from: Annotated[str | None, option("try the best configurations of that study first", "runs/OTHER")] = None
     search_repeats: Annotated[SearchRepeats | None, option(_REPEATS, "R")] = None
     compare: Annotated[Literal["methods"] | None, option(_COMPARE)] = None
     baseline: Annotated[str | None, option("method that the others are tested against", "NAME")] = None
     test_across: Annotated[Literal["backbones"] | None, option("also test methods on different backbones")] = None
 
     def __post_init__(self) -> None:
-        """Take the numbers of --compare that no option gives."""
+        """Fill in the numbers that --compare implies, unless an option sets them."""
         for name, number in (COMPARING_METHODS if self.compare else {}).items():
             if getattr(self, name) is None:
                 force_setattr(self, name, number)
 
 
 class PlaceOptions(StudyOptions, frozen=True, kw_only=True):
-    """And those that say where its files go."""
+    """Options that choose where the study's files go, added to the options of the study."""
 
     group = "where it goes"
 
@@ -180,7 +182,7 @@ class PlaceOptions(StudyOptions, frozen=True, kw_only=True):
 
 
 class LaunchOptions(PlaceOptions, frozen=True, kw_only=True):
-    """And those that say how it runs: all options of the command."""
+    """All options of the command: those of the study, of its files, and of how and where trials run."""
 
     group = "how it runs"
     common = (
@@ -219,10 +221,10 @@ class LaunchOptions(PlaceOptions, frozen=True, kw_only=True):
 
 
 def check_options(options: LaunchOptions) -> None:
-    """Refuse options that do not fit each other or this machine.
+    """Check that the options can be combined and that this machine can run them.
 
     Raises:
-        ValueError: some do not.
+        ValueError: if two options contradict each other, or this machine lacks what one asks for.
     """
     for name in ("probe", "explain", "departures", "toml"):
         if getattr(options, name) and not options.dry_run:
@@ -231,28 +233,28 @@ def check_options(options: LaunchOptions) -> None:
         if (number := getattr(options, name)) < least:
             flag = f"--{name.replace('_', '-')}"
             raise ValueError(f"{flag} is {number}; allowed beside --compare methods: {least} or more, or leave it out")
-    check_own(*PACKAGES, path=[str(Path.cwd()), *sys.path])  # the search path of the launch's processes
+    check_own(*PACKAGES, path=[str(Path.cwd()), *sys.path])  # the module path of the launch's child processes
     forms = [f"--{name}" for name in ("explain", "toml", "json") if getattr(options, name)]
     if len(forms) > 1:
         raise ValueError(f"{' and '.join(forms)} are different answers; allowed: one of them")
     if options.search_precision and options.max_gpu_hours is not None:
         raise ValueError(
-            "--max-gpu-hours plans for confirm trials by what their search trial has cost, which --search-precision "
-            "makes another trial; allowed: one of the two"
+            "--max-gpu-hours estimates a confirm trial by the cost of its search trial, which --search-precision "
+            "changes; allowed: one of the two"
         )
     if options.plan is not None and options.profile is not None:
-        raise ValueError(f"--profile is what --plan {options.plan} says already; leave it out")
+        raise ValueError(f"--plan {options.plan} already names a profile; leave --profile out")
     _check_machine(options)
     _check_places(options)
 
 
 def _check_machine(options: LaunchOptions) -> None:
-    """Refuse options that ask for what this machine or its installation lacks."""
+    """Raise ValueError if the options ask for packages, GPUs or processors that this machine lacks."""
     is_local = options.address is None
     if options.address is not None:
         check_address(options.address)
     if options.driver == "local" and options.address is not None:
-        raise ValueError(f"{named(options.address)} is of a Ray cluster, but --driver is local; leave one of them out")
+        raise ValueError(f"{named(options.address)} is a Ray cluster, but --driver is local; leave one of them out")
     if options.driver == "ray" and not is_installed("ray"):
         raise ValueError("--driver is ray, which is not installed; allowed: local")
     gpus = options.gpus_per_trial
@@ -268,7 +270,7 @@ def _check_machine(options: LaunchOptions) -> None:
 
 
 def _check_places(options: LaunchOptions) -> None:
-    """Refuse names and places that cannot hold the study, its storage or its runs."""
+    """Raise ValueError if a name, folder or address cannot hold the study, its models or its MLflow runs."""
     if options.name is not None:
         _check_name(options.name)
     if options.out is not None:
@@ -276,13 +278,13 @@ def _check_places(options: LaunchOptions) -> None:
     if options.storage and not is_uri(storage_address(options.storage)):
         check_folder("--storage", Path(options.storage))
     if options.register and options.tracking_uri in (None, "none"):
-        raise ValueError("--register needs an MLflow that others keep too; allowed: with --tracking-uri URI")
+        raise ValueError("--register needs an MLflow outside of the study's folder; allowed: with --tracking-uri URI")
     if options.tracking_uri not in (None, "none"):
         tracking_address(options.tracking_uri)
 
 
 def _check_name(name: str) -> None:
-    """Refuse a name that no folder can have, or with `?` or `%`, which MLflow's address of its store cannot hold."""
+    """Raise ValueError for a name that is no folder name, or has `?` or `%`, which break MLflow's database address."""
     if Path(name).name != name or name in ("", "..") or not name.isprintable() or {*"?%"} & {*name}:
         raise ValueError(f"--name is {name!r}; allowed: the name of a folder, which is made in --out, without ? and %")
     if len(os.fsencode(name)) > MOST_BYTES:
@@ -290,13 +292,16 @@ def _check_name(name: str) -> None:
 
 
 def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan, str]:
-    """Read the plan of a profile, a file or the study of --continue, with the options over it, and name that origin.
+    """Build the plan from a profile, a --plan file or the study of --continue, with the options laid over it.
 
     Args:
         earlier: the plan of the study of --continue.
 
+    Returns:
+        The plan, and where it came from: `profile mini`, `plan FILE` or `continued`.
+
     Raises:
-        ValueError: an option names something unknown, or repeats what the study of --continue says.
+        ValueError: if an option names something unknown, or sets what the study of --continue has already fixed.
     """
     base, why = _read_base(options, earlier)
     if options.include:
@@ -336,19 +341,19 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
     if options.start_from:
         plan = replace(plan, start_from=_read_starts(options.start_from, plan))
     if options.first_from and plan.samples == 0:
-        raise ValueError("--first-from begins searches, and --samples 0 searches nothing; leave out one")
+        raise ValueError("--first-from begins searches, but --samples 0 searches nothing; leave out one")
     if options.first_from:
         had = {} if base.first is UNSET else base.first
         plan = replace(plan, first={**had, **read_winners(Path(options.first_from), plan)})
     if options.data is not None and plan.tasks and not {*TRAINABLE_TASKS} & {*plan.tasks}:
         raise ValueError(
-            f"--data is about tasks of GLUE, and the study has {', '.join(plan.tasks)} alone; leave it out"
+            f"--data chooses the data of GLUE tasks, but the study only has {', '.join(plan.tasks)}; leave it out"
         )
     return plan, why
 
 
 def _keep_named_arms(plan: Plan, given: Mapping[str, Any]) -> dict[str, Setting]:
-    """Keep the settings of a plan file but those of methods and tasks that --method and --task leave out."""
+    """Return a plan file's settings without those of methods and tasks that --method and --task leave out."""
     left_out = {*plan.methods} - {*given.get("methods", plan.methods)}
     left_out |= {*plan.tasks} - {*given.get("tasks", plan.tasks)}
     return {key: setting for key, setting in plan.settings.items() if not left_out & {*split_key(key)[0].split("/")}}
@@ -375,10 +380,10 @@ def _read_early_stopping(text: str) -> EarlyStopping | None:
 
 
 def settings_of(options: StudyOptions) -> dict[str, Setting]:
-    """Read what options fix and search: --attention and --epochs, and over these --set and --search.
+    """Read the fields that the options fix (--set, --attention, --epochs) or search (--search), by name.
 
     Raises:
-        ValueError: one is not a setting, or a field is both fixed and searched.
+        ValueError: if an option is malformed, or a field is given twice or is both fixed and searched.
     """
     fixed, searched = dict[str, Value](), dict[str, Choices | Interval]()
     for text in options.settings:
@@ -401,10 +406,10 @@ def settings_of(options: StudyOptions) -> dict[str, Setting]:
 
 
 def _check_search_only(by_hand: Mapping[str, Setting], plan: Plan) -> None:
-    """Refuse a range or a value by hand that --search-only or --samples 0 make useless."""
+    """Raise ValueError for a --search or --set that --search-only or --samples 0 would ignore."""
     ranges = [key for key, setting in by_hand.items() if is_searched(setting)]
     if ranges and plan.samples == 0:
-        raise ValueError(f"--search {ranges[0]} gives a range, and --samples 0 searches nothing; leave one out")
+        raise ValueError(f"--search {ranges[0]} gives a range, but --samples 0 searches nothing; leave one out")
     if plan.search_only is UNSET:
         return
     only = ",".join(plan.search_only)
@@ -419,7 +424,7 @@ def _check_search_only(by_hand: Mapping[str, Setting], plan: Plan) -> None:
 
 
 def _list_words(options: StudyOptions) -> dict[str, tuple[str, Value]]:
-    """List the fields that --attention and --epochs fix: the option, and the value."""
+    """Map each field that --attention or --epochs fixes to the option as typed and the field's value."""
     epochs: dict[str, tuple[str, Value]] = {} if options.epochs is None else {"epochs": ("--epochs", options.epochs)}
     if options.attention is None:
         return epochs
@@ -428,7 +433,10 @@ def _list_words(options: StudyOptions) -> dict[str, tuple[str, Value]]:
 
 
 def origins_of_settings(options: StudyOptions, plan: Plan) -> dict[str, str]:
-    """Name the option or file that each setting of the plan came from, by the --set or --search that equals it."""
+    """Map each setting of the plan that --set and --search did not give to the option or file that gave it.
+
+    The keys are the settings in the form of options: `--set epochs=3`.
+    """
     said, words = settings_of(replace(options, epochs=None, attention=None)), _list_words(options)
     file = f"--plan {options.plan}" if options.plan else f"--continue {options.continue_study}"
     return {
@@ -439,7 +447,7 @@ def origins_of_settings(options: StudyOptions, plan: Plan) -> dict[str, str]:
 
 
 def _spell_key(key: str, named: str) -> str:
-    """Spell the scope of a setting as its menu does: `PALBERT/RTE:epochs` is `palbert/rte:epochs`."""
+    """Return the key of a setting with its method and task in standard spelling: `palbert/rte:epochs`."""
     scope, field = split_key(key)
     if not scope:
         return field
@@ -461,16 +469,16 @@ def _read_base(options: LaunchOptions, earlier: Plan | None) -> tuple[Plan, str]
 
 
 def _check_continued(options: LaunchOptions, plan: Plan) -> None:
-    """Refuse options that --continue already fixes."""
+    """Raise ValueError for --profile, --name, --out or --plan, because --continue already fixes them."""
     folder, said = Path(options.continue_study or ""), f"--continue {options.continue_study}"
     for name, own in {"profile": plan.profile, "name": folder.resolve().name, "out": str(folder.parent)}.items():
         value = getattr(options, name)
         if value == own:
-            raise ValueError(f"--{name} is what {said} says already; leave it out")
+            raise ValueError(f"--{name} repeats what {said} fixes; leave it out")
         if value is not None:
-            raise ValueError(f"--{name} is {value}, but that of {said} is {own}; leave one of them out")
+            raise ValueError(f"--{name} is {value}, but {said} fixes {own}; leave one of them out")
     if options.plan is not None:
-        raise ValueError(f"--plan is {options.plan}, but {said} has a plan of its own; leave one of them out")
+        raise ValueError(f"--plan is {options.plan}, but {said} already has a plan; leave one of them out")
 
 
 def _choose_profile(options: LaunchOptions) -> tuple[str, str]:
@@ -488,7 +496,7 @@ def _choose_profile(options: LaunchOptions) -> tuple[str, str]:
 
 
 def _resolve_file_names(plan: Plan, file: str) -> Plan:
-    """Spell each name of a plan file as its menu does."""
+    """Return the plan of a file with methods, tasks, sampler and scopes in standard spelling."""
     meanings: dict[str, Callable[[str], str]] = {
         "methods": meant_method,
         "tasks": _resolve_task,
@@ -531,7 +539,7 @@ def _resolve_task(name: str) -> str:
 
 
 def _read_starts(texts: list[str], plan: Plan) -> dict[str, str]:
-    """Read what each arm or task starts from: `RTE=MNLI` is `rte=mnli`."""
+    """Read the values of --start-from: `RTE=MNLI` gives {"rte": "mnli"}, where either may be METHOD/TASK."""
     starts = dict[str, str]()
     for text in texts:
         pair = read_pair("--start-from", text, "ARM=ARM")

@@ -46,17 +46,17 @@ from trainables.atomic_files import write_text
 from trainables.configuration import NotNegative
 from trainables.schema import Typed
 
-LOCK_SECONDS = 300.0  # how long a follower waits for the follower of the launch before
+LOCK_SECONDS = 300.0  # how long a mirror waits for the mirror of the previous launch to end
 POLL_SECONDS = 1.0
-LIVE_SECONDS = 5.0  # from one look at all runs to the next, while the study runs
-SHARE = 0.1  # of the time that these looks may take
+LIVE_SECONDS = 5.0  # at least, between two updates of MLflow while the study runs
+SHARE = 0.1  # share of the time that these updates may take
 FILES = {"": ("plan.json", "report.html"), "tables": ("tables/*",), "pictures": ("pictures/*",)}
 PORT = 5000  # where `mlflow ui` listens by default
 
 BEST, ARMS = "Best run of each arm", "Median and winner of each arm"
 SEEDS, FAILURES = "Score of each seed", "Failed trials"
-# What finds the runs of a link, as one types it into MLflow's search field, and their order: MLflow's page keeps both
-# in its address. By time it would show the arms instead of failed trials, their trials folded.
+# The search and the order of each link, in the address of MLflow's page. Sorted by time, the default, the page would
+# list arms with their trials hidden, and so no failed trials.
 LINKS = {
     ARMS: {"searchFilter": "tags.level = 'arm'", "orderByKey": "metrics.`score`", "orderByAsc": "false"},
     BEST: {"searchFilter": "tags.best = 'true'", "orderByKey": "metrics.`score`", "orderByAsc": "false"},
@@ -70,29 +70,29 @@ LINKS = {
 
 
 class Mirror:
-    """One study folder on its way into one tracking store."""
+    """The copy of one study folder into one MLflow store."""
 
     def __init__(self, folder: Path, uri: str) -> None:
-        """Read nothing and connect to nothing yet."""
+        """Store folder and address; `read` and `write` do the rest."""
         self.folder, self.uri = folder, uri
         self.facts = StudyFacts()
         self.tracking: Tracking | None = None
         self._tail = Tail(folder / events.FILE, events.EventReader())
-        self.reports: defaultdict[str, list[EpochReported]] = defaultdict(list)  # of each trial, each epoch once
+        self.reports: defaultdict[str, list[EpochReported]] = defaultdict(list)  # by trial; each epoch once
 
     def read(self) -> None:
-        """Read the lines of the journal since the last call."""
+        """Read the lines that the journal has gained since the last call."""
         for number, event in self._tail.read():
             apply_line(self.facts, event, where=f"{self.folder / events.FILE}:{number}")
             if isinstance(event, EpochReported) and self.facts.trials[event.key].last is event:
                 self.reports[event.key].append(event)
 
     def progress(self) -> StudyProgress:
-        """Compute how far the study is, by the lines that were read."""
+        """Compute the progress of the study from the lines read so far."""
         return StudyProgress(require_plan(self.folder).plan, self.facts, max_gpu_hours=None)
 
     def write(self, *, final: bool) -> None:
-        """Write what changed; with `final` also tables, pictures and report."""
+        """Send changed runs to MLflow; with `final` also tables, pictures and the report."""
         if self.facts.last_launch is None:
             return
         if self.tracking is None:
@@ -104,7 +104,7 @@ class Mirror:
             self.tracking.write(run)
 
     def runs(self, *, final: bool) -> list[Run]:
-        """Build all runs, parents before children, because a child names its parent's id."""
+        """Build the runs of study, arms and trials, parents first, because a child needs its parent's id."""
         intervals = mean_intervals(self.folder) if final else {}
         runs = StudyRuns(self.folder.resolve().name, require_plan(self.folder), self.facts, self.reports, intervals)
         files, journal = (self._files(), journal_digest(self.folder)) if final else ({}, None)
@@ -117,7 +117,7 @@ class Mirror:
 
     @property
     def study_id(self) -> str:
-        """A digest of the journal's first line, by which studies of the same name differ."""
+        """Hash of the journal's first line, which tells studies of the same name apart."""
         with (self.folder / events.FILE).open("rb") as file:
             return hashlib.sha256(file.readline()).hexdigest()[:12]
 
@@ -129,18 +129,21 @@ class Mirror:
 
 
 def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60.0) -> Mirror:
-    """Write the study in `folder` to the store at `uri`; with `follow` until its launch is over.
+    """Copy the study in `folder` to the store at `uri`; with `follow`, until the running launch has ended.
 
-    Reports on standard error that the store is away, and waits for it.
+    If the store does not answer, one line on standard error reports that, and the mirror tries again every second.
+
+    Args:
+        patience: seconds to try after the end of the launch.
 
     Raises:
-        TimeoutError: the store was away for `patience` seconds after that.
-        ValueError: a broken journal, or a store that refuses.
+        TimeoutError: if the store does not answer for `patience` seconds.
+        ValueError: if the journal is damaged, or the store refuses the runs.
     """
     mirrored, due, deadline, is_away = Mirror(folder, uri), 0.0, None, False
     while True:
         last = mirrored.facts.last_launch
-        final = not follow or (last is not None and last.is_over())  # before reading: what came before is read below
+        final = not follow or (last is not None and last.is_over())  # decided before the read, which then sees all
         mirrored.read()
         began = time.monotonic()
         try:
@@ -154,33 +157,33 @@ def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60
                 raise ValueError(f"{masked(uri)} refuses: {reason(error)}") from None
             deadline = deadline or (time.monotonic() + patience if final else None)
             if deadline and time.monotonic() > deadline:
-                raise TimeoutError(f"{masked(uri)} is away: {reason(error)}") from None
+                raise TimeoutError(f"{masked(uri)} does not answer: {reason(error)}") from None
             if not is_away:
                 until = f"for {patience:g} s" if final else "while the study runs"
-                print(f"{masked(uri)} is away: {reason(error)}; trying again {until}", file=sys.stderr, flush=True)
+                print(f"{masked(uri)} does not answer: {reason(error)}; retrying {until}", file=sys.stderr, flush=True)
             mirrored.tracking, is_away = None, True
         time.sleep(POLL_SECONDS)
 
 
-# ---- what a store says against the journal
+# ---- differences between a store and the journal
 
 
 def contradictions(mirrored: Mirror) -> list[str]:
-    """Compare the store's runs with the journal, a line for each difference; nothing is written.
+    """Compare the runs in MLflow with the journal, without writing; return a line for each difference.
 
-    Compared are the first launch's plan, as many lines of the journal as it had then, the trials, and the numbers of
-    ended trials.
+    The comparison covers the first launch's plan, the journal's lines at the time of the copy, the list of trials, and
+    the metrics of trials that have ended.
     """
     stored, trials = read_runs(mirrored.uri, mirrored.study_id), mirrored.facts.trials
     if "study" not in stored:
-        return [f"no study has a journal that begins with this line (study_id {mirrored.study_id})"]
+        return [f"MLflow has no copy of this study (study_id {mirrored.study_id})"]
     lines = _contradicted_tags(mirrored.folder, stored["study"].tags)
     for key, found in stored.items():
         if found.tags["level"] == "trial" and key not in trials:
-            lines.append(f"trial {key} of {found.tags['arm']} is in no line of the journal")
+            lines.append(f"trial {key} of {found.tags['arm']} is missing from the journal")
     for run in mirrored.runs(final=False):
         if run.key in trials and run.key not in stored:
-            lines.append(f"trial {run.key} of {run.parent} is missing")
+            lines.append(f"trial {run.key} of {run.parent} is missing from MLflow")
         elif run.key in trials and trials[run.key].record:
             last = _numbers((point.name, point.value) for point in run.points)
             there = _numbers(stored[run.key].metrics.items())
@@ -193,29 +196,29 @@ def contradictions(mirrored: Mirror) -> list[str]:
 
 
 def _numbers(points: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Keep the last value of each metric but curves: a curve keeps what was reported before a restart."""
+    """Return the last finite value of each metric. Curves are left out: they keep epochs from before a restart."""
     return {name: value for name, value in points if math.isfinite(value) and not name.startswith("epoch/")}
 
 
 def _contradicted_tags(folder: Path, tags: dict[str, str]) -> list[str]:
-    """Compare the digests of plan and journal."""
+    """Compare the hashes of plan and journal in the study's tags with those of the folder; list differences."""
     plan, journal = tags.get("plan"), tags.get("journal", "")
     lines = [f"the first launch's plan is {plan}; in the journal {first_plan_digest(folder)}"]
     lines *= plan != first_plan_digest(folder)
     if not journal:
-        return [*lines, "no digest of the journal: it is written when a launch ends"]
+        return [*lines, "MLflow has no digest of the journal yet: the end of a launch writes it"]
     number = int(journal.split()[1])
     now = journal_digest(folder, first=number).describe()
     return lines + [f"the digest of the journal's first {number} lines was {journal}, now {now}"] * (now != journal)
 
 
-# ---- how to look at the runs
+# ---- how to see the runs
 
 
 def browse(mirrored: Mirror) -> list[str]:
-    """Describe how to look at the mirrored runs: a server's address, or the command that serves the store, and links.
+    """Describe how to see the runs: the server's address, or the command that serves the store, then links.
 
-    Empty for a database that is not a file: its server is not known here.
+    Empty for a database server, because the address of its MLflow server is unknown.
     """
     uri = mirrored.uri
     if mirrored.tracking is None or not uri.startswith(("http", "sqlite")):
@@ -236,13 +239,13 @@ def browse(mirrored: Mirror) -> list[str]:
 
 
 def query(name: str) -> str:
-    """Write the search of a link, which opens it as model training, whatever the browser has shown before."""
+    """Encode a link's search, so that MLflow opens it in its view of model training."""
     chart = {"compareRunsMode": "CHART"} if name == SEEDS else {}  # a bar for each run
     return urlencode({"workflowType": "machine_learning", **LINKS[name], **chart}, quote_via=quote)
 
 
 def links_with_runs(progress: StudyProgress) -> list[str]:
-    """Name the links that find any run of a study that is this far."""
+    """Name the links whose search finds at least one run now."""
     is_confirmed = any(arm.confirmed for arm in progress.arms)
     has_failed = any(trial.record and trial.record.status == "failed" for trial in progress.facts.trials.values())
     shown = {BEST: is_confirmed, ARMS: True, SEEDS: is_confirmed, FAILURES: has_failed}
@@ -250,7 +253,7 @@ def links_with_runs(progress: StudyProgress) -> list[str]:
 
 
 def free_port() -> int:
-    """Find the first free port, from MLflow's own on: macOS has a service on 5000."""
+    """Find the first free port from MLflow's default, 5000, which another service may use (AirPlay on macOS)."""
     for port in range(PORT, PORT + 100):
         with socket.socket() as asking:
             asking.settimeout(1.0)
@@ -263,26 +266,30 @@ def free_port() -> int:
 
 
 class Options(Typed, frozen=True, kw_only=True):
-    """The options of this command."""
+    """The options of `study.mirror`."""
 
     folder: Annotated[str, argument("runs/NAME", "the study's folder")]
     tracking_uri: Annotated[str | None, option(TRACKING_HELP, "URI")] = None
-    compare: Annotated[bool, option("print differences between MLflow and the journal; write nothing")] = False
+    compare: Annotated[bool, option("only print the differences between MLflow and the journal")] = False
     follow: Annotated[bool, option("continue until the study's launch ends")] = False
-    register: Annotated[bool, option("then register the confirm models of each arm")] = False
+    register: Annotated[bool, option("afterwards register the models of confirm trials")] = False
     include: Annotated[str | None, option(f"with --register: {INCLUDE_NOW}", "FOLDER")] = None
     patience: Annotated[NotNegative, option("how long to wait for a server; default: %(default)g", "SECONDS")] = 60.0
 
 
 def run(options: Options) -> int:
-    """Return 0 if all is mirrored or nothing differs, 1 if not, or if another process mirrors; 2 for bad usage."""
+    """Copy or compare; return 0 if all is copied, or nothing differs, else 1.
+
+    Raises:
+        ValueError: if MLflow is not installed, or the folder is not that of a study.
+    """
     folder = Path(options.folder)
     if not is_installed("mlflow"):
-        raise ValueError("mlflow is not installed; the mirror needs it")
+        raise ValueError("mlflow is not installed, and study.mirror needs it")
     uri = tracking_address(options.tracking_uri) if options.tracking_uri else default_uri(folder)
     if not (folder / events.FILE).exists():
         raise ValueError(f"no {events.FILE} in {folder}; allowed: the folder of a study")
-    require_plan(folder)  # before a store is made
+    require_plan(folder)  # fails before a store is created
     prepare_environment()
     if options.compare:
         return _compare(folder, uri)
@@ -293,11 +300,11 @@ def run(options: Options) -> int:
             if options.register:
                 register_models(mirrored, include=options.include)
     except Timeout:
-        print(f"study.mirror: {folder} is being mirrored by another process; try again when it ended", file=sys.stderr)
+        print(f"study.mirror: another process copies {folder}; try again when it has ended", file=sys.stderr)
         return 1
     except TimeoutError as error:
         later = f"python -m study.mirror {folder} --tracking-uri {masked(uri)}"
-        print(f"study.mirror: {error}. Nothing is lost; mirror later: {later}", file=sys.stderr)
+        print(f"study.mirror: {error}. Nothing is lost; to try again: {later}", file=sys.stderr)
         return 1
     seconds = time.monotonic() - began
     print(f"mirrored {counted(len(mirrored.facts.trials), 'trial')} of {folder} to {masked(uri)} in {seconds:.1f} s")
@@ -308,23 +315,23 @@ def run(options: Options) -> int:
 
 
 def _compare(folder: Path, uri: str) -> int:
-    """Print every difference; returns 1 if there is any."""
+    """Print every difference between MLflow and the journal; return 1 if there are any, else 0."""
     from sqlalchemy.engine import make_url
 
     if uri.startswith("sqlite") and not Path(make_url(uri).database or "").is_file():
-        raise ValueError(f"{uri} is no file; allowed: a store that the study was mirrored into")
+        raise ValueError(f"{uri} does not exist; allowed: a store that has a copy of the study")
     mirrored = Mirror(folder, uri)
     mirrored.read()
     try:
         lines = contradictions(mirrored)
     except outages() as error:
-        raise ValueError(f"{masked(uri)} is away, or refuses: {reason(error)}") from None
+        raise ValueError(f"{masked(uri)} does not answer, or refuses: {reason(error)}") from None
     print("".join(f"{line}\n" for line in lines), end="")
     return 1 if lines else 0
 
 
 def register_models(mirrored: Mirror, *, include: str | None = None) -> None:
-    """Put the confirm models into the registry, and print a line for each."""
+    """Put the models of confirm trials into MLflow's model registry, and print a line for each."""
     from study.mlflow_mirror.registration import register
 
     assert mirrored.tracking is not None, "a mirrored study has its store"
@@ -340,7 +347,7 @@ main = Command(
     Options,
     "Copy a study into MLflow, while it runs or afterwards: `python -m study.mirror runs/NAME`.",
     run,
-    after_interrupt="; nothing is lost, mirror again later",
+    after_interrupt="; nothing is lost; run the same command again",
 )
 
 if __name__ == "__main__":

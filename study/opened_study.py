@@ -1,4 +1,4 @@
-"""The study that a command line asks for, joined with what its folder holds, and what is worth noting about it."""
+"""The study that a launch's options ask for, joined with the study already in its folder, and notes on it."""
 
 from __future__ import annotations
 
@@ -33,28 +33,32 @@ from trainables.data.tasks import TASKS, trainable_tasks
 from trainables.encoders.backbones import backbone_fingerprint, is_folder
 from trainables.schema import to_plain
 
-MOST_STUDIES = 3  # that are named in a line
-MOST_FAULTS = 10  # of data, that are reported at once
-MOST_ARMS = 5  # that are named in a line
+MOST_STUDIES = 3  # studies named in one line
+MOST_FAULTS = 10  # faults of the data reported at once
+MOST_ARMS = 5  # arms named in one line
 
 
 class Study(NamedTuple):
-    """The study of a command line: what is asked for, joined with what its folder holds already."""
+    """The study that a launch will run: the plan of its options joined with the plan in its folder."""
 
     resolved: ResolvedPlan
     folder: Path
-    asked: Plan  # by this command alone
-    earlier: PlanFile | None  # the plan that the folder holds
-    why: str  # where the plan is from
-    unchecked: tuple[str, ...]  # in a dry run: names that an unreachable hub could not be asked for
+    asked: Plan  # the plan of this command alone
+    earlier: PlanFile | None  # the plan in the folder, if there is one
+    why: str  # the origin of the plan: `profile mini`
+    unchecked: tuple[str, ...]  # hub names that a dry run could not check, because the hub was unreachable
 
     def describe(self) -> str:
-        """Name the study, its protocol and the origin of its plan in a line."""
+        """Format one line: `study runs/NAME (PROTOCOL HASH), profile mini`."""
         return f"study {self.folder} ({self.resolved.protocol_hash}), {self.why}"
 
 
 def open_study(options: LaunchOptions) -> Study:
-    """Prepare the study of a command line; an error about a setting of the --plan file names the file."""
+    """Resolve the study that the options ask for; nothing is created.
+
+    Raises:
+        ValueError: if it cannot be run; if a setting of the --plan file is invalid, the message names the file.
+    """
     earlier = None if options.continue_study is None else require_plan(Path(options.continue_study))
     plan, why = plan_from(options, earlier.plan.asked if earlier else None)
     try:
@@ -71,17 +75,18 @@ def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = No
     """Resolve the plan of a study; nothing is created.
 
     Args:
-        earlier: the plan of the study of --continue; any other folder's plan is read here.
+        earlier: the plan of the study of --continue. Without it, the plan in the study's folder is read, if any.
+        why: the origin of `plan`, for the screen: `profile mini`.
 
     Raises:
-        ValueError: the plan cannot be run, or the folder holds another study.
+        ValueError: if the plan cannot be run, or the folder holds another study.
     """
     folder = Path(options.continue_study or Path(options.out or OUT) / (options.name or default_name(plan)))
     earlier = earlier or find_plan(folder)
     if options.retry_failed and earlier is None:
         raise ValueError(
-            f"--retry-failed needs an existing study, and {folder} holds no study; allowed: --continue runs/NAME, or "
-            "leave it out"
+            f"--retry-failed needs an existing study, but {folder} has none; allowed: --continue runs/NAME, or leave "
+            "it out"
         )
     unchecked: list[str] | None = [] if options.dry_run else None
     resolved = resolve_in(folder, plan, earlier, is_continued=options.continue_study is not None, unchecked=unchecked)
@@ -89,15 +94,15 @@ def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = No
         studied = ", ".join(resolved.asked.methods)
         raise ValueError(f"--baseline {options.baseline} is not studied; allowed: {studied}, or add it by --method")
     if options.compare and len(resolved.asked.methods) == 1:
-        raise ValueError(f"--compare methods: {resolved.asked.methods[0]} is alone; allowed: several, by --method")
+        raise ValueError(f"--compare methods needs two methods, but the study only has {resolved.asked.methods[0]}")
     _check_tensorfloat32(options, resolved)
     return Study(resolved, folder, plan, earlier, why, tuple(unchecked or ()))
 
 
 def default_name(plan: Plan) -> str:
-    """Name a study by its methods and a digest of everything else that decides a number.
+    """Build the default name of a study: its methods, and a hash of all settings that affect the scores.
 
-    A folder of a backbone or tokenizer enters the digest by its content, not its path; a hub model by its name alone.
+    A backbone or tokenizer in a folder is hashed by its content, and one on the hub by its name.
     """
     names = plan.methods if len(plan.methods) < 3 else (f"{len(plan.methods)}-methods",)
     loaded = {
@@ -116,10 +121,14 @@ def resolve_in(
     is_continued: bool = False,
     unchecked: list[str] | None = None,
 ) -> ResolvedPlan:
-    """Join the plan with the one that its folder holds, and resolve it; `is_continued`: by --continue.
+    """Join the plan with the earlier one of its folder, and resolve it.
+
+    Args:
+        is_continued: whether --continue named the folder; it changes the advice in an error.
+        unchecked: collects hub names that cannot be checked offline; None raises an error for these.
 
     Raises:
-        ValueError: the folder holds another study, or some data cannot be read.
+        ValueError: if the folder holds another study, or some data cannot be read.
     """
     if earlier is None:
         _check_files(plan)
@@ -132,7 +141,7 @@ def resolve_in(
     changed = [arm for arm in settled() if plan.first_of(arm) != had.first_of(arm)] if plan.first != had.first else []
     if changed:
         raise ValueError(
-            f"--first-from: {changed[0]} of {folder} has trials already, which nothing can come before; allowed: arms "
+            f"--first-from: {changed[0]} of {folder} already has trials, so no other can be its first; allowed: arms "
             "without trials, by --method and --task, or a new study, by --name"
         )
     _check_files(plan)
@@ -148,10 +157,10 @@ def resolve_in(
 
 
 def _check_files(plan: Plan) -> None:
-    """Read all rows that trials of the plan train on.
+    """Check that every row of the plan's data can be read.
 
     Raises:
-        ValueError: some cannot be read; a line for each, `MOST_FAULTS` at most.
+        ValueError: if some cannot; the message has a line for each fault, up to `MOST_FAULTS`.
     """
     tasks = [TASKS[name] for name in plan.tasks if name in TASKS]
     for task in tasks:
@@ -168,20 +177,20 @@ def _check_files(plan: Plan) -> None:
 
 
 def _check_tensorfloat32(options: LaunchOptions, resolved: ResolvedPlan) -> None:
-    """Reject TF32 for trials that are known to have no GPU."""
+    """Raise ValueError if a trial asks for TF32 but will have no GPU."""
     asking = [arm for arm in resolved.arms if "tensorfloat32" in (*arm.values_of("precision"), arm.search_precision)]
     has_gpus = options.gpus_per_trial != 0 and (options.address is not None or local_gpus() > 0)
     if asking and not has_gpus:
         raise ValueError(
-            f"trials of {asking[0].name} are to compute in tensorfloat32, but have no GPU; allowed: float32, bfloat16"
+            f"trials of {asking[0].name} ask for tensorfloat32, but have no GPU; allowed: float32, bfloat16"
         )
 
 
 def launched_arms(study: Study, options: LaunchOptions) -> frozenset[str]:
-    """Name the arms whose trials this launch runs: those of --method and --task, and what they start from.
+    """Name the arms whose trials this launch runs: those of --method and --task, and the arms that they start from.
 
     Raises:
-        ValueError: some arms are left out, and --max-gpu-hours is shared by all.
+        ValueError: if an arm is left out although --max-gpu-hours, which all arms share, is given.
     """
     arms = study.resolved.arms
     methods = None if options.methods is None else study.asked.methods
@@ -193,24 +202,26 @@ def launched_arms(study: Study, options: LaunchOptions) -> frozenset[str]:
         names |= added
     if options.max_gpu_hours is not None and (left := [arm.name for arm in arms if arm.name not in names]):
         raise ValueError(
-            f"--max-gpu-hours is shared by all arms of the study, but {left[0]} is not named; leave out --method and "
+            f"--max-gpu-hours applies to all arms of the study, but {left[0]} is not named; leave out --method and "
             "--task, or --max-gpu-hours"
         )
     return frozenset(names)
 
 
 def plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:
-    """Note what a person may not expect of a plan: what was raised or left out, and other studies with its arms."""
+    """Describe what a user may not expect of this launch, a line each.
+
+    Examples: random weights, arms that this launch leaves out, other studies that have the same arms.
+    """
     asked = study.resolved.asked
     raised = [
-        f"--{name} {given}: the study has {'its whole grid' if had is None else had} already, "
-        f"and goes on with {'that' if had is None else had}"
+        f"--{name} {given} is ignored: the study already has {'its whole grid' if had is None else had}"
         for name, given, had in (("samples", options.samples, asked.samples), ("seeds", options.seeds, asked.seeds))
         if given is not None and given != had
     ]
     elsewhere = _note_same_arms_elsewhere(study) if study.earlier is None else []
     names = ", ".join(study.resolved.untrained)
-    untrained = [f"untrained backbone {names}: its weights are random; --backbone names a pretrained one"] * bool(names)
+    untrained = [f"backbone {names} has random weights; --backbone chooses a pretrained one"] * bool(names)
     is_task = options.name in trainable_tasks() and not options.tasks
     name_of_task = [f"--name {options.name} names the study; --task {options.name} is the task"] * is_task
     return [
@@ -225,28 +236,28 @@ def plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, launc
 
 
 def _note_unsearched(plan: ResolvedPlan) -> list[str]:
-    """List the fields that could be searched and have one value, and why; empty if there are none."""
+    """Name the fields that --samples 0 or --search-only keeps at one value; empty if there are none."""
     if plan.asked.searched_alone is UNSET:
         return []
     why = "--samples 0" if plan.asked.samples == 0 else f"--search-only {','.join(plan.asked.searched_alone)}"
     left = list(
         dict.fromkeys(name for arm in plan.arms for name in list_papers_values(plan.asked, arm.method, arm.task))
     )
-    note = f"{why}: these are not searched; --explain METHOD/TASK prints the value of each and its source"
+    note = f"{why}: these fields are not searched; --explain METHOD/TASK prints the value of each and its source"
     return [f"{note}: {', '.join(left)}"] * bool(left)
 
 
 def _note_first_tries(plan: ResolvedPlan) -> list[str]:
-    """List each winner of another study that --first-from takes, with the arms that try it first."""
+    """Name the winners of other studies that searches try first (--first-from), with the arms that try them."""
     arms = dict[str, list[str]]()
     for arm in plan.first_arms:
         for first in plan.asked.first_of(arm.name):
             arms.setdefault(first.origin, []).append(arm.name)
-    return [f"tried first: the winner of {origin}, by {first_of(names, MOST_ARMS)}" for origin, names in arms.items()]
+    return [f"tried first by {first_of(names, MOST_ARMS)}: the winner of {origin}" for origin, names in arms.items()]
 
 
 def _note_unlaunched(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:
-    """Name the arms that this launch runs and the command for the rest; empty if it leaves none out."""
+    """Name the arms that this launch runs, and the option that runs the others; empty if it runs all arms."""
     left = [arm.name for arm in study.resolved.arms if arm.name not in launched]
     if not left:
         return []
@@ -257,12 +268,12 @@ def _note_unlaunched(study: Study, options: LaunchOptions, facts: StudyFacts, *,
     progress = StudyProgress(study.resolved, facts, max_gpu_hours=None)
     had = {name: (len(progress.arm(name).confirmed), len(progress.arm(name).arm.seeds)) for name in left}
     if fewer := [f"{name} {number} of {wanted}" for name, (number, wanted) in had.items() if 0 < number < wanted]:
-        notes.append(f"of those, these then have fewer seeds than the study asks for: {', '.join(fewer)}")
+        notes.append(f"of the arms that stay, these have fewer seeds than the study asks for: {', '.join(fewer)}")
     return notes
 
 
 def _note_same_arms_elsewhere(study: Study) -> list[str]:
-    """Name the studies in the same folder that have arms of a new study too; empty if there are none."""
+    """Name the studies beside a new one that have some of its arms; empty if there are none."""
     beside, own = study.folder.parent, {arm.name for arm in study.resolved.arms}
     having: dict[Path, str] = {}
     for file in sorted(beside.glob(f"*/{PLAN}")):
@@ -276,8 +287,8 @@ def _note_same_arms_elsewhere(study: Study) -> list[str]:
     if len(having) > 1:
         shown = first_of([other.name for other in having], MOST_STUDIES)
         to_add = f"to add to one of them: --continue {beside}/NAME"
-        return [f"{len(having)} studies in {beside} have arms of this one too, under this protocol: {shown}; {to_add}"]
+        return [f"{len(having)} studies in {beside} have arms of this study, under its protocol: {shown}; {to_add}"]
     return [
-        f"{other} has {arms} too, under this protocol; to add to it: --continue {other}"
+        f"{other} also has {arms}, under this protocol; to add to it: --continue {other}"
         for other, arms in having.items()
     ]

@@ -43,8 +43,8 @@ from trainables.sources import NOT_CHECKED, checked
 from trainables.spelling import resolve_name
 
 Attention = Literal["softmax", "nystrom"]
-MOST_SENTENCES = 5_000  # of a corpus, to see which words are its most frequent ones
-_LEFT_BEHIND = ("mlflow.db", "pretrain.lock")  # by a command that was killed before its first state
+MOST_SENTENCES = 5_000  # sentences read from a corpus to find its frequent words
+_LEFT_BEHIND = ("mlflow.db", "pretrain.lock")  # files that a command killed before its first state may leave
 
 _CORPUS = "text to pretrain on; FOLDER holds .txt files; mini: generated, with a tiny backbone by default"
 _BACKBONE = "size with random weights (albert-base, ...), or a folder or hub name; default: the recipe's"
@@ -53,10 +53,10 @@ _NAME = "NAME_OR_FOLDER"
 
 
 class Options(Typed, frozen=True, kw_only=True):
-    """The options of this command."""
+    """The options of `study.pretrain`."""
 
     objective: Annotated[
-        str, argument("|".join(recipes.available()), "what to learn; after a colon: another recipe for it")
+        str, argument("|".join(recipes.available()), "what the model learns; after a colon: a named recipe")
     ]
     corpus: Annotated[str, option(_CORPUS, "mini|mini-shuffled|hub:NAME|FOLDER")]
     to: Annotated[str, option("new folder, or one to continue", "FOLDER")]
@@ -73,26 +73,26 @@ class Options(Typed, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Request:
-    """A pretraining as it was asked for, with the origin of every value."""
+    """A pretraining as the options ask for it, with the source of every value."""
 
     recipe: recipes.Recipe
     corpus: str
     seed: int
     fields: Mapping[str, Layered[Value]]
-    settings: Configuration  # those of the fields that were set by hand
+    settings: Configuration  # the fields set by --set or --attention
     backbone: Layered[str]
     tokenizer: Layered[str | None]
 
     @property
     def config(self) -> PretrainingConfig:
-        """The configuration, checked; ValueError for a value that is not allowed."""
+        """The checked configuration; raises ValueError for a value that is not allowed."""
         return objectives.configure(
             self.recipe.objective, {name: layered.value for name, layered in self.fields.items()}
         )
 
 
 def run(options: Options) -> int:
-    """Return 0 if the backbone is finished, 1 if the pretraining was interrupted or failed, 2 for bad usage."""
+    """Pretrain; return 0 if the backbone is finished, 1 if the pretraining was interrupted or failed."""
     if options.probe and not options.dry_run:
         raise ValueError("--probe needs --dry-run: it measures what would run")
     check_own(*PACKAGES, path=[str(Path.cwd()), *sys.path])
@@ -106,7 +106,7 @@ def run(options: Options) -> int:
         _describe(request, spec, file, unchecked or (), with_probe=options.probe)
         return 0
     print_lines(warn_of_unknown_words(request), sys.stderr)
-    from study.pretraining_folder import Job, pretrain  # torch, where something is to be trained
+    from study.pretraining_folder import Job, pretrain  # imports torch, which takes seconds
 
     try:
         pretrain(Job(spec=spec, file=file, folder=str(folder), tracking_uri=tracking_uri), processes=options.processes)
@@ -117,13 +117,13 @@ def run(options: Options) -> int:
 
 
 def resolve(options: Options) -> Request:
-    """Every field of the objective's configuration, and what the pretraining begins with.
+    """Resolve the options into the objective's configuration, the backbone, the tokenizer and the corpus.
 
-    A value is that of the last layer that has the field: FIXED and MINI_FIXED of the objective's recipe, the latter
-    for a tiny random backbone, then --attention, then --set.
+    Later sources override earlier ones: FIXED of the objective's recipe, its MINI_FIXED for a tiny random backbone,
+    --attention, --set.
 
     Raises:
-        ValueError: no such objective; --set names a field that it does not have.
+        ValueError: if the objective is unknown, or --set names a field that it lacks.
     """
     recipe = recipes.load(resolve_name(options.objective, recipes.available(), what="objective"))
     given = read_settings(options.set)
@@ -158,16 +158,16 @@ def resolve(options: Options) -> Request:
 def prepare(
     request: Request, earlier: PretrainingFile | None, unchecked: list[str] | None = None
 ) -> tuple[PretrainingSpec, PretrainingFile]:
-    """Prepare a run, if all that it needs is there and fits, and the file that describes it at first.
+    """Check the backbone, the tokenizer and the corpus; return what to run and the first content of pretraining.json.
 
-    Hub names are pinned to commits: to those that an earlier command has found for this folder, whatever the hub says
-    now.
+    A hub name is pinned to a commit, which an earlier command on the same folder has already chosen.
 
     Args:
-        unchecked: as of `trainables.sources.checked`.
+        earlier: the file that an earlier command left in the folder.
+        unchecked: collects hub names that cannot be checked offline; None raises an error for these.
 
     Raises:
-        ValueError: something is missing or does not fit, or the folder holds another pretraining.
+        ValueError: if an input is missing or unsuitable, or the folder holds another pretraining.
     """
     recipe, config, corpus = request.recipe, request.config, request.corpus
     backbone, tokenizer = request.backbone.value, request.tokenizer.value
@@ -179,7 +179,7 @@ def prepare(
     tokenizer_found = tokenizer and (
         pins.get(tokenizer) or checked(partial(look, tokenizer, kind="tokenizer"), tokenizer, unchecked)
     )
-    values = {name: getattr(config, name) for name in request.fields}  # `0`, for a share, becomes 0.0
+    values = {name: getattr(config, name) for name in request.fields}  # a share given as 0 becomes 0.0
     spec = PretrainingSpec(
         objective=recipe.objective,
         corpus=corpora.pinned(corpus, corpus_found),
@@ -218,14 +218,14 @@ def prepare(
 
 
 def _check_model(recipe: recipes.Recipe, backbone: str, config: PretrainingConfig) -> None:
-    """Refuse a backbone without a model for the objective, and a model without the configuration's attention."""
+    """Raise ValueError if the backbone's family cannot learn the objective, or lacks the configured attention."""
     families = objectives.load(recipe.objective).FAMILIES
     objectives.check_family(recipe.objective, backbones.family_of(backbone), *families)
     backbones.check_attention(backbone, config)
 
 
 def _pins(earlier: PretrainingFile) -> dict[str, str]:
-    """Collect the hub names of an earlier command with their fingerprints."""
+    """Map the hub names of an earlier command to the commits that it pinned."""
     pairs = [(earlier.made.backbone, earlier.backbone_fingerprint)]
     pairs += [(earlier.tokenizer, earlier.tokenizer_fingerprint or "")] if earlier.tokenizer else []
     pins = {name: fingerprint for name, fingerprint in pairs if backbones.is_hub_name(name)}
@@ -234,10 +234,10 @@ def _pins(earlier: PretrainingFile) -> dict[str, str]:
 
 
 def _check_same(asked: PretrainingFile, earlier: PretrainingFile) -> None:
-    """Compare the folder's pretraining with the one that is asked for.
+    """Compare the pretraining in the folder with the one asked for.
 
     Raises:
-        ValueError: they differ; the message names every value that differs.
+        ValueError: if they differ; the message names every value that differs.
     """
     pairs = [("objective", earlier.made.objective, asked.made.objective), ("seed", earlier.seed, asked.seed)]
     pairs += [
@@ -255,10 +255,10 @@ def _check_same(asked: PretrainingFile, earlier: PretrainingFile) -> None:
 
 
 def _earlier(folder: Path) -> PretrainingFile | None:
-    """Read what an earlier command has left in the folder; None if it is new.
+    """Read the pretraining.json that an earlier command left in the folder; return None if the folder is new.
 
     Raises:
-        ValueError: the folder holds something else, or cannot be written.
+        ValueError: if the folder holds other files, or cannot be written.
     """
     earlier = read_pretraining(folder)
     if earlier is None and folder.is_dir():
@@ -271,17 +271,17 @@ def _earlier(folder: Path) -> PretrainingFile | None:
 
 
 def _tracking_uri(options: Options) -> str | None:
-    """Choose the MLflow store; None for a pretraining without MLflow."""
+    """Return the address of the MLflow store, or None for a pretraining without MLflow."""
     if options.tracking_uri is None:
         return default_uri(Path(options.to)) if is_installed("mlflow") else None
     return None if options.tracking_uri == "none" else tracking_address(options.tracking_uri)
 
 
 def _check_processes(config: PretrainingConfig, processes: int) -> None:
-    """Refuse more processes than can share a step, or than this machine has room for.
+    """Check the number of processes.
 
     Raises:
-        ValueError: there are too many.
+        ValueError: if a step cannot be split among them, or this machine has too few GPUs (CPUs, if it has no GPU).
     """
     config.examples_at_once(processes)
     gpus = local_gpus()
@@ -289,15 +289,15 @@ def _check_processes(config: PretrainingConfig, processes: int) -> None:
     if processes > most:
         held = "a GPU" if gpus else "a CPU"
         raise ValueError(
-            f"--processes is {processes}; allowed: at most {most} on this machine, for each holds {held}; on several "
-            "nodes: torchrun -m study.pretrain"
+            f"--processes is {processes}; allowed: at most {most} on this machine, because each holds {held}; on "
+            "several nodes: torchrun -m study.pretrain"
         )
 
 
 def warn_of_unknown_words(request: Request) -> list[str]:
-    """Warn if the tokenizer does not know a large share of the corpus; empty otherwise.
+    """Warn if the tokenizer does not know a large share of the corpus; return an empty list otherwise.
 
-    Only the beginning of a corpus on this machine is read, with a tokenizer made of its words or in a folder.
+    Reads only the beginning of the corpus, and nothing of one on the hub.
     """
     corpus, name = request.corpus, request.tokenizer.value or request.backbone.value
     if corpora.kind_of(corpus) == "hub":
@@ -311,7 +311,7 @@ def warn_of_unknown_words(request: Request) -> list[str]:
 def _describe(
     request: Request, spec: PretrainingSpec, file: PretrainingFile, unchecked: Sequence[str], *, with_probe: bool
 ) -> None:
-    """Print what would run, the origin of each value, and the departures from the original."""
+    """Print the dry run: steps, the source of each value, and the differences from the original recipe."""
     config, output = request.config, sys.stdout
     size = f"{config.steps:,} steps of {config.batch_size} examples"
     print_lines([f"{request.recipe.name} on corpus {request.corpus}: {size}"], output)
@@ -328,7 +328,7 @@ def _describe(
     if unchecked:
         print_lines([f"{NOT_CHECKED}{', '.join(unchecked)}"], output)
     if file.made.steps:
-        print(f"{file.made.steps:,} of {file.wanted_steps:,} steps are made")
+        print(f"{file.made.steps:,} of {file.wanted_steps:,} steps are done")
     if with_probe:
         from study.pretraining_folder import measure
 
@@ -336,7 +336,7 @@ def _describe(
     print("nothing was run")
 
 
-main = Command("study.pretrain", Options, __doc__ or "", run, after_interrupt="; the same command continues")
+main = Command("study.pretrain", Options, __doc__ or "", run, after_interrupt="; run the same command to continue")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,13 +1,14 @@
-"""A pretraining in its folder: continued from its saved state, in one process or several, to a finished backbone.
+"""Runs a pretraining in its folder, in one process or several, until the backbone is finished.
 
 The folder holds
 
-    pretraining.json                            how the backbone is made; replaced after every epoch, and at the end
+    pretraining.json                            configuration and progress; replaced after every epoch
     state.pt                                    all that the next step depends on; removed at the end
-    config.json, model.safetensors, tokenizer   the backbone, at the end
-    mlflow.db                                   its run in MLflow, unless another store was named
+    config.json, model.safetensors, tokenizer   the finished backbone
+    mlflow.db                                   its run in MLflow, unless --tracking-uri names another store
 
-Whatever moment a process is killed at, the same command continues from the last `state.pt` to the same bits.
+A process may be killed at any moment: the same command continues from the last `state.pt`, and the finished weights are
+bit for bit those of an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -61,39 +62,39 @@ from trainables.schema import Typed, to_plain
 from trainables.sources import cache_folder
 
 LOCK = "pretrain.lock"
-PATIENCE = timedelta(hours=1)  # of processes with one that tokenises the corpus or writes a state
-ERROR_WAIT_SECONDS = 5.0  # for processes to say why they ended, when one of them has
+PATIENCE = timedelta(hours=1)  # how long processes wait for one that tokenises the corpus or writes a state
+ERROR_WAIT_SECONDS = 5.0  # how long to wait for the errors of the other processes after one has ended
 _PROBED_STEPS = 5
-# How gloo and NCCL say, as `RuntimeError`s, that a process does not answer any more.
+# Words in the `RuntimeError`s of gloo and NCCL that report a lost process.
 _MISSES_OTHERS = re.compile(r"gloo|NCCL|[Cc]onnection (closed|reset)")
 
 
 class Job(Typed, frozen=True, kw_only=True):
-    """A pretraining to begin, or to continue."""
+    """A pretraining to start or to continue."""
 
     spec: PretrainingSpec
-    file: PretrainingFile  # as far as it is known before anything runs, or as an earlier command left it
+    file: PretrainingFile  # first content of pretraining.json, or its content after an earlier command
     folder: str
     tracking_uri: str | None  # None: no MLflow
 
 
 @dataclass(frozen=True)
 class Member:
-    """One of the processes that compute each step together."""
+    """One of the processes that share every training step."""
 
     rank: int = 0
     number: int = 1
     rank_on_node: int = 0
-    rendezvous: str = ""  # how they find each other, as torch.distributed names it
+    rendezvous: str = ""  # address where they meet: init_method of torch.distributed
 
     @property
     def device(self) -> str:
-        """`cuda:N` or `cpu`, as torch names it."""
+        """Device of this process in torch's spelling: `cuda:N` or `cpu`."""
         return f"cuda:{self.rank_on_node}" if torch.cuda.is_available() else "cpu"
 
     @classmethod
     def of_torchrun(cls) -> Member | None:
-        """Read from torchrun's variables which process this is; None if torchrun has not started it."""
+        """Read this process's rank from torchrun's variables; return None if torchrun has not started it."""
         if "TORCHELASTIC_RUN_ID" not in os.environ:
             return None
         rank, number, own = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
@@ -101,12 +102,15 @@ class Member:
 
 
 def pretrain(job: Job, *, processes: int) -> None:
-    """Run the pretraining to its end, and show its progress.
+    """Run the pretraining until its backbone is finished, and print its progress.
+
+    Args:
+        processes: processes on this machine that share each step; 1 under torchrun.
 
     Raises:
-        ValueError: another process runs it; something that it needs is missing, or its saved state is damaged.
-        TrainingError: its loss is not finite, or memory does not suffice.
-        OSError: something cannot be written, or a process of the group is lost.
+        ValueError: if another process pretrains in the folder, an input is missing, or the saved state is damaged.
+        TrainingError: if the loss is not finite, or the memory does not suffice.
+        OSError: if a file cannot be written, or one of the processes is lost.
     """
     member = Member.of_torchrun()
     if member is not None and processes > 1:
@@ -118,7 +122,7 @@ def pretrain(job: Job, *, processes: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder / LOCK, timeout=0):
-            job = replace(job, file=read_pretraining(folder) or job.file)  # as it is now that nobody else is at it
+            job = replace(job, file=read_pretraining(folder) or job.file)  # read again under the lock
             if job.file.finished:
                 _report_finished(job)
             elif member is None and processes > 1:
@@ -127,7 +131,7 @@ def pretrain(job: Job, *, processes: int) -> None:
                 _work(job, member or Member())
     except Timeout:
         raise ValueError(
-            f"--to {folder}: another process pretrains in it; allowed: wait for that, or another folder"
+            f"--to {folder}: another process pretrains there; allowed: another folder, or this one after its end"
         ) from None
 
 
@@ -140,14 +144,14 @@ def measure(spec: PretrainingSpec) -> float:
 
 def _report_finished(job: Job) -> None:
     made = job.file.made
-    (Path(job.folder) / STATE).unlink(missing_ok=True)  # a kill may have come before that
-    print_lines([f"{job.folder}: nothing is left to do, all {made.steps:,} steps are made"], sys.stdout)
+    (Path(job.folder) / STATE).unlink(missing_ok=True)  # an earlier command may have been killed before it did this
+    print_lines([f"{job.folder}: nothing is left to do, all {made.steps:,} steps are done"], sys.stdout)
     Mirror(job).write(job.file)
     print(f"python -m study.launch --backbone {job.folder}")
 
 
 def _work(job: Job, member: Member) -> None:
-    """Run one process of the pretraining; all but the first only compute."""
+    """Run one process of the pretraining; only the first one (rank 0) saves and prints."""
     began = time.monotonic()
     with _group(member):
         run = PretrainingRun(job.spec, device=member.device, cache=cache_folder())
@@ -162,10 +166,10 @@ def _work(job: Job, member: Member) -> None:
 
 
 class _Leader:
-    """The process that saves, describes and shows what all compute."""
+    """The first process, which also saves states and the model, writes pretraining.json and prints progress."""
 
     def __init__(self, job: Job, run: PretrainingRun, member: Member, began: float) -> None:
-        """`began`: when this process did, by the monotonic clock."""
+        """Prepare the file; `began` is the start of this process, in seconds of the monotonic clock."""
         self._job, self._run, self._folder = job, run, Path(job.folder)
         self._gpus = member.number if member.device != "cpu" else 0
         self._began, self._mirror = began, Mirror(job)
@@ -184,7 +188,7 @@ class _Leader:
         self._before = job.file.made.wall_seconds, job.file.made.gpu_seconds
 
     def work(self) -> None:
-        """Run the epochs that are left, and save, describe and show each."""
+        """Run the remaining epochs, with a saved state after each, then save the backbone."""
         self._describe()
         with _Screen(self._file) as screen:
             while not self._run.finished:
@@ -204,7 +208,7 @@ class _Leader:
         print(f"python -m study.launch --backbone {self._job.folder}", flush=True)
 
     def _describe(self, **changes: object) -> None:
-        """Write how far the run is to its file."""
+        """Write the progress, and these changed fields, to pretraining.json."""
         rows, known = self._run.history, self._file.epochs
         times = [*(epoch.ended for epoch in known), *[utc_now()] * len(rows)]
         seconds = time.monotonic() - self._began
@@ -221,7 +225,7 @@ class _Leader:
 
 
 def _resume_state(run: PretrainingRun, folder: Path, member: Member) -> None:
-    """Load the saved state in every process; the first one reads it for all."""
+    """Load the saved state in every process; only rank 0 reads the file, and sends it to the others."""
     state = read_state(folder) if member.rank == 0 and has_state(folder) else None
     if member.number > 1:
         sent = [None if state is None else state_as_bytes(state)]
@@ -233,10 +237,10 @@ def _resume_state(run: PretrainingRun, folder: Path, member: Member) -> None:
 
 
 def _check_same_content(run: PretrainingRun, member: Member) -> None:
-    """Compare the data and the code of this process with those of the first one, which may be on another node.
+    """Compare the data and the code of this process with those of rank 0, which may run on another node.
 
     Raises:
-        Unavailable: they differ.
+        Unavailable: if they differ.
     """
     own = attest(run.content(), method=run.spec.objective)
     sent = [own]
@@ -247,7 +251,7 @@ def _check_same_content(run: PretrainingRun, member: Member) -> None:
 
 @contextmanager
 def _group(member: Member) -> Iterator[None]:
-    """Join the group of processes while this one computes."""
+    """Join torch's process group until the block ends; nothing to join for a single process."""
     if member.number == 1:
         yield
         return
@@ -269,16 +273,16 @@ def _group(member: Member) -> Iterator[None]:
 
 
 def _in_processes(job: Job, number: int) -> None:
-    """Pretrain in `number` processes of this machine, and wait for them.
+    """Pretrain in `number` processes of this machine, and wait until all have ended.
 
     Raises:
-        ConnectionError: a process is lost.
-        Exception: the first cause, as a process raised it.
+        ConnectionError: if a process is lost.
+        Exception: if a process raises it; if several do, the error that caused the others.
     """
     context = multiprocessing.get_context("spawn")
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-        os.environ.setdefault(name, "lo")  # nobody else is to connect
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of parameters that every step uses
+        os.environ.setdefault(name, "lo")  # other machines must not connect
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # hides a warning about unused parameters
     with tempfile.TemporaryDirectory(prefix="study-pretrain-") as meeting:
         receivers: dict[int, Connection] = {}
         children = []
@@ -302,12 +306,12 @@ def _in_processes(job: Job, number: int) -> None:
 
 
 def _run_member(job: Job, member: Member, sender: Connection) -> None:
-    """Run a process of `_in_processes`; it ends with the one that started it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # that one ends this one
+    """Run one process of `_in_processes`; it ends when its parent ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets Ctrl-C, and ends this process
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         _work(job, member)
-    except Exception as error:  # noqa: BLE001  # the process that started this one reports it
+    except Exception as error:  # noqa: BLE001  # the parent reports it
         sender.send(error)
         sender.close()
         os._exit(1)
@@ -321,7 +325,7 @@ def _end_with_parent() -> None:
 
 
 def _receive_errors(receivers: Mapping[int, Connection]) -> dict[int, Exception]:
-    """Receive the errors of processes that send one in time, by rank."""
+    """Receive the errors that processes send within `ERROR_WAIT_SECONDS`; return them by rank."""
     errors: dict[int, Exception] = {}
     deadline = time.monotonic() + ERROR_WAIT_SECONDS
     waiting = dict(receivers)
@@ -335,27 +339,27 @@ def _receive_errors(receivers: Mapping[int, Connection]) -> dict[int, Exception]
 
 
 def first_cause(errors: Mapping[int, Exception], exits: Mapping[int, int | None]) -> Exception:
-    """Choose the error that ended all processes: if one raises or is lost, the others fail for want of it.
+    """Choose the error that ended all processes: once one fails, the others fail because it no longer answers.
 
     Args:
-        errors: those that processes raised, by rank.
-        exits: exit status of every process, by rank; None for one that runs.
+        errors: errors raised by processes, by rank.
+        exits: exit status of every process, by rank; None for a running one.
     """
     causes = [error for error in errors.values() if not _MISSES_OTHERS.search(str(error))]
     if causes:
         return causes[0]
     lost = [rank for rank, status in exits.items() if status and rank not in errors]
-    return ConnectionError(f"the pretraining is broken off: process {lost[0] if lost else min(errors)} is lost")
+    return ConnectionError(f"the pretraining has ended early: process {lost[0] if lost else min(errors)} is lost")
 
 
 class _Screen:
-    """How far the run is and how long the rest takes: a bar on a terminal, elsewhere a line after every epoch."""
+    """The printed progress: a bar with the time left on a terminal, or else a line after every epoch."""
 
     def __init__(self, file: PretrainingFile) -> None:
         self._wanted, self._console = file.wanted_steps, console_on(sys.stdout)
         self._first, self._began = file.made.steps, time.monotonic()
         made, size = file.made, f"{file.wanted_steps:,} steps of {file.made.batch_size} examples"
-        where = f"goes on after {made.steps:,} of {size}" if made.steps else size
+        where = f"continues after {made.steps:,} of {size}" if made.steps else size
         words = f"{made.objective} on corpus {made.corpus}, from {made.backbone}: {where}"
         self._console.print(words, markup=False, soft_wrap=not self._console.is_terminal)
         self._bar: Progress | None = None
@@ -390,20 +394,20 @@ class _Screen:
 
 
 def scores_in_words(scores: Mapping[str, float]) -> str:
-    """Write held-out scores by name: `mlm_loss 4.562, mlm_accuracy 0.300`."""
+    """Format scores on held-out text: `mlm_loss 4.562, mlm_accuracy 0.300`."""
     return ", ".join(f"{name} {value:.3f}" for name, value in scores.items())
 
 
 class Mirror:
-    """The run in MLflow. If the store is unreachable, a warning is printed; the same command sends what it lacks."""
+    """The pretraining's run in MLflow. If the store is unreachable, it prints a warning and tries at the next epoch."""
 
     def __init__(self, job: Job) -> None:
-        """Connect to nothing yet."""
+        """Store the address; the first `write` connects."""
         self._uri, self._folder = job.tracking_uri, Path(job.folder).resolve()
         self._tracking: Tracking | None = None
 
     def write(self, file: PretrainingFile) -> None:
-        """Update the run in MLflow from the file."""
+        """Send to MLflow what it lacks of the file's parameters, scores and curves."""
         if self._uri is None:
             return
         prepare_environment()
@@ -415,12 +419,12 @@ class Mirror:
             self._tracking.write(_mlflow_run(file))
         except outages() as error:
             self._tracking = None
-            line = f"warning: MLflow at {masked(self._uri)}: {reason(error)}; the same command sends the rest"
+            line = f"warning: MLflow at {masked(self._uri)}: {reason(error)}; the same command sends the rest later"
             print_lines([line], sys.stderr)
 
 
 def _mlflow_run(file: PretrainingFile) -> Run:
-    """Build the run for MLflow, with curves by steps."""
+    """Build the MLflow run: parameters, and per epoch a point of each curve, over training steps."""
     made, points = file.made, []
     for epoch in file.epochs:
         row = epoch.row

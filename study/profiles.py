@@ -1,11 +1,11 @@
-"""Profiles: whole plans that have names. `mini` runs anywhere, `paper` is the PALBERT paper's protocol.
+"""Profiles: named plans. `mini` runs anywhere in minutes; `paper` is the PALBERT paper's protocol.
 
-A profile is what runs if nothing else is asked for, and what `--method all` means there:
+A profile gives every value that no option sets, and the methods that `--method all` means:
 
     python -m study.launch --profile NAME
 
-Every number that is expected stands in analysis/published.csv with its source. `--dry-run` says what will be run, what
-it is expected to cost and where this is not what the papers did.
+`--dry-run` prints what a profile runs, its expected cost and its differences from the papers. The expected scores below
+are in analysis/published.csv, with their sources.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from study.plans.ranges import Interval
 from trainables.data.tasks import TRAINABLE_TASKS, trainable_tasks
 from trainables.spelling import no_such
 
-GLUE_EIGHT = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")  # WNLI is left out, as in the papers
+GLUE_EIGHT = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")  # without WNLI, as in the papers
 
-# Every part of a study in minutes on a laptop: generated tasks, tiny random backbones, no network. The numbers say
-# nothing about GLUE. The ranges are those of each search space for such backbones (MINI_SPACE, MINI_GRID, MINI_FIXED).
+# Every part of a study, in minutes on a laptop: generated tasks, tiny random backbones, no network. The numbers say
+# nothing about GLUE. Each search space has ranges for these backbones (MINI_SPACE, MINI_GRID, MINI_FIXED).
 MINI = Plan(
     profile="mini",
     methods=("palbert",),
@@ -37,10 +37,10 @@ MINI = Plan(
 #     ray up cluster.yaml
 #     python -m study.launch --profile paper --method all --task all
 #
-# All methods are the rows of the paper's table 2. Every grid trial runs to its own stop: five epochs without
-# improvement, or 25. Per task: 12 grid trials for each of ALBERT with 12 and with 9 layers, PABEE and PonderNet, 36 for
-# PALBERT; then 5 confirm trials each. Expect (median of five seeds, ALBERT backbone): RTE 76.5 ALBERT, 76.9 PABEE, 74.0
-# PonderNet, 78.3 PALBERT.
+# `--method all` means the rows of the paper's table 2. A grid trial stops after five epochs without improvement, or
+# after 25. Per task, the grid has 12 trials for each of ALBERT with 12 layers, ALBERT with 9, PABEE and PonderNet, and
+# 36 for PALBERT; then each has 5 confirm trials. The paper's medians of five seeds on RTE, with an ALBERT backbone:
+# ALBERT 76.5, PABEE 76.9, PonderNet 74.0, PALBERT 78.3.
 PAPER = Plan(
     profile="paper",
     methods=("palbert",),
@@ -53,10 +53,10 @@ PAPER = Plan(
     baseline="albert",
 )
 
-# PALBERT's ablation (table 1): each row with a grid of its own, mean and deviation of five seeds.
+# PALBERT's ablation (table 1): a grid search for each row, then mean and deviation over five seeds.
 #
-# 12 grid trials for ALBERT, PonderNet, the expectation and row a; 36 for rows b to d and PALBERT, which is row e; then
-# 5 confirm trials each. The table is `tables/ablation.*`; the numbers printed in the paper stand beneath its rows.
+# The grid has 12 trials for ALBERT, PonderNet, the expectation and row a, and 36 for rows b to d and PALBERT (row e);
+# then each has 5 confirm trials. The table is `tables/ablation.*`, with the paper's number below each row.
 ABLATION = replace(
     PAPER,
     profile="ablation",
@@ -73,15 +73,15 @@ ABLATION = replace(
     tasks=("sst2", "rte", "cola"),
 )
 
-# ELECTRA-small on GLUE as lmtuners had it: RTE and STS-B start from the MNLI model; median of five on dev.
+# ELECTRA-small on GLUE, as lmtuners trains it: RTE and STS-B start from the MNLI model; median of five seeds on dev.
 #
 #     python -m study.launch --profile electra --method all --name electra-and-alectra
 #
-# Tried are ELECTRA's released default and its re-implementation's value, on RTE lmtuners' too
-# (search_spaces/electra_small.py). Expect for google/electra-small-discriminator (ELECTRA's README, dev, median over
-# many seeds) MNLI 81.3, on the matched set alone. Its RTE 66.7 and STS-B 87.5 begin from the pretrained checkpoint;
-# from an MNLI model no source has them for this checkpoint. lmtuners' own model of 17M parameters gives 67.1 and 86.1
-# so. A checkpoint of one's own: `study.pretrain electra-rtd`, or `alectra-rtd` for ALECTRA, then --backbone FOLDER.
+# The search tries ELECTRA's released default, the value of its re-implementation and, on RTE, that of lmtuners
+# (search_spaces/electra_small.py). ELECTRA's README has these dev medians for google/electra-small-discriminator: MNLI
+# 81.3 (matched), RTE 66.7 and STS-B 87.5. There, RTE and STS-B start from the pretrained checkpoint; no source has
+# their scores from its MNLI model. lmtuners' own checkpoint, with 17M parameters, gives 67.1 and 86.1 from its MNLI
+# model. `study.pretrain electra-rtd`, or `alectra-rtd` for ALECTRA, makes another checkpoint for --backbone FOLDER.
 ELECTRA = Plan(
     profile="electra",
     methods=("electra-small",),
@@ -92,31 +92,31 @@ ELECTRA = Plan(
     sampler="tpe",
     start_from={"rte": "mnli", "stsb": "mnli"},
     baseline="electra-small",
-    test_across="backbones",  # which of them is better is the question
+    test_across="backbones",  # the study asks which backbone is better
 )
 
-# ShareBERT-small fine-tuned as jchenghu/sharebert has it: eight GLUE tasks, one recipe, five seeds.
+# ShareBERT-small, fine-tuned as in jchenghu/sharebert: eight GLUE tasks, one recipe, five seeds.
 #
 #     python -m study.pretrain mlm --corpus hub:wikimedia/wikipedia:20231101.en --to FOLDER
 #     python -m study.launch --profile sharebert --backbone FOLDER
 #
-# The first pretrains it: 23,000 steps of 4000 examples of 128 tokens (search_spaces/objectives/mlm.py); the original's
-# corpus has books beside Wikipedia. `--method all` are exits on the same backbone, each with its paper's grid. Other
-# sizes are pretrained by
+# The first command pretrains it: 23,000 steps of 4000 examples of 128 tokens (search_spaces/objectives/mlm.py). The
+# original corpus has books as well as Wikipedia. `--method all` adds early-exit methods on the same backbone, each with
+# the grid of its paper. For another size, add to the first command
 #
 #     --backbone sharebert-base --tokenizer google-bert/bert-base-uncased
 #
-# Expect of ShareBERT-small, 5M parameters, 95.5 % of BERT-base's scores (the paper's abstract, dev); no source has its
-# scores by task.
+# The paper reports 95.5 % of BERT-base's dev scores for ShareBERT-small, with 5M parameters (abstract). No source has
+# its score on each task.
 SHAREBERT = replace(PAPER, profile="sharebert", methods=("sharebert",), baseline="sharebert")
 
-# Four exits on a small pretrained backbone, six to twelve layers of width 256 to 512, with two processor cores.
+# Four methods on a small pretrained backbone (6 to 12 layers of width 256 to 512), for two processor cores.
 #
 #     python -m study.launch --profile small --backbone FOLDER_OR_HUB_NAME
 #
-# The papers' ranges are for ALBERT-base. A narrower model takes higher rates, and stands them with a warm-up and
-# clipping. The last epoch is kept, and tuning sees a slice of train alone: dev is for the numbers of the tables.
-# `--dry-run --probe` says what it costs on this machine. No source has numbers of it.
+# The papers' ranges are for ALBERT-base. A narrower model needs higher learning rates, with a warm-up and clipping. A
+# trial keeps its last epoch, and the search is scored on a slice of train, so that dev is read only for the tables.
+# `--dry-run --probe` measures the time on this machine. No source has scores for this profile.
 SMALL = Plan(
     profile="small",
     methods=("albert", "pabee", "pondernet", "palbert"),
@@ -142,9 +142,9 @@ SMALL = Plan(
         "lambda_learning_rate": Interval(low=3e-4, high=2e-3, log=True),
     },
 )
-NEED_BACKBONE = ("small",)  # profiles that say nothing of one
+NEED_BACKBONE = ("small",)  # profiles without a backbone of their own
 
-_ALL = {  # what `--method all` means
+_ALL = {  # plan, and the methods that `--method all` means
     "ablation": (ABLATION, ABLATION.methods),
     "electra": (ELECTRA, ("electra-small", "alectra-small")),
     "mini": (MINI, ("albert", "pabee", "pondernet", "palbert", "electra-small", "alectra-small")),
@@ -155,7 +155,7 @@ _ALL = {  # what `--method all` means
 
 
 def available() -> list[str]:
-    """List the names of the profiles."""
+    """List the names of all profiles, sorted."""
     return sorted(_ALL)
 
 
@@ -163,7 +163,7 @@ def load(name: str) -> Plan:
     """Return the plan of a profile.
 
     Raises:
-        ValueError: no profile has this name.
+        ValueError: if no profile has this name.
     """
     return _profile(name)[0]
 
@@ -172,13 +172,13 @@ def methods(name: str) -> tuple[str, ...]:
     """List the methods that `--method all` means in a profile.
 
     Raises:
-        ValueError: no profile has this name.
+        ValueError: if no profile has this name.
     """
     return _profile(name)[1]
 
 
 def tasks() -> tuple[str, ...]:
-    """List the tasks that `--task all` means in every profile: the papers', and those of an included folder."""
+    """List the tasks that `--task all` means: the eight GLUE tasks of the papers, and tasks from --include."""
     return (*GLUE_EIGHT, *(task for task in trainable_tasks() if task not in TRAINABLE_TASKS))
 
 

@@ -37,32 +37,32 @@ EXPORTS = (RECORDS, OPTUNA, BEST, ANSWER, "report.html")
 
 
 def write_files(folder: Path, progress: StudyProgress) -> str:
-    """Write all exports but the runs in MLflow; returns the answer, as a launch prints it.
+    """Write all exports except the MLflow runs; return the text of the answer that a launch prints.
 
-    A fault ends no study. It is reported on standard error: a table that stands then is not of these records.
+    An error is printed to standard error, and the other exports are still written.
     """
-    said = analyse(folder)  # first, as it takes longest: what is deleted meanwhile is written below
+    said = analyse(folder)  # first, because it takes longest: a file deleted meanwhile is written below
     try:
         write_bytes(folder / RECORDS, format_records(progress.facts.records))
         write_bytes(folder / OPTUNA, optuna_file(progress))
         write_bytes(folder / BEST, as_toml(progress).encode())
     except OSError as error:
-        print(f"not exported: {error}; again later: {python()} -m study.rebuild {folder}", file=sys.stderr)
+        print(f"not exported: {error}; to try again: {python()} -m study.rebuild {folder}", file=sys.stderr)
     return said
 
 
 def optuna_file(progress: StudyProgress) -> bytes:
-    """Write an Optuna study per arm with its ended search trials, for optuna-dashboard and users' scripts.
+    """Build the content of `optuna.journal`: one Optuna study per arm, with the search trials that have ended.
 
-    A trial that ended before an earlier one of its arm is left out until that one has ended, so that Optuna's numbers
-    are ours. The same facts give the same bytes.
+    Optuna numbers trials in order, so a trial is left out until all earlier trials of its arm have ended; then both
+    programs use the same numbers. The bytes depend only on the facts of the study.
     """
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import BaseJournalBackend
 
     class Lines(BaseJournalBackend):
-        """A journal in memory, without the names that Optuna draws for its processes."""
+        """An Optuna journal in memory, without the random process names that Optuna would add."""
 
         def __init__(self) -> None:
             self.logs: list[dict[str, Any]] = []
@@ -73,7 +73,7 @@ def optuna_file(progress: StudyProgress) -> bytes:
         def append_logs(self, logs: list[dict[str, Any]]) -> None:
             self.logs += logs
 
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # it would announce every study
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # else it logs a line for every study
     lines = Lines()
     storage = JournalStorage(lines)
     for arm in progress.arms:
@@ -105,39 +105,43 @@ def _as_recorded(arm: Arm, trial: TrialFacts, record: Record) -> FrozenTrial:
 
 
 def analyse(folder: Path) -> str:
-    """Write tables, pictures and report, in a process that needs neither Ray nor torch; returns the answer."""
+    """Write tables, pictures and report in a process without Ray and torch; return the text of the answer."""
     for name in (DEV_TABLE, ANSWER):
         (folder / name).unlink(missing_ok=True)
     run = [sys.executable, "-m", "analysis.report", str(folder)]
     with waiting_for("tables and report", output=sys.stderr):
         done = subprocess.run(run, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
-    print(done.stderr, end="", file=sys.stderr)  # now that no line is written over
+    print(done.stderr, end="", file=sys.stderr)  # after the moving line has gone
     if done.returncode:
-        print(f"the study is safe; again later: {python()} -m study.rebuild {folder}", file=sys.stderr)
+        print(f"the study is safe; to try again: {python()} -m study.rebuild {folder}", file=sys.stderr)
     return read_export(folder, ANSWER)
 
 
 class Options(Typed, frozen=True, kw_only=True):
-    """The options of this command."""
+    """The options of `study.rebuild`: the study's folder and the MLflow store."""
 
     folder: Annotated[str, argument("runs/NAME", "the study's folder")]
     tracking_uri: Annotated[str | None, option(TRACKING_HELP, "URI|none")] = None
 
 
 def run(options: Options) -> int:
-    """Return 0 if every export is written, 1 if the report or the tracking store failed, 2 for another folder."""
+    """Write the exports; return 0 if all are written, 1 if the report or MLflow failed.
+
+    Raises:
+        ValueError: if the folder is not that of a study.
+    """
     folder = Path(options.folder)
     plan, facts = require_plan(folder).plan, read_facts(folder)
     if not facts.launches:
-        raise ValueError(f"no events in {folder}; allowed: the folder of a study that a launch has begun to run")
+        raise ValueError(f"no events in {folder}; allowed: the folder of a study that has been launched")
     is_written = bool(write_files(folder, last_progress(plan, facts)))
     return 0 if _mirror(folder, options.tracking_uri) and is_written else 1
 
 
 def _mirror(folder: Path, uri: str | None) -> bool:
-    """Mirror the runs into MLflow if they are wanted there; returns whether all is well."""
+    """Copy the runs into MLflow, unless `uri` is "none" or MLflow is not installed; return False after an error."""
     if uri is None and not is_installed("mlflow"):
-        print("MLflow is not installed here: its runs are not written", file=sys.stderr)
+        print("MLflow is not installed: no runs are written to it", file=sys.stderr)
         return True
     if uri == "none":
         return True
@@ -150,7 +154,7 @@ main = Command(
     Options,
     "Rewrite every export of a study from its plan and its journal: `python -m study.rebuild runs/NAME`.",
     run,
-    after_interrupt="; nothing is lost, rebuild again later",
+    after_interrupt="; nothing is lost; run the same command again",
 )
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Train one configuration once, in this process: `python -m study.try palbert --task rte --limit 512`.
 
-Prints each value with its origin: --set, the method's files, or, for a field that a study would tune, a published value
-or else the first of the grid. Prints and `breakpoint()` in the method work as in any script, and errors show their
-traceback. Only tokenised data are written, into the cache, unless --out asks for the trained model.
+Prints each value of the configuration and its source: --set or the method's files. A field that a study would tune
+takes a published value, or else the first of its grid. `print` and `breakpoint()` in the method work as in any script,
+and errors show their traceback. Writes only tokenised data into the cache, and with --out the trained model.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ if TYPE_CHECKING:
 
 
 class Options(Typed, frozen=True, kw_only=True):
-    """The options of this command; those shared with `study.launch` have the same meaning."""
+    """The options of `study.try`; those that `study.launch` also has mean the same."""
 
-    method: Annotated[str, argument("METHOD", "one method, or a variant of one")]
+    method: Annotated[str, argument("METHOD", "one method, or a variant: palbert:a")]
     task: Annotated[str, option("one task", "NAME")]
-    settings: Annotated[list[str], option("give a field another value", "[SCOPE:]FIELD=VALUE", flag="--set")] = []
-    limit: Annotated[AtLeastOne | None, option("use N rows of each split, spread over it; default: all", "N")] = None
+    settings: Annotated[list[str], option("set a field to another value", "[SCOPE:]FIELD=VALUE", flag="--set")] = []
+    limit: Annotated[AtLeastOne | None, option("use N evenly spaced rows of each split; default: all", "N")] = None
     data: Annotated[str | None, option("default: the profile's", "mini|hub|FOLDER")] = None
     backbone: Annotated[str | None, option("default: the method's", "NAME_OR_FOLDER")] = None
     tokenizer: Annotated[str | None, option("default: the backbone's own", "NAME_OR_FOLDER")] = None
     profile: Annotated[str | None, option("default: auto, as in study.launch", "NAME")] = None
     include: Annotated[str | None, option(INCLUDE.partition(";")[0], "FOLDER")] = None
     seed: Annotated[Count, option("default: %(default)d, the seed of the first confirm trial", "K")] = FIRST_SEED
-    out: Annotated[str | None, option("new folder for the trained model; default: none is kept", "FOLDER")] = None
+    out: Annotated[str | None, option("new folder for the trained model; default: do not keep it", "FOLDER")] = None
 
 
 def run(options: Options) -> int:
     """Train the configuration; return 0, or 1 if the method raised an error.
 
     Raises:
-        ValueError: the configuration cannot be trained.
+        ValueError: if the options do not name a configuration that can be trained.
     """
     if options.out is not None:
         check_new_folder("--out", Path(options.out))
@@ -74,17 +74,17 @@ def run(options: Options) -> int:
         raise ValueError(str(error)) from None
     except BdbQuit:  # `q` in the debugger
         raise KeyboardInterrupt from None
-    except Exception:  # noqa: BLE001  # the method's, and who writes one wants to see where
+    except Exception:  # noqa: BLE001 # the author of a method needs its traceback
         traceback.print_exc()
         return 1
     return 0
 
 
 def spec_of(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Value]]]:
-    """Resolve the trial that the options ask for, and each value of its configuration with its origin.
+    """Resolve the options into a trial, and each value of its configuration with its source.
 
     Raises:
-        ValueError: a study could not run it.
+        ValueError: if a study could not run the trial.
     """
     said = {name: getattr(options, name) for name in Options.__struct_fields__ if hasattr(LaunchOptions, name)}
     said |= {"methods": [options.method], "tasks": [options.task], "out": None}
@@ -93,7 +93,7 @@ def spec_of(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Value]]]:
         raise ValueError(f"METHOD is {options.method}, --task {options.task}; allowed: one of each")
     if (start := search_spaces.load(asked.methods[0]).start) is not None:
         names = f"--method {start},{asked.methods[0]} --task {asked.tasks[0]}"
-        raise ValueError(f"{asked.methods[0]} begins with a trained model of {start}: study.launch {names}")
+        raise ValueError(f"{asked.methods[0]} starts from a trained model of {start}; use study.launch {names}")
     plan = replace(asked, sampler="random", samples=0, start_from={}, search_precision=UNSET)
     resolved = resolve(plan)
     arm = resolved.arms[0]
@@ -105,8 +105,8 @@ def spec_of(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Value]]]:
 
 
 def train(spec: TrialSpec, options: Options) -> None:
-    """Train the configuration, and print its progress and its scores."""
-    import torch  # seconds, once the options are found right
+    """Train the configuration, and print the score after every epoch and the selected epoch at the end."""
+    import torch  # takes seconds, so after the checks of the options
 
     from trainables.models.exit_rules import describe_rule
     from trainables.runs.training import TrainingRun

@@ -1,4 +1,4 @@
-"""The progress of every arm as a table for a terminal."""
+"""A terminal table with one row per arm (a method on a task): trials done, best score, median."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from study.screen.words import points
 
 UNDER_WAY = "under way"
 COLUMNS = ("arm", "search", "stopped", "failed", UNDER_WAY, "confirm", "best", "median")
-_DISPENSABLE = ("stopped", UNDER_WAY, "best", "failed", "median")  # if the width is short, the first one first
+_DISPENSABLE = ("stopped", UNDER_WAY, "best", "failed", "median")  # dropped in this order from a narrow terminal
 _BETWEEN = 2  # blanks
 
 
 def arms_table(
     progress: StudyProgress, *, width: int, arms: Sequence[ArmProgress] | None = None, under_way: str = UNDER_WAY
 ) -> Table:
-    """Make the table of these arms, or of all, with the columns that fit: names are never cut.
+    """Build the table of these arms, or of all; columns that do not fit are dropped, and names are never cut.
 
-    `under_way`: the heading of trials that have begun and not ended.
+    Args:
+        width: columns of the terminal.
+        under_way: heading of the column that counts unfinished trials.
     """
     rows = [(arm.arm.name, *_cells(arm)) for arm in (progress.arms if arms is None else arms)]
     renamed = {UNDER_WAY: under_way}
@@ -32,7 +34,12 @@ def arms_table(
 def build_table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, width: int, dispensable: Sequence[str] = ()
 ) -> Table:
-    """Make a table without lines; dispensable columns are left out if they do not fit, and the first is of words."""
+    """Build a table without borders, its first column left-aligned.
+
+    Args:
+        width: columns of the terminal.
+        dispensable: headings of columns that may be dropped to fit, the first one first.
+    """
     widths = {name: max(map(cell_len, (name, *cells))) for name, *cells in zip(columns, *rows, strict=True)}
     for name in dispensable:
         if sum(widths.values()) + _BETWEEN * (len(widths) - 1) > width:
@@ -59,7 +66,7 @@ def _cells(arm: ArmProgress) -> list[str]:
 
 
 def _best_score(arm: ArmProgress) -> float | None:
-    """Find the best score of the search trials that count, those under way too; None before any."""
+    """Return the best score among search trials, without failed and dropped ones; None if there are no scores."""
     others = [t for t in arm.facts.search if not (t.record and t.record.status in ("failed", "dropped"))]
     return max((trial.best.row.selection_score for trial in others if trial.best), default=None)
 

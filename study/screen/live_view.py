@@ -1,4 +1,4 @@
-"""The screen of a launch: a live table in a terminal that can move its cursor, plain lines elsewhere."""
+"""The screen of a launch: a live table in a terminal that can move its cursor, or else plain lines."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from study.drivers.driver import Driver
 
 _REFRESH_SECONDS = 0.5
-_SIGN_OF_LIFE_SECONDS = 30.0  # without a table, when no trial ends
-_NAMED = 3  # trials of those that are equally far
+_SIGN_OF_LIFE_SECONDS = 30.0  # between plain lines while no trial ends
+_NAMED = 3  # trials named for each epoch
 BAR = 24  # columns, at most
 _RUNNING = ("running", "epoch", "score", "time")
-_LEAST_ARMS = 3  # that are shown, however many trials run
-_A_SLOT, _THE_NEXT_LAUNCH = "a slot", "the next launch"  # that trials under way without a worker wait for
+_LEAST_ARMS = 3  # rows kept for arms if many trials run
+_A_SLOT, _THE_NEXT_LAUNCH = "a slot", "the next launch"  # what unfinished trials without a worker wait for
 
 
 class LiveView:
-    """The progress of a study on a screen; `update` is cheap and may be called all the time."""
+    """The progress of a study on a screen. `update` may be called at any rate; it draws at most twice a second."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class LiveView:
         output: TextIO,
         clock: Callable[[], float] = time.monotonic,
     ):
-        """`slots` counts those without some nodes, as `Resources.slots` does; `clock` is in seconds."""
+        """Draw nothing yet; `slots` counts the room for trials without these nodes, and `clock` is in seconds."""
         self._scheduler = scheduler
         self._progress = scheduler.progress
         self._slots = slots
@@ -60,17 +60,17 @@ class LiveView:
         self._next_sign_of_life = self._started + _SIGN_OF_LIFE_SECONDS
         self._printed = len(scheduler.facts.records)  # records that were printed
         self._noticed = 0  # notices
-        self._blocked = set[str]()  # arms whose exit was found to be out of reach
+        self._blocked = set[str]()  # arms reported as unable to exit early
         self._live = Live(console=self._console, auto_refresh=False) if can_redraw(self._console) else None
 
     def __enter__(self) -> LiveView:
-        """Start the live table, if there is one."""
+        """Start the live table if the terminal can show it."""
         if self._live:
             self._live.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Show the last state, and leave it on the screen."""
+        """Draw the final state, which stays on the screen."""
         self._at_work, self._awaited, self._waits_for = frozenset(), "", _THE_NEXT_LAUNCH
         if self._live:
             self._live.update(self._table(), refresh=True)
@@ -79,7 +79,7 @@ class LiveView:
             self._print_ended()
 
     def update(self, driver: Driver) -> None:
-        """Show what is new of its workers, at most twice a second."""
+        """Show the driver's progress; calls within half a second of the last one do nothing."""
         now = self._clock()
         if now < self._next_refresh:
             return
@@ -113,7 +113,7 @@ class LiveView:
             self._next_sign_of_life = now + _SIGN_OF_LIFE_SECONDS
             self.say(f"{self._under_way()}  {self._time_line()}")
         new = self._progress.facts.records[self._printed :]
-        time_line = self._time_line() if new else ""  # takes milliseconds, and trials may end by the dozen
+        time_line = self._time_line() if new else ""  # computed once, because it takes milliseconds
         for record in new:
             self._printed += 1
             self._next_sign_of_life = now + _SIGN_OF_LIFE_SECONDS
@@ -122,7 +122,7 @@ class LiveView:
             self.say(f"[{place}] {describe_record(record)}  {time_line}")
 
     def _under_way(self) -> str:
-        """Describe the trials under way by their progress, those that wait for a slot last."""
+        """Name the unfinished trials by the epochs that they have completed, and last those that wait for a slot."""
         running: dict[int, list[str]] = {}
         waiting: list[str] = []
         for trial in self._progress.under_way.values():
@@ -147,7 +147,7 @@ class LiveView:
             time_line=self._time_line(),
             draining=self._scheduler.draining,
             width=size.width,
-            height=size.height - 1,  # the cursor has one
+            height=size.height - 1,  # the cursor needs a line
         )
 
     def _time_line(self) -> str:
@@ -159,18 +159,21 @@ class LiveView:
 
 
 class TrialClocks:
-    """Running times of trials by the second, though trials report them only at the end of an epoch.
+    """Running times of trials between their reports, which come only at the end of an epoch.
 
-    A running trial has the seconds of its last report, and those since that report was first seen here.
+    The time is that of the trial's last report plus the seconds since that report arrived here.
     """
 
     def __init__(self, clock: Callable[[], float]):
-        """`clock` is in seconds."""
+        """Start with no trials; `clock` returns the current time in seconds."""
         self._clock = clock
-        self._seen: dict[str, tuple[int, float]] = {}  # key -> epochs reported, and when that was seen
+        self._seen: dict[str, tuple[int, float]] = {}  # key -> epochs reported, and the time when that report arrived
 
     def seconds(self, running: Iterable[TrialFacts]) -> dict[str, float]:
-        """Compute the seconds by key, to be asked now and then. A trial that stopped running begins anew."""
+        """Compute the running time of each trial in seconds, by key.
+
+        A trial that is missing from one call counts only its report in the next one.
+        """
         now = self._clock()
         trials = {trial.key: trial for trial in running}
         self._seen = {key: self._as_seen(trial, now) for key, trial in trials.items()}
@@ -182,7 +185,7 @@ class TrialClocks:
         return (trial.epochs, since if epochs == trial.epochs else now)
 
 
-# ---- the table in a terminal, laid out to fit
+# ---- the live table, laid out to fit the terminal
 
 
 def live_layout(
@@ -197,10 +200,14 @@ def live_layout(
     width: int,
     height: int,
 ) -> Group:
-    """Lay out the bar, running trials and arms in `height` lines of `width` columns; the rest is counted in a line.
+    """Lay out the bar, the running trials and the arms; trials and arms that do not fit are counted in one line.
 
-    `seconds`: the running time of each trial that runs, and `steps` those of its epoch, by key; `awaited`: the state
-    before the first trial; `waits_for`: what trials under way wait for that do not run.
+    Args:
+        seconds: time of each running trial, by key; `steps` are those done in its epoch.
+        awaited: what the launch waits for before its first trial; "" afterwards.
+        waits_for: what unfinished trials without a worker wait for.
+        draining: whether the launch is saving and stopping.
+        width: columns of the terminal, which has `height` lines.
     """
     parts: list[RenderableType] = [_overall(progress, time_line, draining=draining, width=width)]
     left = height - 1  # the bar is one line
@@ -211,7 +218,7 @@ def live_layout(
     running = [trial for trial in under_way if trial.key in seconds]
     waiting = len(under_way) - len(running)
     arms = len(progress.arms)
-    room = left - 1 - min(arms, _LEAST_ARMS) - (arms > _LEAST_ARMS)  # under the arms' own header
+    room = left - 1 - min(arms, _LEAST_ARMS) - (arms > _LEAST_ARMS)  # without the header of the arms
     if room >= 2:
         shown = running if len(running) + 1 + bool(waiting) <= room else running[: room - 2]
         if shown:
@@ -224,7 +231,7 @@ def live_layout(
 
 
 def _others(more: int, waiting: int, waits_for: str) -> str:
-    """Describe running trials without a line, and those that wait."""
+    """Count the running trials that have no row, and the trials that wait."""
     words = [f"and {counted(more, 'trial')} more"] if more else []
     words += [f"{counted(waiting, 'trial')} {'wait' if waiting > 1 else 'waits'} for {waits_for}"] if waiting else []
     return "; ".join(words)
@@ -251,7 +258,10 @@ def _running_table(
 
 
 def _arms(progress: StudyProgress, *, width: int, room: int) -> list[RenderableType]:
-    """Make the table of as many arms as fit: first those that run, then those that have begun."""
+    """Build the table of as many arms as fit, and a line that counts the others.
+
+    Arms with running trials come first, then started ones; complete arms come last.
+    """
     if room < 1:
         return []
     if len(progress.arms) <= room:

@@ -1,4 +1,4 @@
-"""The output of a process: a moving line in a terminal, and silence once the terminal is gone."""
+"""Terminal output: a moving line while a command waits, and output that survives the loss of the terminal."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ _OUTPUTS = ("stdout", "stderr")
 
 
 def console_on(output: TextIO) -> Console:
-    """Make a console without highlighting."""
+    """Return a rich console for this stream, without highlighting."""
     return Console(file=output, highlight=False)
 
 
 def can_redraw(console: Console) -> bool:
-    """Check if lines can be written over: `TERM=dumb` is a terminal too, but cannot move its cursor."""
+    """Check if the console is a terminal that can overwrite lines; one with `TERM=dumb` cannot."""
     return console.is_terminal and not console.is_dumb_terminal
 
 
 @contextmanager
 def waiting_for(what: str, *, output: TextIO) -> Iterator[Callable[[], None]]:
-    """Show a moving line until the block ends or the yielded function is called; nothing if no line can move."""
+    """Show `waiting for WHAT` as a moving line until the block ends or the yielded function is called.
+
+    Shows nothing if `output` is not a terminal that can overwrite lines.
+    """
     console = console_on(output)
     words = f"waiting for {what}"
     if not can_redraw(console):
@@ -42,28 +45,28 @@ def waiting_for(what: str, *, output: TextIO) -> Iterator[Callable[[], None]]:
 
 
 class LastingOutput(io.TextIOWrapper):
-    """A standard output or error that becomes silent once its reader or its terminal is gone."""
+    """A replacement for sys.stdout or sys.stderr that drops its text once the reader or the terminal is gone."""
 
     def __init__(self, stream: TextIO):
-        """Take the place of a stream with a file descriptor."""
+        """Write to the file descriptor of `stream`, with its encoding."""
         settings: dict[str, Any] = {name: getattr(stream, name) for name in ("encoding", "errors", "line_buffering")}
         super().__init__(os.fdopen(stream.fileno(), "wb", closefd=False), **settings)
-        self.lost: OSError | None = None  # what came first when it could not be written
+        self.lost: OSError | None = None  # the first error
 
     def write(self, text: str, /) -> int:
-        """Write the text, or drop it after an error."""
+        """Write the text; drop it if the output is lost."""
         with self._silent_when_lost():
             return super().write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush, or do nothing after an error."""
+        """Flush; do nothing if the output is lost."""
         with self._silent_when_lost():
             super().flush()
 
     @contextmanager
     def _silent_when_lost(self) -> Iterator[None]:
-        """Redirect the descriptor to nowhere after an error, for the processes that inherit it too."""
+        """After an error, redirect the descriptor to the null device, also for child processes that inherit it."""
         try:
             yield
         except OSError as error:
@@ -75,11 +78,11 @@ class LastingOutput(io.TextIOWrapper):
 
 @contextmanager
 def lasting_outputs() -> Iterator[None]:
-    """Let this process outlive its terminal and readers, and its children ignore SIGHUP too."""
+    """Keep this process running after its terminal or readers are gone; it and its children ignore SIGHUP."""
     streams, on_hangup = (sys.stdout, sys.stderr), signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for name, stream in zip(_OUTPUTS, streams, strict=True):
         stream.flush()
-        with suppress(io.UnsupportedOperation):  # it is in memory
+        with suppress(io.UnsupportedOperation):  # a stream in memory has no file descriptor
             setattr(sys, name, LastingOutput(stream))
     try:
         yield
@@ -90,7 +93,7 @@ def lasting_outputs() -> Iterator[None]:
 
 
 def lost_outputs() -> str | None:
-    """Describe the outputs that were lost; None if all are written."""
+    """Describe which standard outputs were lost and why, or return None if all were written."""
     outputs = {name: getattr(sys, name) for name in _OUTPUTS}
     errors = {name: out.lost.strerror for name, out in outputs.items() if isinstance(out, LastingOutput) and out.lost}
     return f"went on without {' and '.join(f'{name} ({error})' for name, error in errors.items())}" if errors else None

@@ -1,4 +1,4 @@
-"""Formats of numbers and trials, the same on every screen."""
+"""Text for screens: how scores, trials, failures and notices are written in every command."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from study.facts.study_folder import WORKERS_LOG
 from trainables.data.tasks import TASKS
 from trainables.runs.trial import blocked_exit
 
-_NUMBERS = 20  # of trials that failed alike
+_NUMBERS = 20  # trials listed for one error
 
 
 def points(score: float | None) -> str:
-    """Format a score in [-1, 1] as the papers print it; "" for None."""
+    """Format a score in [-1, 1] in points, with one decimal: 0.725 gives `72.5`; "" for None."""
     return "" if score is None else f"{100 * score:.1f}"
 
 
@@ -34,13 +34,13 @@ def trial_name(trial: TrialFacts) -> str:
 
 
 def describe_step(trial: TrialFacts, steps: Mapping[str, Steps], form: str) -> str:
-    """Format the step that a trial is at; "" if it is unknown."""
+    """Format the training step of a running trial, put into `form`: `({})` gives `(step 3/40)`; "" if unknown."""
     step = steps.get(trial.key)
     return form.format(f"step {step.done}/{step.of}") if step else ""
 
 
 def describe_record(record: Record) -> str:
-    """Describe an ended trial in a line."""
+    """Describe an ended trial in one line: name, score, epochs and mean layers, or the error."""
     if record.status == "failed":
         return f"{_record_name(record)} failed: {record.error}"
     if record.status == "dropped":
@@ -52,7 +52,7 @@ def describe_record(record: Record) -> str:
 
 
 def blocked_exits(progress: StudyProgress) -> dict[str, str]:
-    """Find the arms in which no example can leave early, with the reason, by their last epochs and trials."""
+    """Find the arms in whose last trial or epoch no example can exit early; return the reason by arm."""
     seen = {record.arm: (record.metrics or {}, record.config) for record in progress.facts.records}
     seen |= {
         trial.started.arm: (trial.last.row.metrics, trial.config) for trial in progress.under_way.values() if trial.last
@@ -61,12 +61,12 @@ def blocked_exits(progress: StudyProgress) -> dict[str, str]:
 
 
 def describe_missing(progress: StudyProgress) -> list[str]:
-    """Describe what the table lacks; cells of a method that wait for the same share a line."""
+    """Describe the missing cells of the table; cells of one method that lack the same share a line."""
     missing = progress.missing
     return shortfalls(
         [
             CellInWords(
-                row=arm.arm.name.replace(f"/{arm.arm.task}", "", 1),  # the repeats of a search are rows of their own
+                row=arm.arm.name.replace(f"/{arm.arm.task}", "", 1),  # each repeat of a search has its own row
                 column=TASKS[arm.arm.task].title,
                 name=arm.arm.name,
                 shortfall=missing.get(arm.arm.name, ""),
@@ -77,22 +77,22 @@ def describe_missing(progress: StudyProgress) -> list[str]:
 
 
 def missing_cells(progress: StudyProgress) -> list[str]:
-    """Describe the same for programs, a line for each cell."""
+    """Describe the missing cells of the table for JSON, one line for each: `palbert/rte: REASON`."""
     return [f"{name}: {reason}" for name, reason in progress.missing.items()]
 
 
 def describe_failure(record: Record) -> str:
-    """Describe a failed trial and its error in a line."""
+    """Format a failed trial and its error in one line."""
     return f"{_record_name(record)}: {record.error}"
 
 
 def describe_smoke_failure(event: SmokeStepFailed) -> str:
-    """Describe in a line an arm whose first step failed before any trial."""
-    return f"{event.arm} smoke step, before any trial: {event.failure.error}"
+    """Format in one line the error of an arm's smoke step, the single training step before its first trial."""
+    return f"{event.arm}: the smoke step before the first trial failed: {event.failure.error}"
 
 
 def describe_attempts(alike: Sequence[FailedAttempt]) -> list[str]:
-    """Describe the first of attempts that failed alike in full, and list the others."""
+    """Describe attempts with the same error: the first with its traceback, the others by name."""
     attempt = alike[0]
     failure = attempt.failure
     node = f" (node {failure.node[:8]})" if failure.node else ""
@@ -100,13 +100,13 @@ def describe_attempts(alike: Sequence[FailedAttempt]) -> list[str]:
     which = f", attempt {attempt.attempt}" if attempt.key else ""
     return [
         f"{attempt.arm} {attempt.trial}{which}, {attempt.became}: {failure.error}",
-        *([f"  and {len(alike) - 1} more like it: {_list_trials(alike[1:])}"] if len(alike) > 1 else []),
+        *([f"  and {len(alike) - 1} more with this error: {_list_trials(alike[1:])}"] if len(alike) > 1 else []),
         f"  {to_second(attempt.time)} in launch {attempt.launch}, on {place}; "
         f"cause: {failure.cause}{f'; key {attempt.key}' if attempt.key else ''}",
         f"  configuration: {json.dumps(dict(attempt.config), sort_keys=True)}",
         *(
             f"  {line}"
-            for line in (failure.traceback or f"no traceback: the process is gone; its output is in {WORKERS_LOG}")
+            for line in (failure.traceback or f"no traceback: the process was lost; its output is in {WORKERS_LOG}")
             .rstrip()
             .splitlines()
         ),
@@ -114,7 +114,7 @@ def describe_attempts(alike: Sequence[FailedAttempt]) -> list[str]:
 
 
 def _list_trials(attempts: Sequence[FailedAttempt]) -> str:
-    """List the first trials of each phase: `search 1, 2; confirm 0`."""
+    """List trials by phase, up to a limit in each: `search 1, 2; confirm 0`."""
     numbers: dict[str, dict[str, None]] = {}
     for attempt in attempts:
         phase, _, number = attempt.trial.rpartition(" ")
@@ -128,35 +128,35 @@ def failures_command(folder: Path | str) -> str:
 
 
 def python() -> str:
-    """Format this interpreter as a person would type it here."""
+    """Return the path of this Python for commands to paste: relative if it is below the current folder."""
     here = os.path.relpath(sys.executable)
     return sys.executable if here.startswith("..") else here
 
 
 def describe_retries(trial: TrialFacts) -> str:
-    """Describe in a line a trial that faults of the machine broke off, with the last of them."""
+    """Format in one line how often faults of the machine ended a trial, and the last of these errors."""
     last = trial.retries[-1].failure
     where = f" on {last.host}" if last.host else ""
     return f"{trial_name(trial)}, {len(trial.retries)} times, last{where}: {last.error}"
 
 
 def describe_notice(event: Notice) -> str:
-    """Describe in a line what a launch reports beside its results."""
+    """Format in one line an event that a launch prints among its results: lost nodes, pauses, restarted trials."""
     match event:
         case NodeLeftOut():
-            what = f"{counted(event.trials, 'trial')} broke off there: {event.error}"
+            what = f"{counted(event.trials, 'trial')} failed there: {event.error}"
             return f"node {event.host} ({event.node[:8]}) gets no trials for {clock(event.seconds)}; {what}"
         case NodeTakenBack():
             return f"node {event.host} ({event.node[:8]}) gets trials again"
         case StudyPaused():
             return f"pausing for {clock(event.seconds)}: trials fail on every node: {event.error}"
         case TrialRestarted():
-            return f"trial {event.key} begins anew: {event.reason}"
+            return f"trial {event.key} starts again: {event.reason}"
         case TrialReopened():
             return f"trial {event.key}, which had failed, runs again: {_REASONS[event.reason]}"
 
 
-_REASONS = {"asked": "--retry-failed", "code": "the code is another", "versions": "versions of packages are others"}
+_REASONS = {"asked": "--retry-failed", "code": "the code has changed", "versions": "package versions have changed"}
 
 
 def _record_name(record: Record) -> str:

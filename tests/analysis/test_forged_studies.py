@@ -77,7 +77,7 @@ def test_journal_that_went_on_agrees_with_what_mlflow_has_of_it(study: Path) -> 
     launched_study(study, mini_plan(methods=("palbert", "pondernet"), tasks=("rte", "stsb"), samples=4))
     assert journal_digest(study).lines > before.lines
     drift = verify(study, against=store_of(study))
-    assert drift and all(line.endswith(" is missing") for line in drift), drift
+    assert drift and all(line.endswith(" is missing from MLflow") for line in drift), drift
 
 
 def test_deleted_journal_is_found(study: Path) -> None:
@@ -106,7 +106,7 @@ def test_whole_forgery_is_found_by_mlflow_alone(study: Path, lie: Callable[[Path
     lie(study)
     assert verify(study) == []  # all of the folder agrees
     drift = verify(study, against=store_of(study))
-    found = "no study has a journal that begins with this line" if lie is remove else " lines was "
+    found = "MLflow has no copy of this study" if lie is remove else " lines was "
     assert has(drift, store_of(study), found), drift
 
 
@@ -121,7 +121,7 @@ def test_number_that_was_improved_is_named_beside_the_true_one(study: Path) -> N
 def test_removed_trial_is_found_in_mlflow(study: Path) -> None:
     searched = next(key for key in (place.name for place in (study / "trials").iterdir()))
     rewrite_journal(study, lambda line: None if line.get("key") == searched else line)
-    assert has(verify(study, against=store_of(study)), f"trial {searched} of ", "is in no line of the journal")
+    assert has(verify(study, against=store_of(study)), f"trial {searched} of ", "is missing from the journal")
 
 
 def test_plan_that_was_changed_after_its_registration_is_found(study: Path) -> None:

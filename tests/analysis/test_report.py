@@ -208,7 +208,7 @@ def test_without_a_test_the_first_screen_says_why_and_what_there_is(tmp_path, me
 def test_a_plan_alone_has_no_page(tmp_path, capsys):
     write_plan_of(tmp_path, plan_of(["palbert"], ["rte"]))
     assert report.main([str(tmp_path)]) == 2
-    said = f"no events in {tmp_path}; allowed: the folder of a study that a launch has begun to run\n"
+    said = f"no events in {tmp_path}; allowed: the folder of a study that has been launched\n"
     assert capsys.readouterr() == ("", f"analysis.report: {said}")
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 

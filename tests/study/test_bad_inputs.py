@@ -61,7 +61,7 @@ def refused(capsys, here: Path, *arguments: str) -> str:
         ),
         (
             "launch --name new --retry-failed",
-            "and runs/new holds no study; allowed: --continue runs/NAME, or leave it out",
+            "but runs/new has none; allowed: --continue runs/NAME, or leave it out",
         ),
         ("launch --task rte --dry-run --explain pabee/mnli", "'pabee/mnli' is no arm of this study; available: "),
         (

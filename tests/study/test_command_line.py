@@ -160,7 +160,7 @@ def test_help_of_many_options_shows_the_common_ones_and_all_on_demand(capsys):
         (
             "launch",
             "--early_exit_entropy 0.1",
-            "--set entropy=SHARE, of ln(classes) and not nats: their 0.1 for two classes is 0.14",
+            "--set entropy=SHARE, a share of ln(classes), not nats: their 0.1 for two classes is 0.14",
         ),
         ("launch", "--run-test", "study.submit runs/NAME --method METHOD, after the study"),
         (
@@ -173,11 +173,11 @@ def test_help_of_many_options_shows_the_common_ones_and_all_on_demand(capsys):
         (
             "launch",
             "--gradient_accumulation_steps 2",
-            "--set batch_size=N, of a whole step; study.pretrain also has --set gradient_accumulation=2",
+            "--set batch_size=N, for a whole step; study.pretrain also has --set gradient_accumulation=2",
         ),
         ("launch", "--small", "--profile mini"),
         ("pretrain", "mlm --corpus mini --to x --small", "--corpus FOLDER with less text, or --set steps=1000"),
-        ("pretrain", "mlm --corpus mini --to x --model base", "--backbone base, albert-base for their base"),
+        ("pretrain", "mlm --corpus mini --to x --model base", "--backbone base; their base is albert-base"),
         ("pretrain", "mlm --corpus mini --to x --tqdm-off", "not needed: only a terminal shows a bar"),
         ("pretrain", "mlm --corpus mini --to x --no-save", "not there: delete the folder afterwards"),
         (

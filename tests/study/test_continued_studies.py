@@ -122,7 +122,7 @@ def test_a_launch_of_some_arms_says_that_the_others_stay_as_they_are(study):
     fewer = ", ".join(f"{name} 2 of 8" for name in others)
     assert note("--continue", str(study), "--task", "rte", "--seeds", "8") == [
         line,
-        f"of those, these then have fewer seeds than the study asks for: {fewer}",
+        f"of the arms that stay, these have fewer seeds than the study asks for: {fewer}",
     ]
 
 
@@ -130,12 +130,12 @@ def test_what_the_study_says_already_is_refused(study, capsys):
     for option, own in {"--name": study.name, "--out": str(study.parent), "--profile": "mini"}.items():
         assert launch.main(["--continue", str(study), option, own]) == 2
         said = capsys.readouterr().err
-        assert said.endswith(f"{option} is what --continue {study} says already; leave it out\n")
+        assert said.endswith(f"{option} repeats what --continue {study} fixes; leave it out\n")
         assert launch.main(["--continue", str(study), option, "paper"]) == 2
-        other = f"{option} is paper, but that of --continue {study} is {own}; leave one of them out\n"
+        other = f"{option} is paper, but --continue {study} fixes {own}; leave one of them out\n"
         assert capsys.readouterr().err.endswith(other)
     assert launch.main(["--continue", str(study), "--plan", "my.toml"]) == 2
-    assert f"--plan is my.toml, but --continue {study} has a plan of its own; leave one" in capsys.readouterr().err
+    assert f"--plan is my.toml, but --continue {study} already has a plan; leave one" in capsys.readouterr().err
 
 
 def test_a_folder_without_a_study_is_refused(tmp_path, capsys):
@@ -165,7 +165,7 @@ def test_an_arm_is_launched_with_those_that_it_starts_from(tmp_path):
 def test_a_limit_that_all_arms_share_is_refused_beside_some_of_them(study):
     options = options_of("--continue", str(study), "--task", "rte", "--max-gpu-hours", "1")
     made = open_study(options)
-    with pytest.raises(ValueError, match=r"--max-gpu-hours is shared by all arms of the study, but .* is not named"):
+    with pytest.raises(ValueError, match=r"--max-gpu-hours applies to all arms of the study, but .* is not named"):
         launched_arms(made, options)
 
 
@@ -237,7 +237,7 @@ def test_a_new_study_names_the_one_beside_it_that_has_its_arms(study, capsys):
     what = ["--method", f"{method},pabee", "--task", task, "--sampler", "random", "--epochs", "4"]
     what += ["--out", str(study.parent), "--name", "new", "--dry-run"]
     assert launch.main(what) == 0
-    beside = f"{study} has {method}/{task} too, under this protocol; to add to it: --continue {study}"
+    beside = f"{study} also has {method}/{task}, under this protocol; to add to it: --continue {study}"
     assert beside in capsys.readouterr().out.splitlines()
     assert launch.main([*what, "--selection", "holdout"]) == 0
     assert "--continue" not in capsys.readouterr().out
@@ -251,7 +251,7 @@ def test_several_studies_beside_a_new_one_are_named_in_a_line(study, tmp_path, c
     assert launch.main([*what, "--out", str(tmp_path), "--name", "new", "--dry-run"]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "under this protocol" in line]
     assert line == (
-        f"5 studies in {tmp_path} have arms of this one too, under this protocol: a, b, c and 2 more; "
+        f"5 studies in {tmp_path} have arms of this study, under its protocol: a, b, c and 2 more; "
         f"to add to one of them: --continue {tmp_path}/NAME"
     )
 

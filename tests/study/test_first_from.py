@@ -65,7 +65,7 @@ def test_the_plan_keeps_the_values_and_their_origin_without_the_other_study(othe
 def test_a_dry_run_names_the_winners_that_are_tried_first(other, tmp_path, capsys):
     asked = ["--profile", "mini", "--method", "palbert", "--task", "rte,cola", "--first-from", str(other)]
     assert launch.main([*asked, "--dry-run", "--out", str(tmp_path)]) == 0
-    assert f"tried first: the winner of {other}, palbert/rte, by palbert/rte, palbert/cola\n" in capsys.readouterr().out
+    assert f"tried first by palbert/rte, palbert/cola: the winner of {other}, palbert/rte\n" in capsys.readouterr().out
 
 
 def test_values_outside_a_range_are_refused(other):
@@ -85,7 +85,7 @@ def test_arms_with_trials_are_not_begun_again(other, tmp_path):
     def continued(*more: str) -> ResolvedPlan:
         return opened_study.open_study(launch.main.parser().options([*options, *more])).resolved
 
-    with pytest.raises(ValueError, match=r"--first-from: palbert/rte of .* has trials already"):
+    with pytest.raises(ValueError, match=r"--first-from: palbert/rte of .* already has trials"):
         continued()
     plan = continued("--method", "albert")
     assert plan.arm("albert/rte").first == (won(other, "albert/rte"),) and not plan.arm("palbert/rte").first

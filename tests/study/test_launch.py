@@ -202,7 +202,7 @@ def test_a_study_is_not_made_smaller_and_says_so(tmp_path, capsys):
     write(folder, resolved)
     fewer = ["--task", "rte", "--samples", "1", "--name", "s", "--out", str(tmp_path), "--dry-run"]
     assert launch.main(fewer) == 0
-    assert "--samples 1: the study has 4 already, and goes on with 4\n" in capsys.readouterr().out
+    assert "--samples 1 is ignored: the study already has 4\n" in capsys.readouterr().out
     assert launch.main([*fewer[:2], *fewer[4:]]) == 0
     assert "already" not in capsys.readouterr().out
 
@@ -276,7 +276,7 @@ def test_a_real_glue_folder_is_planned_for_the_tasks_it_has(tmp_path, capsys):
     real = ["--task", "rte", "--data", str(SHARED_GLUE), "--dry-run", "--out", str(tmp_path)]
     assert launch.main([*real, "--method", "palbert,pabee"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == "untrained backbone mini-albert: its weights are random; --backbone names a pretrained one"
+    assert lines[1] == "backbone mini-albert has random weights; --backbone chooses a pretrained one"
     assert "baseline palbert: the other methods are tested against it" in lines
     assert launch.main(real) == 0
     assert "palbert/rte" in capsys.readouterr().out

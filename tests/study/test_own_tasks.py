@@ -72,7 +72,7 @@ def test_dry_run_of_the_page_names_the_arms_and_no_paper_s_data(
         ),
         (
             ("--include", "tasks", "--task", "claims", "--data", "hub"),
-            "--data is about tasks of GLUE, and the study has claims alone; leave it out",
+            "--data chooses the data of GLUE tasks, but the study only has claims; leave it out",
         ),
         (("--include", "."), "--include .: no method is there; a method is two files, .*"),
     ],

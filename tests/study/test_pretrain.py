@@ -212,7 +212,7 @@ def test_folder_is_a_backbone_that_tells_how_it_was_made(tmp_path, corpus):
     }
     before = backbone_fingerprint(str(folder))
     again = run(*arguments)
-    assert again.returncode == 0 and "nothing is left to do, all 6 steps are made" in again.stdout
+    assert again.returncode == 0 and "nothing is left to do, all 6 steps are done" in again.stdout
     (folder / "pretraining.json").write_text(json.dumps(json.loads((folder / "pretraining.json").read_text())))
     assert backbone_fingerprint(str(folder)) == before  # times are no part of it
     from transformers import AutoModel, AutoTokenizer
@@ -328,7 +328,7 @@ def test_second_process_on_a_folder_is_refused(tmp_path, corpus):
     folder.mkdir()
     with FileLock(folder / "pretrain.lock"):
         done = run("mlm", "--corpus", corpus, "--to", str(folder), *SMALL)
-    assert done.returncode == 2 and "another process pretrains in it" in done.stderr
+    assert done.returncode == 2 and "another process pretrains there" in done.stderr
     assert done.stderr.count("\n") == 1 and not (folder / "pretraining.json").exists()
 
 
@@ -345,7 +345,7 @@ def test_full_disk_is_one_line_and_the_same_command_continues(tmp_path, corpus):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
-    assert done.stderr.splitlines()[-1].endswith("; the same command continues")
+    assert done.stderr.splitlines()[-1].endswith("; run the same command to continue")
     assert not list(folder.glob(".*"))
     assert run(*arguments).returncode == 0
 
@@ -414,7 +414,9 @@ def test_lost_process_of_several_is_one_line_and_all_end(tmp_path, corpus):
     finally:
         kill_all(process)
     assert process.returncode == 1
-    assert "study.pretrain: the pretraining is broken off: process 1 is lost; the same command continues" in errors
+    assert (
+        "study.pretrain: the pretraining has ended early: process 1 is lost; run the same command to continue" in errors
+    )
     assert not any(map(is_alive, members))
 
 

@@ -195,7 +195,7 @@ def test_a_full_disk_ends_the_launch_in_one_line_and_loses_nothing(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1 and done.stdout == "", done.stderr
-    assert "is the disk full?; what is on disk is whole, the same command continues" in done.stderr.splitlines()[-1]
+    assert "is the disk full?; the files are complete; run the same command to continue" in done.stderr.splitlines()[-1]
     assert (folder / "events.jsonl").read_bytes() == before
 
 
@@ -268,7 +268,10 @@ def test_a_smoke_step_that_failed_is_told_until_the_next_launch(tmp_path, capsys
     journal.end(status="interrupted")
     assert status.main([str(tmp_path / "mine")]) == 1
     told = capsys.readouterr().out
-    assert "failed: palbert/rte smoke step, before any trial: KeyError: 'gain'\n" in told and "tracebacks: " in told
+    assert (
+        "failed: palbert/rte: the smoke step before the first trial failed: KeyError: 'gain'\n" in told
+        and "tracebacks: " in told
+    )
     journal.begin(launch=2)
     status.main([str(tmp_path / "mine")])
     assert "smoke step" not in capsys.readouterr().out
@@ -287,5 +290,5 @@ def test_failures_of_an_arm_with_one_error_are_told_once(tmp_path, capsys):
     assert told.count("Traceback:") == 2 and told.endswith("4 failed attempts\n")
     first, second = told.split("\n\n")[:2]
     assert first.splitlines()[0].endswith("search 0, attempt 1, failed: KeyError: 2")
-    assert first.splitlines()[1] == "  and 2 more like it: search 1, 3"
-    assert "search 2, attempt 1, failed: KeyError: 3" in second and "more like it" not in second
+    assert first.splitlines()[1] == "  and 2 more with this error: search 1, 3"
+    assert "search 2, attempt 1, failed: KeyError: 3" in second and "more with this error" not in second

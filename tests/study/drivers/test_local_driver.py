@@ -72,7 +72,7 @@ def test_where_neither_ray_nor_mlflow_is_installed_a_study_runs_and_is_what_it_i
     shutil.copy(absent_packages.__file__, tmp_path / "python" / "sitecustomize.py")
     own = {"PYTHONPATH": f"{tmp_path / 'python'}:{ROOT}", absent_packages.ABSENT: ",".join(ABSENT)}
     said = launched(tmp_path, **own)
-    assert "MLflow is not installed here: the launch goes on with --tracking-uri none\n" in said
+    assert "MLflow is not installed: continuing as with --tracking-uri none\n" in said
     assert differences_of(tmp_path / "study", on_ray) == []
     assert (tmp_path / "study" / "report.html").exists()
 
@@ -126,7 +126,7 @@ LOCAL = ("--driver", "local")
     ("arguments", "said"),
     [
         (["--driver", "slurm"], "--driver is 'slurm'; allowed: ray, local"),
-        ([*LOCAL, "--address", "auto"], "--address auto is of a Ray cluster, but --driver is local; leave one of them"),
+        ([*LOCAL, "--address", "auto"], "--address auto is a Ray cluster, but --driver is local; leave one of them"),
         (["--gpus-per-trial", "1.5"], "--gpus-per-trial is 1.5; allowed: a part of one, or a whole number"),
         (["--max-minutes", "0"], "--max-minutes is 0.0; allowed: a number > 0"),
     ],
@@ -141,7 +141,7 @@ def test_what_a_driver_cannot_do_is_refused_in_one_line(tmp_path, monkeypatch, c
 def test_rays_own_variable_is_refused_by_its_name(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     assert launch.main([*LOCAL, "--out", str(tmp_path / "runs")]) == 2
-    assert "RAY_ADDRESS 10.0.0.1:6379 is of a Ray cluster, but --driver is local" in capsys.readouterr().err
+    assert "RAY_ADDRESS 10.0.0.1:6379 is a Ray cluster, but --driver is local" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("package", ["ray", "mlflow"])

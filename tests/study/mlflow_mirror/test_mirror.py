@@ -359,7 +359,7 @@ def test_unknown_store_is_refused_in_one_line(journal: MadeJournal, capsys: pyte
 def test_mirror_without_mlflow_is_refused_in_one_line(journal: MadeJournal, monkeypatch, capsys) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert main([str(journal.folder)]) == 2
-    assert capsys.readouterr().err == "study.mirror: mlflow is not installed; the mirror needs it\n"
+    assert capsys.readouterr().err == "study.mirror: mlflow is not installed, and study.mirror needs it\n"
 
 
 def test_absent_server_is_reported_with_the_command(journal: MadeJournal, capsys: pytest.CaptureFixture[str]) -> None:
@@ -374,8 +374,8 @@ def test_awaited_server_is_named_once(journal: MadeJournal, capsys: pytest.Captu
     uri = f"http://127.0.0.1:{free_port()}"
     assert main([str(journal.folder), "--tracking-uri", uri, "--patience", "3"]) == 1
     waits, gives_up = capsys.readouterr().err.splitlines()
-    assert waits.startswith(f"{uri} is away: ") and waits.endswith("; trying again for 3 s")
-    assert gives_up.startswith(f"study.mirror: {uri} is away: ")
+    assert waits.startswith(f"{uri} does not answer: ") and waits.endswith("; retrying for 3 s")
+    assert gives_up.startswith(f"study.mirror: {uri} does not answer: ")
 
 
 def test_driver_and_trials_go_before_the_mirror(tmp_path):

@@ -42,7 +42,7 @@ def fault_of(capsys, *arguments: str) -> str:
     [
         ("--search batch_size=16,32 --search-only learning_rate", "--search batch_size is left out by --search-only"),
         ("--set learning_rate=0.001 --search-only learning_rate", "both set and searched; allowed: one of the two"),
-        ("--search learning_rate=1e-4..1e-3 --samples 0", "gives a range, and --samples 0 searches nothing"),
+        ("--search learning_rate=1e-4..1e-3 --samples 0", "gives a range, but --samples 0 searches nothing"),
         ("--search-only palbert:beta", "--search-only palbert:beta: allowed: fields without a scope, beta"),
         ("--epochs 3 --set epochs=5", "--epochs and --set epochs both give epochs; allowed: one of the two"),
         ("--epochs 3 --search epochs=2..5", "--epochs and --search epochs both give epochs; allowed: one of the two"),
@@ -134,7 +134,8 @@ def test_without_search_trials_nothing_is_searched_and_a_line_says_so(capsys, tm
     asked = ["--profile", "mini", "--task", "rte", "--samples", "0", "--dry-run", "--out", str(tmp_path)]
     assert launch.main(asked) == 0
     assert (
-        "--samples 0: these are not searched; --explain METHOD/TASK prints the value of each" in capsys.readouterr().out
+        "--samples 0: these fields are not searched; --explain METHOD/TASK prints the value of each"
+        in capsys.readouterr().out
     )
 
 
