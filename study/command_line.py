@@ -52,7 +52,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "cpu": _WITHOUT_GPU,
     "data_dir": ("--data VALUE", "--corpus VALUE"),
     "device": ("CUDA_VISIBLE_DEVICES=NUMBER before the command",),
-    "early_exit_entropy": ("--set entropy=SHARE, a share of ln(classes), not nats: their 0.1 for two classes is 0.14",),
+    "early_exit_entropy": ("--set entropy=SHARE: theirs divided by ln(classes), so that 0.1 is 0.14 for two classes",),
     "evaluate_during_training": _EVERY_EPOCH,
     "exit_criteria": (f"{SAMPLED}; their threshold is the default",),
     "fp16": ("--set precision=bfloat16",),
@@ -66,7 +66,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "model_name_or_path": ("--backbone VALUE",),
     "n_trials": ("--samples VALUE",),
     "no_cuda": _WITHOUT_GPU,
-    "no_save": ("not there: delete the folder afterwards",),
+    "no_save": ("not available: delete the folder afterwards",),
     "num_lambda_layers": ("--set num_lambda_layers=N, where their 1 is 0, and 2 and 3 are the same",),
     "num_samples": ("--samples VALUE",),
     "output_dir": ("--out VALUE", "--to VALUE"),
@@ -74,7 +74,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "patience": ("--set patience=VALUE of PABEE, --set stop_after=VALUE for PALBERT's early stopping",),
     "per_device_train_batch_size": ("--set batch_size=VALUE",),
     "pondering": ("--method palbert, or --method pondernet",),
-    "prior_type": ("not there: the prior is geometric, as in the paper",),
+    "prior_type": ("not available: the prior is geometric, as in the paper",),
     "resume_from_checkpoint": ("--continue runs/NAME", "the same command, which continues"),
     "run_test": ("study.submit runs/NAME --method METHOD, after the study",),
     "save_model": ("not needed: models of confirm trials stay, and study.export writes one for transformers",),
@@ -383,7 +383,7 @@ def read_pair(option: str, text: str, form: str) -> tuple[str, str]:
 
 
 def _nobody_reads() -> bool:
-    """Check if standard output is a pipe without a reader; a broken pipe may also be some other connection."""
+    """Check if the reader of standard output has gone; a BrokenPipeError may also come from another connection."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)  # errors alone
     return bool(poll.poll(0))

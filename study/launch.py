@@ -250,7 +250,7 @@ def command_line() -> str:
 def _launch(
     scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions, *, until: float
 ) -> str:
-    """Run trials until all are done, Ctrl-C, or `until` (seconds of the monotonic clock); return the answer's text.
+    """Run trials until none is left, Ctrl-C is pressed, or the monotonic clock reaches `until`; return the answer.
 
     The journal records the end of the launch, unless the process is killed or the journal cannot be written.
     """

@@ -110,8 +110,8 @@ _STORAGE = (
     "study's folder"
 )
 _REPEATS = "independent searches, to see how much tuning varies"
-_REGISTER = "put the plan's digest in MLflow before the first trial"
-_ADDRESS = "auto or ray://HOST:PORT; default: RAY_ADDRESS, or none"
+_REGISTER = "register the plan's hash in MLflow before any trial"
+_ADDRESS = "Ray cluster, auto or ray://HOST:PORT; else RAY_ADDRESS"
 _DRIVER = "local: processes here; default: ray, if installed"
 _GPUS = "0.25: four trials share a GPU; default: 1, if any"
 _MAX_GPU_HOURS = "limit of the study; no trial starts that exceeds it"
@@ -243,7 +243,7 @@ def check_options(options: LaunchOptions) -> None:
             "changes; allowed: one of the two"
         )
     if options.plan is not None and options.profile is not None:
-        raise ValueError(f"--plan {options.plan} already names a profile; leave --profile out")
+        raise ValueError(f"--plan {options.plan} has its own profile; leave --profile out")
     _check_machine(options)
     _check_places(options)
 
@@ -433,9 +433,9 @@ def _list_words(options: StudyOptions) -> dict[str, tuple[str, Value]]:
 
 
 def origins_of_settings(options: StudyOptions, plan: Plan) -> dict[str, str]:
-    """Map each setting of the plan that --set and --search did not give to the option or file that gave it.
+    """Name where settings came from that --set and --search did not give: --epochs, --attention, or the plan's file.
 
-    The keys are the settings in the form of options: `--set epochs=3`.
+    The keys are settings in the form of options, `--set epochs=3`; the values are `--epochs 3`, `--plan FILE: epochs`.
     """
     said, words = settings_of(replace(options, epochs=None, attention=None)), _list_words(options)
     file = f"--plan {options.plan}" if options.plan else f"--continue {options.continue_study}"

@@ -266,7 +266,7 @@ def free_port() -> int:
 
 
 class Options(Typed, frozen=True, kw_only=True):
-    """The options of `study.mirror`."""
+    """The study to copy, and the MLflow store to copy it into: the options of `study.mirror`."""
 
     folder: Annotated[str, argument("runs/NAME", "the study's folder")]
     tracking_uri: Annotated[str | None, option(TRACKING_HELP, "URI")] = None

@@ -273,7 +273,7 @@ def _note_unlaunched(study: Study, options: LaunchOptions, facts: StudyFacts, *,
 
 
 def _note_same_arms_elsewhere(study: Study) -> list[str]:
-    """Name the studies beside a new one that have some of its arms; empty if there are none."""
+    """Name other studies in the parent folder that have some of the new study's arms; empty if there are none."""
     beside, own = study.folder.parent, {arm.name for arm in study.resolved.arms}
     having: dict[Path, str] = {}
     for file in sorted(beside.glob(f"*/{PLAN}")):

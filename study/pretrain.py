@@ -53,7 +53,7 @@ _NAME = "NAME_OR_FOLDER"
 
 
 class Options(Typed, frozen=True, kw_only=True):
-    """The options of `study.pretrain`."""
+    """What to pretrain, on which text and into which folder: the options of `study.pretrain`."""
 
     objective: Annotated[
         str, argument("|".join(recipes.available()), "what the model learns; after a colon: a named recipe")
@@ -265,7 +265,7 @@ def _earlier(folder: Path) -> PretrainingFile | None:
         foreign = sorted(path.name for path in folder.iterdir() if path.name not in _LEFT_BEHIND)
         if foreign:
             allowed = f"a new or an empty folder, or one with {backbones.PRETRAINING_FILE}"
-            raise ValueError(f"--to {folder} holds {foreign[0]} and no pretraining; allowed: {allowed}")
+            raise ValueError(f"--to {folder} holds {foreign[0]}, but no pretraining; allowed: {allowed}")
     check_folder("--to", folder)
     return earlier
 
@@ -332,7 +332,7 @@ def _describe(
     if with_probe:
         from study.pretraining_folder import measure
 
-        print(f"about {clock(measure(spec))} on this machine in one process, by a few steps")
+        print(f"about {clock(measure(spec))} on this machine in one process, estimated from a few steps")
     print("nothing was run")
 
 

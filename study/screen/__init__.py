@@ -1,1 +1,1 @@
-"""The progress of a study on a screen."""
+"""Screens: the live table of a launch, and the wording that all commands share."""

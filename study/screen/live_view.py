@@ -172,7 +172,7 @@ class TrialClocks:
     def seconds(self, running: Iterable[TrialFacts]) -> dict[str, float]:
         """Compute the running time of each trial in seconds, by key.
 
-        A trial that is missing from one call counts only its report in the next one.
+        Call this often: a trial that is left out of one call loses the seconds since its last report.
         """
         now = self._clock()
         trials = {trial.key: trial for trial in running}

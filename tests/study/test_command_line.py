@@ -160,7 +160,7 @@ def test_help_of_many_options_shows_the_common_ones_and_all_on_demand(capsys):
         (
             "launch",
             "--early_exit_entropy 0.1",
-            "--set entropy=SHARE, a share of ln(classes), not nats: their 0.1 for two classes is 0.14",
+            "--set entropy=SHARE: theirs divided by ln(classes), so that 0.1 is 0.14 for two classes",
         ),
         ("launch", "--run-test", "study.submit runs/NAME --method METHOD, after the study"),
         (
@@ -168,7 +168,7 @@ def test_help_of_many_options_shows_the_common_ones_and_all_on_demand(capsys):
             "--save-model",
             "not needed: models of confirm trials stay, and study.export writes one for transformers",
         ),
-        ("launch", "--prior-type uniform", "not there: the prior is geometric, as in the paper"),
+        ("launch", "--prior-type uniform", "not available: the prior is geometric, as in the paper"),
         ("launch", "--save_steps 5", "not needed: every epoch is evaluated, and the best one kept"),
         (
             "launch",
@@ -179,7 +179,7 @@ def test_help_of_many_options_shows_the_common_ones_and_all_on_demand(capsys):
         ("pretrain", "mlm --corpus mini --to x --small", "--corpus FOLDER with less text, or --set steps=1000"),
         ("pretrain", "mlm --corpus mini --to x --model base", "--backbone base; their base is albert-base"),
         ("pretrain", "mlm --corpus mini --to x --tqdm-off", "not needed: only a terminal shows a bar"),
-        ("pretrain", "mlm --corpus mini --to x --no-save", "not there: delete the folder afterwards"),
+        ("pretrain", "mlm --corpus mini --to x --no-save", "not available: delete the folder afterwards"),
         (
             "launch",
             "--type=x --unheard 1 --lr 1e-5",

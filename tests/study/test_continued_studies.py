@@ -249,7 +249,7 @@ def test_several_studies_beside_a_new_one_are_named_in_a_line(study, tmp_path, c
     (method, *_), (task, *_) = require_plan(study).plan.asked.methods, require_plan(study).plan.asked.tasks
     what = ["--method", method, "--task", task, "--sampler", "random", "--epochs", "4"]
     assert launch.main([*what, "--out", str(tmp_path), "--name", "new", "--dry-run"]) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if "under this protocol" in line]
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "under its protocol" in line]
     assert line == (
         f"5 studies in {tmp_path} have arms of this study, under its protocol: a, b, c and 2 more; "
         f"to add to one of them: --continue {tmp_path}/NAME"

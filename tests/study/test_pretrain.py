@@ -134,7 +134,7 @@ def test_hub_names_stay_at_the_commit_that_the_folder_began_with(tmp_path, monke
 def test_folder_of_something_else_is_refused(capsys, tmp_path):
     (tmp_path / "thesis.tex").write_text("")
     line = refused(capsys, "mlm", "--corpus", "mini", "--to", str(tmp_path))
-    assert "holds thesis.tex and no pretraining; allowed: a new or an empty folder, or one with pretr" in line
+    assert "holds thesis.tex, but no pretraining; allowed: a new or an empty folder, or one with pretr" in line
 
 
 def test_dry_run_names_the_origin_of_every_value(capsys, corpus, tmp_path):
@@ -323,7 +323,7 @@ def epochs_in(folder: Path) -> int:
 def test_second_process_on_a_folder_is_refused(tmp_path, corpus):
     with FileLock(tmp_path / "pretrain.lock"):
         done = run("mlm", "--corpus", "mini", "--to", str(tmp_path / "."), *SMALL)
-    assert done.returncode == 2 and "holds text and no pretraining" in done.stderr  # the corpus is not ours
+    assert done.returncode == 2 and "holds text, but no pretraining" in done.stderr  # the corpus is not ours
     folder = tmp_path / "to"
     folder.mkdir()
     with FileLock(folder / "pretrain.lock"):
@@ -364,7 +364,7 @@ def test_damaged_state_is_one_line(tmp_path, corpus):
     folder.mkdir()
     (folder / "state.pt").write_bytes(b"no state")
     done = run(*arguments)
-    assert done.returncode == 2 and "holds state.pt and no pretraining" in done.stderr
+    assert done.returncode == 2 and "holds state.pt, but no pretraining" in done.stderr
 
 
 two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
