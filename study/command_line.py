@@ -244,7 +244,7 @@ class _ShowHelp(argparse.Action):
 
 
 def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
-    """Add the option that a struct's field declares to the parser, or to a group of it."""
+    """Add an option to the parser, or to one of its groups, as a field of the options struct declares it."""
     declared = next(each for each in field.type.__metadata__ if isinstance(each, Option))
     kinds = {*_kinds(field.type)}
     default = field.default if field.default_factory is NODEFAULT else field.default_factory()
@@ -267,7 +267,7 @@ def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
 
 
 def _meanings(unknown: Sequence[str], flags: Sequence[str]) -> str:
-    """Format what replaces each unknown option; several options are named before their replacements."""
+    """Format the advice on unknown options: `; here it is --epochs 3`; if there are several, each with its name."""
     places = [place for place, text in enumerate(unknown) if re.match("--?[a-zA-Z]", text)]
     meanings = [(unknown[place].partition("=")[0], _meaning(unknown[place:], flags)) for place in places]
     if len(meanings) == 1:

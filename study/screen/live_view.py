@@ -46,7 +46,7 @@ class LiveView:
         output: TextIO,
         clock: Callable[[], float] = time.monotonic,
     ):
-        """Draw nothing yet; `slots` counts the room for trials without these nodes, and `clock` is in seconds."""
+        """Draw nothing yet. `slots` takes nodes to leave out and counts the trials that fit on the others at a time."""
         self._scheduler = scheduler
         self._progress = scheduler.progress
         self._slots = slots
