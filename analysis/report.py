@@ -64,7 +64,7 @@ def write_report(folder: Path) -> Path:
     """
     study = load_study(folder)
     if not study.facts.launches:
-        raise ValueError(f"no events in {folder}; allowed: the folder of a study that a launch has begun to run")
+        raise ValueError(f"no events in {folder}; allowed: the folder of a study that has been launched")
     check_folder("the study", folder)
     evidence = gather([study])
     tables = tables_of(evidence)
