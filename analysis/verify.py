@@ -46,6 +46,7 @@ from trainables.schema import Typed, to_plain
 
 PICTURES = "pictures"
 DESCRIPTION = "model.json"
+PLACES = ("data", "backbone", "tokenizer")  # may be elsewhere when a study is continued; arms have fingerprints
 LONGEST_VALUE = 200  # characters of a value in a line
 NOT_HELD = (
     "Exit status: 0 all agrees, 1 something differs, 2 bad usage. Compared: the plan, the journal, predictions, "
@@ -102,7 +103,11 @@ def plan_drift(folder: Path, file: PlanFile, facts: StudyFacts) -> list[str]:
         return [*lines, f"{JOURNAL} has no launch; {PLAN} is compared with nothing"]
     launched = facts.last_launch.began.plan
     lines += differences(f"{PLAN}: protocol", to_plain(file.plan.protocol), to_plain(launched.protocol))
-    found, wanted = ({arm.name: to_plain(arm) for arm in plan.arms} for plan in (file.plan, launched))
+    found, wanted = (
+        {"asked": {name: value for name, value in to_plain(plan.asked.of_numbers).items() if name not in PLACES}}
+        | {arm.name: to_plain(arm) for arm in plan.arms}
+        for plan in (file.plan, launched)
+    )
     return lines + differences(f"{PLAN}:", found, wanted)
 
 

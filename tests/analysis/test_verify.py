@@ -121,6 +121,14 @@ def edit_plan_and_its_digest(study: Path) -> str:
     return "plan.json: palbert/rte seeds is [42, 44]; should be [42, 43]"
 
 
+def edit_what_the_plan_was_asked_for(study: Path) -> str:
+    plain = json.loads((study / "plan.json").read_text())
+    plain["plan"]["asked"]["profile"] = "paper"
+    plain.pop("digest")
+    (study / "plan.json").write_text(json.dumps(plain | {"digest": digest(plain)}))
+    return 'plan.json: asked profile is "paper"; should be "mini"'
+
+
 def edit_plan_of_the_journal(study: Path) -> str:
     edit_events(study, LaunchBegan, lambda event: event["plan"]["arms"][0].update(samples=4))
     return "plan.json: palbert/rte samples is 3; should be 4"
@@ -247,6 +255,7 @@ def add_a_table(study: Path) -> str:
 EDITS = (
     edit_plan,
     edit_plan_and_its_digest,
+    edit_what_the_plan_was_asked_for,
     edit_plan_of_the_journal,
     break_a_line_of_the_journal,
     take_a_line_out_of_the_journal,
