@@ -239,10 +239,11 @@ def rules_picture(evidence: Evidence) -> Picture | None:
         for name, curve in curves.items():
             _draw_curve(axes, styles[name], curve, opacity=0.06)  # of seven bands, most lie upon each other
             tips += _curve_tips(axes, name.replace("_", " "), curve)
-        at_half = {name: _score_at_half(curve, evidence.exits[label, task]) for name, curve in curves.items()}
-        best = sorted(((score, name) for name, score in at_half.items() if score is not None), reverse=True)
-        scores = [f"{name.replace('_', ' ')} {score:.1f}" for score, name in best]
-        seen[task].append(f"at half the layers of {label}: {', '.join(scores)}")
+        seen[task] += [
+            f"{label}, {name.replace('_', ' ')}: from {curve.median[0]:.1f} at {curve.layers[0]:.1f} layers to "
+            f"{curve.median[-1]:.1f} at {curve.layers[-1]:.1f}"
+            for name, curve in curves.items()
+        ]
         own = 100 * float(np.median(evidence.exits[label, task].scores))
         axes.set_ylim(bottom=max(axes.get_ylim()[0], own - REACH))
         axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
@@ -253,13 +254,6 @@ def rules_picture(evidence: Evidence) -> Picture | None:
         f"setting, with their range. Each panel has its own scale and ends {REACH} points below its models' own exit."
     )
     return lay_out("exit-rules", "Exit rules on the same models", caption, sentences_by_task(seen), figure, tips)
-
-
-def _score_at_half(curve: Curve, exits: Exits) -> float | None:
-    """Interpolate the median score at half the layers; None if no setting runs so few, or so many."""
-    half = exits.num_layers / 2
-    is_reached = curve.layers[0] <= half <= curve.layers[-1]
-    return float(np.interp(half, curve.layers, curve.median)) if is_reached else None
 
 
 def _without_predictions(evidence: Evidence) -> list[str]:

@@ -245,7 +245,7 @@ def test_rules_of_one_training_are_curves_of_one_panel_with_bands(evidence):
     assert fixed[:, 0].tolist() == list(range(1, 13))
     assert fixed[5, 1] == pytest.approx(100 * np.median(sweeps[1].scores[:, 5]))
     assert len({(line.get_color(), line.get_linestyle()) for line in axes.get_lines()}) == 8
-    assert f"fixed {fixed[5, 1]:.1f}" in picture.alt
+    assert f"palbert, fixed: from {fixed[0, 1]:.1f} at 1.0 layers to {fixed[-1, 1]:.1f} at 12.0" in picture.alt
 
 
 def test_alt_text_says_what_is_seen_with_the_numbers_of_the_data(evidence):
