@@ -30,7 +30,6 @@ from analysis.layouts.table import DIFFERENCE, Style, Table
 from analysis.pictures.picture import Picture, image_of
 from analysis.pictures.study_pictures import differences_picture, layers_picture
 from analysis.report import registration
-from analysis.statistics.alike import looks_at_seeds
 from analysis.statistics.comparisons import Comparison, Scored, compare
 from analysis.statistics.costs import format_time, speed_facts, time_unit
 from analysis.statistics.samples import Place, resample
@@ -62,22 +61,24 @@ VERDICT_MEANS = (
     "*Confirmed*: the difference has the paper's sign, and Holm's p over all pairs with PALBERT is below 5 % (t-test "
     "over seeds and dev examples). *Contradicted*: the same with the other sign. *Undecided*: no difference was found. "
     "*Not learned*: one of the two is not shown to score better than one answer for all examples. *Not about exits*: "
-    "one of the two runs more than nine tenths of its layers. "
-    "The p is of the two chosen configurations. A true "
-    "difference as large as *found with 80 % power* is found four times in five. All of this stood in the plan before "
-    "its first trial."
+    "one of the two runs more than nine tenths of its layers. A true difference as large as *found with 80 % power* is "
+    "found four times in five. What *not learned* and *not about exits* mean stood in the plan before its first trial; "
+    "the test and Holm's family were those of the registered commit."
 )
+CONFIGURATIONS = "A verdict is about the configurations that one search each chose. "
 EQUAL_LAYERS_MEAN = (
-    "The plan registered the claim at equal layers too, without saying how layers are saved, so here are both ways. "
+    f"{CONFIGURATIONS}The plan registered the claim at equal layers too, without saying how layers are saved, so here "
+    "are both ways; their p-values are not adjusted for each other. "
     f"*{EQUAL_LAYERS} layers on average*: some examples leave earlier and others later, by exit settings that one half "
     "of dev chooses and the other measures; between two settings the score is interpolated, as if a part of the "
-    f"examples took each. *All at layer {EQUAL_LAYERS}*: every example is answered by the classifier of that layer. If "
-    "the two disagree, the order of the methods depends on how layers are saved."
+    f"examples took each; no exit need do so. *All at layer {EQUAL_LAYERS}*: every example is answered "
+    "by the classifier of that layer. If the two disagree, the order of the methods depends on how layers are saved."
 )
 QUESTIONS = ("## Is PALBERT above PonderNet?", "## And if both are selected for leaving early?")
 SELECTED_BY_LAYERS_MEANS = (
-    "The second plan was registered when the first had been read. It selects configurations, and PALBERT's q, by the "
-    "score at no more than four mean layers on a holdout; a model that runs more counts as what its layer 4 answers."
+    f"{CONFIGURATIONS}The second plan was registered when the first had been read. It selects configurations, and "
+    "PALBERT's q, by the score at no more than four mean layers on a holdout; a model that runs more counts as what "
+    "its layer 4 answers."
 )
 LIMITS = (
     "These are not the papers' numbers, and cannot be: the backbone is MiniLM (six layers of width 384, trained for "
@@ -268,8 +269,7 @@ def compare_at_layer(evidence: Evidence, layer: int) -> list[Comparison]:
 
 def _compare_both(evidence: Evidence, scored: Mapping[Place, Scored]) -> list[Comparison]:
     both = {place: scores for place, scores in scored.items() if place[0] in (OURS, THEIRS)}
-    looks = len(looks_at_seeds(evidence.rows))
-    return compare(both, evidence.baseline, are_alike=evidence.are_alike, looks=looks)
+    return compare(both, evidence.baseline, are_alike=evidence.are_alike, looks=len(evidence.looks))
 
 
 def claim_line(evidence: Evidence, task: str, comparisons: list[Comparison], *, way: str = "") -> str:
