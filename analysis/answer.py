@@ -6,7 +6,7 @@ of nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +16,6 @@ from analysis.layouts.evidence import Evidence
 from analysis.layouts.paper_tables import macro
 from analysis.layouts.rendering import markdown_grid, markdown_text
 from analysis.layouts.table import DIFFERENCE, HUNDREDTHS, POINTS, Table
-from analysis.statistics.alike import looks_at_seeds
 from analysis.statistics.comparisons import POWER, Comparison, over_tasks
 from analysis.statistics.costs import Compute, choose_unit, ledger_notes, relative_time, row_ledger, speed_facts
 from analysis.statistics.uncertainty import PairedTest
@@ -63,6 +62,7 @@ class Finding:
     relative_time: float | None  # measured in batches of one example, to the baseline's
     compute: str  # in the same unit for all rows; empty if there was none
     difference: PairedTest | None  # of the mean over the tested tasks; its interval is of all rows together
+    is_simultaneous: bool  # whether there are several such intervals
 
     def marked(self, arrow: str) -> list[str]:
         """List the titles of the tasks on which it is marked like this."""
@@ -79,15 +79,15 @@ class Caveat:
 
 def findings(evidence: Evidence) -> list[Finding]:
     """One per row: the baseline first, then by the mean difference from it, and last those without a test."""
-    means = {label: own.test for label, own in over_tasks(evidence.tested).items()}
+    means = {label: own.test for label, own in over_tasks(evidence.tested, fewest=1).items()}
     computes = {entry.row: entry.total for entry in row_ledger(evidence.rows)}
     unit = choose_unit(computes.values())
     spent = {row: "" if own == Compute(0.0, 0.0) else own.in_words(unit) for row, own in computes.items()}
-    found = (_finding(evidence, row, means.get(row.label), spent[row.label]) for row in evidence.rows)
+    found = (_finding(evidence, row, means, spent[row.label]) for row in evidence.rows)
     return sorted(found, key=_place)
 
 
-def _finding(evidence: Evidence, row: Row, mean: PairedTest | None, compute: str) -> Finding:
+def _finding(evidence: Evidence, row: Row, means: Mapping[str, PairedTest], compute: str) -> Finding:
     is_baseline = row.label == evidence.baseline
     compared = [one for one in evidence.tested if one.family == "baseline" and one.row == row.label]
     compared.sort(key=lambda one: [*TASKS].index(one.task))
@@ -103,7 +103,8 @@ def _finding(evidence: Evidence, row: Row, mean: PairedTest | None, compute: str
         depths=tuple(sorted({int(facts["num_layers"]) for facts in speeds if facts["num_layers"]})),
         relative_time=None if is_baseline else _relative_time(evidence, row),
         compute=compute,
-        difference=mean or next((one.test for one in compared), None),
+        difference=means.get(row.label),
+        is_simultaneous=len(means) > 1,
     )
 
 
@@ -173,7 +174,8 @@ def _describe_difference(finding: Finding, baseline: str | None, *, in_short: bo
     ]
     power = "" if in_short else f" ({_describe_detectable(finding.compared)})"
     result = " and ".join(marked) or f"no difference was found{power}"
-    return f"{difference} points relative to {baseline} ({where}; 95 % interval {low} to {high}), {result}"
+    interval = f"{'simultaneous ' * finding.is_simultaneous}95 % interval {low} to {high}"
+    return f"{difference} points relative to {baseline} ({where}; {interval}), {result}"
 
 
 def _describe_detectable(compared: Sequence[Comparison]) -> str:
@@ -202,7 +204,7 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
     limits = [
         *notes.first_search_notes(cell for _, cell in evidence.cells),
         *notes.family_notes(evidence.rows),
-        *notes.look_notes(looks_at_seeds(evidence.rows)),
+        *notes.look_notes(evidence.rows),
         *notes.equal_seed_notes(evidence.samples),
         *notes.constant_notes(evidence.unlearned, evidence.nothing_found),
         *notes.blocked_exit_notes(evidence.rows),

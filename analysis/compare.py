@@ -63,7 +63,7 @@ def _scores(samples: Mapping[Place, Sample]) -> Table:
         title=f"Mean scores over {seeds} seeds",
         columns={name: task.title for name, task in tasks.items()},
         lines=[Line(method, line) for method, line in entries.items()],
-        caption=f"Points, with 95 % intervals over seeds and examples; {scored}.",
+        caption=f"Points, with 95 % intervals over seeds and examples; {scored}. Searches and looks are not known.",
         notes=equal_seed_notes(samples),
         sidecar={"means": mean_facts(samples)},
     )

@@ -52,7 +52,6 @@ LAYOUTS = (
 )
 
 TABLES = [layout.__name__.removesuffix("_table") for layout in (paper_tables.dev_table, *LAYOUTS)] + ["checklist"]
-FORMER = "over_tasks intervals spread optimism speed latency equal_layers equal_score calibration"  # in older folders
 ANSWER = "answer.md"
 
 
@@ -100,9 +99,7 @@ def write_files(tables: list[Table], out: Path) -> None:
     texts = {out / name: text for name, text in files_of(tables).items()}
     for path, text in texts.items():
         write_bytes(path, text)
-    for path in sorted(
-        out / f"{name}.{ending}" for name in (*TABLES, *FORMER.split()) for ending in (*FORMATS, "json")
-    ):
+    for path in (out / f"{name}.{ending}" for name in TABLES for ending in (*FORMATS, "json")):
         if path not in texts:
             path.unlink(missing_ok=True)  # of a table that these records do not give any more
 

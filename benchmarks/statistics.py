@@ -16,7 +16,8 @@ three standard errors; exit status 1 if any is. Writes `benchmarks/results/stati
                   and how often a study prints a range that it lies in
     verdict       coverage against a published median, and how often each word is wrong
     searched      the same number searched and published afresh: how often it is called not reproduced
-    looks         two methods alike, tested with 5, 10, ... seeds: how often the last table marks them, or any did
+    looks         methods alike, in a study that grows by seeds, tasks, methods ... until one is marked: how often the
+                  last table does, or any did
     epochs        two methods alike, of which dev chose the best epochs of many or of few: refused, and why
     constant      models that are right as often as one answer for all examples: how often ° is left out
     curves        two methods alike over layers, one with 2 exit settings, one with 30: how often their curves differ
@@ -240,12 +241,16 @@ def mean_scores(divisor: int) -> Iterator[Rate]:
             covered += interval.low <= 0.75 <= interval.high
         name = f"seeds agree on examples by {correlation:g}: mean score covered"
         yield Rate(name, covered / repeats, repeats, "at least", uncertainty.LEVEL)
-    excluded, level = 0, 1 - uncertainty.ALPHA / (METHODS - 1)
+    excluded, excluded_on_one, level = 0, 0, 1 - uncertainty.ALPHA / (METHODS - 1)
     for _ in range(tables := repeats // 4):
         tests = np.array([null_tests(rng) for _ in range(TASKS)], dtype=object)  # (tasks, methods)
         means = [uncertainty.at_level(macro_test([*own]), level) for own in tests.T]
         excluded += any(test.low > 0 or test.high < 0 for test in means)
-    yield Rate(f"{METHODS - 1} means: any interval without 0", excluded / tables, tables, "at most", uncertainty.ALPHA)
+        on_one = [uncertainty.at_level(test, level) for test in tests[0]]
+        excluded_on_one += any(test.low > 0 or test.high < 0 for test in on_one)
+    for what, number in (("means", excluded), ("differences on one task", excluded_on_one)):
+        name = f"{METHODS - 1} {what} on the first screen: any interval without 0"
+        yield Rate(name, number / tables, tables, "at most", uncertainty.ALPHA)
 
 
 def eases(rng: np.random.Generator, correlation: float, accuracy: float = 0.75) -> np.ndarray:
@@ -380,41 +385,84 @@ def searched_verdicts(rng: np.random.Generator, configurations: int, draw: Popul
     return knowing, forgetful
 
 
-def looks_at_seeds(divisor: int) -> Iterator[Rate]:
-    """Two methods that are alike; seeds are added as long as no table marks them."""
-    rng, repeats = np.random.default_rng(13), 4_000 // divisor
-    nothing = np.zeros((2, 30))  # examples leave nothing open here
-    for looks in (2, 3, 6):
-        p_values = np.array([looked_at(rng, nothing, looks) for _ in range(repeats)])  # (repeats, looks)
-        last = float(np.mean(p_values[:, -1] * looks < uncertainty.ALPHA))
-        paid = float(np.mean((p_values * np.arange(1, looks + 1) < uncertainty.ALPHA).any(axis=1)))
-        free = float(np.mean((p_values < uncertainty.ALPHA).any(axis=1)))
-        most = uncertainty.ALPHA * sum(1 / look for look in range(1, looks + 1))
-        yield Rate(f"{looks} looks: marked in the last table", last, repeats, "at most", uncertainty.ALPHA)
-        yield Rate(f"{looks} looks: marked in any table, each paying for those before", paid, repeats, "at most", most)
-        yield Rate(f"{looks} looks: marked in any, if none paid", free, repeats, "for comparison", None)
+def looks_at_tables(divisor: int) -> Iterator[Rate]:
+    """Methods that are alike; a study is extended as long as no table marks anything."""
+    rng, repeats = np.random.default_rng(13), 2_000 // divisor
+    for what, look in EXTENSIONS.items():
+        for looks in (2, 3, 6):
+            p_values = np.array([look(rng, looks) for _ in range(repeats)])  # (repeats, looks)
+            last = float(np.mean(p_values[:, -1] * looks < uncertainty.ALPHA))
+            paid = float(np.mean((p_values * np.arange(1, looks + 1) < uncertainty.ALPHA).any(axis=1)))
+            free = float(np.mean((p_values < uncertainty.ALPHA).any(axis=1)))
+            most = uncertainty.ALPHA * sum(1 / number for number in range(1, looks + 1))
+            name = f"{looks} looks, {what}"
+            yield Rate(f"{name}: marked in the last table", last, repeats, "at most", uncertainty.ALPHA)
+            yield Rate(f"{name}: in any table, each paying for those before", paid, repeats, "at most", most)
+            yield Rate(f"{name}: in any, if none paid", free, repeats, "for comparison", None)
 
 
-def looked_at(rng: np.random.Generator, nothing: np.ndarray, looks: int) -> list[float]:
+def more_seeds(rng: np.random.Generator, looks: int) -> list[float]:
     """The p-values of the same pair with 5, 10, ... seeds."""
-    one, other = rng.normal(size=(2, SEEDS * looks)).tolist()
-    sizes = range(SEEDS, SEEDS * looks + 1, SEEDS)
-    return [uncertainty.welch_test(nothing[:, :n], nothing[:, :n], one[:n], other[:n]).p_value for n in sizes]
+    one, other = rng.normal(size=(2, SEEDS * looks))
+    return [p_of_seeds(one[: SEEDS * number], other[: SEEDS * number]) for number in range(1, looks + 1)]
+
+
+def p_of_seeds(one: np.ndarray, other: np.ndarray) -> float:
+    """The p-value of scores by seed; examples leave nothing open."""
+    nothing = np.zeros((2, len(one)))
+    return uncertainty.welch_test(nothing, nothing, one.tolist(), other.tolist()).p_value
+
+
+def more_tasks(rng: np.random.Generator, looks: int) -> list[float]:
+    """The lowest p-value of a table with one pair and 1, 2, ... tasks."""
+    p_values = rng.random(looks).tolist()
+    return [min(uncertainty.holm(p_values[:number])) for number in range(1, looks + 1)]
+
+
+def more_methods(rng: np.random.Generator, looks: int) -> list[float]:
+    """The lowest of a table with 1, 2, ... methods beside the baseline."""
+    baseline, *others = rng.normal(size=(looks + 1, SEEDS))
+    p_values = [p_of_seeds(other, baseline) for other in others]
+    return [min(uncertainty.holm(p_values[:number])) for number in range(1, looks + 1)]
+
+
+def other_baselines(rng: np.random.Generator, looks: int) -> list[float]:
+    """The lowest of a table of so many methods, each of which is the baseline once."""
+    rows = rng.normal(size=(looks, SEEDS))
+    p_values = np.array([[p_of_seeds(one, other) for other in rows] for one in rows])
+    return [min(uncertainty.holm(np.delete(own, number).tolist())) for number, own in enumerate(p_values)]
+
+
+def other_winners(rng: np.random.Generator, looks: int) -> list[float]:
+    """The p-values of a pair whose configurations are replaced at each look."""
+    return [float(p_value) for p_value in rng.random(looks)]
+
+
+EXTENSIONS: dict[str, Callable[[np.random.Generator, int], list[float]]] = {
+    "more seeds": more_seeds,
+    "a task more": more_tasks,
+    "a method more": more_methods,
+    "another baseline": other_baselines,
+    "a winner replaced": other_winners,
+}
 
 
 def chosen_epochs(divisor: int) -> Iterator[Rate]:
     """Two methods that are alike, whose scores jump from epoch to epoch by as much as from seed to seed."""
     rng, repeats = np.random.default_rng(14), 4_000 // divisor
     nothing = np.zeros((2, SEEDS))
-    for epochs, others in ((25, 25), (25, 3), (25, 1)):
+    for epochs, others, jumps in ((25, 25, 1), (25, 3, 1), (25, 1, 1), (25, 25, 2)):
         rejected = 0
         for _ in range(repeats):
             sides = [
-                (rng.normal(size=SEEDS) + rng.normal(size=(number, SEEDS)).max(axis=0)).tolist()
-                for number in (epochs, others)
+                (rng.normal(size=SEEDS) + far * rng.normal(size=(number, SEEDS)).max(axis=0)).tolist()
+                for number, far in ((epochs, jumps), (others, 1))
             ]
             rejected += uncertainty.welch_test(nothing, nothing, *sides).p_value < uncertainty.ALPHA
-        if epochs == others:
+        if jumps > 1:
+            name = f"best of {epochs} epochs both, one jumps twice as far: marked; table sources shows why"
+            yield Rate(name, rejected / repeats, repeats, "for comparison", None)
+        elif epochs == others:
             yield Rate(f"best of {epochs} epochs both", rejected / repeats, repeats, "at most", uncertainty.ALPHA)
         else:
             name = f"best of {epochs} epochs beside best of {others}: would be marked; tables refuse it"
@@ -482,7 +530,7 @@ SIMULATIONS: dict[str, Callable[[int], Iterator[Rate]]] = {
     "power": power_on_rte,
     "verdict": verdicts,
     "searched": searched_and_published,
-    "looks": looks_at_seeds,
+    "looks": looks_at_tables,
     "epochs": chosen_epochs,
     "constant": as_good_as_a_constant,
     "curves": curves_of_exits,

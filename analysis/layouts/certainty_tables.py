@@ -28,7 +28,6 @@ from analysis.layouts.table import (
     headings,
 )
 from analysis.statistics import comparisons
-from analysis.statistics.alike import looks_at_repeats
 from analysis.statistics.comparisons import DETECTABLE_RANGE, Comparison
 from analysis.statistics.samples import Place, Sample
 from analysis.statistics.searches import best_minus_last, variance_over_searches
@@ -117,9 +116,10 @@ def with_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table
         lines=fill(COMPARISONS, [(_name_pair(one), one) for one in ordered]),
         marks=mark_meanings(baseline),
         caption=(
-            "Differences of mean scores in points with 95 % intervals over seeds and dev examples (Welch-Satterthwaite "
-            f"t-test with a bootstrapped example variance). Holm is over the {counted(len(compared), 'comparison')} "
-            f"with {baseline}{', and separately over the means, whose intervals hold simultaneously' if means else ''}."
+            "Differences of mean scores in points with 95 % intervals, each by itself, over seeds and dev examples "
+            "(Welch-Satterthwaite t-test with a bootstrapped example variance). Holm is over the "
+            f"{counted(len(compared), 'comparison')} with {baseline}"
+            f"{', and separately over the means, whose intervals hold simultaneously' if means else ''}."
         ),
         unit=UNIT_OF_COMPARISONS,
         sidecar={
@@ -279,7 +279,7 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
             "They are about the methods with their tuning."
         ),
         unit="points; number_of_searches: searches",
-        notes=[*look_notes(looks_at_repeats(evidence.rows)), *[f"left out: {'; '.join(left_out)}"] * bool(left_out)],
+        notes=[*look_notes(evidence.rows, at_searches=True), *[f"left out: {'; '.join(left_out)}"] * bool(left_out)],
         further={
             "repeats": _with_places({place: own.to_json() for place, own in repeats.items()}),
             "comparisons": [comparison.to_json() for comparison in compared],

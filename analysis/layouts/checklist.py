@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from analysis.layouts.evidence import Evidence, make_table
 from analysis.layouts.notes import first_from_notes, own_task_notes, provenance, seed_notes, unlike_counts
 from analysis.layouts.table import Column, Entry, Line, Table
-from analysis.statistics.alike import looks_at_seeds
 from analysis.statistics.costs import SECONDS, row_ledger, speed_facts, total_of
 from analysis.studies.cells import Cell, find_repeats
 from analysis.studies.load import Study
@@ -81,12 +80,12 @@ def answers(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
     """Answer every question, by its name in `checklist.toml`, which has the words."""
     studies, cells = evidence.studies, [cell for _, cell in evidence.cells]
     records = [record for cell in cells for record in cell.arm_records]
-    made, unlicensed, looks = provenance(records), _licence_gaps(evidence), looks_at_seeds(evidence.rows)
+    made, unlicensed, looks = provenance(records), _licence_gaps(evidence), evidence.looks
     has_public_data, source, gap = _data_source(studies)
     seeds = sorted({seed for study in studies for arm in study.file.plan.arms for seed in arm.seeds})
     kinds = sorted({record.device for record in records if record.device})
     holds = {
-        "splits": all(map(_sizes, cells)),
+        "splits": {cell.task for cell in cells} == {cell.task for cell in cells if _sizes(cell)},
         **dict.fromkeys(("parameters", "compute", "runtime"), bool(records)),
         "devices": bool(kinds) and not any(kind == "cpu" or kind.startswith("cuda:") for kind in kinds),
         "spread": bool(evidence.samples),

@@ -170,9 +170,9 @@ def exits_table(evidence: Evidence) -> Table | None:
         columns=EXITS,
         subjects=[("/".join(place), arm) for place, arm in arms.items()],
         caption=(
-            "Layers run per dev example, with their range over seeds."
+            "Layers run per dev example. In parentheses: the range of layers and scores over seeds, or a 95 % interval."
             f"{timed if devices and baseline else ''}{_explain_curves(evidence)}{fixed * has_fixed} Difference: mean "
-            f"score minus {baseline or 'the baseline'}'s, with 95 % interval."
+            f"score minus {baseline or 'the baseline'}'s."
         ),
         facts=lambda cell: {**costs.speed_facts(cell), "latencies": to_plain(costs.list_latencies(cell))},
         further={"exits": [{"row": row, "task": task} | arm.to_json() for (row, task), arm in arms.items()]},
@@ -198,7 +198,7 @@ def exit_settings_table(evidence: Evidence) -> Table | None:
         subjects=[(f"{row}/{task}, {field} {value:g}", found) for (row, task, field, value), found in settings.items()],
         caption=(
             "Each line evaluates the same models under another setting, on dev; the best of them is chosen with "
-            "hindsight. Speed-up: all layers / mean layers; PABEE, GPFEE, PCEE-BERT and F-PABEE print 1 - mean / all."
+            "hindsight. Speed-up: of layers, all / mean; PABEE, GPFEE, PCEE-BERT and F-PABEE print 1 - mean / all."
         ),
         unit="points; speed_up: ratio",
     )
@@ -211,8 +211,8 @@ def _explain_curves(evidence: Evidence) -> str:
         return " At half its layers: not known without the outputs of layers and a rule of this package." * is_early
     words = (
         " At half its layers: the score along the front of a model's exit settings, chosen on one half of dev and "
-        "measured on the other, both ways. ELUE score: mean height of the exit settings above the line through the "
-        "same model cut at each layer."
+        "measured on the other, both ways; straight lines between settings: there may be no such setting. ELUE "
+        "score: mean height of the exit settings above the line through the same model cut at each layer."
     )
     over_layers = _format_ranges(evidence.curves, "{:.1f} to {:.1f}")
     if not over_layers:

@@ -12,7 +12,7 @@ import numpy as np
 
 from analysis.layouts.notes import describe_seeds, pretraining_facts, seed_notes
 from analysis.layouts.table import POINTS, POINTS_RANGE, Column, Entry, Line, Subject, Table, fill, headings
-from analysis.statistics.alike import are_alike, looks_at_repeats, looks_at_seeds
+from analysis.statistics.alike import are_alike, find_looks
 from analysis.statistics.comparisons import Comparison, Repeats, compare, find_baseline_row, repeats_of_rows
 from analysis.statistics.costs import flops_of_exits
 from analysis.statistics.curves import Curves, read_curves, shared_ranges
@@ -55,7 +55,12 @@ class Evidence:
     @cached_property
     def comparisons(self) -> list[Comparison]:
         """Every pair of rows on every task where both have predictions of the same examples."""
-        return compare(self.samples, self.baseline, are_alike=self.are_alike, looks=len(looks_at_seeds(self.rows)))
+        return compare(self.samples, self.baseline, are_alike=self.are_alike, looks=len(self.looks))
+
+    @cached_property
+    def looks(self) -> list[str]:
+        """The looks at these differences, which their p-values pay for."""
+        return find_looks(self.rows)
 
     @cached_property
     def differences(self) -> dict[Place, Comparison]:
@@ -76,7 +81,7 @@ class Evidence:
     def comparisons_of_methods(self) -> list[Comparison]:
         """Every row with the baseline's, over the searches of both; empty unless these were repeated."""
         stored = {place: own for place, own in self.repeats.items() if own.examples}
-        looks = len(looks_at_repeats(self.rows)) if stored else 1
+        looks = len(find_looks(self.rows, at_searches=True)) if stored else 1
         compared = compare(stored, self.baseline, are_alike=self.are_alike, looks=looks)
         return [one for one in compared if one.family == "baseline"]
 
@@ -138,8 +143,7 @@ class Evidence:
         scored = {place: own.over(*ranges[place[1]]) for place, own in curves.items() if place[1] in ranges}
         if not scored:
             return {}
-        looks = len(looks_at_seeds(self.rows))
-        compared = compare(scored, self.curve_reference, are_alike=self.are_alike, looks=looks)
+        compared = compare(scored, self.curve_reference, are_alike=self.are_alike, looks=len(self.looks))
         return {(one.row, one.task): one for one in compared if one.family == "baseline"}
 
     @property

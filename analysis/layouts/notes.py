@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import UNSET
 
 from analysis.layouts.table import DIFFERENCE, POINTS
-from analysis.statistics.alike import FACTS_OF_FAMILY, LAST_EPOCH, choice_of_epoch, unlike_groups
+from analysis.statistics import alike
 from analysis.statistics.comparisons import (
     DETECTABLE_RANGE,
     Comparison,
@@ -38,9 +38,9 @@ from trainables.schema import to_plain
 
 SELECTION = {
     "dev": "chosen on the dev set that is reported",
-    "holdout": "chosen on a slice of train, dev read once for the reported number",
+    "holdout": "chosen on a slice of train, by no score on dev",
 }
-NOT_CHOSEN = f"nothing, each number is of {LAST_EPOCH}"
+NOT_CHOSEN = f"nothing, each number is of {alike.LAST_EPOCH}"
 MOST_VALUES_OF_ARMS = 5  # in a caption; a plan of winners has some for each arm
 
 
@@ -56,9 +56,13 @@ def _describe_selection(rows: Sequence[Row]) -> str:
     chosen: dict[str, dict[str, None]] = {}
     for row in rows:
         for cell in row.cells.values():
-            epoch = choice_of_epoch(cell)
-            parts = ["the configuration"] * bool(cell.arm.decided) + [epoch] * (epoch != LAST_EPOCH)
-            what = f"{' and '.join(parts)}{f', at {LAST_EPOCH}' * (epoch == LAST_EPOCH)}" if parts else NOT_CHOSEN
+            epoch = alike.choice_of_epoch(cell)
+            parts = ["the configuration"] * bool(cell.arm.decided) + [epoch] * (epoch != alike.LAST_EPOCH)
+            what = (
+                f"{' and '.join(parts)}{f', at {alike.LAST_EPOCH}' * (epoch == alike.LAST_EPOCH)}"
+                if parts
+                else NOT_CHOSEN
+            )
             chosen.setdefault(what, {})[row.label] = None
     if len(chosen) == 1:
         return next(iter(chosen))
@@ -281,8 +285,8 @@ def family_notes(rows: Sequence[Row]) -> list[str]:
     return [
         f"not tested against each other on {joined([TASKS[task].title for task in tasks])}, because {fact.reason} "
         f"({fact.remedy}): {'; '.join(f'{labels}: {value}' for labels, value in groups)}"
-        for fact in FACTS_OF_FAMILY
-        for groups, tasks in unlike_groups(rows, fact).items()
+        for fact in alike.FACTS_OF_FAMILY
+        for groups, tasks in alike.unlike_groups(rows, fact).items()
     ]
 
 
@@ -371,10 +375,14 @@ def explain_marks(rows: list[Row], comparisons: list[Comparison]) -> str:
     )
 
 
-def look_notes(looks: Sequence[str]) -> list[str]:
-    """Name the price of earlier looks at the tables; nothing if these are the first."""
+def look_notes(rows: Sequence[Row], *, at_searches: bool = False) -> list[str]:
+    """Name earlier looks at the tables of these rows, with their price; nothing if these are the first."""
+    looks, former = alike.find_looks(rows, at_searches=at_searches), alike.find_former(rows)
     price = f"p-values times {len(looks)}, intervals of differences that hold at all looks together (Bonferroni)"
-    return [f"looked at with {', then '.join(looks)}, and pays for it: {price}"] if len(looks) > 1 else []
+    return [
+        *[f"looked at with {', then '.join(looks)}, and pays for it: {price}"] * (len(looks) > 1),
+        *[f"seen before with {'; '.join(former)}, and does not pay for it"] * bool(former),
+    ]
 
 
 def why_no_baseline(rows: list[Row]) -> str:

@@ -53,7 +53,6 @@ from analysis.layouts.table import (
     Table,
     fill,
 )
-from analysis.statistics.alike import looks_at_seeds
 from analysis.statistics.costs import ledger_notes, row_ledger, speed_facts, speed_up
 from analysis.statistics.samples import Place, mean_facts
 from analysis.statistics.searches import variance_over_searches
@@ -374,7 +373,7 @@ def dev_table(evidence: Evidence) -> Table:
             *notes.seed_notes(rows),
             *notes.own_task_notes(evidence.studies),
             *notes.family_notes(rows),
-            *notes.look_notes(looks_at_seeds(rows)),
+            *notes.look_notes(rows),
             *notes.equal_seed_notes(evidence.samples),
             *notes.constant_notes(evidence.unlearned, evidence.nothing_found),
             *notes.sign_notes(rows, compared),
@@ -610,7 +609,7 @@ PABEE = PaperLayout(
     title="Parameters, speed-up and {glue}dev scores{data}, median over {seeds}",
     caption=(
         "Points. Parameters in millions, heads and Λ included, shared ones once. Speed is all layers / layers run per "
-        "dev example, both summed over the tasks."
+        "dev example, both summed over the tasks, and not time, which is in table exits."
     ),
     unit="points; speed_up: ratio",
     tasks=("cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb"),

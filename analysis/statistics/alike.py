@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from analysis.studies.cells import Cell, Row
-from analysis.studies.load import Study
-from study.facts.plain_words import counted
+from study.facts.plain_words import counted, joined
+from study.plans.plan import Plan
+from trainables.data.tasks import TASKS
 
 LAST_EPOCH = "the last epoch"
 
@@ -75,17 +76,34 @@ def unlike_groups(rows: Sequence[Row], fact: FamilyFact) -> dict[tuple[tuple[str
     return found
 
 
-def looks_at_seeds(rows: Iterable[Row]) -> list[str]:
-    """Name what the tables of these rows were seen with, ascending, these tables' own last: `5 seeds`."""
-    seen = max((sorted({seeds for seeds, _ in study.looks}) for study in _studies(rows)), key=len)
-    return [counted(seeds, "seed") for seeds in seen]
+def find_looks(rows: Sequence[Row], *, at_searches: bool = False) -> list[str]:
+    """Name the looks that p-values of these rows pay for, the present one last, by what is new in each: `5 seeds`.
+
+    A launch that ended was a look if it had other seeds or tasks, or other numbers of searches for the table of these;
+    or if more search trials have replaced a winner. Of several studies, the one with the most looks counts.
+    """
+    cells = [cell for row in rows for cell in row.cells.values()]
+    is_replaced = any(cell.former_scores for cell in cells)
+    studies = [study for cell in cells for study in cell.studies]
+    plans = [[asked for asked in study.looks if asked.search_repeats > 1 or not at_searches] for study in studies]
+    looks = max((dict.fromkeys(_look(asked, at_searches, is_replaced) for asked in own) for own in plans), key=len)
+    columns = list(zip(*looks, strict=True))
+    new = [texts for texts in columns if len({*texts}) > 1] or columns[:1]
+    return [", ".join(texts) for texts in zip(*new, strict=True)]
 
 
-def looks_at_repeats(rows: Iterable[Row]) -> list[str]:
-    """Name the same for the table of repeated searches: `3 searches of 5 seeds`."""
-    seen = max(([look for look in study.looks if look[1] > 1] for study in _studies(rows)), key=len)
-    return [f"{searches} searches of {counted(seeds, 'seed')}" for seeds, searches in seen]
+def _look(asked: Plan, at_searches: bool, is_replaced: bool) -> tuple[str, ...]:
+    return (
+        f"{asked.search_repeats} searches of " * at_searches + counted(asked.seeds, "seed"),
+        ("all search trials" if asked.samples is None else counted(asked.samples, "search trial")) * is_replaced,
+        joined([TASKS[task].title for task in asked.tasks]),
+    )
 
 
-def _studies(rows: Iterable[Row]) -> list[Study]:
-    return [study for row in rows for cell in row.cells.values() for study in cell.studies]
+def find_former(rows: Iterable[Row]) -> list[str]:
+    """Name the methods and the baseline of earlier tables of these studies that had others."""
+    former: dict[str, None] = {}
+    for study in (study for row in rows for cell in row.cells.values() for study in cell.studies):
+        *earlier, now = (f"{joined(asked.methods)}, baseline {asked.baseline}" for asked in study.looks)
+        former |= dict.fromkeys(seen for seen in earlier if seen != now)
+    return [*former]

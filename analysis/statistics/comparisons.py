@@ -36,7 +36,7 @@ class Comparison:
     difference that does not exist. Comparisons between two other rows mark nothing, so they take nothing from the
     marks and are a family of their own; if no row is the baseline's, all comparisons are that family.
 
-    A table that was looked at before with fewer seeds pays for each look (Bonferroni), in p-values and intervals.
+    A table that was looked at before it was extended pays for each look (Bonferroni), in p-values and intervals.
     """
 
     row: str
@@ -63,13 +63,8 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields for a table's sidecar."""
-        facts = {"row": self.row, "other": self.other, "task": self.task, "family": self.family, **asdict(self.test)}
-        return facts | {
-            "adjusted_p_value": self.adjusted_p_value,
-            "holds": self.holds,
-            "detectable_difference": self.detectable_difference,
-            "looks": self.looks,
-        }
+        facts: dict[str, Any] = asdict(self) | {"holds": self.holds}
+        return {**facts.pop("test"), **facts}
 
 
 class Scored(Protocol):
@@ -99,7 +94,7 @@ def compare(
 
     Args:
         are_alike: whether two rows may be tested against each other on a task.
-        looks: how often the scores were looked at, with other numbers of seeds.
+        looks: how often differences were looked at, see `analysis.statistics.alike`.
     """
     families: dict[Family, dict[Pair, PairedTest]] = {"baseline": {}, "others": {}}
     for one, two in combinations(dict.fromkeys(row for row, _ in samples), 2):
@@ -171,8 +166,8 @@ def detectable_difference(standard_error: float, freedom: float, *, comparisons:
     return standard_error * float(special.nctdtrinc(freedom, 1 - POWER, special.stdtrit(freedom, level)))
 
 
-def over_tasks(comparisons: Iterable[Comparison]) -> dict[str, Comparison]:
-    """Average the difference from the baseline of every row that is tested on several tasks, by label.
+def over_tasks(comparisons: Iterable[Comparison], *, fewest: int = 2) -> dict[str, Comparison]:
+    """Average the difference from the baseline of every row that is tested on so many tasks, by label.
 
     They are a family of their own: Holm over all of them, and intervals that cover all of them together (Bonferroni).
     """
@@ -182,7 +177,7 @@ def over_tasks(comparisons: Iterable[Comparison]) -> dict[str, Comparison]:
     tests = {
         (row, own[0].other, f"mean over {len(own)} tasks"): macro_test([one.test for one in own])
         for row, own in by_row.items()
-        if len(own) > 1
+        if len(own) >= fewest
     }
     looks = max((own[0].looks for own in by_row.values()), default=1)
     return {one.row: one for one in _family("means", tests, looks)}

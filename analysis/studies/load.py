@@ -16,6 +16,7 @@ from study.facts.record import Record
 from study.facts.study_facts import StudyFacts, read_facts
 from study.facts.study_folder import JournalDigest, journal_digest
 from study.facts.winner import winner_of
+from study.plans.plan import Plan
 from study.plans.plan_file import FILE, PlanFile, changes, require_plan
 from study.plans.resolved_plan import Arm, Protocol, list_confirm_seeds
 from trainables.data.metrics import score
@@ -57,17 +58,17 @@ class Study:
         return list_confirm_seeds(self.file.plan.asked.seeds)
 
     @cached_property
-    def looks(self) -> tuple[tuple[int, int], ...]:
-        """The numbers of seeds and searches that its tables were seen with: as each whole launch ended, and now.
+    def looks(self) -> list[Plan]:
+        """The plans whose tables were seen: as each whole launch ended, and now.
 
-        Ascending, each once. Tables that a person makes in between leave no trace.
+        Tables that a person makes in between leave no trace.
         """
         seen = [
             launch.began.plan.asked
             for launch in self.facts.launches.values()
             if launch.ended is not None and launch.ended.status in ("complete", "partial")
         ]
-        return tuple(sorted({(asked.seeds, asked.search_repeats) for asked in (*seen, self.file.plan.asked)}))
+        return [*seen, self.file.plan.asked]
 
     @property
     def protocol(self) -> Protocol:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from helpers.made_studies import arm, predicted_study, write_study
+from helpers.made_studies import arm, predicted_study, write_records, write_study
 
 from analysis.layouts.checklist import UNKNOWN, _checklists, answers, data_table
 from analysis.layouts.evidence import Evidence, gather
@@ -85,6 +85,13 @@ def test_what_a_study_lacks_is_no(tmp_path: Path, study: Path) -> None:
     assert holds(evidence_of(write_study(tmp_path / "out", records, protocol={"selection": "holdout"})), "held_out")
 
 
+def test_splits_of_a_task_are_known_from_any_method(tmp_path: Path) -> None:
+    folder = predicted_study(tmp_path / "s", {"albert": 0.6, "palbert": 0.6}, ["rte"], num_examples=60)
+    records = [row for row in load_study(folder).records if row.method == "albert" or row.phase == "search"]
+    write_records(folder, records)
+    assert holds(evidence_of(folder), "splits")
+
+
 def test_unlike_searches_are_no(tmp_path: Path) -> None:
     records = arm("palbert", "rte", [0.7] * 5) + [
         row for row in arm("albert", "rte", [0.7] * 5) if row.phase == "confirm"
@@ -106,7 +113,7 @@ def test_what_the_search_maximised_is_the_protocols(tmp_path: Path, study: Path)
 def test_looks_at_a_dev_set_that_selects_nothing_are_counted(tmp_path: Path) -> None:
     held_out = {"protocol": {"selection": "holdout"}, "num_examples": 60, "seeds": 3}
     once = predicted_study(tmp_path / "once", {"albert": 0.6}, ["rte"], **held_out)
-    twice = predicted_study(tmp_path / "twice", {"albert": 0.6}, ["rte"], **held_out, seen_with=2)
+    twice = predicted_study(tmp_path / "twice", {"albert": 0.6}, ["rte"], **held_out, seen_with={"seeds": 2})
     texts = [answers(evidence_of(folder), ["winners"])["held_out"].evidence for folder in (once, twice)]
     ends = ["dev is read once", "dev is read 2 times: with 2 seeds, then 3 seeds"]
     assert texts == [f"a slice of train selects; {end}" for end in ends]

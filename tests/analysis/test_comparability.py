@@ -18,7 +18,7 @@ from helpers.made_studies import predictions as make_predictions
 from msgspec.structs import replace
 
 from analysis.layouts.evidence import gather
-from analysis.statistics.alike import looks_at_repeats, looks_at_seeds
+from analysis.statistics.alike import find_looks
 from analysis.statistics.comparisons import Repeats, compare, over_tasks
 from analysis.studies.load import load_study
 from analysis.tables import IncompleteTablesError, write_tables
@@ -144,7 +144,7 @@ def test_unlike_numbers_of_searched_fields_are_told(tmp_path, monkeypatch):
 def test_a_table_seen_with_fewer_seeds_pays_for_the_look(tmp_path):
     methods = {"albert": 0.6, "palbert": 0.64}
     once = predicted_study(tmp_path / "once", methods, ["rte", "cola"], seeds=10)
-    twice = predicted_study(tmp_path / "twice", methods, ["rte", "cola"], seeds=10, seen_with=5)
+    twice = predicted_study(tmp_path / "twice", methods, ["rte", "cola"], seeds=10, seen_with={"seeds": 5})
     for first, second in zip(compared(once), compared(twice), strict=True):
         assert second.adjusted_p_value == pytest.approx(min(1.0, 2 * first.adjusted_p_value))
         assert second.test.low < first.test.low < first.test.high < second.test.high
@@ -158,8 +158,54 @@ def test_a_table_seen_with_fewer_seeds_pays_for_the_look(tmp_path):
     )
 
 
+def test_a_table_seen_with_fewer_tasks_pays_for_the_look(tmp_path):
+    methods, tasks = {"albert": 0.6, "palbert": 0.64}, ["rte", "cola"]
+    once = predicted_study(tmp_path / "once", methods, tasks, num_examples=60)
+    twice = predicted_study(tmp_path / "twice", methods, tasks, num_examples=60, seen_with={"tasks": ("rte",)})
+    for first, second in zip(compared(once), compared(twice), strict=True):
+        assert second.adjusted_p_value == pytest.approx(min(1.0, 2 * first.adjusted_p_value))
+        assert second.test.low < first.test.low
+    note = "ooked at with RTE, then RTE and CoLA, and pays for it: p-values times 2"
+    assert all(note in text for text in texts_of(twice))
+
+
+@pytest.mark.parametrize(
+    ("former", "words"),
+    [
+        ({"methods": ("albert",)}, "albert, baseline albert"),
+        ({"baseline": "palbert"}, "albert and palbert, baseline palbert"),
+    ],
+)
+def test_other_methods_and_baselines_of_earlier_tables_are_named(tmp_path, former, words):
+    study = predicted_study(tmp_path / "s", METHODS, ["rte"], num_examples=60, seen_with=former)
+    assert [one.looks for one in compared(study)] == [1]
+    assert all(f"een before with {words}, and does not pay for it" in text for text in texts_of(study))
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_more_search_trials_are_a_look_if_they_replaced_a_winner(tmp_path, is_replaced):
+    plan = made_studies.plan_of(["palbert"], ["rte"], samples=2)
+    made_studies.write_plan_of(tmp_path, replace(plan, asked=replace(plan.asked, samples=2)))
+    journal = MadeJournal(tmp_path)
+    journal.begin(plan=plan)
+    former = [record("palbert", "rte", 0.6, config=OTHER, seed=42 + i, trial=i) for i in range(3)]
+    for row in former * is_replaced:
+        journal.take(row)
+    journal.end()
+    for row in arm("palbert", "rte", SCORES):
+        journal.take(row)
+    journal.end()
+    assert find_looks(rows_in(tmp_path)) == (["1 search trial", "2 search trials"] if is_replaced else ["5 seeds"])
+
+
+def test_caption_of_a_holdout_does_not_count_looks_at_dev(tmp_path):
+    held_out = {"protocol": {"selection": "holdout"}, "num_examples": 60}
+    dev, _ = texts_of(predicted_study(tmp_path / "s", METHODS, ["rte"], **held_out, seen_with={"seeds": 3}))
+    assert "selection holdout (chosen on a slice of train, by no score on dev: the configuration" in dev
+
+
 def test_the_same_number_of_seeds_seen_again_is_one_look(tmp_path):
-    study = predicted_study(tmp_path / "s", METHODS, ["rte"], seen_with=5)
+    study = predicted_study(tmp_path / "s", METHODS, ["rte"], seen_with={"seeds": 5})
     assert "ooked at with" not in texts_of(study)[0]
 
 
@@ -192,8 +238,8 @@ def test_searches_repeated_after_a_look_pay_for_it(tmp_path):
         journal.begin(launch, plan=replace(plan, asked=replace(plan.asked, search_repeats=number)))
         journal.end(launch)
     rows = rows_in(tmp_path)
-    assert looks_at_repeats(rows) == ["2 searches of 5 seeds", "3 searches of 5 seeds"]
-    assert looks_at_seeds(rows) == ["5 seeds"]
+    assert find_looks(rows, at_searches=True) == ["2 searches of 5 seeds", "3 searches of 5 seeds"]
+    assert find_looks(rows) == ["5 seeds"]
     one, other = (Repeats([[0.6], [0.62]], resampled, "examples") for resampled in np.zeros((2, 10, 2)))
     found = {("albert", "rte"): one, ("palbert", "rte"): other}
     once, twice = (compare(found, "albert", looks=looks)[0] for looks in (1, 2))

@@ -202,7 +202,6 @@ def test_the_files_of_a_table_that_is_not_made_any_more_are_gone(tmp_path):
     folder = swept_study(tmp_path / "s", ["albert", "palbert"], ["rte"])
     write_tables([folder], tmp_path / "out")
     assert (tmp_path / "out" / "comparisons.md").exists()
-    (tmp_path / "out" / "intervals.md").write_text("of a former version")
     (tmp_path / "out" / "notes.md").write_text("mine")
     shutil.rmtree(folder / "predictions")
     written = files_of(write_tables([folder], tmp_path / "out")).keys()

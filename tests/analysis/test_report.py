@@ -25,6 +25,7 @@ from analysis.answer import caveats, findings, headline, sentence
 from analysis.layouts.evidence import gather
 from analysis.layouts.notes import blocked_exit_notes
 from analysis.layouts.table import DIFFERENCE
+from analysis.statistics.uncertainty import ALPHA, at_level
 from analysis.studies.cells import Row, cell_of
 from analysis.studies.load import load_study
 from analysis.tables import make_tables
@@ -125,7 +126,9 @@ def test_first_screen_has_the_differences_of_the_tables(page, sidecars):
     first_screen = page.partition('id="contents"')[0]
     for fact in sidecars["comparisons"]["over_tasks"]:
         difference, low, high = (DIFFERENCE.text(fact[name]) for name in ("difference", "low", "high"))
-        expected = f"{difference} points relative to albert (mean over 2 tasks; 95 % interval {low} to {high})"
+        expected = (
+            f"{difference} points relative to albert (mean over 2 tasks; simultaneous 95 % interval {low} to {high})"
+        )
         assert f"<b>{fact['row']}</b>: {expected}" in first_screen
 
 
@@ -226,6 +229,16 @@ def test_cells_without_a_test_are_named_on_the_first_screen_and_in_no_mean(tmp_p
     told = [one.text for one in caveats_of(evidence)]
     assert "Not tested against albert, for want of predictions of both: palbert on RTE." in told
     assert "points relative to albert (CoLA; 95 % interval" in sentences_of(evidence)["palbert"]
+
+
+def test_first_screen_has_simultaneous_intervals_also_on_one_task(tmp_path):
+    methods = {"albert": 0.6, "palbert": 0.8, "pabee": 0.6}
+    evidence = evidence_of(predicted_study(tmp_path / "s", methods, ["rte"], num_examples=60))
+    found = {one.row: one.difference for one in findings(evidence)}
+    for one in evidence.differences.values():
+        assert found[one.row] == at_level(one.test, 1 - ALPHA / 2)
+        assert found[one.row].low < one.test.low
+    assert "(RTE; simultaneous 95 % interval" in sentences_of(evidence)["palbert"]
 
 
 def test_departures_are_counted_and_linked(tmp_path):

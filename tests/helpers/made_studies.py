@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -301,13 +301,13 @@ def predicted_study(
     tasks: list[str],
     *,
     num_examples: int = 400,
-    seen_with: int | None = None,
+    seen_with: Mapping[str, Any] | None = None,
     **plan: Any,
 ) -> Path:
     """A whole study folder as a launch leaves it: records, predictions and journal that agree with each other.
 
     `methods` gives each method's chance of a right answer. The exit of `pondernet` is sampled. If the study was
-    `seen_with` fewer seeds, an earlier launch has ended with these.
+    `seen_with` other fields of its plan, an earlier launch has ended with these.
     """
     made = plan_of(list(methods), tasks, **plan)
     write_plan_of(folder, made)
@@ -327,7 +327,7 @@ def predicted_study(
             records += [_searched(confirmed[0], trial, best) for trial in range(4)]
     journal = MadeJournal(folder)
     if seen_with is not None:
-        journal.begin(plan=replace(made, asked=replace(made.asked, seeds=seen_with)))
+        journal.begin(plan=replace(made, asked=replace(made.asked, **seen_with)))
         journal.end()
     for row in records:
         epochs = range(1, row.epochs + 1)
