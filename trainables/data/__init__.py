@@ -1,1 +1,1 @@
-"""GLUE, tasks of one's own, and their metrics."""
+"""GLUE, users' own tasks, and the metrics of both."""

@@ -1,9 +1,9 @@
-"""Tokenised rows of one or several splits, put into padded batches on demand.
+"""Tokenised rows of one or several splits, and padded batches of them.
 
-A split is tokenised once per machine, and then memory-mapped by every trial. A cache entry is a folder of `.npy` files
-with the tokens of all rows end to end. An Arrow table would be decoded row by row; here a batch is one index into a
-memory map. Entries are named by the content that they come from (data, tokenizer, length), so nothing in the cache can
-be out of date.
+A split is tokenised once per machine; every trial then memory-maps the result. A cache entry is a folder of `.npy`
+files; one of them holds the tokens of all rows, end to end. A batch is then one indexing operation, whereas an Arrow
+table would be decoded row by row. The name of an entry is a hash of what its content depends on (data, tokenizer,
+maximal length), so an entry is never out of date.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from trainables.encoders.loading import fingerprint_tokenizer, load_tokenizer
 from trainables.models.early_exit import Batch
 from trainables.sources import cached_folder
 
-HELD_OUT_SHARE = 0.1  # of train, under `selection: holdout`
-HELD_OUT_SEED = 0  # the same slice for all trials, or their selection scores could not be compared
+HELD_OUT_SHARE = 0.1  # share of train that a study with `selection: holdout` holds out
+HELD_OUT_SEED = 0  # all trials hold out the same rows, so that their selection scores are comparable
 
-FORMAT = 1  # of a cache entry; raise it whenever what is written changes
-_CHUNK = 10_000  # rows tokenised at once, which bounds the memory for QQP and MNLI
+FORMAT = 1  # version of the cache's file format; raise it whenever the files change
+_CHUNK = 10_000  # rows tokenised at once; this bounds the memory for QQP and MNLI
 _OF_ROWS = ("ids", "labels", "starts", "lengths")
-ARRAYS = (*_OF_ROWS, "tokens", "token_types")  # of a cache entry, and of a digest
+ARRAYS = (*_OF_ROWS, "tokens", "token_types")  # files of a cache entry; also the arrays that a digest covers
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Rows in the order of their splits. Tokens lie end to end; a row is where it starts and how long it is."""
+    """Tokenised rows, split after split. Row i is `tokens[starts[i] : starts[i] + lengths[i]]`."""
 
-    ids: np.ndarray  # (n,) int64, row number in its file
-    splits: np.ndarray  # (n,), name of its split
-    labels: np.ndarray  # (n,) int64 classes or float32 scores; (0,) on test
-    starts: np.ndarray  # (n,) int64, place of its first token
-    lengths: np.ndarray  # (n,) int64, tokens
-    tokens: np.ndarray  # (all tokens,) int32
-    token_types: np.ndarray  # (all tokens,) uint8: 1 in the second text, for tokenizers that tell it apart
+    ids: np.ndarray  # (n,) int64, row number in the file
+    splits: np.ndarray  # (n,) str, name of the split
+    labels: np.ndarray  # (n,) int64 classes or float32 scores; (0,) for a test split
+    starts: np.ndarray  # (n,) int64, position of the first token in `tokens`
+    lengths: np.ndarray  # (n,) int64, number of tokens
+    tokens: np.ndarray  # (tokens of all rows,) int32
+    token_types: np.ndarray  # (tokens of all rows,) uint8, 1 in the second text if the tokenizer distinguishes it
     pad_token: int
 
     def __len__(self) -> int:
@@ -50,7 +50,7 @@ class Examples:
         return len(self.ids)
 
     def batch(self, rows: np.ndarray, device: torch.device) -> Batch:
-        """Pad the rows of these numbers to the longest of them."""
+        """Collate these rows (positions, int64) into tensors of shape (batch, tokens), padded to the longest row."""
         lengths = self.lengths[rows, None]
         places = np.arange(lengths.max())  # (tokens,)
         mask = places < lengths  # (batch, tokens)
@@ -66,17 +66,17 @@ class Examples:
         return batch
 
     def take(self, rows: np.ndarray) -> Examples:
-        """Select these labelled rows, in this order."""
+        """Select these rows (positions, int64), in this order. All splits must be labelled."""
         return replace(self, **{name: getattr(self, name)[rows] for name in (*_OF_ROWS, "splits")})
 
 
 def load_examples(
     task: Task, splits: tuple[str, ...], data: str, tokenizer: PreTrainedTokenizerBase, *, max_length: int, cache: Path
 ) -> Examples:
-    """Load the tokenised rows of the splits; the tokens of a single split are memory-mapped.
+    """Load the tokenised rows of the splits, end to end. A single split stays memory-mapped.
 
     Raises:
-        ValueError: see `load_split`.
+        ValueError: as `load_split`.
     """
     parts = [tokenise(task, split, data, tokenizer, max_length=max_length, cache=cache) for split in splits]
     if len(parts) == 1:
@@ -90,14 +90,14 @@ def load_examples(
 def tokenise(
     task: Task, split: str, data: str, tokenizer: PreTrainedTokenizerBase, *, max_length: int, cache: Path
 ) -> Examples:
-    """Tokenise a split, or read its tokens from the cache. One process does it while others wait.
+    """Load a split from the cache; tokenise it first if it is not there. Other processes wait for the first.
 
     Args:
-        max_length: tokens of a row at most, special tokens included; the longest text of a pair is cut first.
-        cache: a folder on a local disk; it is created.
+        max_length: most tokens per row, special tokens included; in a pair, the longer text is cut first.
+        cache: folder on a local disk; created if missing.
 
     Raises:
-        ValueError: see `load_split`.
+        ValueError: as `load_split`.
     """
     content = f"{FORMAT} {task.name} {split} {fingerprint(task, data, split)} {fingerprint_tokenizer(tokenizer)}"
     entry = cached_folder(
@@ -113,7 +113,7 @@ def tokenise(
 
 
 def encode(rows: Split, tokenizer: PreTrainedTokenizerBase, *, max_length: int, name: str = "file") -> Examples:
-    """Tokenise rows in memory; see `tokenise`. `name`: of their split, for rows of a data set."""
+    """Tokenise rows without a cache. `name` becomes their entry in `Examples.splits`; `max_length` as in `tokenise`."""
     tokens: list[np.ndarray] = []
     token_types: list[np.ndarray] = []
     lengths: list[int] = []
@@ -147,20 +147,20 @@ def _write(entry: Path, examples: Examples) -> None:
             np.save(entry / f"{name}.npy", array, allow_pickle=False)
 
 
-@lru_cache(maxsize=8)  # a worker runs many trials of few tasks
+@lru_cache(maxsize=8)  # a worker runs many trials on few tasks
 def tokenizer_of(name: str, task: Task, data: str) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of this name; that of a tiny backbone knows the words of `vocabulary_texts`."""
+    """Load a backbone's tokenizer. A tiny backbone's has no file: its vocabulary comes from `vocabulary_texts`."""
     return load_tokenizer(name, texts=lambda: vocabulary_texts(task, data))
 
 
 def hold_out_slice(train: Examples) -> tuple[Examples, Examples]:
-    """Cut train into the rows to train on and the slice that stops and selects."""
+    """Split train into the rows to train on and the rows for early stopping and selection."""
     train_rows, held_out_rows = hold_out(train.ids.tolist(), HELD_OUT_SHARE, HELD_OUT_SEED)
     return train.take(train_rows), train.take(held_out_rows)
 
 
 def on_device(array: np.ndarray, device: torch.device) -> Tensor:
-    """Put an array on the device; the copy to a GPU overlaps with computing."""
+    """Copy an array to the device. A copy to a GPU is asynchronous."""
     tensor = torch.from_numpy(array)
     if device.type == "cpu":
         return tensor

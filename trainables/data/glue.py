@@ -1,8 +1,8 @@
-"""GLUE as it is on disk, on the hub, or generated, and tasks of one's own: every split as ids, texts and labels.
+"""Loads the splits of GLUE and of users' own tasks as ids, texts and labels.
 
-`data` is `mini` (generated, `mini_glue.py`), `hub` (`nyu-mll/glue` through `datasets`, with its usual cache and
-offline variables) or a folder in the original TSV layout (`RTE/train.tsv`, ...). A task of one's own has a place of its
-own, whatever `data` is.
+The argument `data` names the source of GLUE: `mini` (generated, `mini_glue.py`), `hub` (`nyu-mll/glue` through
+`datasets`, with its usual cache and offline variables) or a folder in the original TSV layout (`RTE/train.tsv`, ...).
+A user's own task is always read from its own folder, `Task.place`; `data` has no effect on it.
 """
 
 import codecs
@@ -28,19 +28,19 @@ from trainables.sources import HubUnreachable, hash_of_file, reach_or_work_offli
 from trainables.spelling import nearest_in_words
 
 HUB_NAME = "nyu-mll/glue"
-MOST_DIGITS = 18  # of an index, which is an int64
-LARGEST_SCORE = 1e6  # of a regression without a range of its own; far larger ones overflow a squared error
+MOST_DIGITS = 18  # of a row's index: more do not fit into an int64
+LARGEST_SCORE = 1e6  # largest label of a regression without `score_range`; its square must not overflow a float32
 
 Kind = Literal["mini", "hub", "folder"]
 
 
 def kind_of(data: str) -> Kind:
-    """Tell folders, the hub and generated data apart."""
+    """Classify a source of data: generated, the hub, or a folder."""
     return data if data in ("mini", "hub") else "folder"  # type: ignore[return-value]
 
 
 def seen_from_anywhere(data: str) -> str:
-    """Make the path of a folder absolute, for readers in another working directory."""
+    """Make `data` absolute if it is a folder, because workers run in other working directories."""
     return str(Path(data).resolve()) if kind_of(data) == "folder" else data
 
 
@@ -48,18 +48,18 @@ def seen_from_anywhere(data: str) -> str:
 class Split:
     """The rows of one split."""
 
-    ids: list[int]  # of train and dev the row number in the file, from 0; of other files their index, if they have it
+    ids: list[int]  # row numbers from 0; in a file without labels, the values of its index column if it has one
     texts: list[tuple[str, ...]]  # one string per text column
-    labels: np.ndarray | None  # int64 classes or float32 scores, shape (n,); None on test
+    labels: np.ndarray | None  # (n,) int64 classes or float32 scores; None for a test split
 
 
 def load_split(task: Task, split: str, data: str) -> Split:
     """Load one split of a task, e.g. `load_split(TASKS["mnli"], "dev_matched", "mini")`.
 
-    Warns if the number of rows is not the official one (not for mini, which has its own sizes).
+    Warns if the number of rows differs from the official one, except for mini, which has its own sizes.
 
     Raises:
-        ValueError: the data are missing or malformed; the message has file, line and value.
+        ValueError: if the data are missing or malformed. The message names file, line and value.
     """
     if split not in task.splits:
         raise ValueError(f"{task.title} has no split {split!r}; available: {', '.join(task.splits)}")
@@ -79,12 +79,12 @@ def load_split(task: Task, split: str, data: str) -> Split:
 
 
 def vocabulary_texts(task: Task, data: str) -> Iterator[str]:
-    """Read the texts to train on, whose words a tiny backbone's tokenizer knows.
+    """Read the training texts whose words form the vocabulary of a tiny backbone.
 
-    Mini-GLUE gives those of all its tasks, so that one task can start from another's model.
+    For mini-GLUE these are the texts of all its tasks, so that a trial can start from a model of another task.
 
     Raises:
-        ValueError: see `load_split`.
+        ValueError: as `load_split`.
     """
     mini = [TASKS[name] for name in TRAINABLE_TASKS if mini_glue.is_generated(TASKS[name])]
     for chosen in mini if (task.place or data) == "mini" else [task]:
@@ -95,13 +95,13 @@ def vocabulary_texts(task: Task, data: str) -> Iterator[str]:
 def read_texts(task: Task, file: Path) -> Split:
     """Read the texts of any TSV, CSV or JSON Lines file that has the task's text columns.
 
-    Of the other columns only an index is read. The official CoLA files need no header line. QQP rows that a line break
-    cut in two are skipped, and a row whose texts are all empty is refused, as by `load_split`.
+    The index column is read too, if there is one; other columns are ignored. The official CoLA files need no header
+    line. As in `load_split`, halves of a QQP row that a line break cut in two are skipped.
 
     Raises:
-        ValueError: the file is missing or malformed; the message has file, line and value.
+        ValueError: if the file is missing or malformed, or a row has no text. The message names file, line and value.
     """
-    allowed = f"allowed: a TSV file with a header line with {', '.join(task.file_columns)}"
+    allowed = f"allowed: a TSV file whose header line has {', '.join(task.file_columns)}"
     if not file.is_file():
         raise ValueError(f"no file {file}; {allowed}")
     lines, numbers = _read_lines(file)
@@ -117,10 +117,10 @@ def read_texts(task: Task, file: Path) -> Split:
 
 
 def read_labelled(task: Task, file: Path) -> Split:
-    """Read texts and labels of a file with a header line; the label's column is the task's, or `label`.
+    """Read texts and labels of a file with a header line. The label column is `label` if present, else the task's.
 
     Raises:
-        ValueError: the file is malformed; the message has file, line and value.
+        ValueError: if the file is malformed. The message names file, line and value.
     """
     lines, numbers = _read_lines(file)
     header = _split_cells(lines[0]) if lines else []
@@ -129,10 +129,10 @@ def read_labelled(task: Task, file: Path) -> Split:
 
 
 def check_data(task: Task, data: str) -> None:
-    """Check that the files that training on the task needs exist. Quick: reads no file and asks no network.
+    """Check that the train and dev files of the task exist, without opening one and without the network.
 
     Raises:
-        ValueError: a file is missing and named, or mini has no such task.
+        ValueError: if a file is missing, or mini-GLUE does not have this task.
     """
     data = task.place or data
     if kind_of(data) == "mini":
@@ -142,9 +142,9 @@ def check_data(task: Task, data: str) -> None:
 
 
 def data_faults(task: Task, data: str, *, most: int) -> list[str]:
-    """Find faults in the files of a folder that training on the task reads: one line each, at most `most`.
+    """Describe faults in the train and dev files of the task, one line each, at most `most` lines.
 
-    Other places have none: generated data are right, and the hub's data are checked when they are read.
+    The list is empty for generated data and for the hub, whose data are checked when a trial loads them.
     """
     faults: list[str] = []
     data = task.place or data
@@ -165,10 +165,10 @@ def data_faults(task: Task, data: str, *, most: int) -> list[str]:
 
 
 def fingerprint(task: Task, data: str, split: str | None = None) -> str:
-    """Hash the content of one split, or of all that training reads (train and dev), to 16 hexadecimal digits.
+    """Hash the content of one split, or of train and dev together, to 16 hexadecimal digits.
 
-    Hashed are the bytes of a folder's files, the generated rows, or the revision of the hub's data set; for a task of
-    one's own its task.toml too, while GLUE's tasks are the same everywhere.
+    The content is the bytes of the files, the generated rows, or the revision of the hub's data set. For a user's own
+    task the hash also covers its definition in task.toml.
     """
     digest = hashlib.sha256()
     for name in (split,) if split else _read_splits(task):
@@ -186,15 +186,15 @@ def fingerprint(task: Task, data: str, split: str | None = None) -> str:
 
 
 def with_sizes(task: Task) -> Task:
-    """Count the rows that the files of a task of one's own have now, and return the task with these sizes."""
+    """Count the rows in the files of a user's own task; return the task with these sizes."""
     rows = {split: len(_read_table(task, split, task.place).lines) for split in _read_splits(task)}
     return replace(task, sizes=rows)
 
 
 def hold_out(ids: Sequence[int], fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Choose the rows to train on and those held out: their positions, both ascending (int64).
+    """Split rows into those to train on and those held out: two ascending arrays of positions (int64).
 
-    Who is held out depends on a row's id and the seed only, never on the order of rows or a global generator.
+    The choice depends only on the ids and the seed, neither on the order of rows nor on a global generator.
     """
     assert 0 < fraction < 1
     ranks = [hashlib.sha256(f"{seed}:{row}".encode()).digest() for row in ids]
@@ -204,7 +204,7 @@ def hold_out(ids: Sequence[int], fraction: float, seed: int) -> tuple[np.ndarray
 
 
 def _read_splits(task: Task) -> tuple[str, ...]:
-    """List the splits that training on the task reads; of AX, its only one."""
+    """List train and dev, or the only split of AX, which has neither."""
     return (task.train_split, *task.dev_splits) if task.dev_splits else task.test_splits
 
 
@@ -222,53 +222,53 @@ def _make_split(task: Task, rows: Sequence[_Row]) -> Split:
     return Split([row.id for row in rows], [row.texts for row in rows], labels)
 
 
-# Files in the original TSV layout. Fields are never quoted: a stray `"` is a character like any other. A task of one's
-# own may have CSV, as spreadsheets and pandas write it, or JSON Lines in its place.
+# Files in the original TSV layout. Fields are never quoted: a stray `"` is a character like any other. The files of a
+# user's own task may also be CSV, as spreadsheets and pandas write it, or JSON Lines.
 
 _JSON = Reader(dict[str, Value])
-_Line = str | list[str]  # of TSV, which is not yet cut into cells; or the cells
+_Line = str | list[str]  # a line of TSV, not yet cut into cells; or the cells of a row of CSV or JSON Lines
 
 
 @dataclass(frozen=True)
 class _Table:
-    """A file and the lines of it that are rows."""
+    """A file's header and rows, which are parsed when they are asked for."""
 
     task: Task
     file: Path
     header: Sequence[str]
     lines: Sequence[_Line]
-    numbers: Sequence[int]  # of these lines in the file
-    label: int | None = None  # place of the label; None: it is not read
-    index: int | None = None  # place of the id; None: a row's number is its id
-    may_be_cut: bool = False  # whether a line with too few columns is a part of a row, and left out
+    numbers: Sequence[int]  # line numbers in the file, one per entry of `lines`
+    label: int | None = None  # position of the label's column; None: labels are not read
+    index: int | None = None  # position of the id's column; None: the id is the row number
+    may_be_cut: bool = False  # whether to skip lines with too few columns as parts of a cut row, not to refuse them
 
     def __post_init__(self) -> None:
-        assert self.texts, "a ValueError if the header lacks one"
+        assert self.texts, "reading the property raises a ValueError if the header lacks a text column"
 
     @cached_property
     def texts(self) -> list[int]:
-        """Places of the texts."""
+        """Positions of the text columns."""
         return [_find_column(column, self.header, self.file) for column in self.task.file_columns]
 
     def rows(self) -> list[_Row]:
-        """Read all rows but those that were cut in two. See `row`."""
+        """Read all rows, except those that a line break cut in two."""
         return [row for number in range(len(self.lines)) if (row := self.row(number)) is not None]
 
     def split(self) -> Split:
         """Read all rows as a split.
 
         Raises:
-            ValueError: the file has no rows.
+            ValueError: if the file has no rows or a malformed one.
         """
         if not (rows := self.rows()):
             raise ValueError(f"{self.file} has no rows; allowed: a header line and a line for each row")
         return _make_split(self.task, rows)
 
     def row(self, number: int) -> _Row | None:
-        """Read the row of this line, from 0; None if it was cut in two.
+        """Parse row `number`, counted from 0. Return None if the line is a part of a row that was cut in two.
 
         Raises:
-            ValueError: it is malformed; the message has file, line and value.
+            ValueError: if the row is malformed. The message names file, line and value.
         """
         cells = _split_cells(self.lines[number])
         if self.may_be_cut and len(cells) < len(self.header):
@@ -284,7 +284,7 @@ class _Table:
             raise ValueError(f"{columns}; allowed: {', '.join(self.header)}")
         texts = tuple([cells[place] for place in self.texts])
         if not any(map(str.strip, texts)):
-            raise ValueError(f"row {number} has no text in {', '.join(self.task.file_columns)}; allowed: some text")
+            raise ValueError(f"no text in {', '.join(self.task.file_columns)}; allowed: text in at least one column")
         index = number if self.index is None else _parse_index(cells[self.index])
         label = None if self.label is None else _parse_label(self.task, cells[self.label])
         return _Row(index, texts, label)
@@ -306,9 +306,8 @@ def _read_table(task: Task, split: str, folder: str) -> _Table:
         _find_column(column, header, file)
     if not is_labelled:
         return _Table(task, file, header, lines, numbers, index=_find_index(task, header))
-    label = _find_column(
-        task.label_column, header, file
-    )  # no index: who is held out of train depends on a row's number
+    # The ids stay row numbers, even if there is an index column: the choice of held-out rows depends on the ids.
+    label = _find_column(task.label_column, header, file)
     return _Table(task, file, header, lines, numbers, label=label, may_be_cut=task.has_cut_rows)
 
 
@@ -338,7 +337,7 @@ def _find_file(task: Task, split: str, folder: str) -> Path:
     file, above = Path(folder) / inside, Path(folder).resolve().parent
     if not present and task.place:
         if not Path(folder).is_dir():
-            raise ValueError(f"the folder {folder} of task {task.name} is not here; allowed: --include where it is now")
+            raise ValueError(f"no folder {folder}, where task {task.name} was; name its new folder with --include")
         raise ValueError(f"task {task.name} has no {split} in {folder}; allowed: one of {', '.join(names)}")
     if not present:
         near = f"; did you mean {above}?" if (above / inside).is_file() else nearest_in_words(folder, ("mini", "hub"))
@@ -352,7 +351,7 @@ def _split_cells(line: _Line) -> list[str]:
 
 
 def _read_lines(file: Path) -> tuple[Sequence[_Line], Sequence[int]]:
-    """Read the lines of a file, the header first if it has one, and their numbers."""
+    """Read the lines of a file, including a header, and their line numbers, which start at 1."""
     text = _decode(file)
     if file.suffix == ".csv":
         return _read_csv(file, text)
@@ -364,14 +363,14 @@ def _read_lines(file: Path) -> tuple[Sequence[_Line], Sequence[int]]:
 def _read_csv(file: Path, text: str) -> tuple[Sequence[_Line], Sequence[int]]:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
-        rows = [(row, reader.line_num) for row in reader if row]  # with the last line of each
+        rows = [(row, reader.line_num) for row in reader if row]  # line_num: the last line of a row that has several
     except csv.Error as error:
         raise ValueError(f'{file}, line {reader.line_num}: {error}; allowed: CSV with commas, quoted by "') from None
     return [row for row, _ in rows], [number for _, number in rows]
 
 
 def _read_json(file: Path, lines: Sequence[str]) -> tuple[Sequence[_Line], Sequence[int]]:
-    """Read an object a line, all with the fields of the first, which become the header."""
+    """Read one object per line. The fields of the first become the header; all others must have the same fields."""
     rows: list[_Line] = []
     for number, line in enumerate(lines, 1):
         row = _JSON.read(line.encode(), where=f"{file}, line {number}")
@@ -424,7 +423,7 @@ def _hub_errors() -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:  # no network, or a cache that lacks this task
         raise HubUnreachable(
-            f"{HUB_NAME} is neither in the cache of datasets nor reachable ({str(error).splitlines()[0]}); "
+            f"{HUB_NAME} is neither in the `datasets` cache nor reachable ({str(error).splitlines()[0]}); "
             "ways out: --data FOLDER in the original GLUE layout, or fill the cache on a machine with a network and "
             "set HF_HUB_OFFLINE=1 and HF_DATASETS_OFFLINE=1"
         ) from error
@@ -448,7 +447,7 @@ def _load_hub_rows(task: Task, split: str) -> list[_Row]:
     table = dataset.with_format("arrow")[:].to_pydict()
     texts = zip(*(table[column] for column in task.text_columns), strict=True)
     labels = table["label"] if split not in task.test_splits else [None] * len(dataset)
-    if split not in task.test_splits and not task.is_regression:  # classes in our order, matched by name
+    if split not in task.test_splits and not task.is_regression:  # the hub may number the classes in another order
         names = dataset.features["label"].names
         labels = [task.labels.index(names[label]) for label in labels]
     return [_Row(*row) for row in zip(table["idx"], texts, labels, strict=True)]

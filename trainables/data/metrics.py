@@ -1,4 +1,4 @@
-"""The metrics of tasks, and how labels differ from the official ones. Importing this needs numpy only."""
+"""Metrics of the tasks, and differences from the official label counts. Imports numpy, but no torch."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,10 +8,10 @@ from trainables.data.tasks import Task
 
 
 def differences_from_official(task: Task, labels: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """List differences between labelled splits and the official GLUE, one line each: rows, and rows of each class.
+    """Compare the number of rows, and of rows per class, with the official GLUE. Return one line per difference.
 
     Args:
-        labels: of each split that was read, classes (int64) or scores (float32, not compared), shape (rows,).
+        labels: labels by split, shape (rows,): classes (int64) or scores (float32), of which only the rows count.
     """
     lines = []
     for split, values in labels.items():
@@ -35,13 +35,13 @@ def compute_metrics(
 ) -> dict[str, float]:
     """Compute every metric of the task by name, each in [-1, 1].
 
-    A correlation (`pearson`, `spearman`, `matthews`) of constant predictions or labels is undefined; it counts as 0.0.
+    A correlation (`pearson`, `spearman`, `matthews`) is 0.0 if predictions or labels are constant.
 
     Args:
-        predictions: classes or scores, shape (n,).
-        labels: the same of the data, shape (n,).
-        splits: the dev split of every example, shape (n,). It matters if a task has several (MNLI): one accuracy
-            per split. Without it (a slice of train, which has no such parts) there is one `accuracy`.
+        predictions: predicted classes or scores, shape (n,).
+        labels: true classes or scores, shape (n,).
+        splits: name of each example's dev split, shape (n,). MNLI, which has two, then gets an accuracy for each
+            split. If it is None, as for rows held out of train, MNLI gets one `accuracy`. Other tasks ignore it.
     """
     assert len(predictions) == len(labels) > 0
     if len(task.dev_splits) > 1 and splits is not None:
@@ -52,19 +52,19 @@ def compute_metrics(
 
 
 def score(task: Task, metrics: dict[str, float]) -> float:
-    """Average a task's metrics to the number that it is judged by, in [-1, 1]."""
+    """Average the task's metrics to its score, in [-1, 1]."""
     names = task.metrics if task.metrics[0] in metrics else ("accuracy",)
     return float(np.mean([metrics[name] for name in names]))
 
 
 def metric_words(task: Task) -> str:
-    """Name a task's score: "mean of accuracy and F1"."""
+    """Describe the task's score in words, e.g. "mean of accuracy and F1"."""
     names = list(dict.fromkeys(_WORDS[metric] for metric in task.metrics))
     words = " and ".join(names)
     return f"mean of {words}" if len(names) > 1 else words
 
 
-# Not scikit-learn's and scipy's: importing those takes longer than an epoch of a tiny model.
+# scikit-learn and scipy have these metrics too, but importing them takes longer than an epoch of a tiny model.
 
 
 def _accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
@@ -72,19 +72,19 @@ def _accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _f1(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Compute the F1 of class 1; 0 if neither labels nor predictions have it."""
+    """Compute the F1 of class 1, or return 0 if neither labels nor predictions contain it."""
     positives = predictions.sum() + labels.sum()
     return float(2 * (predictions * labels).sum() / positives) if positives else 0.0
 
 
 def _macro_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Average the F1 of each class that labels or predictions have."""
+    """Average the F1 over the classes that occur in labels or predictions."""
     classes = np.union1d(predictions, labels)
     return float(np.mean([_f1(predictions == label, labels == label) for label in classes]))
 
 
 def _correlation(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Compute Pearson's correlation, which is Matthews' for two classes; 0 if one side is constant."""
+    """Compute Pearson's correlation, which for two classes equals Matthews'. Return 0 if one side is constant."""
     if np.ptp(predictions) == 0 or np.ptp(labels) == 0:
         return 0.0
     return float(np.corrcoef(predictions.astype(np.float64), labels.astype(np.float64))[0, 1])
@@ -95,7 +95,7 @@ def _spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _rank(values: np.ndarray) -> np.ndarray:
-    """Rank the values; equal ones share the mean of their ranks."""
+    """Rank the values from 1. Equal values share the mean of their ranks."""
     _, groups, sizes = np.unique(values, return_inverse=True, return_counts=True)
     return (sizes.cumsum() - (sizes - 1) / 2)[groups]
 

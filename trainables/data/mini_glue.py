@@ -1,10 +1,10 @@
 """mini-GLUE: nine small tasks (and AX) in generated English, with GLUE's columns, labels, splits and metrics.
 
-Every task is a mixture of kinds of example, each of which draws texts and their label. Kinds are easy (a word gives the
-label away) or hard (negation, contrast, agreement across distance, paraphrase by synonym and voice, entailment by
-hypernym, who did what to whom). So examples differ in how many layers they need, which early exit depends on. Nothing
-here is taken from GLUE's data. The text is the same in every process and every version of Python; another order of
-draws makes other data.
+Every task mixes several kinds of example; each kind is a function that draws the texts and the label. Easy kinds have a
+word that gives the label away. Hard kinds need negation, contrast, agreement across distance, paraphrase by synonym and
+voice, entailment by hypernym, or who did what to whom. Examples therefore differ in how many layers they need, which
+early exit depends on. Nothing here is taken from GLUE's data. Every process and every version of Python generates the
+same text. Do not reorder the random draws: that would change the data.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ T = TypeVar("T")
 
 
 class Draw:
-    """Random choices by `random()` alone, whose sequence Python promises to keep for a given seed."""
+    """Random choices made with `random()` only: Python guarantees its sequence for a given seed."""
 
     def __init__(self, seed: str) -> None:
-        """Begin the sequence of this seed."""
+        """Seed a generator of this object's own."""
         self._random = random.Random(seed).random
 
     def chance(self, probability: float) -> bool:
-        """Draw true with this probability."""
+        """Return True with this probability."""
         return self._random() < probability
 
     def one(self, options: Sequence[T]) -> T:
@@ -39,7 +39,7 @@ class Draw:
         return options[int(self._random() * len(options))]
 
     def other(self, options: Sequence[T], than: T) -> T:
-        """Draw one of the options, but not this one."""
+        """Draw one of the options that differ from `than`."""
         return self.one([option for option in options if option != than])
 
     def two(self, options: Sequence[T]) -> tuple[T, T]:
@@ -48,7 +48,7 @@ class Draw:
         return first, self.other(options, first)
 
     def either_order(self, first: str, second: str) -> tuple[str, str]:
-        """Swap the two half of the time."""
+        """Return the two in their order or swapped, each with probability 1/2."""
         return (first, second) if self.chance(0.5) else (second, first)
 
 
@@ -90,7 +90,7 @@ def _negated_opinion(draw: Draw) -> Example:
 
 
 def _contrasting_opinion(draw: Draw) -> Example:
-    """Let the clause after `but`, or the one without `although`, decide."""
+    """Contrast two opinions. The label is that of the clause after `but`, or of the clause without `although`."""
     label = int(draw.chance(0.5))
     first, second = draw.two(_ASPECTS)
     loses, wins = f"the {first} is {_opinion(draw, 1 - label)}", f"the {second} is {_opinion(draw, label)}"
@@ -99,7 +99,7 @@ def _contrasting_opinion(draw: Draw) -> Example:
 
 OPINION_KINDS = (_plain_opinion, _negated_opinion, _contrasting_opinion)
 
-# CoLA: two thirds are acceptable. Pairs of words are singular and plural.
+# CoLA: about two thirds of the sentences are acceptable. A pair of words is singular and plural.
 
 _COUNTED = (("dog", "dogs"), ("child", "children"), ("bird", "birds"), ("girl", "girls"), ("boy", "boys"))
 _ACTIONS = (("sleeps", "sleep"), ("sings", "sing"), ("runs", "run"), ("laughs", "laugh"), ("waits", "wait"))
@@ -115,7 +115,7 @@ def _acceptable(draw: Draw) -> int:
 
 
 def _agreeing(draw: Draw, words: Sequence[tuple[str, str]], number: int, label: int) -> str:
-    """Draw a word: in this number if it is acceptable, in the other one if not."""
+    """Draw a word in the grammatical number (0 singular, 1 plural) if `label` is 1, else in the wrong number."""
     return draw.one(words)[number if label else 1 - number]
 
 
@@ -152,7 +152,7 @@ def _near_agreement(draw: Draw) -> Example:
 
 
 def _far_agreement(draw: Draw) -> Example:
-    """Let the verb agree with the first noun; the nearer one has the other number half of the time."""
+    """Put a second noun between subject and verb, which must agree. Half of the time its number differs."""
     number, nearer, label = draw.one((0, 1)), draw.one((0, 1)), _acceptable(draw)
     noun, other = draw.two(_COUNTED)
     verb = _agreeing(draw, _ACTIONS, number, label)
@@ -161,15 +161,15 @@ def _far_agreement(draw: Draw) -> Example:
 
 ACCEPTABILITY_KINDS = (_word_form, _noun_phrase_agreement, _word_order, _near_agreement, _far_agreement)
 
-# Events, which the tasks of sentence pairs are made of: who did what to what, where and when.
+# The tasks of sentence pairs describe events: who did what to what, where and when.
 
-_VERBS = (  # two that mean the same, and two that mean their opposite
+_VERBS = (  # each row: two synonyms, and two synonyms of the opposite
     (("buy", "purchase"), ("sell", "trade")),
     (("find", "discover"), ("lose", "misplace")),
     (("love", "adore"), ("hate", "detest")),
     (("repair", "fix"), ("damage", "ruin")),
 )
-_IRREGULAR = {"buy": "bought", "sell": "sold", "find": "found", "lose": "lost"}  # past, also the participle
+_IRREGULAR = {"buy": "bought", "sell": "sold", "find": "found", "lose": "lost"}  # past tense and participle
 _OBJECTS = {  # hypernym: hyponyms
     "fruit": ("apple", "pear", "plum"),
     "tool": ("hammer", "saw", "drill"),
@@ -258,7 +258,7 @@ def _retold(
     *,
     first: Callable[[_Event], str] = _Event.active,
 ) -> Kind:
-    """Make the kind of an event with such adjuncts, described once plainly and then in a second way."""
+    """Make a kind of sentence pair: both sentences describe one event with these adjuncts, `second` in its own way."""
 
     def kind(draw: Draw) -> Example:
         event = _event(draw, adjuncts)
@@ -267,7 +267,7 @@ def _retold(
     return kind
 
 
-# MRPC: two thirds are paraphrases.
+# MRPC: two thirds of the pairs are paraphrases.
 
 paraphrase = _retold(_PLACED_OR_DATED, 1, _Event.paraphrased)
 
@@ -287,16 +287,16 @@ _MRPC: Mixture = (
     (4, _retold(_PLACED_OR_DATED, 0, lambda event, draw: event.of_another(draw).voiced(draw))),  # other person
 )
 
-# QQP: a good third are duplicates: about the same thing, and the same is wanted.
+# QQP: a good third of the pairs are duplicates: both questions ask the same about the same topic.
 
-_TOPICS = (  # per topic, two things that one may do there, each in two wordings
+_TOPICS = (  # per topic two activities, each in two wordings
     (("bake bread", "make bread"), ("slice bread", "cut bread")),
     (("learn guitar", "study guitar"), ("tune my guitar", "adjust my guitar")),
     (("speed up my laptop", "accelerate my laptop"), ("clean my laptop", "dust my laptop")),
     (("train my puppy", "teach my puppy"), ("wash my puppy", "bathe my puppy")),
     (("plan a garden", "design a garden"), ("water a garden", "sprinkle a garden")),
 )
-_ASKED = (  # how one may ask for the manner, the reason, the place, the time
+_ASKED = (  # wordings of a question for the manner, the reason, the place, the time
     ("how do i {}", "what is the best way to {}", "how can one {}"),
     ("why should i {}", "what is the point if i {}", "is it worth it to {}"),
     ("where can i {}", "which place is good to {}", "what city is best to {}"),
@@ -337,7 +337,7 @@ def _other_answer(draw: Draw) -> Example:
     return (_question(draw, deed, one), _question(draw, deed, two)), 0
 
 
-# STS-B: 5 for the same event, less for every part that differs, 0 for another subject altogether.
+# STS-B: 5 for the same event, less for every part that differs, 0 for an unrelated topic.
 
 _WEATHER = ("it rained a lot", "it snowed for hours", "the wind was strong", "the sky was clear", "the fog was thick")
 
@@ -372,7 +372,7 @@ _ENTAILMENT, _NEUTRAL, _CONTRADICTION = 0, 1, 2
 
 
 def _denied_premise(draw: Draw) -> Example:
-    """Turn inference round by negation: no fruit means no apple, no apple does not mean no fruit."""
+    """Negate both sentences, which reverses entailment: "no fruit" implies "no apple", but not the reverse."""
     event = _event(draw, _PLACED)
     special = event.negated()
     general = event.placed(f"the {event.subject} did not {event.verb} any {event.hypernym}")
@@ -381,10 +381,10 @@ def _denied_premise(draw: Draw) -> Example:
 
 
 _MNLI: Mixture = (
-    # The same, or less.
+    # Entailment: the hypothesis says the same as the premise, or less.
     (20, _retold((*_PLACES, *_DAYS), _ENTAILMENT, lambda event, draw: event.placed_or_not(draw).paraphrased(draw))),
     (12, _retold(_PLACED, _ENTAILMENT, lambda event, _: event.general())),
-    # More, or of another.
+    # Neutral: the hypothesis says more, or is about somebody or something else.
     (
         6,
         _retold(
@@ -393,7 +393,7 @@ _MNLI: Mixture = (
     ),
     (18, _retold(_PLACED_OR_DATED, _NEUTRAL, lambda event, draw: event.for_a_reason(draw).voiced(draw))),
     (6, _retold(_PLACED, _NEUTRAL, lambda event, draw: event.of_another(draw).bare().active())),
-    # The opposite.
+    # Contradiction: the hypothesis says the opposite.
     (
         18,
         _retold(
@@ -414,7 +414,7 @@ _MNLI: Mixture = (
 
 
 def _two_clauses(draw: Draw) -> tuple[str, _Event, _Event]:
-    """Draw a premise, an event that it reports, and the other one, with another object."""
+    """Draw a premise of two clauses. Return it and the events of its two clauses, which have different objects."""
     one, two = _event(draw), _event(draw)
     while one.object == two.object:
         two = _event(draw)
@@ -423,13 +423,13 @@ def _two_clauses(draw: Draw) -> tuple[str, _Event, _Event]:
 
 
 def entailed_clause(draw: Draw) -> Example:
-    """Retell one of two clauses."""
+    """Draw a premise of two clauses and a hypothesis that rewords one of them: entailment."""
     premise, event, _ = _two_clauses(draw)
     return (premise, event.paraphrased(draw)), 0
 
 
 def _mixed_up(draw: Draw) -> Example:
-    """Ascribe one event to somebody else: to the other event's subject, if that is another person."""
+    """Draw a premise of two clauses and a hypothesis that gives one event a wrong subject: no entailment."""
     premise, event, other = _two_clauses(draw)
     subject = draw.other(_PEOPLE, event.subject) if event.subject == other.subject else other.subject
     return (premise, replace(event, subject=subject).active()), 1
@@ -451,7 +451,7 @@ def _asked(event: _Event, wh_word: str) -> str:
 
 
 def _answered(label: int, answer: Callable[[_Event, Draw], str]) -> Kind:
-    """Make the kind of a question and of an event that has what is asked for."""
+    """Make a kind of QNLI example: a question about an event, and the sentence `answer`, with this label."""
 
     def kind(draw: Draw) -> Example:
         wh_word = draw.one(tuple(_ANSWERS))
@@ -477,13 +477,13 @@ def _answers_another(draw: Draw) -> Example:
     return (_asked(event, asked), event.paraphrased(draw)), 1
 
 
-# WNLI: the meaning of a pronoun.
+# WNLI: the referent of a pronoun.
 
 _THINGS = ("trophy", "ball", "book", "doll", "lamp", "vase", "clock", "shoe")
 _CONTAINERS = ("suitcase", "box", "bag", "drawer", "basket", "chest", "jar", "case")
 _LARGE, _SMALL = ("big", "large", "wide"), ("small", "tiny", "narrow")
 _ADULTS, _CHILDREN = ("teacher", "doctor", "nurse", "coach"), ("girl", "daughter", "pupil", "niece")
-_FAVOURS = (  # her deed to another, its reason, and whether `she` in the reason is the other
+_FAVOURS = (  # what one woman did to another, the reason, and whether `she` in the reason means the other woman
     ("thanked", "had been helpful", True),
     ("praised", "had won a prize", True),
     ("hugged", "had been brave", True),
@@ -497,7 +497,7 @@ def _not_fitting(draw: Draw, thing: str, container: str, size: str) -> str:
 
 
 def _fit(draw: Draw) -> Example:
-    """Explain a misfit: the thing is too big, or the container too small."""
+    """Say that a thing does not fit into a container because `it` is too big or too small; ask which `it` means."""
     thing, container, large, label = draw.one(_THINGS), draw.one(_CONTAINERS), draw.chance(0.8), int(draw.chance(0.7))
     size = draw.one(_LARGE if large else _SMALL)
     referent = thing if large == bool(label) else container
@@ -511,7 +511,7 @@ def _fit_enough(draw: Draw) -> Example:
 
 
 def _favour(draw: Draw) -> Example:
-    """Let `she` be one of two women; if both are adults, only their order tells which."""
+    """Say what one woman did to another because `she` had a reason; ask which woman `she` means."""
     one, label, day = draw.one(_ADULTS), int(draw.chance(0.7)), draw.one(_DAYS)
     two = draw.one(_CHILDREN) if draw.chance(0.6) else draw.other(_ADULTS, one)
     verb, reason, is_other = draw.one(_FAVOURS)
@@ -521,7 +521,7 @@ def _favour(draw: Draw) -> Example:
 
 # The tasks.
 
-_OTHER_GENRE = {  # words of matched sentences and what stands for them in mismatched ones
+_OTHER_GENRE = {  # word in the matched splits of MNLI -> word in the mismatched splits
     "teacher": "pilot",
     "doctor": "judge",
     "apple": "coat",
@@ -570,7 +570,7 @@ _MIXTURES: dict[str, Mixture] = {
     "ax": _MNLI,
 }
 _MISMATCHED_MNLI = tuple((share, _mismatched(kind)) for share, kind in _MNLI)
-TRAIN_ROWS = 1000  # of all tasks but MNLI
+TRAIN_ROWS = 1000  # MNLI has more, AX none
 _SIZES = {name: {"train": TRAIN_ROWS, "dev": 250, "test": 200} for name in _MIXTURES} | {
     "mnli": {"train": 1200, "dev_matched": 200, "dev_mismatched": 200, "test_matched": 150, "test_mismatched": 150},
     "ax": {"test": 150},
@@ -578,15 +578,15 @@ _SIZES = {name: {"train": TRAIN_ROWS, "dev": 250, "test": 200} for name in _MIXT
 
 
 def is_generated(task: Task) -> bool:
-    """Tell whether examples of the task are generated."""
+    """Return whether mini-GLUE has this task."""
     return task.name in _MIXTURES
 
 
 def check_generated(task: Task) -> None:
-    """Check that examples of the task are generated.
+    """Check that mini-GLUE has this task.
 
     Raises:
-        ValueError: none are.
+        ValueError: if it does not.
     """
     if not is_generated(task):
         menu = ", ".join(_MIXTURES)
@@ -594,10 +594,10 @@ def check_generated(task: Task) -> None:
 
 
 def generate(task: Task, split: str) -> list[tuple[int, tuple[str, ...], int | float | None]]:
-    """Generate the rows of a split: id, one text per column, label (None on test). No text occurs twice in a task.
+    """Generate the rows of a split as (id, texts, label); the label is None in a test split. No row occurs twice.
 
     Raises:
-        ValueError: none are generated for this task.
+        ValueError: if mini-GLUE does not have this task.
     """
     check_generated(task)
     examples = _generate_all(task.name)[split]
@@ -618,7 +618,7 @@ def _generate_all(name: str) -> dict[str, list[Example]]:
 
 
 def _draw_unseen(draw: Draw, kind: Kind, seen: set[tuple[str, ...]]) -> Example:
-    """Draw an example of this kind whose texts differ from each other and from all before, and note them."""
+    """Draw until the texts are new and differ from each other, add them to `seen`, and return the example."""
     texts, label = kind(draw)
     while texts in seen or len(set(texts)) < len(texts):
         texts, label = kind(draw)

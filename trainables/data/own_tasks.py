@@ -1,4 +1,4 @@
-"""Tasks of one's own: folders with `task.toml` and files `train` and `dev`. docs/own_task.md has an example."""
+"""Users' own tasks: folders with a `task.toml` and files `train` and `dev`. docs/own_task.md has an example."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from trainables.spelling import is_same_name, no_such
 
 FILE = "task.toml"
 FORMATS = (".tsv", ".csv", ".jsonl")
-MOST_LABELS = 127  # answers are stored as int8
-METRICS = {  # as scikit-learn and scipy name them -> as records do
+MOST_LABELS = 127  # predicted classes are stored as int8
+METRICS = {  # name in scikit-learn or scipy -> name in records
     "accuracy": "accuracy",
     "f1": "f1",
     "f1_macro": "f1_macro",
@@ -24,25 +24,25 @@ METRICS = {  # as scikit-learn and scipy name them -> as records do
 _OF_CLASSES, _OF_SCORES = ("accuracy", "f1_macro"), ("pearsonr", "spearmanr")
 _OF_TWO_CLASSES = (*_OF_CLASSES, "f1", "matthews_corrcoef")
 _IS_NAME = re.compile("[a-z][a-z0-9_-]*")
-_TAKEN = ("ax", "all", "macro", "mean", "parameters", "relative", "speed_up")  # stand beside tasks in menus and tables
+_TAKEN = ("ax", "all", "macro", "mean", "parameters", "relative", "speed_up")  # other words of menus and table headers
 
 
 class TaskFile(Typed, frozen=True, kw_only=True):
-    """The fields of a task.toml."""
+    """Content of a user's task.toml."""
 
-    texts: tuple[str, ...]  # columns
-    label: str = "label"  # column
-    labels: tuple[str | int, ...] = ()  # as the files write them, in class order
+    texts: tuple[str, ...]  # names of the one or two text columns
+    label: str = "label"  # name of the label's column
+    labels: tuple[str | int, ...] = ()  # labels as the files write them, in class order; () for a regression
     regression: bool = False
-    metrics: tuple[str, ...]  # the score is their mean
-    title: str = ""  # in tables; "": the task's name
+    metrics: tuple[str, ...]  # keys of METRICS; the task's score is their mean
+    title: str = ""  # name in tables; "": the name of the folder
 
 
 def read_tasks(folder: str | Path) -> list[Task]:
-    """Read the tasks in the folders of a folder, by name; only their task.toml is opened.
+    """Read `folder/*/task.toml`, in the order of the tasks' names. Data files are not opened.
 
     Raises:
-        ValueError: a task.toml has an error, or a name is taken; file and value are named.
+        ValueError: if a task.toml is invalid or a name is already taken. The message names file and value.
     """
     return [_read_task(file) for file in sorted(Path(folder).resolve().glob(f"*/{FILE}"))]
 
@@ -51,9 +51,9 @@ def _read_task(file: Path) -> Task:
     name = file.parent.name
     if not _IS_NAME.fullmatch(name):
         allowed = "a small letter, then small letters, digits, - and _"
-        raise ValueError(f"{file}: the folder's name, {name!r}, names no task; allowed: {allowed}")
+        raise ValueError(f"{file}: the folder's name, {name!r}, is not a valid task name; allowed: {allowed}")
     if taken := next((taken for taken in (*TRAINABLE_TASKS, *_TAKEN) if is_same_name(taken, name)), None):
-        raise ValueError(f"{file}: a task cannot be named {name!r}, {taken} is taken; rename the folder")
+        raise ValueError(f"{file}: a task cannot be named {name!r}, because {taken} is taken; rename the folder")
     try:
         fields = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -68,14 +68,14 @@ def _read_task(file: Path) -> Task:
 def _make_task(name: str, content: TaskFile, *, place: str) -> Task:
     labels = tuple(map(str, content.labels))
     if not 1 <= len(content.texts) <= 2 or len({*content.texts, content.label}) <= len(content.texts):
-        allowed = f"one or two columns, other ones than label {content.label!r}"
+        allowed = f"one or two different columns, without the label's, {content.label!r}"
         raise ValueError(f"texts is {list(content.texts)}; allowed: {allowed}")
     if content.regression == bool(labels):
         raise ValueError("a task has either labels = [...] or regression = true")
     if labels and not 2 <= len({*labels}) == len(labels) <= MOST_LABELS:
-        raise ValueError(f"labels is {list(labels)}; allowed: 2 to {MOST_LABELS} labels, each once")
+        raise ValueError(f"labels is {list(labels)}; allowed: 2 to {MOST_LABELS} different labels")
     if odd := next((text for text in (content.title, *labels) if not text.isprintable()), None):
-        raise ValueError(f"{odd!r} has characters that no table shows; allowed: a title and labels of one line")
+        raise ValueError(f"{odd!r} has unprintable characters; allowed: a title and labels in one line of text")
     menu = _OF_SCORES if content.regression else _OF_TWO_CLASSES if len(labels) == 2 else _OF_CLASSES
     for metric in content.metrics or ("",):
         if metric not in menu:

@@ -1,9 +1,9 @@
-"""The GLUE tasks: one row per task. `trainables.data.metrics` scores them, `trainables.data.own_tasks` reads others.
+"""Definitions of the GLUE tasks. `trainables.data.metrics` computes their scores; `own_tasks` reads users' own tasks.
 
-Sizes, label order and column names are those of `nyu-mll/glue` and of the original TSV files; metrics are those of
-the GLUE paper (arXiv:1804.07461, table 1), averaged as the leaderboard does. Classes are counted in the official files
-(gluebenchmark.com) of SST-2, RTE, CoLA, MRPC and QNLI's dev set; for MNLI, QQP, QNLI's training set and WNLI as the
-dataset viewer of `nyu-mll/glue` shows them.
+Sizes, label order and column names are those of `nyu-mll/glue` and of the original TSV files. Metrics are those of
+the GLUE paper (arXiv:1804.07461, table 1), averaged as the leaderboard does. The rows per class of SST-2, RTE, CoLA,
+MRPC and QNLI's dev set were counted in the official files (gluebenchmark.com); those of MNLI, QQP, QNLI's training set
+and WNLI come from the dataset viewer of `nyu-mll/glue`.
 """
 
 from collections.abc import Mapping
@@ -15,31 +15,31 @@ from trainables.spelling import no_such
 class Task(Typed, frozen=True, kw_only=True, omit_defaults=True):
     """One task: its columns, labels, splits and metrics."""
 
-    name: str  # as on the command line: "stsb"
-    title: str  # as in tables: "STS-B"
-    place: str = ""  # folder of its files, for a task of one's own; "": `folder` in that of --data
-    folder: str = ""  # in the original TSV layout
-    formats: tuple[str, ...] = (".tsv",)  # endings of its files
-    text_columns: tuple[str, ...]  # of `nyu-mll/glue`
-    labels: tuple[str, ...]  # names in class order; () is regression
+    name: str  # name on the command line: "stsb"
+    title: str  # name in tables: "STS-B"
+    place: str = ""  # folder of a user's own task; "" for GLUE, which is read from DATA/folder
+    folder: str = ""  # subfolder of a GLUE task in the original TSV layout
+    formats: tuple[str, ...] = (".tsv",)  # allowed suffixes of the files
+    text_columns: tuple[str, ...]  # names of the text columns in `nyu-mll/glue`
+    labels: tuple[str, ...]  # names in class order; () for a regression
     metrics: tuple[str, ...]  # the score is their mean
-    sizes: Mapping[str, int] = {}  # official rows of every split
-    class_counts: Mapping[str, tuple[int, ...]] = {}  # and of its classes, in order
-    score_range: tuple[float, float] | None = None  # of the labels of a regression, if it is known
-    header: tuple[str, ...] = ()  # columns that files with a header line may have, of all splits together; (): any
-    file_columns: tuple[str, ...]  # header names of the text columns in the TSV files
-    file_labels: tuple[str, ...] = ()  # how the TSV files write the labels, in class order
-    label_column: str = "label"  # header name of the label in the TSV files
-    index_columns: tuple[str, ...] = ("index",)  # header names of the column that numbers the rows, if there is one
-    headerless: tuple[str, ...] = ()  # columns of the train and dev files if these have no header line
-    has_cut_rows: bool = False  # the official files hold rows cut in two by a line break, `nyu-mll/glue` does not
+    sizes: Mapping[str, int] = {}  # official number of rows, by split
+    class_counts: Mapping[str, tuple[int, ...]] = {}  # official number of rows per class, in class order, by split
+    score_range: tuple[float, float] | None = None  # smallest and largest label of a regression, if known
+    header: tuple[str, ...] = ()  # all columns that the files' header lines may name; (): any
+    file_columns: tuple[str, ...]  # names of the text columns in the TSV files
+    file_labels: tuple[str, ...] = ()  # spelling of the labels in the TSV files, in class order
+    label_column: str = "label"  # name of the label's column in the TSV files
+    index_columns: tuple[str, ...] = ("index",)  # possible names of the column that numbers the rows
+    headerless: tuple[str, ...] = ()  # columns of train and dev files that have no header line
+    has_cut_rows: bool = False  # whether a line break cuts some rows of the official files in two (not on the hub)
     train_split: str = "train"
     dev_splits: tuple[str, ...] = ("dev",)
     test_splits: tuple[str, ...] = ("test",)
 
     @property
     def is_regression(self) -> bool:
-        """Whether labels are scores (STS-B) instead of classes."""
+        """True if labels are scores (STS-B), False if they are classes."""
         return not self.labels
 
     @property
@@ -54,11 +54,11 @@ class Task(Typed, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def definition(self) -> tuple[object, ...]:
-        """The fields that define the task: tasks of one name are equal only if these are."""
+        """Fields that must agree for two tasks of the same name to be the same task."""
         return self.file_columns, self.label_column, self.file_labels, self.metrics
 
     def __hash__(self) -> int:
-        """Hash the name: the other fields hold dictionaries."""
+        """Hash the name only, because other fields are dictionaries, which have no hash."""
         return hash(self.name)
 
 
@@ -68,8 +68,8 @@ _PAIR_HEADER = ("index", *_PAIR, "label")
 _ENTAILMENT = ("entailment", "not_entailment")
 _THREE_WAY = ("entailment", "neutral", "contradiction")
 
-# In the order of the PALBERT paper's tables (arXiv:2204.03276, table 2), then the others of GLUE, then those of one's
-# own that this process has read, from an included folder or from the plan of a study.
+# In the order of the PALBERT paper's tables (arXiv:2204.03276, table 2), then the other GLUE tasks. Users' own tasks
+# are appended when this process reads them from a folder of --include or from the plan of a study.
 TASKS: dict[str, Task] = {
     task.name: task
     for task in (
@@ -213,7 +213,7 @@ TASKS: dict[str, Task] = {
             file_columns=_PAIR,
             file_labels=_BINARY,
         ),
-        # Prediction only: an MNLI model is run on it, its labels are not public.
+        # The labels of AX are not public: models trained on MNLI only predict it.
         Task(
             name="ax",
             title="AX",
@@ -231,19 +231,19 @@ TASKS: dict[str, Task] = {
     )
 }
 
-TRAINABLE_TASKS: tuple[str, ...] = tuple(name for name, task in TASKS.items() if task.dev_splits)  # GLUE's but AX
+TRAINABLE_TASKS: tuple[str, ...] = tuple(name for name, task in TASKS.items() if task.dev_splits)  # GLUE without AX
 
 
 def trainable_tasks() -> tuple[str, ...]:
-    """List all tasks that a study can have: GLUE's and one's own."""
+    """List all tasks that a study can train on: GLUE without AX, then users' own tasks."""
     return tuple(name for name, task in TASKS.items() if task.dev_splits)
 
 
 def find_task(name: str) -> Task:
-    """Find the task of this name.
+    """Return the task of this name.
 
     Raises:
-        ValueError: no task has this name.
+        ValueError: if no task has this name.
     """
     if name not in TASKS:
         raise no_such("task", name, TASKS)

@@ -110,19 +110,19 @@ TOML = {
     'title = "Claims"\n': {
         'titel = "Claims"\n': "no field named titel; available: texts, label, labels, regression, metrics, "
         "title; did you mean title?",
-        'title = "A\\nB"\n': "'A\\nB' has characters that no table shows; allowed: a title and labels of one line",
+        'title = "A\\nB"\n': "'A\\nB' has unprintable characters; allowed: a title and labels in one line of text",
         "title = \n": "Invalid value (at line 1, column 9); allowed: a TOML file",
     },
     'texts = ["claim", "evidence"]\n': {
         "": "the field texts is missing",
         'texts = ["claim", "evidence", "verdict"]\n': "texts is ['claim', 'evidence', 'verdict']; allowed: one or two "
-        "columns, other ones than label 'verdict'",
+        "different columns, without the label's, 'verdict'",
         'texts = "claim"\n': "texts is 'claim'; allowed: a list",
     },
     'labels = ["supported", "refuted", "open"]\n': {
-        'labels = ["supported"]\n': "labels is ['supported']; allowed: 2 to 127 labels, each once",
+        'labels = ["supported"]\n': "labels is ['supported']; allowed: 2 to 127 different labels",
         "": "a task has either labels = [...] or regression = true",
-        'labels = ["a", "a"]\n': "labels is ['a', 'a']; allowed: 2 to 127 labels, each once",
+        'labels = ["a", "a"]\n': "labels is ['a', 'a']; allowed: 2 to 127 different labels",
     },
     'metrics = ["accuracy", "f1_macro"]\n': {
         'metrics = ["acuracy"]\n': "no metric of 3 labels named 'acuracy'; available: accuracy, f1_macro; did you mean "
@@ -154,7 +154,7 @@ ROWS = {
     ),
     "empty": (
         ("dev.csv", "The train is late.,It came on time.", " ,"),
-        "dev.csv, line 3: row 1 has no text in claim, evidence; allowed: some text",
+        "dev.csv, line 3: no text in claim, evidence; allowed: text in at least one",
     ),
     "cells": (("dev.csv", "It came on", "It came, on"), "dev.csv, line 3: 4 columns instead of 3: "),
     "quote": (
@@ -200,10 +200,10 @@ def test_two_files_of_a_split_are_refused(claims: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("sst2", "cannot be named 'sst2', sst2 is taken; rename the folder"),
-        ("st-s_b", "cannot be named 'st-s_b', stsb is taken; rename the folder"),
-        ("macro", "cannot be named 'macro', macro is taken"),
-        ("Claims", "the folder's name, 'Claims', names no task; allowed: a small letter, then"),
+        ("sst2", "cannot be named 'sst2', because sst2 is taken; rename the folder"),
+        ("st-s_b", "cannot be named 'st-s_b', because stsb is taken; rename the folder"),
+        ("macro", "cannot be named 'macro', because macro is taken"),
+        ("Claims", "the folder's name, 'Claims', is not a valid task name; allowed: a small letter, then"),
     ],
 )
 def test_name_of_a_task_is_checked(claims: Path, name: str, message: str) -> None:
