@@ -1,9 +1,8 @@
-"""The configurations of each method that are tried: one file per method, data only.
+"""The search space of each method: one file per method, data only.
 
-A file may have variants of its method, `VARIANTS`: name -> fields that they fix. `palbert:a` is the variant `a` of
-PALBERT, an arm of its own beside PALBERT's.
-
-Importing this package imports nothing heavy; a method's file imports Optuna's distributions.
+A file may define variants of its method: `VARIANTS` maps a variant's name to the fields that it fixes. `palbert:a` is
+the variant `a` of PALBERT; it is searched and reported separately from PALBERT. Importing this package imports nothing
+heavy; a method's file imports Optuna's distributions.
 """
 
 from __future__ import annotations
@@ -26,30 +25,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSpace:
-    """The content of one method's file, for the method or one of its variants."""
+    """The search space of a method or variant, as read from the method's file."""
 
     method: str  # "palbert", or "palbert:a"
-    file: str  # of the package, or its whole path
-    space: Mapping[str, BaseDistribution]  # the tuned fields; none: nothing is searched
-    post_hoc: Mapping[str, BaseDistribution]  # exit settings, chosen on every trained model; in `space` unless fixed
-    neutral: Configuration  # fields that its file does not mention, with the values that change nothing
+    file: str  # path within the package, or whole path of an included file
+    space: Mapping[str, BaseDistribution]  # the tuned fields; empty if nothing is searched
+    post_hoc: Mapping[str, BaseDistribution]  # exit settings to try on each trained model; in `space` unless fixed
+    neutral: Configuration  # fields that the file does not mention, with values that have no effect
     own_fixed: Configuration  # every other field of the method's configuration
-    fixed_by_task: Mapping[str, Configuration] = field(default_factory=dict)  # task -> fields, laid over `fixed`
+    fixed_by_task: Mapping[str, Configuration] = field(default_factory=dict)  # task -> fields that replace `fixed`
     paper_grid: Mapping[str, Sequence[Value]]  # the paper's grid, over all fields of `space`
-    variant: Configuration  # fields that the variant fixes, laid over all others; these are not tuned
-    published: Mapping[str, Sequence[Configuration]]  # task -> best configurations known, over fields of `space`
-    backbone: Mapping[str, str]  # "mini" and "paper" -> backbone
-    tokenizer: Mapping[str, str | None] = field(default_factory=dict)  # the same -> its tokenizer, if elsewhere
-    families: Sequence[str] = ()  # of the backbones that may stand under its name; empty: any
-    mini_space: Mapping[str, BaseDistribution]  # on a tiny random backbone, laid over `space`
-    mini_grid: Mapping[str, Sequence[Value]]  # the same, laid over `paper_grid`
-    mini_fixed: Configuration  # the same, laid over `fixed`; these are not tuned
-    start: str | None = None  # method whose model on the same task is the start of each trial
-    seeds: int | None = None  # confirm trials, if the method has a number of its own
+    variant: Configuration  # fields that the variant fixes instead of tuning; they replace all others
+    published: Mapping[str, Sequence[Configuration]]  # task -> best known configurations, in fields of `space`
+    backbone: Mapping[str, str]  # "mini" or "paper" -> backbone
+    tokenizer: Mapping[str, str | None] = field(default_factory=dict)  # same keys; None: the backbone's own
+    families: Sequence[str] = ()  # families of backbones that the method accepts; empty for any
+    mini_space: Mapping[str, BaseDistribution]  # replaces fields of `space` on a tiny random backbone
+    mini_grid: Mapping[str, Sequence[Value]]  # replaces fields of `paper_grid` there
+    mini_fixed: Configuration  # replaces fields of `fixed` there; not tuned
+    start: str | None = None  # method whose best model on the same task each trial starts from
+    seeds: int | None = None  # number of final runs, or None for the plan's number
 
     @property
     def fixed(self) -> Configuration:
-        """Every field that is not tuned."""
+        """Values of the fields that are not tuned."""
         return {**self.neutral, **self.own_fixed}
 
 
@@ -59,10 +58,10 @@ def variants(method: str) -> list[str]:
 
 
 def meant_method(name: str) -> str:
-    """Resolve a method or variant, however it is written: `PALBERT:A` is `palbert:a`.
+    """Find the method or variant that a user's spelling means: `PALBERT:A` is `palbert:a`.
 
     Raises:
-        ValueError: the name is unknown; the message has the nearest one.
+        ValueError: if the name is unknown; the message suggests the nearest one.
     """
     base, colon, key = name.partition(VARIANT)
     method_files.check_whole(base)
@@ -72,10 +71,10 @@ def meant_method(name: str) -> str:
 
 
 def check(method: str) -> None:
-    """Check that a method or a variant has this name.
+    """Check that a method or variant exists.
 
     Raises:
-        ValueError: the name is unknown.
+        ValueError: if the name is unknown.
     """
     base = base_method(method)
     method_files.check_whole(base)
@@ -89,7 +88,7 @@ def load(method: str) -> SearchSpace:
     """Load the search space of a method, or of one of its variants.
 
     Raises:
-        ValueError: no method has this name, or its file is no search space.
+        ValueError: if the method is unknown, or its file is not a valid search space.
     """
     check(method)
     base, _, variant = method.partition(VARIANT)
@@ -133,7 +132,7 @@ _VALUES = "a list of values"
 _FIELDS = "fields and their values, {name: value}"
 _POINTS = "a list of configurations, each {name: value}"
 _TEXT = "text"
-_MAPPINGS = {  # name -> what the values of its mapping are
+_MAPPINGS = {  # name -> type of the values in its mapping
     "SPACE": _DISTRIBUTION,
     "MINI_SPACE": _DISTRIBUTION,
     "FIXED": _VALUE,
@@ -151,10 +150,10 @@ _OPTIONAL = ("POST_HOC", "START", "FIXED_BY_TASK", "TOKENIZER", "FAMILIES", "SEE
 
 
 def _check_shape(file: MethodFile, module: ModuleType) -> None:
-    """Check that every name that a search space needs is there, and of its type.
+    """Check that a search space's file defines every required name with the right type.
 
     Raises:
-        ValueError: a name is missing, or of another type.
+        ValueError: if a name is missing or has the wrong type.
     """
     if absent := [name for name in NEEDED if not hasattr(module, name)]:
         raise ValueError(f"{file.path} has no {', '.join(absent)}; a search space has {', '.join(NEEDED)}")

@@ -19,7 +19,7 @@ GRID: dict[str, list[Value]] = {"learning_rate": [1e-5, 2e-5, 3e-5, 5e-5], "batc
 FIXED: dict[str, Value] = {
     "epochs": 25,
     "stop_after": 5,
-    "select": "best",  # on dev, also for the numbers of the tables
+    "select": "best",  # on dev, as for the paper's tables
     "weight_decay": 0.0,
     "adam_epsilon": 1e-8,
     "schedule": "constant",
@@ -35,8 +35,8 @@ FIXED: dict[str, Value] = {
 
 BACKBONE = {"mini": "mini-albert", "paper": "albert/albert-base-v2"}
 
-# Ranges of the parts of the ponder loss. β: from PonderNet's 0.01 (arXiv:2107.05407) past PALBERT's 0.5. Prior: the
-# values of PALBERT's figure 5 and its text, 0.08 to 0.5.
+# β ranges from PonderNet's 0.01 (arXiv:2107.05407) to above PALBERT's 0.5. The prior's λ ranges over the values in
+# PALBERT's figure 5 and its text, 0.08 to 0.5.
 PONDER_SPACE: dict[str, BaseDistribution] = {
     "beta": FloatDistribution(0.01, 1.0, log=True),
     "prior_lambda": FloatDistribution(0.08, 0.5, log=True),

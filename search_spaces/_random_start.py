@@ -1,6 +1,6 @@
-"""Ranges of all methods for training from nothing on a tiny random backbone (`mini-*`), laid over their own.
+"""Ranges for training a tiny random backbone (`mini-*`), which replace those of every method.
 
-The papers' ranges are for fine-tuning pretrained models of 12 layers. Why these: docs/decisions.md#mini-ranges.
+The papers' ranges are for fine-tuning pretrained models of 12 layers. docs/decisions.md#mini-ranges explains these.
 """
 
 from optuna.distributions import BaseDistribution, FloatDistribution
@@ -14,7 +14,7 @@ GRID: dict[str, list[Value]] = {"learning_rate": [1e-3, 1.5e-3, 2e-3]}
 FIXED: dict[str, Value] = {
     "batch_size": 32,
     "epochs": 6,
-    "stop_after": 0,  # trained from nothing, a model may stand still for some epochs
+    "stop_after": 0,  # a random model may not improve for some epochs
     "warmup_ratio": 0.1,
     "gradient_clip": 1.0,
     "layer_decay": 1.0,

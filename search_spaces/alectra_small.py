@@ -1,8 +1,8 @@
-"""ALECTRA-small search space: learning rates and batch sizes that shoarora/lmtuners' own search ended at.
+"""ALECTRA-small search space: the range of the best learning rates and batch sizes in shoarora/lmtuners' search.
 
-Its README (experiments/disc_lm_small/README.md at 86f31ba) gives one pair and the epochs for each task. RTE and STS-B
-start from an MNLI model there, and no other task. For the rest it names ELECTRA's appendix B: so
-weight decay 0 and a decay that begins after the warm-up. All twelve layers are one: no layer has a rate of its own.
+Its README (experiments/disc_lm_small/README.md at 86f31ba) gives learning rate, batch size and epochs of each task.
+There RTE and STS-B start from an MNLI model. It takes the other values from ELECTRA's appendix B: no weight decay, and
+a learning rate that decays after the warm-up. All layers share their weights, so there is no layer-wise decay.
 """
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
@@ -31,7 +31,7 @@ FIXED_BY_TASK: dict[str, Configuration] = {
     "rte": {"epochs": 5},
 }
 
-# The checkpoint comes without a tokenizer: its model card names BERT's.
+# The checkpoint has no tokenizer; its model card names BERT's.
 BACKBONE = {"mini": "mini-albert", "paper": "shoarora/alectra-small-owt"}
 TOKENIZER = {"mini": None, "paper": "google-bert/bert-base-uncased"}
 FAMILIES = ("albert",)

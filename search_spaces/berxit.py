@@ -1,7 +1,7 @@
 """BERxiT search space: the values of castorini/berxit at 1fb2162 (scripts/train_highway.sh, run_highway_glue.py).
 
-Its scripts run one configuration on every task; the ranges around it are those of the PALBERT paper's baselines, with
-its batch size.
+The scripts run one configuration on every task. The ranges are those of the PALBERT paper's baselines, with batch
+sizes from the scripts' 8.
 """
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution
@@ -12,20 +12,20 @@ from trainables.schema import Configuration, Value
 
 SPACE: dict[str, BaseDistribution] = paper.SPACE | {"batch_size": CategoricalDistribution([8, 16, 32])}
 
-# --lte_th: its scripts name no number, for the paper draws the curve; the model starts with 0.005, and 0.2 is the
-# example in the option's help.
+# --lte_th: the scripts set no value, because the paper draws a curve. The model's default is 0.005; the option's help
+# gives 0.2 as an example.
 POST_HOC = {"threshold": [0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5]}
 PAPER_GRID: dict[str, list[Value]] = {"learning_rate": [2e-5], "batch_size": [8], "threshold": [0.2]}
 
 FIXED: dict[str, Value] = paper.FIXED | {
-    "epochs": 3,  # of BERT and ALBERT; RoBERTa has 10
+    "epochs": 3,  # for BERT and ALBERT; 10 for RoBERTa
     "stop_after": 0,
     "select": "last",
     "schedule": "linear",
     "gradient_clip": 1.0,
 }
 BACKBONE = paper.BACKBONE
-FAMILIES = ("albert", "bert", "electra", "roberta")  # with a pooler that can be copied; ShareBERT's is cut from words
+FAMILIES = ("albert", "bert", "electra", "roberta")  # families whose pooler can be copied
 PUBLISHED: dict[str, list[Configuration]] = {}
 
 MINI_SPACE = random_start.SPACE

@@ -1,8 +1,8 @@
 """ELECTRA-small search space: the learning rate, around what Clark et al. (arXiv:2003.10555) and others found best.
 
-All else is fixed at the released code's fine-tuning defaults (google-research/electra at 8a46635,
-configure_finetuning.py and model/optimization.py), which differ from the paper's appendix B in two values: weight decay
-is 0 there, and the top layer has one factor of layer decay less (`paper` of `layer_decay_convention`).
+All other fields have the fine-tuning defaults of the released code (google-research/electra at 8a46635,
+configure_finetuning.py and model/optimization.py). The paper's appendix B differs in two values: weight decay is 0, and
+the top layer has one factor of layer decay less (`layer_decay_convention = "paper"`).
 """
 
 from optuna.distributions import BaseDistribution, FloatDistribution
@@ -10,8 +10,8 @@ from optuna.distributions import BaseDistribution, FloatDistribution
 from search_spaces import _random_start as random_start
 from trainables.schema import Configuration, Value
 
-# The paper's search for small models, appendix B: "[1e-4, 2e-4, 3e-4, 5e-3]", of which the last is read as 5e-4. The
-# range goes down to lmtuners' value for RTE.
+# The paper searched "[1e-4, 2e-4, 3e-4, 5e-3]" for small models (appendix B); we read the last as 5e-4. The range
+# starts at lmtuners' value for RTE.
 SPACE: dict[str, BaseDistribution] = {"learning_rate": FloatDistribution(2e-5, 5e-4, log=True)}
 PAPER_GRID: dict[str, list[Value]] = {"learning_rate": [1e-4, 2e-4, 3e-4, 5e-4]}
 
@@ -32,12 +32,12 @@ FIXED: dict[str, Value] = {
     "head": "first_token",
     "max_length": 128,
     "classifier_dropout": 0.1,
-    "hidden_dropout": 0.1,  # util/training_utils.py leaves BertConfig's default
+    "hidden_dropout": 0.1,  # BertConfig's default, which util/training_utils.py does not change
 }
 FIXED_BY_TASK: dict[str, Configuration] = {"rte": {"epochs": 10}, "stsb": {"epochs": 10}}
 
-# The README of lmtuners, below: its ELECTRA-small (shoarora/electra-small-owt) is a BERT that is loaded as
-# `BertForSequenceClassification`, and the rest is "taken from the appendix in Clark 2020".
+# From the README of lmtuners (source below): its ELECTRA-small (shoarora/electra-small-owt) is loaded as
+# `BertForSequenceClassification`; the other values are "taken from the appendix in Clark 2020".
 VARIANTS: dict[str, Configuration] = {
     "lmtuners": {
         "head": "pooled",
@@ -58,8 +58,8 @@ MINI_FIXED = random_start.FIXED | {"layer_decay_convention": None}
 _RELEASED = {"learning_rate": 1e-4}  # the released code's default
 _RERUN = {"learning_rate": 3e-4}  # richarddwang/electra_pytorch
 
-# lmtuners' README (shoarora/lmtuners at 86f31ba, experiments/disc_lm_small) has one value of its own, for an RTE that
-# starts from an MNLI model. There RTE and STS-B start so, and no other task; the numbers of ELECTRA's README do not.
+# lmtuners' README (shoarora/lmtuners at 86f31ba, experiments/disc_lm_small) gives one value, 2e-5 for RTE. There RTE
+# and STS-B start from an MNLI model; for the numbers in ELECTRA's README no task does.
 PUBLISHED: dict[str, list[Configuration]] = {
     "cola": [_RELEASED, _RERUN],
     "mnli": [_RELEASED, _RERUN],

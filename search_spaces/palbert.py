@@ -1,4 +1,4 @@
-"""PALBERT search space: the paper's grid (arXiv:2204.03276, table 4), 36 points, and its code's options around it."""
+"""PALBERT search space: the paper's grid of 36 points (arXiv:2204.03276, table 4), and the released code's options."""
 
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
@@ -6,8 +6,8 @@ from search_spaces import _palbert_paper as paper
 from search_spaces import _random_start as random_start
 from trainables.schema import Configuration, Value
 
-# Λ: the paper's learning rates {1, 2, 3}e-5; the architectures of the released code; none, as in rows a, b and d of
-# table 1, to its three tanh layers.
+# Λ: learning rates within the paper's {1, 2, 3}e-5, the architectures of the released code, and 0 hidden layers (rows
+# a, b and d of table 1) to 3 (PALBERT).
 SPACE = (
     paper.SPACE
     | paper.PONDER_SPACE
@@ -23,13 +23,13 @@ PAPER_GRID = (
     | {"lambda_learning_rate": [1e-5, 2e-5, 3e-5], "lambda_layer_arch": ["linear_cat"], "num_lambda_layers": [3]}
 )
 
-# Q-exit at the median (section 4.1); --search q=0.3,0.5,0.7 chooses it on every trained model.
+# Q-exit with q = 0.5 (section 4.1); --search q=0.3,0.5,0.7 chooses q on each trained model.
 POST_HOC = {"q": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]}
 FIXED = paper.FIXED | paper.PONDER_FIXED | {"exit": "threshold", "q": 0.5, "sample_draws": None}
 BACKBONE = paper.BACKBONE
 
-# Rows of the paper's table 1 between PonderNet and PALBERT, by its letters (row e is PALBERT itself). The closed-form
-# expectation is PonderNet's training with the released code's exit by expectation.
+# Rows a to d of the paper's table 1, between PonderNet and PALBERT (row e). `expectation` is its row of the closed-form
+# expectation: PonderNet's training, with the expected answer as the released code computes it.
 _BARE: dict[str, Value] = {"lambda_layer_arch": "linear", "num_lambda_layers": 0, "lambda_learning_rate": None}
 VARIANTS: dict[str, Configuration] = {
     "expectation": _BARE | {"exit": "expectation_legacy", "q": None},

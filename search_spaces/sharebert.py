@@ -1,7 +1,7 @@
-"""ShareBERT search space: none. The README of jchenghu/sharebert (at 6530e06) has one command for all eight tasks.
+"""ShareBERT search space: empty, because jchenghu/sharebert's README (at 6530e06) has one command for all eight tasks.
 
-The rest are the defaults of `transformers`' trainer (Adam's epsilon, a power of 1) and of pretraining/modeling.py
-(dropout).
+Values that the command does not set are defaults: of the `transformers` trainer (Adam's epsilon, a decay power of 1)
+and of pretraining/modeling.py (dropout).
 """
 
 from optuna.distributions import BaseDistribution
@@ -17,7 +17,7 @@ FIXED: dict[str, Value] = {
     "batch_size": 64,
     "epochs": 5,
     "stop_after": 0,
-    "select": "last",  # the script keeps no other
+    "select": "last",  # the script keeps only this epoch
     "weight_decay": 0.01,
     "adam_epsilon": 1e-8,
     "schedule": "polynomial",
@@ -31,7 +31,7 @@ FIXED: dict[str, Value] = {
     "hidden_dropout": 0.1,
 }
 
-# Sizes without weights: `study.pretrain mlm` makes them. Its tokenizer is BERT's.
+# sharebert-small is a set of sizes without weights; `study.pretrain mlm` pretrains it. The tokenizer is BERT's.
 BACKBONE = {"mini": "mini-sharebert", "paper": "sharebert-small"}
 TOKENIZER = {"mini": None, "paper": "google-bert/bert-base-uncased"}
 FAMILIES = ("sharebert",)

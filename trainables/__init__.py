@@ -41,8 +41,7 @@ def include(folder: str | Path, *, named: str = "folder") -> None:
     """Add the methods and tasks in a user's folder.
 
     A method consists of the files `NAME.py` and `NAME_space.py`. A task is a folder `NAME` with `task.toml`, `train`
-    and
-    `dev`.
+    and `dev`.
 
     Args:
         named: the option that gave the folder, for messages.

@@ -1,8 +1,8 @@
-"""ShareBERT: fine-tuning an encoder whose weight matrices are slices of its embeddings, without early exit. AAAI 2024.
+"""ShareBERT: fine-tuning an encoder whose weight matrices are slices of its embeddings, without early exit.
 
-The original is jchenghu/sharebert at 6530e06: run_glue.py, run by the command of its README. That script scores CoLA by
-QQP's metric, accuracy with F1 (lines 438 to 440), so its CoLA numbers are not Matthews correlations. The weights are
-not on the hub: pretrain them (study/profiles.py), or the backbone is random.
+AAAI 2024, article 29781. The original is jchenghu/sharebert at 6530e06: run_glue.py, run by the command of its README.
+That script scores CoLA by QQP's metric, accuracy with F1 (lines 438 to 440), so its CoLA numbers are not Matthews
+correlations. The weights are not on the hub: pretrain them (study/profiles.py), or the backbone is random.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ NOT_CHECKED = "not checked, because the hub cannot be reached: "  # prefix of th
 HUB_SECONDS = 5  # seconds to wait for the hub's answer
 _OFFLINE_SECONDS = 60  # seconds before an unreachable hub is tried again; a trial may run for days
 _DIGESTS = "digests.json"  # lists the digests of a cache entry's files
-_next_attempt = 0.0  # time of the last failed attempt, monotonic clock
+_next_attempt = 0.0  # monotonic time before which the hub is not tried; infinite once it has answered
 
 
 class HubUnreachable(ValueError):
@@ -37,8 +37,7 @@ def checked(look: Callable[[], T], what: str, unchecked: list[str] | None) -> T 
     """Call `look`, or record that it could not be checked.
 
     If a list is given and the hub is unreachable, `what` is added to the list and the result is "unknown". Things
-    already on
-    the list are skipped, because waiting for an unreachable hub is slow.
+    already on the list are skipped, because waiting for an unreachable hub is slow.
 
     Raises:
         HubUnreachable: if the hub is unreachable and no list is given.
@@ -65,7 +64,7 @@ def reach_or_work_offline() -> None:
 
     if time.monotonic() < _next_attempt:
         return
-    if _next_attempt:  # it did not answer a moment ago
+    if _next_attempt:  # the last attempt failed, and its minute is over
         _work_offline(False)
     if constants.HF_HUB_OFFLINE:  # the user's choice
         return
@@ -81,7 +80,7 @@ def _work_offline(offline: bool) -> None:
     from huggingface_hub import constants
 
     constants.HF_HUB_OFFLINE = offline
-    if datasets := sys.modules.get("datasets"):  # huggingface_hub copies the setting when it is imported
+    if datasets := sys.modules.get("datasets"):  # `datasets` copied the setting when it was imported
         datasets.config.HF_HUB_OFFLINE = datasets.config.HF_DATASETS_OFFLINE = offline
 
 

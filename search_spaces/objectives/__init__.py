@@ -1,9 +1,10 @@
-"""How an encoder is pretrained: one file per objective, data only; nothing is searched.
+"""The values with which an encoder is pretrained: one file per objective, data only. Nothing is searched.
 
-A file has `FIXED`, every field of the objective's `Config` as its source has it, `MINI_FIXED`, which is laid over it on
-a tiny random backbone, `BACKBONE` and `TOKENIZER` by profile, as search spaces have them, and `DEPARTURES`: the
-differences from the original, each with its name, the original's value and ours, those that weigh most first.
-`VARIANTS` are other recipes of the same objective, `mlm:bert-small`, each with the fields of `Recipe` that differ.
+* `FIXED`: every field of the objective's `Config`, with the value of its source.
+* `MINI_FIXED`: values that replace those of `FIXED` on a tiny random backbone.
+* `BACKBONE` and `TOKENIZER`: one for each profile, as in a method's search space.
+* `DEPARTURES`: the differences from the original, the most important first.
+* `VARIANTS`: other recipes of the objective, such as `mlm:bert-small`, with the fields of `Recipe` that differ.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from trainables.spelling import no_such
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """The content of an objective's file, for the objective or one of its variants."""
+    """The values of an objective or variant, as read from the objective's file."""
 
     name: str  # "mlm", or "mlm:bert-small"
-    file: str  # with the variant
+    file: str  # the objective's file, followed by `VARIANTS['NAME']` for a variant
     fixed: Configuration  # every field
-    mini_fixed: Configuration  # on a tiny random backbone, laid over `fixed`
-    backbone: Mapping[str, str]  # "mini" and "paper" -> backbone
-    tokenizer: Mapping[str, str | None]  # the same -> its tokenizer, if that lies elsewhere
+    mini_fixed: Configuration  # replaces fields of `fixed` on a tiny random backbone
+    backbone: Mapping[str, str]  # "mini" or "paper" -> backbone
+    tokenizer: Mapping[str, str | None]  # same keys -> tokenizer, or None for the backbone's
     departures: tuple[Departure, ...]
 
     @property
@@ -37,7 +38,7 @@ class Recipe:
         return self.name.partition(VARIANT)[0]
 
     def configuration(self, *, mini: bool) -> Configuration:
-        """Lay the fields for a tiny random backbone over those for a real one, if `mini`."""
+        """Return the values of all fields; `mini` selects those for a tiny random backbone."""
         return {**self.fixed, **self.mini_fixed} if mini else self.fixed
 
 
@@ -51,7 +52,7 @@ def load(name: str) -> Recipe:
     """Load the recipe of an objective, or of one of its variants.
 
     Raises:
-        ValueError: the name is unknown.
+        ValueError: if the name is unknown.
     """
     if name not in available():
         raise no_such("objective", name, available())

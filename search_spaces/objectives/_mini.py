@@ -16,7 +16,7 @@ FIXED: dict[str, Value] = {
     "decay_power": None,
     "warmup_steps": 100,
     "gradient_clip": 1.0,
-    "max_length": 128,  # as for mini-GLUE's tasks; no text is as long, and batches are padded to their own
+    "max_length": 128,  # as for mini-GLUE's tasks; every text is shorter, and each batch is padded to its longest text
     "packing": "sentence_pairs",
     "hidden_dropout": 0.0,
     "classifier_dropout": 0.0,

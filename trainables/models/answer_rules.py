@@ -42,7 +42,7 @@ TINY = 1e-300  # smallest probability, to avoid log(0)
 SWEPT_ENTROPIES = (0.001, 0.01, *(round(0.05 * step, 2) for step in range(1, 20)), 0.98, 0.99, 0.999)
 SWEPT_PROBABILITIES = (*(round(0.05 * step, 2) for step in range(7, 20)), 0.98, 0.99, 0.995, 0.999)
 SWEPT_DIVERGENCES = (1e-6, 1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3)  # in nats, up to ln 2
-SWEPT_SHARE = 0.8  # thresholds for the summed evidence of layers that agree with certainty
+SWEPT_SHARE = 0.8  # share of the largest possible evidence that BEEM's swept thresholds ask for
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ class MaxProbability(ExitRule):
     """Leave at the first layer with max p_j > `probability`: Shallow-Deep Networks (arXiv:1810.07052).
 
     The released code (yigitcankaya/Shallow-Deep-Networks@a556446, architectures/SDNs/VGG_SDN.py:204-221) compares with
-    >=.
-    For an example that never leaves early it takes the answer of its most confident layer; here the last layer answers.
+    >=. For an example that never leaves early it takes the answer of its most confident layer; here the last layer
+    answers.
     """
 
     probability: NotNegative
@@ -105,11 +105,9 @@ class Pcee(ExitRule):
     """PCEE-BERT: leave after `patience` layers in a row with H(p_j) / ln C < `entropy` (Findings of NAACL 2022).
 
     michael-wzhu/PCEE-BERT@68fe1cf, pabee/modeling_pabee_bert.py:488-517. With `ensemble` the answer is the mean p of
-    these
-    layers and, as released, of the uncertain layer before them: --do_ensemble 1, the default of
-    run_glue_with_pabee.py:768. The released script has patience 2 and --do_ensemble 0, the answer of the layer at which
-    the
-    example leaves.
+    these layers and, as released, of the uncertain layer before them: --do_ensemble 1, the default of
+    run_glue_with_pabee.py:768. The released script has patience 2 and --do_ensemble 0: the layer at which the example
+    leaves answers.
     """
 
     entropy: NotNegative  # of ln C
@@ -143,13 +141,10 @@ class FPabee(ExitRule):
     """F-PABEE: leave after `patience` layers in a row with JSD(p_{j-1}, p_j) < `divergence`.
 
     This follows the paper's text (arXiv:2305.11916, equations 4 and 8). The released code differs
-    (JerryYin777/F-PABEE@b8d348b, F-PABEE/single_label/paccbee/modeling_albert.py: 629-692): each step runs two layers
-    and
-    counts one, takes the first one's classifier for both, and compares the entropy of their mean with the threshold,
-    which
-    asks for certain layers instead of similar ones. The paper states no fixed patience; with 2 a curve begins at a
-    quarter
-    of twelve layers.
+    (JerryYin777/F-PABEE@b8d348b, F-PABEE/single_label/paccbee/modeling_albert.py:629-692): each step runs two layers
+    and counts one, takes the first one's classifier for both, and compares the entropy of their mean with the
+    threshold, which asks for certain layers instead of similar ones. No fixed patience was found in the paper; with 2
+    a curve begins at a quarter of twelve layers.
     """
 
     divergence: NotNegative  # in nats, from 0 to ln 2
@@ -179,11 +174,9 @@ class Beem(ExitRule):
     """BEEM: leave when the evidence S is at least `evidence` (ICLR 2025).
 
     S grows by w_j max p_j while layer j gives the same answer as layer j - 1; otherwise it returns to 0. w_j is
-    `weight`
-    (j - 1). Div290/BEEM1@494e900 has weight 0.4 for ALBERT (e3bert/modeling_albert.py:638, 667-675) and 0.1 for BERT
-    (e3bert/modeling_bert.py:845); multiplying both fields by a factor does not change the rule. The code for BERT
-    computes
-    S but leaves by the number of layers that agree (line 882), which is PABEE.
+    `weight` times (j - 1). Div290/BEEM1@494e900 has weight 0.4 for ALBERT (e3bert/modeling_albert.py:638, 667-675) and
+    0.1 for BERT (e3bert/modeling_bert.py:845); multiplying both fields by a factor does not change the rule. The code
+    for BERT computes S but leaves by the number of layers that agree (line 882), which is PABEE.
     """
 
     evidence: NotNegative
@@ -192,7 +185,7 @@ class Beem(ExitRule):
     field = "evidence"
 
     def earliest(self, num_layers: int) -> int:
-        """Return the first layer at which the evidence can suffice, with a probability of 1 at every layer."""
+        """Return the first layer at which the largest possible evidence reaches the threshold."""
         enough = (layer for layer in range(1, num_layers) if self.most(layer) >= self.evidence)
         return next(enough, num_layers)
 

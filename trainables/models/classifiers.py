@@ -127,9 +127,7 @@ class LearnedExitModel(PoolerPerLayer):
         """Add a new exit head to the pooled outputs, and a counter of training steps."""
         super().__init__(encoder, *others, **named)
         self.exit_head = initialised(nn.Linear(encoder.hidden_size, 1))
-        self.register_buffer(
-            "steps", torch.zeros((), dtype=torch.int64)
-        )  # saved, so a resumed trial continues counting
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))  # saved, so that a resumed trial counts on
 
     def exit_heads(self, index: int, first: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor, None]:
         """Compute the classifiers' logits, and the logits of u from the same pooled outputs without dropout."""
@@ -139,11 +137,11 @@ class LearnedExitModel(PoolerPerLayer):
         return self.classified(index, pooled), exit_logits, None
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        """Compute the loss: L_L on odd steps, Σ_{j<L} L_j on even ones (`task_loss`), plus `exit_loss`.
+        """Compute `task_loss`, which is L_L if `steps` is even and Σ_{j<L} L_j if it is odd, plus `exit_loss`.
 
         `exit_loss` is the mean of (u_j - wrong_j)² over all layers (modeling_highway_bert.py:382-411). As in that code,
-        the
-        layers that have no loss in a step get gradients of 0, so that Adam still moves them by its running averages.
+        the layers that have no loss in a step get gradients of 0, so that Adam still moves them by its running
+        averages.
         """
         logits, exit_logits = self.heads(batch)
         assert exit_logits is not None

@@ -113,8 +113,7 @@ class EarlyExitModel(nn.Module, ABC):
         """Group the parameters for AdamW; each group has `name`, `params`, `lr` and `weight_decay`.
 
         Biases and normalisation have no weight decay. With `layer_decay`, each layer's learning rate is the rate of the
-        layer
-        above times that factor; heads and pooler have the full rate.
+        layer above times that factor; heads and pooler have the full rate.
         """
         depths = self.encoder.parameter_depths()
         groups: dict[tuple[str, float, float], dict[str, Any]] = {}
@@ -175,11 +174,9 @@ class EarlyExitModel(nn.Module, ABC):
     ) -> tuple[Tensor, Callable[[Tensor | None], TokenStates]]:
         """Run a layer after which examples may leave.
 
-        An example that leaves needs the layer's second half for its first token only, which matters in a batch of many
-        tokens.
-        For the examples that stay, the first token is then computed twice. So this is done only if some examples left
-        after the
-        previous layer.
+        An example that leaves needs the layer's second half for its first token only. In a batch of many tokens this
+        saves time, but for the examples that stay, the first token is computed twice. So the first tokens are computed
+        alone only if some examples left after the previous layer.
 
         Returns:
             The first tokens' states, and a function that computes all states of selected rows.

@@ -148,8 +148,8 @@ class Patience(ExitRule):
     """PABEE: leave after `patience` layers in a row that agree with the layer before (arXiv:2006.04152, algorithm 1).
 
     Classes agree if the argmax is the same; scores (one label) agree if they differ by less than
-    `regression_threshold`.
-    With patience t, an example leaves at layer t + 1 at the earliest, because layer 1 has no layer before it.
+    `regression_threshold`. With patience t, an example leaves at layer t + 1 at the earliest, because layer 1 has no
+    layer before it.
     """
 
     patience: int
@@ -205,8 +205,7 @@ class Expectation(ExitRule):
     """The expected answer over all layers, without early exit: log Σ p_i softmax(logits_i); for scores Σ p_i y_i.
 
     The last layer takes the remaining probability. With `legacy` it takes 1 - p_N, as in the released PALBERT code, so
-    that
-    the weights sum to more than 1. The paper's table 1, row 3, was computed like that.
+    that the weights sum to more than 1. The paper's table 1, row 3, was computed like that.
     """
 
     legacy: bool

@@ -28,7 +28,7 @@ from trainables.encoders.layerwise import LayerwiseEncoder, initialised
 from trainables.models.early_exit import Batch, EarlyExitModel
 from trainables.models.exit_rules import ExitRule, every_threshold
 
-LAYERS_PER_LOOK = 6  # heads are run, and it is asked whether all examples are cut, once for so many layers
+LAYERS_PER_LOOK = 6  # layers between two checks of whether all examples are cut
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,7 @@ class PonderModel(EarlyExitModel):
         """Compute the logits of the first layers: of classes (computed, batch, labels) and of λ (computed, batch).
 
         It stops when every example's posterior is cut. This is checked after every `LAYERS_PER_LOOK` layers, because a
-        check
-        waits for the device and runs the heads.
+        check waits for the device and runs the heads.
         """
         parts: list[tuple[Tensor, Tensor]] = []
         carried, log_survived = None, torch.zeros((), device=batch["input_ids"].device)
@@ -117,8 +116,7 @@ class LambdaHead(nn.Module):
     """Λ: computes the logit of λ from the pooled output of a layer and, in some architectures, of the layer before.
 
     As released: dropout on the input, hidden layers as wide as the input, PyTorch's default initialisation, and the
-    same
-    weights for all layers of the encoder.
+    same weights for all layers of the encoder.
     """
 
     def __init__(self, size: int, config: PonderConfig, shape: Lambda) -> None:
@@ -139,8 +137,7 @@ class LambdaHead(nn.Module):
         """Compute the logits of consecutive layers, (layers, batch), from their pooled outputs, (layers, batch, size).
 
         Also returns what the next call needs: the recurrent state (batch, recurrent layers, size), or the last pooled
-        output
-        (batch, size).
+        output (batch, size).
         """
         if self.arch == "rnn":
             state = None if carried is None else carried.transpose(0, 1).contiguous()

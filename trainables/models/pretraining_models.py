@@ -20,7 +20,7 @@ from trainables.models.early_exit import Batch
 
 @dataclass(frozen=True)
 class Totals:
-    """Counts over a whole batch, by which the losses of its parts are divided to add up to its mean."""
+    """Counts over a whole batch. Each part divides its summed losses by them, so that the parts add up to the mean."""
 
     predictions: int  # masked tokens
     tokens: int  # tokens without padding

@@ -1,17 +1,17 @@
-"""The earliest exit setting that is shown to lose little against running all layers.
+"""Selects the setting with the earliest exits that is shown to lose little against running all layers.
 
-An example is lost if all layers answer it right and its exit does not; without labels, if its exit answers otherwise
-than the last layer. The share of lost examples is no smaller than the loss in accuracy. Two promises about examples
-drawn like those that were looked at:
+An example is lost if the last layer answers it right and its exit does not; without labels, if its exit and the last
+layer answer differently. The share of lost examples is at least the loss in accuracy. Both guarantees assume that new
+examples are drawn like the given ones:
 
-* `confident`: the setting loses at most `risk` of all examples, with `confidence` over the draw of those looked at. The
-  settings are walked from the safest, each tested by the exact binomial bound, up to the first that fails: whoever
-  walks like this needs no correction for their number (Angelopoulos et al., arXiv:2110.01052, fixed sequence).
-* `expected`: the loss, averaged over such draws, is at most `risk`: conformal risk control (arXiv:2208.02814). Losses
-  of a safer setting count for all behind it too, which makes losses rise along the walk, as the proof asks.
+* `confident`: with probability `confidence` over the given examples, the setting loses at most `risk` of all examples.
+  The settings are tested by the exact binomial bound, from the one that runs the most layers to the first that fails.
+  Tests in a fixed order need no correction for their number (Angelopoulos et al., arXiv:2110.01052, fixed sequence).
+* `expected`: the expected loss over such draws is at most `risk`, by conformal risk control (arXiv:2208.02814). An
+  example that one setting loses counts as lost for all later settings, because the proof needs losses that rise.
 
-RC-EENN (arXiv:2405.20915; metodj/RC-EENN@3db9a52, rc/risk_control.py:106-205) brought both to early exits. It bounds
-real-valued losses; ours are 0 or 1, of which the binomial bound is exact.
+RC-EENN (arXiv:2405.20915; metodj/RC-EENN@3db9a52, rc/risk_control.py:106-205) introduced both for early exits. It
+bounds real-valued losses; here losses are 0 or 1, for which the binomial bound is exact.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Pretraining objectives, one file each, over shared parts. Importing this package imports nothing heavy.
 
 An objective has a file here and a file of the same name in `search_spaces/objectives/`; a `-` in its name becomes `_`
-in
-the files'. The file here defines `Config`, `FAMILIES` (the families of backbones that it has models for), `ORDER`
+in the files'. The file here defines `Config`, `FAMILIES` (the families of backbones that it has models for), `ORDER`
 (whether a pair's segments are swapped at random) and `build(config, encoder)`. `build` takes the `transformers`
 configuration of the encoder and draws weights from PyTorch's global generator.
 """
