@@ -19,10 +19,10 @@ _own_packages.require_own("search_spaces", "study", "trainables")
 
 
 def load(folder: Path | str | None = None) -> Frames:
-    """Load the study of a folder, or the newest one in `runs/`, as pandas frames; it may still be running.
+    """Load a study into pandas frames: the one in `folder`, else the newest in `runs/`. It may still be running.
 
     Raises:
-        ValueError: the folder is no study, or is broken.
+        ValueError: if the folder holds no study, or a damaged one.
     """
     from analysis.studies.frames import Frames
     from analysis.studies.load import load_study, newest_study

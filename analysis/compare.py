@@ -34,23 +34,23 @@ from trainables.spelling import resolve_name
 
 
 def compared_tables(paths: Sequence[Path], metrics: Mapping[str, str], baseline: str | None = None) -> list[Table]:
-    """Make the tables of mean scores, of comparisons with the baseline and of the others; without those that are empty.
+    """Make three tables: mean scores, comparisons with the baseline, other comparisons. Empty tables are left out.
 
     Raises:
-        ValueError: the files cannot be compared, or the baseline is in none of them.
+        ValueError: if no two methods share a task, or no method is named `baseline`.
     """
     samples = resample(read_answers(paths, metrics))
     if baseline is not None:
         baseline = resolve_name(baseline, dict.fromkeys(method for method, _ in samples), what="method in these files")
     compared = compare(samples, baseline)
     if not compared:
-        raise ValueError("there is nothing to compare; allowed: two or more methods on one task")
+        raise ValueError("nothing to compare; allowed: at least two methods on one task")
     tables = [_scores(samples), with_baseline(compared, baseline), without_baseline(compared, baseline)]
     return [table for table in tables if table is not None]
 
 
 def _scores(samples: Mapping[Place, Sample]) -> Table:
-    """Tabulate the mean scores with their intervals."""
+    """Tabulate the mean scores and their intervals."""
     tasks = {task: sample.answers[0].task for (_, task), sample in samples.items()}
     seeds = max(len(sample.scores) for sample in samples.values())
     entries: dict[str, dict[str, Entry]] = {}
@@ -70,7 +70,7 @@ def _scores(samples: Mapping[Place, Sample]) -> Table:
 
 
 class Options(Typed, frozen=True, kw_only=True):
-    """The options of this command."""
+    """Arguments of `python -m analysis.compare`."""
 
     files: Annotated[list[str], argument("FILE", f"rows of {', '.join(COLUMNS)}; ends in {', '.join(ENDINGS)}")]
     baseline: Annotated[str | None, option("method that the others are tested against", "METHOD")] = None
@@ -79,7 +79,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Print the tables, and write them if `--out` asks for it."""
+    """Print the tables; write them to the folder of `--out`, if given."""
     metrics = {}
     for text in options.metric:
         task, _, metric = text.rpartition("=")

@@ -30,10 +30,10 @@ from trainables.spelling import resolve_name
 
 
 def explain(study: Study, name: str) -> str:
-    """Everything behind one cell, as text.
+    """Describe the trials behind one cell: its number, its search, its final runs and where they ran.
 
     Raises:
-        ValueError: the study has no such cell.
+        ValueError: if the study has no such cell.
     """
     names = [f"{method}/{task}" for method in study.methods for task in study.tasks]
     known = [f"{method}/{task}" for method in {*study.methods, *method_files.names()} for task in trainable_tasks()]
@@ -55,7 +55,7 @@ def explain(study: Study, name: str) -> str:
 
 
 def _search_lines(study: Study, cell: Cell) -> list[str]:
-    """Describe the search behind a cell: its best trial, how many failed of what, and where tracebacks are."""
+    """Describe the search behind a cell: best trial, numbers of failures by cause, and where tracebacks are."""
     records = cell.arm_records
     search = [record for record in records if record.phase == "search"]
     best = best_search_record(records)
@@ -73,7 +73,7 @@ def _search_lines(study: Study, cell: Cell) -> list[str]:
 
 
 def _record_lines(study: Study, record: Record) -> list[str]:
-    """Describe a confirm or dropped trial: result, key, where it ran, what it left, and its lines in the journal."""
+    """Describe a final or dropped run: result, key, host, files that it left, and its lines in the journal."""
     path, predictions = study.folder / events.FILE, predictions_file(study.folder, record.key)
     details = {
         "metrics": json.dumps(to_plain(record.metrics)) if record.metrics else "",
@@ -97,14 +97,14 @@ def _record_lines(study: Study, record: Record) -> list[str]:
 
 
 class Options(Typed, frozen=True, kw_only=True):
-    """The options of this command."""
+    """Arguments of `python -m analysis.explain`."""
 
     study: Annotated[str, argument("runs/NAME", "folder of the study")]
     cell: Annotated[str, argument("METHOD/TASK")]
 
 
 def run(options: Options) -> int:
-    """Print what is behind the cell."""
+    """Print the trials behind the cell."""
     print(explain(load_study(options.study), options.cell), end="")
     return 0
 

@@ -1,12 +1,12 @@
-"""Recompute what a study claims, and name every difference.
+"""Recompute all numbers and files of a study from its journal and predictions, and print every difference.
 
 python -m analysis.verify runs/NAME ... [--again N] [--against URI] [--tables FOLDER [--separate]]
 
-Folds the journal, computes the numbers of the confirm trials from their predictions, makes the tables, pictures and
-report again, and compares. `--again` lets stored models answer dev once more, `--against` asks an MLflow what it was
-told. Every difference is one line; the exit status is 1 if there is any.
+The journal gives the records, the stored predictions give their scores, and both together give tables, pictures and
+report. `--again N` also runs N stored models on dev, and `--against URI` also compares the runs in an MLflow. Each
+difference is one line; the exit status is 1 if there are any.
 
-docs/certainty.md lists the forgeries that each of these finds, and those that none of them can.
+docs/certainty.md lists the forgeries that each check finds, and those that no check can find.
 """
 
 from __future__ import annotations
@@ -45,28 +45,30 @@ from trainables.configuration import Count
 from trainables.schema import Typed, to_plain
 
 PICTURES = "pictures"
-DESCRIPTION = "model.json"
+DESCRIPTION, WEIGHTS = "model.json", "model.safetensors"  # files of a stored model
 PLACES = ("data", "backbone", "tokenizer")  # may be elsewhere when a study is continued; arms have fingerprints
-LONGEST_VALUE = 200  # characters of a value in a line
+LONGEST_VALUE = 200  # longest value, in characters, that a line prints in full
 NOT_HELD = (
     "Exit status: 0 all agrees, 1 something differs, 2 bad usage. Compared: the plan, the journal, predictions, "
     "model descriptions, tables, pictures and the report; with --again the weights of models, with --against the "
     "runs in MLflow. Not compared: models under a URI without --again, mlflow.db, records.jsonl, optuna.journal and "
-    "logs. What verify cannot know: whether a folder whose parts all agree shows what really ran. That takes models, "
-    "an MLflow or a git tag that its author could not change."
+    "logs. If all parts of a folder agree, they may still be invented: only models, an MLflow or a git tag that the "
+    "author could not change show what really ran."
 )
-# By how much a logit of the same model may differ on another processor; of another precision than float32 the latter.
+# Largest difference of a logit if a model runs on another processor: in float32, and in lower precision.
 SAME_LOGITS, NEAR_LOGITS = 0.01, 0.2
-OTHER_EXITS = 0.01  # share of examples that may leave elsewhere then: those on the edge of the exit's rule
+OTHER_EXITS = 0.01  # share of examples that may leave at another layer because of such differences
 
 
 def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[str]:
-    """Name everything that has drifted, one line each; empty if all agrees.
+    """List everything that differs from what the journal and the predictions give, one line each; empty if all agree.
 
-    `again`: how many stored models, drawn at random, answer dev again; `against`: address of an MLflow.
+    Args:
+        again: number of stored models, drawn at random, that run on dev again.
+        against: address of an MLflow to compare with.
 
     Raises:
-        ValueError: the folder has no plan, or the MLflow does not answer.
+        ValueError: if the folder has no plan or too few stored models, or the MLflow does not answer.
     """
     try:
         file = require_plan(folder)
@@ -80,14 +82,15 @@ def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[
         facts = read_facts(folder)
     except ValueError as error:
         return [str(error)]
+    drawn = _draw_models(folder, facts, again)
     drift = plan_drift(folder, file, facts)
     try:
         study = load_study(folder, facts=facts)
     except ValueError as error:
-        return [*drift, f"numbers cannot be made anew: {error}"]
+        return [*drift, f"the numbers cannot be recomputed: {error}"]
     drift += predictions_drift(study, facts) + models_drift(study, facts)
     drift += tables_drift([study], folder / "tables") + report_drift(study)
-    drift += answers_drift(study, facts, again) if again else []
+    drift += answers_drift(study, drawn) if drawn else []
     return drift + (mlflow_drift(folder, against) if against else [])
 
 
@@ -95,27 +98,29 @@ def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[
 
 
 def plan_drift(folder: Path, file: PlanFile, facts: StudyFacts) -> list[str]:
-    """Compare `plan.json` with the plan of the journal's last launch. Reading it has checked its own digest."""
-    lines = differences(f"{PLAN}: protocol_hash", file.protocol_hash, file.plan.protocol_hash)
+    """Compare `plan.json` with the plan that the journal's last launch recorded."""
+    lines = list_differences(f"{PLAN}: protocol_hash", file.protocol_hash, file.plan.protocol_hash)
     for event in facts.registered:
-        lines += differences(f"{JOURNAL}: plan registered as {event.place}", event.digest, first_plan_digest(folder))
+        lines += list_differences(
+            f"{JOURNAL}: plan registered as {event.place}", event.digest, first_plan_digest(folder)
+        )
     if facts.last_launch is None:
-        return [*lines, f"{JOURNAL} has no launch; {PLAN} is compared with nothing"]
+        return [*lines, f"{JOURNAL} records no launch to compare {PLAN} with"]
     launched = facts.last_launch.began.plan
-    lines += differences(f"{PLAN}: protocol", to_plain(file.plan.protocol), to_plain(launched.protocol))
+    lines += list_differences(f"{PLAN}: protocol", to_plain(file.plan.protocol), to_plain(launched.protocol))
     found, wanted = (
         {"asked": {name: value for name, value in to_plain(plan.asked.of_numbers).items() if name not in PLACES}}
         | {arm.name: to_plain(arm) for arm in plan.arms}
         for plan in (file.plan, launched)
     )
-    return lines + differences(f"{PLAN}:", found, wanted)
+    return lines + list_differences(f"{PLAN}:", found, wanted)
 
 
 # ---- predictions and models
 
 
 def predictions_drift(study: Study, facts: StudyFacts) -> list[str]:
-    """Name the predictions files that are not those of their records, or give other numbers."""
+    """Find predictions files that belong to no trial, are missing, or give other numbers than their records."""
     folder = study.folder / "predictions"
     if not folder.is_dir():
         return []
@@ -134,16 +139,18 @@ def _prediction_lines(study: Study, record: Record) -> list[str]:
         return [str(error)]
     if predictions is None:
         return [f"{path} is missing: the predictions of {_name(record)}"]
-    lines = differences(f"{path}: SHA-256", predictions_digest(study.folder, record.key), record.predictions_digest)
+    lines = list_differences(
+        f"{path}: SHA-256", predictions_digest(study.folder, record.key), record.predictions_digest
+    )
     try:
         found = disagreements(record, predictions)
     except (ValueError, IndexError) as error:  # labels or settings that the task does not have
-        found = [f"no numbers can be made of it: {error}"]
+        found = [f"no numbers can be computed from it: {error}"]
     return lines + [f"{path} does not belong to the record of {_name(record)}: {'; '.join(found)}"] * bool(found)
 
 
 def models_drift(study: Study, facts: StudyFacts) -> list[str]:
-    """Name the models whose description is not of their record's trial. Models under a URI are not read."""
+    """Find stored models that belong to no trial, are missing, or describe another one. URIs are not read."""
     places = sorted((study.folder / "trials").glob("[!.]*"))
     lines = [f"{place} belongs to no trial of the journal" for place in places if place.name not in facts.trials]
     stored = [record for record in _confirmed(facts) if record.model is not None and not is_uri(record.model)]
@@ -162,13 +169,13 @@ def _model_lines(study: Study, record: Record, model: str) -> list[str]:
         return [f"{path} describes no model: {type(error).__name__}: {error}"]
     wanted: dict[str, Any] = to_plain(record)
     return [
-        *differences(f"{path}: spec", spec, {name: wanted[name] for name in spec}),
-        *differences(f"{path}:", trial, {name: wanted[name] for name in trial}),
+        *list_differences(f"{path}: spec", spec, {name: wanted[name] for name in spec}),
+        *list_differences(f"{path}:", trial, {name: wanted[name] for name in trial}),
     ]
 
 
 def _confirmed(facts: StudyFacts) -> list[Record]:
-    """List the records of the completed confirm trials, as the journal has them."""
+    """List the journal's records of completed confirm trials."""
     records = [trial.record for trial in facts.trials.values() if trial.phase == "confirm"]
     return [record for record in records if record is not None and record.status == "completed"]
 
@@ -177,17 +184,25 @@ def _name(record: Record) -> str:
     return f"{record.arm} {record.phase} seed {record.seed} (key {record.key})"
 
 
-# ---- what has to be asked elsewhere: models, and MLflow
+# ---- models and MLflow
 
 
-def answers_drift(study: Study, facts: StudyFacts, number: int) -> list[str]:
-    """Name stored predictions that their models do not give now, of so many models drawn at random."""
-    stored = [record for record in _confirmed(facts) if record.model is not None]
-    drawn = random.sample(stored, min(number, len(stored)))
-    if len(drawn) < number:
-        return [
-            f"{study.folder}: {counted(len(stored), 'model')} for --again {number}; allowed: a study with its models"
-        ]
+def _draw_models(folder: Path, facts: StudyFacts, number: int) -> list[Record]:
+    stored = [record for record in _confirmed(facts) if _is_stored(folder, record)] if number else []
+    if number > len(stored):
+        kept = counted(len(stored), "stored model") if stored else "no stored models"
+        raise ValueError(f"--again {number}: {folder} has {kept} to run again")
+    return random.sample(stored, number)
+
+
+def _is_stored(folder: Path, record: Record) -> bool:
+    """Check whether the weights of the record's model are in a folder; those under a URI are taken to exist."""
+    address = find_model_address(record.model or "", folder=folder, key=record.key)
+    return bool(record.model) and (is_uri(address) or (Path(address) / WEIGHTS).is_file())
+
+
+def answers_drift(study: Study, drawn: list[Record]) -> list[str]:
+    """Run the stored models of these records on dev again; find stored predictions that differ from their answers."""
     with TemporaryDirectory() as folder:
         to = Path(folder) / "predictions"
         to.mkdir()
@@ -202,9 +217,9 @@ def _answer_lines(study: Study, record: Record, again: Study) -> list[str]:
     stored, now = read_predictions(study, record), read_predictions(again, record)
     path = predictions_file(study.folder, record.key)
     if stored is None or now is None:
-        return [f"{path} is missing: nothing to compare with the stored model of {_name(record)}"]
+        return [f"{path} is missing, so the stored model of {_name(record)} cannot be compared"]
     if stored.examples != now.examples or stored.logits.shape != now.logits.shape:
-        return [f"{path} has other examples than the stored model of {_name(record)} answers"]
+        return [f"{path} has other examples than those that the model of {_name(record)} answers"]
     leaves_elsewhere = stored.exit_layers != now.exit_layers
     gaps = np.abs(stored.logits - now.logits).max(axis=-1)[~leaves_elsewhere]
     gap, share = float(gaps.max(initial=0.0)), float(leaves_elsewhere.mean())
@@ -219,7 +234,7 @@ def mlflow_drift(folder: Path, uri: str) -> list[str]:
     """Compare the runs in an MLflow with the journal.
 
     Raises:
-        ValueError: it does not answer.
+        ValueError: if the MLflow does not answer.
     """
     done = _run("study.mirror", str(folder), "--tracking-uri", uri, "--compare")
     if done.returncode not in (0, 1):
@@ -228,7 +243,7 @@ def mlflow_drift(folder: Path, uri: str) -> list[str]:
 
 
 def _run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of `study`, which may import what `analysis` does not."""
+    """Run a command of `study` as a subprocess, because `analysis` must not import its modules."""
     return subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False)
 
 
@@ -240,33 +255,33 @@ def _message(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def tables_drift(studies: list[Study], folder: Path, *, separate: bool = False) -> list[str]:
-    """Name the files of a folder of tables that are not what the studies give, are missing, or belong to no table."""
+    """Find table files that are missing, surplus, or differ from those that the studies give now."""
     again = " ".join(["python -m analysis.tables", *(str(study.folder) for study in studies)])
     make = partial(make_tables, studies, separate=separate)
     return _written_drift("the tables", folder, _content(folder), lambda: files_of(make()), made_by=again)
 
 
 def report_drift(study: Study) -> list[str]:
-    """Name the files of the report that are not what the study gives, are missing, or no picture, if there is one."""
+    """Find report files that are missing, surplus, or differ from the study's; nothing if there is no report."""
     there, again = _report_content(study.folder), f"python -m analysis.report {study.folder}"
     make = partial(report_files, study)
     return _written_drift("the report", study.folder, there, make, made_by=again) if there else []
 
 
 def _content(folder: Path) -> dict[str, bytes]:
-    """Read the files of a folder, name -> content, but for what the next write removes; a folder in it is empty."""
+    """Read the files of a folder by name, except unfinished ones. A subfolder counts as an empty file."""
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
     return {path.name: path.read_bytes() if path.is_file() else b"" for path in paths if not is_unfinished(path)}
 
 
 def _report_content(folder: Path) -> dict[str, bytes]:
-    """Read the page and the pictures of a study; empty without a report."""
+    """Read the report's page and its pictures by name; empty without a report."""
     page = {PAGE: (folder / PAGE).read_bytes()} if (folder / PAGE).exists() else {}
     return page | {f"{PICTURES}/{name}": content for name, content in _content(folder / PICTURES).items()}
 
 
 def _seal(files: Mapping[str, bytes]) -> tuple[Seal | None, dict[str, bytes]]:
-    """Read the seal of tables or of a report, and the files without it."""
+    """Read the seal (version and hash) of tables or of a report; also return the files without it."""
     if found := seal_of_page(files.get(PAGE, b"")):
         return found[0], {**files, PAGE: found[1]}
     return seal_of_folder(files), {name: content for name, content in files.items() if name != SEAL}
@@ -275,11 +290,14 @@ def _seal(files: Mapping[str, bytes]) -> tuple[Seal | None, dict[str, bytes]]:
 def _written_drift(
     what: str, folder: Path, there: Mapping[str, bytes], make: Callable[[], dict[str, bytes]], *, made_by: str
 ) -> list[str]:
-    """Name files that differ from those made anew, are missing or surplus; of another version, edits and numbers."""
+    """Find files that are missing, surplus, or differ from those that `make` returns.
+
+    Files that another version wrote are only checked for edits since, and for other numbers in their cells.
+    """
     try:
         files = make()
     except Exception as error:  # noqa: BLE001  changed predictions may fail anywhere in the statistics
-        return [f"{what} cannot be made anew: {error}"]
+        return [f"{what} cannot be recomputed: {error}"]
     seal, unsealed = _seal(there)
     if seal and seal.is_of_another_version:
         where = f"{folder / PAGE if PAGE in there else folder}"
@@ -296,24 +314,26 @@ def _written_drift(
         elif there[name] != content:
             lines.append(f"{folder / name} is not what the study gives: {first_difference(there[name], content)}")
     surplus = [folder / name for name in there if name not in files]
-    return lines + [f"{path} is a file that nothing here makes; stale, or written by somebody else" for path in surplus]
+    return lines + [f"{path} is no file of {what}: outdated, or written by somebody else" for path in surplus]
 
 
-# ---- differences in words
+# ---- description of differences
 
 
-def differences(where: str, found: object, expected: object) -> list[str]:
-    """Name every field, however deep, in which a plain value is not what it should be: its name and both values."""
+def list_differences(where: str, found: object, expected: object) -> list[str]:
+    """List the differing fields of two plain values, at any depth, each with both values."""
     if found == expected:
         return []
     if isinstance(found, dict) and isinstance(expected, dict):
         names = sorted(found.keys() | expected.keys())
-        return [line for name in names for line in differences(f"{where} {name}", found.get(name), expected.get(name))]
+        return [
+            line for name in names for line in list_differences(f"{where} {name}", found.get(name), expected.get(name))
+        ]
     return [f"{where} is {_short(found)}; should be {_short(expected)}"]
 
 
 def first_difference(found: bytes, expected: bytes) -> str:
-    """Name the first line in which two files differ, and both texts."""
+    """Describe the first line in which two files differ, with both texts."""
     lines, wanted = (content.decode(errors="backslashreplace").splitlines() for content in (found, expected))
     for number, (line, other) in enumerate(zip(lines, wanted, strict=False), start=1):
         if line != other:
@@ -333,7 +353,7 @@ def _short(value: object) -> str:
 
 
 class Options(Typed, frozen=True, kw_only=True):
-    """The options of this command."""
+    """Arguments of `python -m analysis.verify`."""
 
     studies: Annotated[list[str], argument("runs/NAME", "folder of a study")]
     again: Annotated[Count, option("let N stored models, drawn at random, answer dev again", "N")] = 0
@@ -343,7 +363,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Print what differs; return 0 if all agrees, and 1 on any drift."""
+    """Print the differences; return 1 if there are any, else 0."""
     folders = [Path(name) for name in options.studies]
     if options.separate and options.tables is None:
         raise ValueError("--separate needs --tables FOLDER: it says how those tables were written")
@@ -358,25 +378,25 @@ def run(options: Options) -> int:
 
 
 def _joined_drift(folders: list[Path], tables: Path, *, separate: bool, is_sound: bool) -> list[str]:
-    """Verify the tables of several studies; `is_sound`: whether none of these has drifted."""
+    """Compare the joint tables of several studies; `is_sound`: whether the studies themselves agree."""
     try:
         return tables_drift(load_studies(folders), tables, separate=separate)
     except ValueError as error:
         if is_sound:
             raise
-        return [f"the tables cannot be made anew: {error}"]
+        return [f"the tables cannot be recomputed: {error}"]
 
 
 def _print(name: str, drift: list[str], agreement: str) -> int:
-    """Print every drift, or the agreement; return 1 if there is any drift."""
+    """Print each difference, or the agreement; return 1 if there is any difference."""
     for line in drift:
-        print(f"drift: {line}", file=sys.stderr)
-    print(f"{counted(len(drift), 'drift')} in {name}" if drift else f"{name}: {agreement}")
+        print(f"difference: {line}", file=sys.stderr)
+    print(f"{counted(len(drift), 'difference')} in {name}" if drift else f"{name}: {agreement}")
     return 1 if drift else 0
 
 
 def _agreement(folder: Path) -> str:
-    """Name the parts compared, those that the study does not have, and the digest that MLflow has as a tag."""
+    """List the parts that were compared, those that the study lacks, and the digest of the journal."""
     has = {"predictions": (folder / "predictions").is_dir(), "report": bool(_report_content(folder))}
     absent = [name for name, is_there in has.items() if not is_there]
     unchecked = f"; not checked, because the study has none: {', '.join(absent)}" if absent else ""

@@ -1,7 +1,7 @@
-"""The version that wrote tables or a report, sealed with what it wrote, and the numbers of its cells.
+"""Version and hash of written tables and reports, and the numbers in their cells.
 
-Another version has other words and another style. `verify` then holds a page to its seal, which an edit breaks, and the
-cells that both versions print to their numbers.
+Another version of this package may print other words in another style. `verify` then compares hashes, which reveal
+edits, and the numbers in cells that both versions print.
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ from trainables.schema import Typed
 
 ROOT = Path(__file__).parents[1]
 SOURCES = (".py", ".css", ".j2", ".toml", ".csv")
-FILE = "written_by.json"  # in a folder of tables
-UNSEALED = '<meta name="seal" content="">'  # in a page
+FILE = "written_by.json"  # file name in a folder of tables
+UNSEALED = '<meta name="seal" content="">'  # in an HTML page
 _SEALED = re.compile(r'<meta name="generator" content="glue-exit-study (.*)">\n<meta name="seal" content="(\w*)">')
 _NUMBER = re.compile(r"[-−+]?\d+(?:\.\d+)?")
 
-Cells = dict[tuple[str, str, str], list[str]]  # table, row, column -> texts: rows of two blocks may have one name
+Cells = dict[tuple[str, str, str], list[str]]  # table, row, column -> texts; several if rows share a name
 
 
 class Seal(Typed, frozen=True, kw_only=True):
-    """Who wrote files, and the SHA-256 of that and of them."""
+    """Version that wrote some files, and a SHA-256 over this version and the files."""
 
     version: str
     digest: str
 
     @classmethod
     def of(cls, files: Mapping[str, bytes], by: str | None = None) -> Seal:
-        """Seal files by name, written by this version or another."""
+        """Compute the seal of these files, by name; `by` is the version that wrote them, by default this one."""
         digest = hashlib.sha256((by or version()).encode())
         for name in sorted(files):
             digest.update(f"\n{name} {hashlib.sha256(files[name]).hexdigest()}".encode())
         return cls(version=by or version(), digest=digest.hexdigest())
 
     def holds(self, files: Mapping[str, bytes]) -> bool:
-        """Check whether the files are as they were written."""
+        """Check whether the files are unchanged since they were sealed."""
         return self == Seal.of(files, self.version)
 
     @property
     def is_of_another_version(self) -> bool:
-        """Whether another version wrote the files."""
+        """Whether another version of this package or of matplotlib wrote the files."""
         return self.version != version()
 
 
 @cache
 def version() -> str:
-    """Name what decides the bytes beside the study: `0.1.0, sources 1a2b3c4d, matplotlib 3.10.9`."""
+    """Name everything but the study that decides the files' bytes: `0.1.0, sources 1a2b3c4d, matplotlib 3.10.9`."""
     digest = hashlib.sha256()
     for path in sorted(path for name in ("analysis", "study") for path in (ROOT / name).rglob("*")):
         if path.suffix in SOURCES:
@@ -66,13 +66,13 @@ def version() -> str:
 
 
 def sealed_page(page: str, name: str, others: Mapping[str, bytes]) -> bytes:
-    """Seal the page, with itself and the files beside it."""
+    """Insert a seal of the page and of the files beside it into the page."""
     seal = Seal.of({**others, name: page.encode()})
     return page.replace(UNSEALED, UNSEALED.replace('""', f'"{seal.digest}"'), 1).encode()
 
 
 def seal_of_page(page: bytes) -> tuple[Seal, bytes] | None:
-    """Read the seal of a page, and the page without; None if it has none."""
+    """Read the seal of a page; also return the page without it. None if the page has no seal."""
     text = page.decode(errors="replace")
     if (found := _SEALED.search(text)) is None:
         return None
@@ -81,7 +81,7 @@ def seal_of_page(page: bytes) -> tuple[Seal, bytes] | None:
 
 
 def seal_of_folder(files: Mapping[str, bytes]) -> Seal | None:
-    """Read the seal among the files of a folder of tables; None if there is none."""
+    """Read the seal in a folder of tables; None if it is missing or damaged."""
     try:
         return msgspec.json.decode(files.get(FILE, b""), type=Seal)
     except msgspec.DecodeError:
@@ -89,7 +89,7 @@ def seal_of_folder(files: Mapping[str, bytes]) -> Seal | None:
 
 
 class _CellReader(HTMLParser):
-    """Reads the cells of all tables of numbers in a page of ours."""
+    """Parser that collects the cells of all numeric tables of a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class _CellReader(HTMLParser):
 
 
 def cells_of(pages: Iterable[bytes]) -> Cells:
-    """Read the cells of all tables of numbers in these pages."""
+    """Read the cells of all numeric tables in these pages."""
     reader = _CellReader()
     for page in pages:
         reader.feed(page.decode(errors="replace"))
@@ -128,7 +128,7 @@ def cells_of(pages: Iterable[bytes]) -> Cells:
 
 
 def other_numbers(found: Cells, expected: Cells) -> list[str]:
-    """Name each cell of both whose numbers differ, as far as both print some."""
+    """List the cells that print other numbers in `found` than in `expected`; cells of only one are skipped."""
     lines = []
     for place in sorted(found.keys() & expected.keys()):
         for text, wanted in zip(found[place], expected[place], strict=False):

@@ -152,18 +152,18 @@ class Curve:
     median: np.ndarray  # (settings,)
     lowest: np.ndarray  # (settings,)
     highest: np.ndarray  # (settings,)
-    own: int | None  # place of the setting that the models were recorded with
+    recorded: int | None  # index of the setting that the records' scores have
 
 
 def compute_curve(sweep: Sweep) -> Curve:
     """Compute the curve of a sweep."""
     layers, scores = np.median(sweep.mean_layers, axis=0), 100 * sweep.scores
     order = np.argsort(layers, kind="stable")
-    own = None if sweep.own is None else order.tolist().index(sweep.own)
+    recorded = None if sweep.recorded is None else order.tolist().index(sweep.recorded)
     columns = (np.median(scores, axis=0), scores.min(axis=0), scores.max(axis=0))
     median, lowest, highest = (column[order] for column in columns)
     names = tuple(f"{sweep.field} {setting:g}" for setting in sweep.settings[order])
-    return Curve(names, layers[order], median, lowest, highest, own)
+    return Curve(names, layers[order], median, lowest, highest, recorded)
 
 
 def _curve_tips(axes: Axes, label: str, curve: Curve) -> list[Tip]:
@@ -264,8 +264,8 @@ def _without_predictions(evidence: Evidence) -> list[str]:
 def _own_exit(curves: list[Curve], exits: Exits) -> tuple[float, float]:
     """Mean layers and score, in points, that the models were recorded with, median over the seeds."""
     for curve in curves:
-        if curve.own is not None:
-            return float(curve.layers[curve.own]), float(curve.median[curve.own])
+        if curve.recorded is not None:
+            return float(curve.layers[curve.recorded]), float(curve.median[curve.recorded])
     return float(np.median(exits.mean_layers)), 100 * float(np.median(exits.scores))
 
 

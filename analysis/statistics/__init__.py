@@ -1,1 +1,1 @@
-"""Tests, spreads, exits and costs: records and predictions in, numbers out."""
+"""Tests, spreads, exits and costs, computed from records and stored predictions."""

@@ -1,4 +1,4 @@
-"""Rules for the tests of a table: which numbers may be compared, and how often they were looked at."""
+"""Rules for testing differences: which rows may be compared, and how often their scores were looked at before."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ LAST_EPOCH = "the last epoch"
 
 
 def choice_of_epoch(cell: Cell) -> str:
-    """Explain how the epoch of each of the cell's numbers was chosen.
+    """Describe how the epoch behind each of the cell's numbers was chosen.
 
-    The best of many epochs is above the last one by luck alone, and the more so the further scores jump.
+    The best of many epochs beats the last one by luck alone, and by more if scores jump from epoch to epoch.
     """
     config = cell.config or cell.arm.any_configuration
     epochs, stop_after = (int(config.get(name) or 0) for name in ("epochs", "stop_after"))
@@ -27,9 +27,9 @@ def choice_of_epoch(cell: Cell) -> str:
 
 
 class FamilyFact(NamedTuple):
-    """A fact that two cells must share to be tested against each other."""
+    """Fact that two cells must share before their scores may be tested against each other."""
 
-    reason: str  # why those without it in common are not tested
+    reason: str  # reason printed if two cells differ in it
     key: Callable[[Cell], str]  # empty if it may be any
     words: Callable[[Cell], str]
     remedy: str
@@ -58,12 +58,16 @@ FACTS_OF_FAMILY = (
 
 
 def are_alike(one: Cell, other: Cell) -> bool:
-    """Check whether two cells may be tested against each other."""
+    """Check whether the scores of two cells may be tested against each other."""
     return all(fact.key(one) == fact.key(other) for fact in FACTS_OF_FAMILY)
 
 
 def unlike_groups(rows: Sequence[Row], fact: FamilyFact) -> dict[tuple[tuple[str, str], ...], list[str]]:
-    """Group the rows that are not tested against each other, (labels, what they share), with the tasks."""
+    """Group the rows that `fact` keeps from being tested against each other.
+
+    Returns:
+        ((labels, value that they share), ...), one pair per group -> the tasks on which the rows form these groups.
+    """
     found: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for task in dict.fromkeys(task for row in rows for task in row.cells):
         groups: dict[str, list[tuple[str, Cell]]] = {}

@@ -1,4 +1,4 @@
-"""Paired comparisons of methods, over dev examples and seeds: by task, over all tasks, and of repeated searches.
+"""Tests of the difference between two methods' scores: on each task, over all tasks, and over repeated searches.
 
 A p-value is of the two chosen configurations: would they differ on fresh seeds and other examples? Whether the methods
 would differ, had each searched again, is known of repeated searches alone.
@@ -19,7 +19,7 @@ from analysis.statistics.samples import Place, draw_samples
 from analysis.statistics.uncertainty import PairedTest, Variance
 from analysis.studies.cells import Row, find_repeats
 
-POWER = 0.8  # with which `detectable_difference` would be found
+POWER = 0.8  # probability of finding a true difference of `detectable_difference`
 DETECTABLE_RANGE = (0.7, 1.4)  # of itself: how far five seeds know the spread that it is made of
 _NORMAL_FROM = 1e4  # degrees of freedom; scipy's noncentral t is unsure of itself far beyond
 
@@ -29,12 +29,11 @@ Pair = tuple[str, str, str]  # row, other row, task
 
 @dataclass(frozen=True)
 class Comparison:
-    """One pair of rows on one task; with the baseline, the other row minus the baseline's.
+    """Test of one pair of rows on one task; with the baseline, the difference is the other row minus the baseline.
 
-    Its p-values are adjusted (Holm) over its family in the table. The family of the marks is every comparison with the
-    baseline's row, over all rows and tasks: whatever the number of methods, at most one table in twenty marks a
-    difference that does not exist. Comparisons between two other rows mark nothing, so they take nothing from the
-    marks and are a family of their own; if no row is the baseline's, all comparisons are that family.
+    Holm's method adjusts p-values within a family. The comparisons with the baseline, over all rows and tasks, are one
+    family, whose significant members tables mark: at most one table in twenty marks a difference that does not exist.
+    Comparisons between two other rows are never marked and form a second family.
 
     A table that was looked at before it was extended pays for each look (Bonferroni), in p-values and intervals.
     """
@@ -43,44 +42,44 @@ class Comparison:
     other: str
     task: str
     family: Family
-    test: PairedTest  # of the two chosen configurations
+    test: PairedTest  # of the configurations that the two searches chose
     adjusted_p_value: float
-    # found with 80 % power, by the first test of the family that Holm looks at; None if nothing spreads
+    # smallest true difference found with 80 % power, at the strictest level of Holm's method; None if scores are equal
     detectable_difference: float | None
     looks: int = 1
 
     @property
     def holds(self) -> bool:
-        """Whether the difference of the chosen configurations is marked."""
+        """Whether the difference is significant after adjustment, so that tables mark it."""
         return self.adjusted_p_value < uncertainty.ALPHA
 
     @property
     def arrow(self) -> str:
-        """The mark of the row: ↑ if it is better than the baseline's, ↓ if it is worse; empty without a mark."""
+        """Mark of the row in tables: ↑ if it beats the baseline, ↓ if it is worse, empty if not significant."""
         if self.family != "baseline" or not self.holds:
             return ""
         return "↑" if self.test.difference > 0 else "↓"
 
     def to_json(self) -> dict[str, Any]:
-        """Return all fields for a table's sidecar."""
+        """Return all fields, flat, for the JSON file beside a table."""
         facts: dict[str, Any] = asdict(self) | {"holds": self.holds}
         return {**facts.pop("test"), **facts}
 
 
 class Scored(Protocol):
-    """The scores of a method with several seeds, or searches, on the same examples."""
+    """Scores of one method on one task, one per seed or per repeated search, all on the same examples."""
 
     @property
     def scores(self) -> list[float]:
-        """One per seed, or per search."""
+        """Scores in [-1, 1], one per seed or per search."""
 
     @property
     def resampled(self) -> np.ndarray:
-        """(resamples, scores), on resamples of the examples that methods share."""
+        """Scores on bootstrap resamples of the examples, (resamples, scores); the methods share the resamples."""
 
     @property
     def examples(self) -> str:
-        """Tells which; empty if the answers are not stored."""
+        """Digest of the examples that were answered; empty if the answers are not stored."""
 
 
 def compare(
@@ -108,26 +107,26 @@ def compare(
 
 
 def find_baseline_row(rows: list[Row]) -> str | None:
-    """Name the row that marks compare with; None unless exactly one row with numbers is the baseline's."""
+    """Return the label of the baseline's row, or None unless exactly one row with numbers is the baseline's."""
     labels = find_baseline_rows(rows)
     return labels[0] if len(labels) == 1 else None
 
 
 def find_baseline_rows(rows: list[Row]) -> list[str]:
-    """Name the baseline's rows with numbers."""
+    """List the labels of the rows of the baseline method that have numbers."""
     filled = [row for row in rows if any(cell.records for cell in row.cells.values())]
     return [row.label for row in filled if row.method == find_baseline_method(rows)]
 
 
 def find_baseline_method(rows: list[Row]) -> str | None:
-    """Name the method with which the plans compare the others; None if they do not agree on one."""
+    """Return the baseline method that the plans name, or None if they disagree."""
     studies = [study for row in rows for cell in row.cells.values() for study in cell.studies]
     named = {study.file.plan.asked.baseline for study in studies}
     return named.pop() if len(named) == 1 else None
 
 
 def _family(family: Family, tests: Mapping[Pair, PairedTest], looks: int) -> list[Comparison]:
-    """Make the comparisons of a family from their tests; the intervals of means over tasks hold all together."""
+    """Adjust the tests of one family for their number and for earlier looks; means get simultaneous intervals."""
     together = looks * (len(tests) if family == "means" else 1)
     return [
         Comparison(
@@ -151,12 +150,13 @@ def _family(family: Family, tests: Mapping[Pair, PairedTest], looks: int) -> lis
 def detectable_difference(standard_error: float, freedom: float, *, comparisons: int = 1) -> float | None:
     """Find the smallest true difference that such a test finds with 80 % power, in the score's unit.
 
-    None if the error is 0: scores that are all alike say nothing of how they spread. `python -m
-    benchmarks.statistics power` holds it against the test itself.
+    None if the standard error is 0, because equal scores do not show how scores spread. `python -m
+    benchmarks.statistics power` compares the result with simulated tests.
 
     Args:
+        standard_error: of the estimated difference.
         freedom: degrees of freedom of the standard error.
-        comparisons: of the table; the first that Holm looks at is tested at the level divided by their number.
+        comparisons: number in the family; Holm's method divides the level of its first test by it.
     """
     if standard_error == 0:
         return None
@@ -169,7 +169,8 @@ def detectable_difference(standard_error: float, freedom: float, *, comparisons:
 def over_tasks(comparisons: Iterable[Comparison], *, fewest: int = 2) -> dict[str, Comparison]:
     """Average the difference from the baseline of every row that is tested on so many tasks, by label.
 
-    They are a family of their own: Holm over all of them, and intervals that cover all of them together (Bonferroni).
+    These means are a family of their own: Holm's method adjusts their p-values, and their intervals are simultaneous
+    (Bonferroni).
     """
     by_row: dict[str, list[Comparison]] = {}
     for one in (one for one in comparisons if one.family == "baseline"):
@@ -184,31 +185,31 @@ def over_tasks(comparisons: Iterable[Comparison], *, fewest: int = 2) -> dict[st
 
 
 def macro_test(tests: Sequence[PairedTest]) -> PairedTest:
-    """Test the difference of two rows' mean scores over the tasks jointly, from the test on each.
+    """Test the difference of two rows' mean scores over the tasks, given the test on each task.
 
-    Tasks have models and dev examples of their own, so the variance of the mean is the sum of theirs over the number
-    of tasks squared; degrees of freedom after Satterthwaite.
+    Tasks share neither models nor dev examples, so the variance of the mean is the sum of the tasks' variances over
+    the number of tasks squared. Degrees of freedom are Satterthwaite's.
 
     Raises:
-        ValueError: no task.
+        ValueError: if `tests` is empty.
     """
     if not tests:
-        raise ValueError("no task is there to take a mean over; allowed: at least one that both rows have")
+        raise ValueError("the two rows have no task in common; allowed: at least one")
     number = len(tests)
     variances = [Variance((test.standard_error / number) ** 2, test.freedom) for test in tests]
     return uncertainty.paired_test(float(np.mean([test.difference for test in tests])), variances)
 
 
-# Methods whose search was repeated. One search says little of how another would have ended. The mean score over the
-# confirm trials of each search is one draw of what the method with its tuning comes to: a test counts searches.
+# Repeated searches. A test of methods, tuning included, needs several searches of each: one search shows little of how
+# another would have ended. Each search gives one value, the mean score over the final seeds of its winner.
 
 
 @dataclass(frozen=True)
 class Repeats:
-    """The complete searches of a cell, the one in the tables first.
+    """Complete searches of a cell; the first is the one whose scores the other tables show.
 
-    `compare` takes them as it takes seeds: a search stands where a seed stood, with its mean score over the seeds,
-    which are part of its spread. `python -m benchmarks.statistics repeats` prints level and coverage of that.
+    `compare` treats a search as it treats a seed; its score is the mean over its seeds. `python -m
+    benchmarks.statistics repeats` prints the level and coverage of this test.
     """
 
     confirmed: list[list[float]]  # the scores of the confirm trials of each search
@@ -217,22 +218,22 @@ class Repeats:
 
     @property
     def medians(self) -> list[float]:
-        """The median of each search, as tables print it."""
+        """Median score of each search, as tables print it."""
         return [float(np.median(scores)) for scores in self.confirmed]
 
     @property
     def scores(self) -> list[float]:
-        """The mean score of each search."""
+        """Mean score of each search over its seeds."""
         return [float(np.mean(scores)) for scores in self.confirmed]
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of the searches' means, seeds and search together."""
+        """Standard deviation of the searches' mean scores; it includes the spread over seeds."""
         return float(np.std(self.scores, ddof=1))
 
     @property
     def search_deviation(self) -> float | None:
-        """The part of it that the seeds do not account for: 0 if they account for all; None with single seeds."""
+        """Part of `deviation` that seeds do not explain: 0 if they explain all, None if a search has a single seed."""
         if min(map(len, self.confirmed)) < 2:
             return None
         of_seeds = np.mean([np.var(scores, ddof=1) / len(scores) for scores in self.confirmed])
@@ -245,7 +246,7 @@ class Repeats:
 
 
 def repeats_of_rows(rows: Sequence[Row]) -> dict[Place, Repeats]:
-    """Collect the cells with two searches or more that have all their confirm trials, the first among them."""
+    """Collect the cells with at least two complete searches, if the first search is complete."""
     cells = {
         (row.label, task): [search for search in find_repeats(cell) if search.state == "complete"]
         for row in rows

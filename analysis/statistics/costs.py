@@ -1,4 +1,4 @@
-"""The cost of the numbers: the compute of every row, and the layers and the time of the models that came of it."""
+"""Costs behind the numbers: the compute of each row's trials, and the layers and time of the trained models."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from study.plans.resolved_plan import Pretraining
 from trainables.runs.trial import Latency
 from trainables.schema import to_plain
 
-LARGEST_EXCESS = 0.2  # rows whose compute differs by more were not given the same chance
+LARGEST_EXCESS = 0.2  # a row with more compute than another by a larger share gives a warning
 UNITS = ("gpu_seconds", "cpu_seconds")  # of `Compute`
 SECONDS = {"s": 1, "min": 60, "h": 3600}
-LEAST_TIME = 0.001  # in any unit; what is shorter is only called so
+LEAST_TIME = 0.001  # in any unit; a shorter time prints as "<" and this number
 
 TimeUnit = Literal["s", "min", "h"]
 
 
 @dataclass(frozen=True)
 class Compute:
-    """Time of trials: on GPUs by the share held, on CPUs by the clock. The two are never added up."""
+    """Seconds of trials: on a GPU weighted by the share of it held, on a CPU wall-clock. Never added together."""
 
     gpu_seconds: float
     cpu_seconds: float
 
     def in_words(self, unit: TimeUnit | None = None) -> str:
-        """Print it in the unit of its neighbours, or in its own if it stands alone."""
+        """Format both kinds of time in `unit`, or in the unit that suits the larger one."""
         unit = unit or choose_unit([self])
         parts = [f"{format_time(self.gpu_seconds, unit)} of GPU"] * (self.gpu_seconds > 0)
         parts += [f"{format_time(self.cpu_seconds, unit)} by the clock on CPU"] * (self.cpu_seconds > 0)
@@ -44,7 +44,7 @@ class Compute:
 
 @dataclass(frozen=True)
 class PretrainingCost:
-    """How the backbone of a study was pretrained, and what that has cost: its arms pay for it, all alike."""
+    """Pretraining of a study's backbone and its cost, which the study's arms share equally."""
 
     made: Pretraining
     whole: Compute
@@ -53,15 +53,15 @@ class PretrainingCost:
 
 @dataclass(frozen=True)
 class Entry:
-    """The compute of one row: all trials of its arms, stopped and failed ones and those that ran again too.
+    """Compute of one row: all trials of its arms, with stopped, failed and repeated ones.
 
-    If a backbone was pretrained here, the arms pay for that as well, each an equal share.
+    If the backbone was pretrained by this package, each arm also pays an equal share of the pretraining.
     """
 
     row: str
     spent: list[Spent]  # per arm and phase
-    pretrained: list[PretrainingCost]  # one for each of its arms in each study with such a backbone
-    unfinished: frozenset[str] = frozenset()  # tasks of which there is no number yet
+    pretrained: list[PretrainingCost]  # one per arm and study whose backbone was pretrained here
+    unfinished: frozenset[str] = frozenset()  # tasks without a number yet
 
     @property
     def trials(self) -> dict[str, int]:
@@ -70,30 +70,30 @@ class Entry:
 
     @property
     def search(self) -> Compute:
-        """Time of the search trials."""
+        """Compute of the search trials."""
         return total_of(spent for spent in self.spent if spent.phase == "search")
 
     @property
     def confirm(self) -> Compute:
-        """Time of the confirm trials."""
+        """Compute of the confirm trials."""
         return total_of(spent for spent in self.spent if spent.phase == "confirm")
 
     @property
     def pretraining(self) -> Compute:
-        """The shares of its arms."""
+        """Shares of the pretraining that the row's arms pay."""
         return Compute(*(sum(getattr(cost.whole, unit) / cost.arms for cost in self.pretrained) for unit in UNITS))
 
     @property
     def total(self) -> Compute:
-        """Time of all trials, and the shares of the pretraining."""
+        """Compute of all trials, plus the shares of the pretraining."""
         return total_of([*self.spent, self.pretraining])
 
     def on(self, tasks: Collection[str]) -> Compute:
-        """Add up what its trials spent on these tasks."""
+        """Add up the compute of the row's trials on these tasks."""
         return total_of(spent for spent in self.spent if spent.task in tasks)
 
     def in_words(self, unit: TimeUnit) -> str:
-        """Print the row's total, its parts and its trials."""
+        """Format the row's total compute, its parts, and its number of trials by status."""
         pretraining = f", pretraining {self.pretraining.in_words(unit)}" if self.pretrained else ""
         parts = f"search {self.search.in_words(unit)}{pretraining}"
         return f"{self.row} {self.total.in_words(unit)} ({parts}; {in_words(self.trials)})"
@@ -106,13 +106,13 @@ class Entry:
 
 
 def total_of(spent: Iterable[Spent | Compute]) -> Compute:
-    """Add up time of trials, or sums of it."""
+    """Add up the compute of trials, or of sums of trials."""
     entries = list(spent)
     return Compute(*(sum(getattr(entry, unit) for entry in entries) for unit in UNITS))
 
 
 def row_ledger(rows: list[Row]) -> list[Entry]:
-    """One entry per row, of all its searches."""
+    """Compute the costs of each row, including all of its repeated searches."""
     entries = []
     for row in rows:
         searched = [repeat for cell in row.cells.values() for repeat in find_repeats(cell)]
@@ -124,7 +124,7 @@ def row_ledger(rows: list[Row]) -> list[Entry]:
 
 
 def pretraining_cost(study: Study) -> PretrainingCost | None:
-    """Compute what a study's backbone has cost, and who pays; None if it was not pretrained here."""
+    """Compute the cost of pretraining a study's backbone; None if it was not pretrained by this package."""
     pretrained = [arm.pretraining for arm in study.file.plan.arms if arm.pretraining is not UNSET]
     if not pretrained:
         return None
@@ -134,9 +134,9 @@ def pretraining_cost(study: Study) -> PretrainingCost | None:
 
 
 def ledger_notes(entries: list[Entry]) -> list[str]:
-    """Put the ledger in words, and warn if rows had unlike compute on the tasks that all of them ran to a number.
+    """Format the compute of each row; warn if rows differ by more than 20 % on the tasks that all of them finished.
 
-    Pretraining is compared apart: a large cost that rows share would hide how unlike their trials' is.
+    Pretraining is compared separately: a large cost that rows share would hide how much their trials differ.
     """
     spent = [entry for entry in entries if entry.trials]
     if not spent:
@@ -149,7 +149,7 @@ def ledger_notes(entries: list[Entry]) -> list[str]:
 
 
 def _dearest(entry: Entry) -> Compute:
-    """Find the pretraining of its backbone, whoever pays for it; of several studies' the dearest."""
+    """Return the pretraining cost of the row's backbone, undivided; of several studies, the highest."""
     wholes = [cost.whole for cost in entry.pretrained]
     return Compute(*(max((getattr(whole, unit) for whole in wholes), default=0.0) for unit in UNITS))
 
@@ -165,7 +165,7 @@ def _warnings(computes: dict[str, Compute]) -> list[str]:
 
 
 def _unlike(what: str, computes: dict[str, Compute]) -> list[str]:
-    """Warn of each kind of time of which one row had much more than another."""
+    """Warn about each kind of time (GPU, CPU) of which one row used more than 20 % more than another."""
     warnings, unit = [], choose_unit(computes.values())
     for kind in UNITS if computes else ():
         ordered = sorted(computes, key=lambda row: getattr(computes[row], kind))
@@ -180,17 +180,17 @@ def _unlike(what: str, computes: dict[str, Compute]) -> list[str]:
 
 
 def choose_unit(computes: Iterable[Compute]) -> TimeUnit:
-    """Choose the unit of the largest of them, for all: numbers beside each other are compared."""
+    """Choose one unit for all of these times, so that they compare: the one that suits the largest."""
     return time_unit(max((getattr(compute, kind) for compute in computes for kind in UNITS), default=0.0))
 
 
 def time_unit(seconds: float) -> TimeUnit:
-    """Seconds below a minute, minutes below an hour."""
+    """Choose seconds below a minute, minutes below an hour, else hours."""
     return "s" if seconds < 60 else "min" if seconds < 3600 else "h"
 
 
 def format_time(seconds: float, unit: TimeUnit) -> str:
-    """`0.25 h`, without an exponent however little or much it is."""
+    """Format a time in `unit` without an exponent: `0.25 h`."""
     number = seconds / SECONDS[unit]
     if 0 < number < LEAST_TIME:
         return f"<{LEAST_TIME} {unit}"
@@ -198,14 +198,15 @@ def format_time(seconds: float, unit: TimeUnit) -> str:
 
 
 def list_latencies(cell: Cell) -> list[Latency]:
-    """List the latencies of the records that have one."""
+    """List the measured latencies of the cell's records; records without one are skipped."""
     return [record.latency for record in cell.records if record.latency is not None]
 
 
 def milliseconds(cell: Cell, batch_size: int) -> float | None:
-    """Time per example under the models' own exit, median over the seeds; None if nothing was timed.
+    """Compute milliseconds per example with the models' own exit, median over seeds; None if nothing was timed.
 
-    A few examples are timed, which run other layers than all of dev: the time is that of as many layers as dev runs.
+    Only a few examples are timed, and they may leave at other layers than all of dev. The time is therefore scaled to
+    the mean layers on dev.
     """
     times = []
     for record in cell.records:
@@ -216,22 +217,23 @@ def milliseconds(cell: Cell, batch_size: int) -> float | None:
 
 
 def flops(cell: Cell) -> float | None:
-    """Count an example's FLOPs (matrix products) under the models' own exit, median over seeds; None unless counted."""
+    """Compute FLOPs per example (matrix products) with the models' own exit, median over seeds; None if not counted."""
     counts = [latency.own.flops for latency in list_latencies(cell)]
     return float(np.median(counts)) if counts else None
 
 
 def flops_of_exits(cell: Cell) -> np.ndarray | None:
-    """Compute the FLOPs of each text, in millions, for every layer that it may leave after.
+    """Compute the FLOPs, in millions, of each dev example for each layer at which it may leave.
 
-    FLOPs are quadratic in the length of a text, so three lengths that were counted give those of all. Older records
-    lack them: all texts then cost the same, on the line through the exit settings that were counted.
+    FLOPs are quadratic in the number of tokens, so counts at three lengths determine those of every length. Older
+    records lack these counts: every example then costs the same, interpolated between the exit settings that were
+    counted.
 
     Returns:
         (layers, n), or (layers, 1) for older records; None if nothing was counted.
 
     Raises:
-        ValueError: if a predictions file is broken.
+        ValueError: if a predictions file is damaged.
     """
     latencies, stored = list_latencies(cell), read_cell_predictions(cell)
     if not latencies or not stored:
@@ -251,7 +253,7 @@ def flops_of_exits(cell: Cell) -> np.ndarray | None:
 
 
 def relative_time(pairs: Iterable[tuple[Cell, Cell]], batch_size: int) -> float | None:
-    """Milliseconds per example of cells to those of others, both summed; None unless all were timed."""
+    """Divide the time per example of the first cells by that of the second ones; None unless all were timed."""
     times = [(milliseconds(own, batch_size), milliseconds(other, batch_size)) for own, other in pairs]
     timed = [(own, other) for own, other in times if own is not None and other]
     if not timed or len(timed) < len(times):
@@ -260,13 +262,13 @@ def relative_time(pairs: Iterable[tuple[Cell, Cell]], batch_size: int) -> float 
 
 
 def relative_layers(cell: Cell, other: Cell) -> float | None:
-    """Layers that a cell's models run per dev example to those of another cell; None if either does not say."""
+    """Divide the mean layers per dev example of one cell by those of another; None if either is unknown."""
     own, theirs = (speed_facts(each)["mean_layers"] for each in (cell, other))
     return own / theirs if own and theirs else None
 
 
 def name_devices(cells: Iterable[Cell]) -> str:
-    """Name what the cells' models were timed on; empty if nothing was."""
+    """List the devices on which the cells' models were timed; empty if none was."""
     latencies = [latency for cell in cells for latency in list_latencies(cell)]
     return " or ".join(
         dict.fromkeys(f"{latency.device}, {counted(latency.threads, 'thread')}" for latency in latencies)
@@ -274,7 +276,7 @@ def name_devices(cells: Iterable[Cell]) -> str:
 
 
 def speed_facts(cell: Cell) -> dict[str, Any]:
-    """Medians over the confirm records: parameters (millions), depth, and layers run with their range."""
+    """Return medians over the confirm records: parameters (millions), depth, and mean layers with their range."""
 
     def median(value: Callable[[Record], float | None]) -> float | None:
         numbers = [number for record in cell.records if (number := value(record)) is not None]
@@ -292,6 +294,6 @@ def speed_facts(cell: Cell) -> dict[str, Any]:
 
 
 def speed_up(facts: Iterable[Mapping[str, Any]]) -> float | None:
-    """All layers / layers run over the cells with these `speed_facts`, both summed; None without any."""
+    """Divide the depths by the mean layers, each summed over the cells with these `speed_facts`; None for no cell."""
     pairs = [(cell["num_layers"], cell["mean_layers"]) for cell in facts if cell["num_layers"] and cell["mean_layers"]]
     return sum(depth for depth, _ in pairs) / sum(run for _, run in pairs) if pairs else None

@@ -1,8 +1,8 @@
-"""Scores of a cell's models over the layers that they may run, as one curve of exit settings per model.
+"""Score-over-layers curves of a cell's models: one curve per model, traced by its exit settings.
 
-Whoever chooses settings and measures them on the same examples flatters a method with many settings: 20 useless ones
-beside a useful one lift its front by chance. So one half of dev chooses a model's settings, the other half measures
-their layers and scores, and the same the other way round; a number is the mean of both.
+Choosing settings and measuring them on the same examples flatters a method with many settings: 20 useless settings lift
+the front by chance. So one half of dev chooses a model's settings and the other half measures their layers and scores,
+then the halves swap roles. Each number is the mean of both.
 """
 
 from __future__ import annotations
@@ -24,56 +24,56 @@ from trainables.models.fronts import ROUNDING, pareto_places, shares_in_mean
 
 @dataclass(frozen=True)
 class Settings:
-    """The answers of one model under each setting of its exit."""
+    """Answers of one model under each of its exit settings."""
 
-    examples: Answers  # whose labels and splits they are of
+    examples: Answers  # gives labels and splits
     answers: np.ndarray  # (settings, n) classes or scores
-    exit_layers: np.ndarray  # (settings, n), from 1; or another cost
+    exit_layers: np.ndarray  # (settings, n) layers run, from 1; or another cost
 
     def of(self, rows: np.ndarray) -> Settings:
-        """Take some of the examples, by number."""
+        """Select the examples with these indices."""
         own = self.examples
         parts = {name: getattr(own, name)[rows] for name in ("ids", "split", "labels")}
         taken = Answers(own.task, **parts, answers=own.answers[:, rows])
         return Settings(taken, self.answers[:, rows], self.exit_layers[:, rows])
 
     def at_cost(self, costs: np.ndarray) -> Settings:
-        """Replace layers by another cost, given for each layer and example: (layers, n), or (layers, 1) for all."""
+        """Replace layers by another cost of each layer and example: (layers, n), or (layers, 1) if costs are equal."""
         of_examples = np.broadcast_to(costs, (len(costs), self.exit_layers.shape[1]))
         return Settings(self.examples, self.answers, np.take_along_axis(of_examples, self.exit_layers - 1, axis=0))
 
     @cached_property
     def mean_layers(self) -> np.ndarray:
-        """Layers run per example, or another cost, (settings,)."""
+        """Mean layers per example, or mean of another cost, (settings,)."""
         return np.asarray(self.exit_layers.mean(axis=1))
 
     @cached_property
     def scores(self) -> np.ndarray:
-        """The score of each setting, (settings,)."""
+        """Score of each setting, (settings,)."""
         own = self.examples
         return np.array([replace(own, answers=one[None]).score for one in self.answers])
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The settings that some examples chose, as other examples measure them; layers rise."""
+    """Settings chosen on some examples and measured on others, sorted by mean layers."""
 
     settings: Settings
-    most_layers: float  # of any setting; between the last point and here more layers buy nothing
+    most_layers: float  # most layers of any setting; the curve is flat from its last point to here
 
     @property
     def fewest_layers(self) -> float:
-        """Those of the cheapest setting."""
+        """Mean layers of the cheapest setting."""
         return float(self.settings.mean_layers[0])
 
     def shares(self, fewest: float, most: float) -> np.ndarray:
-        """Compute the share of each setting, (settings,), in the mean score over a range of layers."""
+        """Compute the weight of each setting, (settings,), in the mean score over a range of layers."""
         return shares_in_mean(self.settings.mean_layers, fewest, most)
 
 
 @dataclass(frozen=True)
 class Scored:
-    """Numbers of a cell's models, one per seed, and the same on resamples of the examples."""
+    """Values of a cell's models, one per seed, and the same values on resamples of the examples."""
 
     scores: list[float]
     resampled: np.ndarray  # (resamples, seeds)
@@ -82,23 +82,23 @@ class Scored:
 
 @dataclass(frozen=True)
 class Curves:
-    """The curves of a cell's models, each chosen on one half of the examples and measured on the other, both ways."""
+    """Curves of a cell's models: settings chosen on one half of dev and measured on the other, and vice versa."""
 
     halves: tuple[tuple[Measured, ...], ...]  # (2, seeds)
     whole: tuple[tuple[Settings, Settings], ...]  # (seeds,): all settings, and all fixed layers, on all examples
 
     @property
     def fewest_layers(self) -> float:
-        """The fewest mean layers that every model can be held to."""
+        """Fewest mean layers that every model of the cell can run."""
         return max(own.fewest_layers for half in self.halves for own in half)
 
     @property
     def most_layers(self) -> float:
-        """The most that every model can use."""
+        """Most mean layers that every model of the cell can run."""
         return min(own.most_layers for half in self.halves for own in half)
 
     def score_at(self, mean_layers: float) -> list[float] | None:
-        """Each model's score at so many mean layers; None beyond the layers of its settings (no extrapolation)."""
+        """Interpolate each model's score at `mean_layers`; None outside of the range of its settings."""
         if not self.fewest_layers - ROUNDING <= mean_layers <= self.most_layers + ROUNDING:
             return None
         return self._means(mean_layers, mean_layers)
@@ -114,7 +114,7 @@ class Curves:
         return Scored(self._means(fewest, most), np.mean(resampled, axis=0), examples)
 
     def at_cost(self, costs: np.ndarray) -> Curves:
-        """Make the curves over another cost of an example; see `Settings.at_cost`."""
+        """Compute the same curves over another cost per example; see `Settings.at_cost`."""
         models, fixed = zip(*self.whole, strict=True)
         return make_curves([own.at_cost(costs) for own in models], [own.at_cost(costs) for own in fixed])
 
@@ -140,7 +140,7 @@ class Curves:
 
 
 def _resampled(models: Sequence[Settings], seed: int) -> list[np.ndarray]:
-    """Score each model's settings on resamples that all share, (resamples, settings) each."""
+    """Score each model's settings on resamples that the models share: one (resamples, settings) array per model."""
     own, ends = models[0].examples, np.cumsum([len(model.answers) for model in models])
     answers = np.concatenate([model.answers for model in models])
     scores = resampled_scores(own.task, answers, own.labels, own.split, resamples=RESAMPLES, seed=seed)
@@ -148,10 +148,13 @@ def _resampled(models: Sequence[Settings], seed: int) -> list[np.ndarray]:
 
 
 def read_curves(cell: Cell) -> Curves | None:
-    """Read the curves of a cell's models; None unless every seed's layer outputs are stored, and it leaves early.
+    """Read the curves of a cell's models.
+
+    Returns:
+        None if the models do not leave early, or the layer outputs of a seed are not stored.
 
     Raises:
-        ValueError: a predictions file is broken.
+        ValueError: if a predictions file is damaged.
     """
     stored = read_cell_predictions(cell)
     if len({own.examples for own in stored}) != 1 or any(own.sweep_rule_fields is None for own in stored):
@@ -164,7 +167,7 @@ def read_curves(cell: Cell) -> Curves | None:
 
 
 def make_curves(models: Sequence[Settings], fixed: Sequence[Settings]) -> Curves:
-    """Make the curves of models, one per seed, from their settings and fixed layers on the same examples."""
+    """Make curves from each seed's exit settings and fixed layers, all on the same examples."""
     one, two = halves(models[0].examples.split)
     chosen_and_measured = ((one, two), (two, one))
     measured = tuple(
@@ -175,7 +178,7 @@ def make_curves(models: Sequence[Settings], fixed: Sequence[Settings]) -> Curves
 
 
 def halves(split: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Split the numbers of the examples in two halves, at random; half of each split. The same for the same splits."""
+    """Split the example indices at random into two halves, stratified by split; equal `split` gives equal halves."""
     rng = np.random.default_rng(0)
     in_first = np.zeros(len(split), dtype=bool)
     for name in np.unique(split):
@@ -185,9 +188,9 @@ def halves(split: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shared_ranges(curves: Mapping[tuple[str, str], Curves]) -> dict[str, tuple[float, float]]:
-    """Find the fewest and the most mean layers, or other cost, that the curves of all rows have, by task.
+    """Find, per task, the range of mean layers (or another cost) that the curves of all rows cover.
 
-    Of tasks with several rows, each of several seeds, whose ranges overlap.
+    Tasks with a single row, a row with a single seed, or ranges that do not overlap are left out.
 
     Args:
         curves: by row and task.
@@ -201,14 +204,15 @@ def shared_ranges(curves: Mapping[tuple[str, str], Curves]) -> dict[str, tuple[f
 
 
 def common_range(curves: Collection[Curves]) -> tuple[float, float]:
-    """Find the fewest and the most mean layers, or other cost, that all curves have."""
+    """Find the fewest and the most mean layers (or another cost) that all curves cover."""
     return max(own.fewest_layers for own in curves), min(own.most_layers for own in curves)
 
 
 def swept_settings(predictions: Predictions) -> Settings | None:
-    """Compute a model's answers under its own exit, each draw of it, and under each setting of its sweep.
+    """Compute a model's answers under its own exit (every draw, if it is random) and each setting of its sweep.
 
-    None if there is no sweep, or a rule of an included method in it.
+    Returns:
+        None if nothing was swept, or the sweep has a rule of a method outside of this package.
     """
     assert predictions.sweep_rule_fields is not None
     names = zip(predictions.sweep_rule.tolist(), predictions.sweep_rule_fields.tolist(), strict=True)
@@ -232,7 +236,7 @@ def _fixed_layers(predictions: Predictions) -> Settings:
 
 
 def _measure(choosing: Settings, measuring: Settings) -> Measured:
-    """Measure the settings of the front of some examples on others."""
+    """Choose the Pareto-optimal settings on some examples and measure them on others."""
     places = pareto_places(choosing.mean_layers, choosing.scores)
     places = places[np.argsort(measuring.mean_layers[places], kind="stable")]
     chosen = Settings(measuring.examples, measuring.answers[places], measuring.exit_layers[places])

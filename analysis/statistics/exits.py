@@ -1,7 +1,7 @@
-"""Early exits of a cell's models, from their stored predictions.
+"""Early exits of a cell's models, computed from their stored predictions.
 
-Two questions: where examples leave and what other settings would cost (`read_exits`), and what other exit rules make of
-the same models (`read_rules`). `curves.py` has what a method scores for the layers that it may run.
+`read_exits` reads where examples leave and what other settings of the method's own exit would cost and score.
+`read_rules` applies other exit rules to the same models. `curves.py` compares scores at equal numbers of layers.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from trainables.models.exit_rules import ExitRule, LayerOutputs, apply_exit, set
 
 @dataclass(frozen=True)
 class Sweep:
-    """One exit rule under every setting, on the models of all seeds."""
+    """One exit rule applied to the models of all seeds, at every setting."""
 
     rule: str  # "threshold", "patience"
-    field: str  # of the rule, that is swept: "q", "patience"
+    field: str  # parameter that varies: "q", "patience"
     settings: np.ndarray  # (settings,), ascending: q, or layers of patience
-    mean_layers: np.ndarray  # (seeds, settings), run per dev example
+    mean_layers: np.ndarray  # (seeds, settings) mean layers per dev example
     scores: np.ndarray  # (seeds, settings), in [-1, 1]
-    own: int | None  # place of the setting that the models were recorded with; None if they have another rule
+    recorded: int | None  # index of the setting that the records' scores have; None if theirs is another rule
 
     def nearest(self, mean_layers: float, *, within: float) -> int | None:
-        """Find the setting whose median layers over the seeds are nearest; None unless they are so near."""
+        """Find the setting whose median layers are nearest to `mean_layers`; None if no setting lies `within` reach."""
         away = np.abs(np.median(self.mean_layers, axis=0) - mean_layers)
         return int(away.argmin()) if away.min() <= within else None
 
 
 @dataclass(frozen=True)
 class Exits:
-    """How the models of a cell leave; one row or entry per seed."""
+    """Where the models of a cell leave; arrays have one row or entry per seed."""
 
     num_layers: int
-    mean_layers: np.ndarray  # (seeds,), run per dev example under the method's own exit
-    scores: np.ndarray  # (seeds,), in [-1, 1], under the method's own exit
-    sweeps: tuple[Sweep, ...]  # none if the method always runs all layers, or predictions are missing
-    shares: np.ndarray | None  # (seeds, layers), of dev examples by the layer that they leave at; None: not stored
+    mean_layers: np.ndarray  # (seeds,) mean layers per dev example, with the method's own exit
+    scores: np.ndarray  # (seeds,) in [-1, 1], with the method's own exit
+    sweeps: tuple[Sweep, ...]  # empty if the method runs all layers, or predictions are missing
+    shares: np.ndarray | None  # (seeds, layers) share of dev examples that leave there; None: not stored
     posterior: np.ndarray | None  # (seeds, layers), mean probability of leaving; None: not stored, or no Λ head
 
     @property
@@ -53,12 +53,13 @@ class Exits:
 
 
 def read_exits(cell: Cell) -> Exits | None:
-    """Read the exits of a cell's models; None if it has no records, or they do not say how many layers were run.
+    """Read how the models of a cell leave. Sweeps and shares are read only if every seed has stored predictions.
 
-    Sweeps and shares need the predictions of every seed, so that they describe the same models as the score.
+    Returns:
+        None if the cell has no records, or these lack the number of layers run.
 
     Raises:
-        ValueError: a predictions file is broken.
+        ValueError: if a predictions file is damaged.
     """
     layers = [record.mean_layers for record in cell.records if record.mean_layers is not None]
     if not layers or len(layers) < len(cell.records):
@@ -78,7 +79,7 @@ def read_exits(cell: Cell) -> Exits | None:
 
 
 def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) -> Sweep:
-    """Collect the settings that were swept for every seed, and the setting of the models themselves."""
+    """Read the settings of `rule` that were swept for every seed, and which of them the records' scores have."""
     points = [_points(rule, predictions) for predictions in stored]
     (field,) = set(stored[0].sweep_field[stored[0].sweep_rule == rule].tolist())
     for point, record in zip(points, records, strict=True):
@@ -87,24 +88,25 @@ def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) ->
             point.setdefault(float(setting), (record.mean_layers or np.nan, record.score or 0.0))
     settings = sorted(set.intersection(*(set(point) for point in points)))
     values = np.array([[point[setting] for setting in settings] for point in points])  # (seeds, settings, 2)
-    own = records[0].config.get(field)
+    setting = records[0].config.get(field)
     return Sweep(
         rule=rule,
         field=field,
         settings=np.array(settings),
         mean_layers=values[:, :, 0],
         scores=values[:, :, 1],
-        own=settings.index(float(own)) if isinstance(own, int | float) else None,
+        recorded=settings.index(float(setting)) if isinstance(setting, int | float) else None,
     )
 
 
 def read_rules(cell: Cell, exits: Exits) -> tuple[Sweep, ...]:
-    """Every exit rule that the answers of the layers allow, on the cell's models: first those they were swept with.
+    """Apply to the cell's models every exit rule that needs only the layers' answers; the rules swept by trials first.
 
-    No others if the models have no classifier on each layer (nothing was swept), or their predictions are older files.
+    Only the swept rules if the stored files lack the layers' answers; empty if nothing was swept, because the models
+    lack a classifier on each layer.
 
     Raises:
-        ValueError: a predictions file is broken.
+        ValueError: if a predictions file is damaged.
     """
     swept = {sweep.rule for sweep in exits.sweeps}
     stored = [(own, own.outputs) for own in read_cell_predictions(cell) if own.outputs is not None] if swept else []
@@ -117,7 +119,7 @@ def read_rules(cell: Cell, exits: Exits) -> tuple[Sweep, ...]:
 
 
 def _applied(settings: list[ExitRule], stored: list[tuple[Predictions, LayerOutputs]]) -> Sweep:
-    """Apply the settings of one rule to the outputs of all seeds."""
+    """Apply the settings of one rule to the stored layer outputs of all seeds."""
     results = [[apply_exit(rule, outputs) for rule in settings] for _, outputs in stored]
     pairs = zip(stored, results, strict=True)
     return Sweep(
@@ -126,12 +128,12 @@ def _applied(settings: list[ExitRule], stored: list[tuple[Predictions, LayerOutp
         settings=np.array([setting_of(rule) for rule in settings], dtype=float),
         mean_layers=np.array([[result.exit_layer.mean() for result in of_seed] for of_seed in results]),
         scores=np.array([[own.scored(result.logits) for result in of_seed] for (own, _), of_seed in pairs]),
-        own=None,
+        recorded=None,
     )
 
 
 def _points(rule: str, predictions: Predictions) -> dict[float, tuple[float, float]]:
-    """Mean layers and score by setting."""
+    """Read mean layers and score of each setting of `rule`."""
     of_rule = predictions.sweep_rule == rule
     columns = (predictions.sweep_setting, predictions.sweep_mean_layers, predictions.sweep_score)
     settings, layers, scores = (column[of_rule].tolist() for column in columns)
@@ -139,6 +141,6 @@ def _points(rule: str, predictions: Predictions) -> dict[float, tuple[float, flo
 
 
 def _shares(predictions: Predictions, depth: int) -> np.ndarray:
-    """Share of examples by exit layer, (layers,); of examples and draws if the exit is sampled."""
+    """Compute the share of examples that leave at each layer, (layers,); over all draws if the exit is random."""
     counts = np.bincount(predictions.exit_layers.ravel(), minlength=depth + 1)[1:]
     return np.asarray(counts / counts.sum())

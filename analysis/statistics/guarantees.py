@@ -1,6 +1,6 @@
-"""Exits that are shown to be safe, for the models of a cell, from their stored predictions.
+"""Exit settings with a proven bound on lost answers, for the models of a cell, from their stored dev predictions.
 
-The promises are those of `trainables.models.safe_exits`. The examples looked at are those of dev.
+`trainables.models.safe_exits` defines and proves the bounds.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from analysis.studies.stored_predictions import Predictions, read_cell_predictio
 from trainables.data.tasks import TASKS
 from trainables.models.safe_exits import Walk, confident, expected, stored_rules, walk
 
-RISKS = (0.01, 0.02, 0.05)  # shares of examples that may be lost
+RISKS = (0.01, 0.02, 0.05)  # allowed shares of examples that lose their answer
 PROMISES: dict[str, Callable[[np.ndarray, float], int | None]] = {"confident": confident, "expected": expected}
-Wanted = tuple[str, float]  # a promise, and its risk
+Wanted = tuple[str, float]  # kind of bound, and the share allowed
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """Layers that the models of a cell run under the boldest setting of a rule that is shown safe, by promise."""
+    """Mean layers of a cell's models under the earliest exit setting of a rule that is shown safe, by bound."""
 
     rule: str
     num_layers: int
     examples: int  # of dev
-    layers: dict[Wanted, np.ndarray]  # (2, seeds): with labels, without; all layers if nothing is shown safe
+    layers: dict[Wanted, np.ndarray]  # (2, seeds): with labels, without; all layers if no setting is safe
 
 
 def guarantees(cell: Cell) -> Iterator[Guarantee]:
-    """One for each exit rule with settings; none for a regression, whose answers are not right or wrong.
+    """Compute the safe settings of each exit rule; nothing for a regression, whose answers are neither right nor wrong.
 
     Raises:
-        ValueError: a predictions file is broken.
+        ValueError: if a predictions file is damaged.
     """
     stored = [] if TASKS[cell.task].is_regression else read_cell_predictions(cell)
     for rule in dict.fromkeys(name for predictions in stored for name in predictions.sweep_rule.tolist()):
@@ -45,7 +45,7 @@ def guarantees(cell: Cell) -> Iterator[Guarantee]:
 
 
 def _walk(rule: str, predictions: Predictions) -> Walk | None:
-    """Walk the settings of the rule; None if the outputs of layers, or rules that read them, are missing."""
+    """Evaluate the rule's settings in order of boldness; None if layer outputs or their rules are not stored."""
     if predictions.outputs is None or predictions.sweep_rule_fields is None:
         return None
     rules = stored_rules(predictions.sweep_rule, predictions.sweep_rule_fields, name=rule)

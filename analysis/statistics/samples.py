@@ -1,9 +1,9 @@
 """A cell's stored predictions, and its scores on bootstrap resamples of the dev examples.
 
-A resample gives every example a weight, how often it was drawn; every GLUE metric is a function of weighted means, so
-a matrix product gives all resamples, for all seeds of a method and draws of its exit at once. Sums of such weights are
-exact: a model that answers all alike has no correlation, not one of 1e-8. Spearman keeps the ranks of the whole dev
-set. The score on the dev set itself is that of `trainables.data.metrics`.
+A resample weights each example by how often it was drawn. Every GLUE metric is a function of weighted means, so one
+matrix product scores all resamples, for all seeds and exit draws of a method. Sums of these integer weights are exact:
+a model with constant answers gets correlation 0, not 1e-8. Spearman uses the ranks in the whole dev set. Scores on the
+dev set itself come from `trainables.data.metrics`.
 """
 
 from __future__ import annotations
@@ -35,32 +35,31 @@ Place = tuple[str, str]  # row label, task
 
 @dataclass(frozen=True)
 class Sample:
-    """The answers of every seed of a method on a task, and their scores on the shared resamples.
+    """Answers of each seed of a method on a task, and their scores on the shared bootstrap resamples.
 
-    A seed's score, on the dev set and on a resample of it, is the mean over the draws of a sampled exit: the number
-    that tables print.
+    If a method draws its exits at random, each score is the mean over the stored draws, as in tables.
     """
 
     answers: list[Answers]
     scores: list[float]
     resampled: np.ndarray  # (resamples, seeds)
-    constant: np.ndarray | None = None  # (resamples,), of the best constant answer; None for a regression
+    constant: np.ndarray | None = None  # (resamples,) scores of the best constant answer; None for a regression
 
     @property
     def examples(self) -> str:
-        """Tells which examples were answered."""
+        """Digest of the examples that were answered."""
         return self.answers[0].examples
 
     @property
     def mean_interval(self) -> uncertainty.Interval:
-        """The interval of the mean score over other seeds and dev examples, within the scale of the score."""
+        """Interval of the mean score over other seeds and dev examples, clipped to the metric's range."""
         interval = uncertainty.mean_interval(self.resampled, self.scores)
         lowest = float(np.mean([-1.0 if name in CORRELATIONS else 0.0 for name in self.answers[0].task.metrics]))
         return replace(interval, low=max(interval.low, lowest), high=min(interval.high, 1.0))
 
     @cached_property
     def equal_pairs(self) -> int:
-        """The number of pairs of seeds with the same answers."""
+        """Number of pairs of seeds that give the same answers to all examples."""
         return sum(np.array_equal(one.answers, other.answers) for one, other in combinations(self.answers, 2))
 
     @property
@@ -70,14 +69,14 @@ class Sample:
 
     @property
     def spread_over_examples(self) -> float:
-        """Standard deviation of one model's score over as many other dev examples of the same kind."""
+        """Standard deviation of one model's score over other dev sets of the same size and distribution."""
         return float(np.var(self.resampled, axis=0, ddof=1).mean() ** 0.5)
 
     @property
     def is_above_constant(self) -> bool:
-        """Whether the mean score of these models is above that of the best constant answer on other dev examples too.
+        """Whether the mean score is above that of the best constant answer, on other dev examples too.
 
-        The difference of both on the same resamples has a 95 % interval above 0.
+        The 95 % interval of their difference, on the same resamples, must lie above 0.
         """
         assert self.constant is not None
         difference = self.resampled.mean(axis=1) - self.constant
@@ -85,7 +84,7 @@ class Sample:
 
 
 def mean_facts(samples: Mapping[Place, Sample]) -> list[dict[str, object]]:
-    """Return the mean score of each sample with its interval, for a table's sidecar."""
+    """Return each sample's mean score with its interval, for the JSON file beside a table."""
     return [
         {"row": row, "task": task, "mean": float(np.mean(sample.scores)), **vars(sample.mean_interval)}
         for (row, task), sample in samples.items()
@@ -93,10 +92,10 @@ def mean_facts(samples: Mapping[Place, Sample]) -> list[dict[str, object]]:
 
 
 def draw_samples(rows: list[Row]) -> dict[Place, Sample]:
-    """Draw a sample of every cell of two seeds or more that all have stored predictions for the same examples.
+    """Resample every cell that has stored predictions of at least two seeds for the same examples.
 
     Raises:
-        ValueError: the score of stored predictions is not their record's.
+        ValueError: if stored predictions give another score than their record.
     """
     cells = {(row.label, task): cell for row in rows for task, cell in row.cells.items()}
     stored = {place: predictions for place, cell in cells.items() if (predictions := _stored(cell))}
@@ -104,7 +103,7 @@ def draw_samples(rows: list[Row]) -> dict[Place, Sample]:
 
 
 def _stored(cell: Cell) -> list[Predictions]:
-    """Read the predictions of every seed; empty unless there are several, all stored, for the same examples."""
+    """Read the predictions of every seed; empty for a single seed, a missing file, or differing examples."""
     read = [(record, read_predictions(cell.study_of(record), record)) for record in cell.records]
     stored = [_check(cell, record, predictions) for record, predictions in read if predictions is not None]
     _check_seeds(cell, stored)
@@ -117,7 +116,7 @@ def _stored(cell: Cell) -> list[Predictions]:
 
 
 def _check_seeds(cell: Cell, stored: Sequence[Predictions]) -> None:
-    """Refuse two seeds that have the same predictions to the last bit."""
+    """Reject a cell in which two seeds have bit-identical predictions."""
     seeds: dict[bytes, int] = {}
     for record, predictions in zip(cell.records, stored, strict=False):
         first = seeds.setdefault(predictions.logits.tobytes(), record.seed)
@@ -129,7 +128,7 @@ def _check_seeds(cell: Cell, stored: Sequence[Predictions]) -> None:
 
 
 def _check(cell: Cell, record: Record, predictions: Predictions) -> Predictions:
-    """Return the predictions if their score is the record's."""
+    """Return the predictions, after a check that their score is the record's."""
     recomputed, recorded = predictions.score, record.score
     if recorded is None or abs(recorded - recomputed) > TOLERANCE:
         path = predictions_file(cell.study_of(record).folder, record.key)
@@ -140,7 +139,7 @@ def _check(cell: Cell, record: Record, predictions: Predictions) -> Predictions:
 
 
 def resample(answered: Mapping[Place, Sequence[Answers]]) -> dict[Place, Sample]:
-    """Sample each row on each task, from the answers of its seeds, which are to the same examples."""
+    """Resample each row on each task; all seeds of a row must have answered the same examples."""
     groups: dict[tuple[str, str], dict[Place, Sequence[Answers]]] = {}
     for place, seeds in answered.items():
         groups.setdefault((place[1], seeds[0].examples), {})[place] = seeds
@@ -149,7 +148,7 @@ def resample(answered: Mapping[Place, Sequence[Answers]]) -> dict[Place, Sample]
 
 
 def _resample_together(answered: Mapping[Place, Sequence[Answers]]) -> dict[Place, Sample]:
-    """Sample several rows that answered the same examples, all models on the same resamples."""
+    """Resample the rows that answered the same examples; all models share the resamples."""
     models = [answers for seeds in answered.values() for answers in seeds]
     best = _best_constant(models[0])
     answers = np.concatenate([*(one.answers for one in models), *([best[None]] if best is not None else [])])
@@ -167,7 +166,7 @@ def _resample_together(answered: Mapping[Place, Sequence[Answers]]) -> dict[Plac
 
 
 def constant_score(answers: Answers) -> float | None:
-    """Find the best score of one class as the answer to all of these examples; None for a regression."""
+    """Compute the best score that one class as the answer to all examples reaches; None for a regression."""
     best = _best_constant(answers)
     return None if best is None else _score(answers, best)
 
@@ -180,12 +179,12 @@ def _best_constant(answers: Answers) -> np.ndarray | None:
 
 
 def _score(answers: Answers, others: np.ndarray) -> float:
-    """Score other answers to the same examples."""
+    """Score other answers to these examples."""
     return score(answers.task, compute_metrics(answers.task, others, answers.labels, answers.split))
 
 
 def constant_scores(cells: Mapping[Place, Cell], samples: Mapping[Place, Sample]) -> dict[Place, float]:
-    """Score the best constant answer to the examples of each cell with stored predictions."""
+    """Compute the best constant answer's score on the examples of each cell with stored predictions."""
     stored = {
         place: samples[place].answers if place in samples else read_cell_predictions(cell)
         for place, cell in cells.items()
@@ -197,13 +196,13 @@ def constant_scores(cells: Mapping[Place, Cell], samples: Mapping[Place, Sample]
 def is_above_constant(cell: Cell, sample: Sample | None, constant: float) -> bool:
     """Check whether the cell is shown to be better than the best constant answer.
 
-    A cell without a sample, of one seed, is held against it by its score alone.
+    A cell of one seed has no sample: its score alone is compared.
     """
     return sample.is_above_constant if sample else cell.median > constant + TOLERANCE
 
 
 def has_found_nothing(cell: Cell, constant: float) -> bool:
-    """Check whether the best trial of its search, by dev, is no better than the best constant answer."""
+    """Check whether the best search trial, scored on dev, is no better than the best constant answer."""
     best = best_search_record(cell.arm_records)
     on_dev = all(study.protocol.selection == "dev" for study in cell.studies)
     score = best.score if best and on_dev else None
@@ -213,9 +212,9 @@ def has_found_nothing(cell: Cell, constant: float) -> bool:
 def resampled_scores(
     task: Task, predictions: np.ndarray, labels: np.ndarray, splits: np.ndarray, *, resamples: int, seed: int
 ) -> np.ndarray:
-    """Score predictions (models, n) on each resample: (resamples, models); a draw is a model here.
+    """Score predictions (models, n) on each resample: (resamples, models). Each draw of a random exit is a model here.
 
-    The same `seed` and `splits` give the same resamples, so that scores of two methods are paired. Examples are drawn
+    The same `seed` and `splits` give the same resamples, so the scores of two methods are paired. Examples are drawn
     within their dev split.
     """
     per_split = []
@@ -233,19 +232,19 @@ def resampled_scores(
 
 
 def _draw_weights(rng: np.random.Generator, resamples: int, n: int) -> np.ndarray:
-    """How often each example is drawn, (resamples, n)."""
+    """Count how often each example is drawn, (resamples, n)."""
     drawn = rng.integers(n, size=(resamples, n)) + n * np.arange(resamples)[:, None]
     return np.bincount(drawn.ravel(), minlength=resamples * n).reshape(resamples, n).astype(float)
 
 
 def weighted_scores(task: Task, weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Score under each vector of weights (resamples, n), on one dev split: (resamples, models)."""
+    """Compute scores with each row of weights (resamples, n), on one dev split: (resamples, models)."""
     names = ("accuracy",) if len(task.dev_splits) > 1 else task.metrics
     return np.asarray(np.mean([_METRICS[name](weights, predictions, labels) for name in names], axis=0))
 
 
 def _counts(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray, of: int = 1) -> tuple[np.ndarray, ...]:
-    """Shares of true positives, and of positives among predictions and among labels; `of` is the positive class."""
+    """Compute the shares of true positives, predicted positives and labelled positives; class `of` is positive."""
     hits = _means(weights, (predictions == of) & (labels == of))
     return hits, _means(weights, predictions == of), _means(weights, labels[None] == of)
 
@@ -256,7 +255,7 @@ def _f1(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.
 
 
 def _macro_f1(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Average over the classes that labels or predictions of the resample have."""
+    """Average F1 over the classes that occur among the labels or predictions of the resample."""
     classes = np.union1d(predictions, labels)
     counts = [_counts(weights, predictions, labels, of=one) for one in classes]
     hits = np.stack([own for own, _, _ in counts])  # (classes, resamples, models)
@@ -290,7 +289,7 @@ def _means(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """Divide; 0 if the quotient is undefined, as in the tasks' own metrics."""
+    """Divide; return 0 if the quotient is undefined, as the metrics in `trainables.data.metrics` do."""
     return np.asarray(np.divide(above, below, out=np.zeros_like(above), where=below > 0))
 
 

@@ -1,7 +1,7 @@
-"""The luck that a search leaves, and its finds for their cost.
+"""How much a result depends on the luck of its search, and what each search finds at equal cost.
 
-Two questions about the scores of search trials: how much another search would have changed (`search_variance`), and
-what every row would have found at one and the same budget (`at_equal_budget`).
+`search_variance` estimates how far another search would have moved a score. `at_equal_budget` computes what the search
+of each row would have found at one common budget. Both need only the scores of search trials.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from analysis.statistics.uncertainty import Variance, variance_of_ranked
 from analysis.studies.cells import Cell, Row
 from study.facts.record import Record
 
-FEWEST_CONFIGURATIONS = 4  # below, the spread of the better half is a guess
+FEWEST_CONFIGURATIONS = 4  # fewer do not give the spread of the better half
 ROUNDING = 1e-9  # of a budget in trials
 
 Unit = Literal["trials", "epochs", "examples", "seconds"]
@@ -24,13 +24,15 @@ UNITS: tuple[Unit, ...] = ("trials", "epochs", "examples", "seconds")
 
 
 def search_variance(search_scores: Sequence[float], seed_scores: Sequence[float]) -> Variance | None:
-    """Variance, over repeated searches, of the expected score of the configuration that a search chooses.
+    """Estimate the variance, over repeated searches, of the expected score of the chosen configuration.
 
-    None with fewer than 4 trials or 2 seeds. The chosen configuration is the one of K whose search score S = μ + seed
-    noise is the best. With b the share of the spread of search scores that configurations, not seeds, account for, the
-    variance is b σ² + b² Var(S). σ² is the variance of `seed_scores`. The spread of search scores is taken from the
-    better half alone, as the mean square above the median, so that some failures do not widen it; Var(S) is that of the
-    best of K normal values of this spread.
+    A search chooses the best of K trials by their scores S = μ + noise: μ depends on the configuration; the noise
+    depends on the seed and has variance σ², estimated from `seed_scores`. If b is the share of the variance of S that
+    configurations explain, the estimate is b σ² + b² Var(best S), where the best is of K normal values. The variance of
+    S is the mean square above the median: only the better half counts, so that failed trials do not inflate it.
+
+    Returns:
+        None with fewer than 4 trials or 2 seeds.
 
     Args:
         search_scores: selection scores of the completed search trials.
@@ -48,10 +50,11 @@ def search_variance(search_scores: Sequence[float], seed_scores: Sequence[float]
 
 
 def variance_over_searches(cell: Cell) -> Variance | None:
-    """Variance of a cell's expected score over repeated searches.
+    """Estimate the variance of a cell's expected score over repeated searches.
 
-    None if nothing was searched, if its trials are too few to tell, or if ASHA stopped some: those that it let go on
-    are the better ones, and lie too close together.
+    Returns:
+        None if nothing was searched, if there are too few trials, or if ASHA stopped some of them: the trials that it
+            continued are the better ones, so their scores lie too close together.
     """
     if not cell.arm.space or any(record.status == "stopped" for record in cell.arm_records):
         return None
@@ -60,9 +63,9 @@ def variance_over_searches(cell: Cell) -> Variance | None:
 
 
 def best_minus_last(cell: Cell) -> float | None:
-    """Subtract the last epoch's selection score from the selected one's, median over the seeds.
+    """Subtract the last epoch's selection score from the selected epoch's, median over seeds; None without epochs.
 
-    A method whose score jumps from epoch to epoch gains more by the choice of an epoch. None if no epoch was reported.
+    A method whose score jumps from epoch to epoch gains more by choosing an epoch.
     """
     gains = []
     for record in cell.records:
@@ -74,7 +77,7 @@ def best_minus_last(cell: Cell) -> float | None:
 
 @dataclass(frozen=True)
 class EqualBudget:
-    """The rows of a task at the smallest budget that all of them had."""
+    """Rows of a task, compared at the smallest search budget that any of them had."""
 
     task: str
     unit: Unit
@@ -125,13 +128,13 @@ def _at_equal_budget(task: str, arms: dict[str, tuple[Record, ...]], unit: Unit)
 
 
 def completed_scores(records: Sequence[Record]) -> list[float]:
-    """List the selection scores of an arm's completed search trials."""
+    """List the selection scores of the completed search trials."""
     completed = [record for record in records if record.phase == "search" and record.status == "completed"]
     return [record.selection_score for record in completed if record.selection_score is not None]
 
 
 def _cost(records: Sequence[Record], unit: Unit, *, on_gpu: bool) -> float:
-    """Add up the cost of a search, stopped and failed trials included."""
+    """Add up the cost of a search, including stopped and failed trials."""
     searched = [record for record in records if record.phase == "search"]
     if unit == "trials":
         return len(searched)

@@ -1,4 +1,4 @@
-"""Small pure functions that say how sure a number is. Scores in, numbers out; each says what it means."""
+"""Pure functions that quantify the uncertainty of scores: intervals, tests and multiplicity corrections."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-LEVEL = 0.95  # of every interval that can reach it
-ALPHA = 0.05  # below it a difference is marked
-MOST_FREEDOM = 1e6  # beyond it Student's t is the normal distribution
-WIDEST = 2.0  # scores lie between -1 (of a correlation) and 1
+LEVEL = 0.95  # coverage of every interval
+ALPHA = 0.05  # significance level
+MOST_FREEDOM = 1e6  # degrees of freedom above which Student's t is taken as normal
+WIDEST = 2.0  # largest difference of two scores in [-1, 1]
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Bounds, and the probability with which they cover what they are about."""
+    """Bounds of an interval, and the probability with which it covers the true value."""
 
     low: float
     high: float
@@ -26,7 +26,7 @@ class Interval:
 
 
 class Variance(NamedTuple):
-    """A variance, and the degrees of freedom with which it was estimated."""
+    """A variance, and the degrees of freedom of its estimate."""
 
     value: float
     freedom: float
@@ -34,7 +34,7 @@ class Variance(NamedTuple):
 
 @dataclass(frozen=True)
 class PairedTest:
-    """A difference of two methods' mean scores, its 95 % interval, and the two-sided p-value of no difference."""
+    """Difference of two methods' mean scores, its 95 % interval, and the two-sided p-value against no difference."""
 
     difference: float
     low: float
@@ -45,7 +45,7 @@ class PairedTest:
 
 
 def bootstrap_interval(resampled: np.ndarray, *, level: float = LEVEL) -> Interval:
-    """Percentile bootstrap interval of a statistic from its values on resamples, (resamples,)."""
+    """Compute the percentile bootstrap interval of a statistic from its values on resamples, (resamples,)."""
     low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2]).tolist()
     return Interval(low=low, high=high, coverage=level)
 
@@ -56,12 +56,17 @@ def welch_test(
     scores: Sequence[float],
     other_scores: Sequence[float],
 ) -> PairedTest:
-    """Welch-Satterthwaite t-test of two methods' mean scores, with a bootstrapped variance of the dev examples.
+    """Test the difference of two methods' mean scores: Welch-Satterthwaite over seeds, bootstrap over dev examples.
 
-    `scores` are one per seed; row r of `resampled` (resamples, seeds) holds the same scores on the r-th resample of the
-    examples, which both methods share: that is the pairing. The variance of the difference of mean scores is the sum
-    of what the seeds of either method leave open (Welch) and of what the examples leave open beyond that (bootstrap).
-    With five seeds a bootstrap over seeds would be too sure of itself.
+    The variance of the difference is the sum of three parts: one from each method's seeds (Welch), and one from the
+    examples, beyond what the seeds include (bootstrap). Seeds are not bootstrapped: with five of them the interval
+    would be too short.
+
+    Args:
+        resampled: (resamples, seeds) scores on resamples of the examples; row r of both methods is the same resample.
+        other_resampled: the same for the other method.
+        scores: one per seed, on all examples.
+        other_scores: the same for the other method.
     """
     over_examples = float(np.var(resampled.mean(axis=1) - other_resampled.mean(axis=1), ddof=1))
     between_seeds = _variance_between_seeds(resampled) + _variance_between_seeds(other_resampled)
@@ -71,9 +76,9 @@ def welch_test(
 
 
 def mean_interval(resampled: np.ndarray, scores: Sequence[float]) -> Interval:
-    """Compute the 95 % confidence interval of a mean score under resampling of seeds and dev examples.
+    """Compute the 95 % confidence interval of a mean score over other seeds and dev examples.
 
-    By the method of `welch_test`, whose `resampled` and `scores` these are.
+    The arguments and the estimate of the variance are those of `welch_test`.
     """
     over_examples = float(np.var(resampled.mean(axis=1), ddof=1))
     of_examples = Variance(max(0.0, over_examples - _variance_between_seeds(resampled)), inf)
@@ -84,7 +89,7 @@ def mean_interval(resampled: np.ndarray, scores: Sequence[float]) -> Interval:
 
 
 def at_level(test: PairedTest, level: float) -> PairedTest:
-    """Give the test its interval at another level."""
+    """Recompute the interval of a test at another level."""
     if test.standard_error == 0:
         return test
     half = float(special.stdtrit(test.freedom, (1 + level) / 2)) * test.standard_error
@@ -92,15 +97,15 @@ def at_level(test: PairedTest, level: float) -> PairedTest:
 
 
 def paired_test(difference: float, variances: Sequence[Variance]) -> PairedTest:
-    """Test a difference whose variance is the sum of these.
+    """Test a difference against 0; its variance is the sum of `variances`.
 
-    Degrees of freedom after Satterthwaite (1946), but each part counts (ν + 2) / ν times in them. As it stands his
-    formula is too sure of itself if a part that is known well meets one of few degrees of freedom that comes out
-    small by chance: at the level that Holm asks of the first of 32 comparisons it rejects a true null 1.3 times as
-    often as it should (`python -m benchmarks.statistics freedom`). Parts of like freedom are not changed (Welch).
+    Degrees of freedom are Satterthwaite's (1946), except that a part with ν degrees of freedom is weighted by
+    (ν + 2) / ν. His formula gives too many if a part with few degrees of freedom comes out small by chance: at the
+    level of Holm's first test of 32, a true null is rejected 1.3 times too often (`python -m benchmarks.statistics
+    freedom`). If all parts have equally many, the weights change nothing (Welch).
 
-    If nothing spreads there is nothing to hold a difference against: it may be any, and p is 1. Of methods that do
-    not differ at all (the same answers to all examples) the interval is 0 alone.
+    If the variance is 0, the test cannot judge the difference: p is 1 and the interval is the whole range. If the
+    difference is 0 too (the same answers to all examples), the interval is 0 alone.
     """
     variance = sum(part.value for part in variances)
     if variance == 0:
@@ -116,26 +121,26 @@ def paired_test(difference: float, variances: Sequence[Variance]) -> PairedTest:
 
 
 def _variance_over_seeds(scores: Sequence[float]) -> Variance:
-    """Compute the variance of the mean score."""
+    """Estimate the variance of the mean of these scores."""
     return Variance(float(np.var(scores, ddof=1)) / len(scores), len(scores) - 1)
 
 
 def _variance_between_seeds(resampled: np.ndarray) -> float:
-    """Compute how much of the mean score's variance over examples differs by seed: the seeds show it too."""
+    """Estimate the part of the mean's variance over examples that differs by seed; the seeds' spread includes it."""
     seeds = resampled.shape[1]
     deviations = resampled - resampled.mean(axis=1, keepdims=True)
     return float(np.var(deviations, axis=0, ddof=1).sum() / (seeds - 1) / seeds)
 
 
 def variance_of_ranked(rank: int, number: int) -> float:
-    """Compute the variance of the value of this rank, from the lowest, among so many standard normal values."""
+    """Compute the variance of the order statistic of `rank`, from the lowest, among `number` standard normal values."""
     from scipy import stats  # takes a second to import
 
     return float(stats.order_statistic(stats.Normal(), r=rank, n=number).variance())
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust the p-values so that any false positive among them all stays below the level (Holm, 1979)."""
+    """Adjust p-values by Holm's method (1979), which bounds the probability of any false positive among them."""
     ascending = np.argsort(p_values, kind="stable")
     factors = np.arange(len(p_values), 0, -1)
     adjusted = np.minimum(np.maximum.accumulate(factors * np.asarray(p_values, dtype=float)[ascending]), 1.0)

@@ -1,4 +1,4 @@
-"""Verdicts on published numbers: ours minus published, with what the seeds of both leave open."""
+"""Verdicts on whether our scores reproduce published numbers, given the uncertainty of both."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from analysis.statistics.uncertainty import PairedTest, Variance, paired_test, variance_of_ranked
 from study.facts.plain_words import counted
 
-MARGIN = 0.01  # 1 point: smaller differences are the same number for most purposes
+MARGIN = 0.01  # 1 point: smaller differences count as reproduced
 
 Statistic = Literal["median", "mean"]
 Word = Literal["reproduced", "not reproduced", "not by this configuration", "undecided"]
@@ -20,17 +20,17 @@ Word = Literal["reproduced", "not reproduced", "not by this configuration", "und
 
 @dataclass(frozen=True)
 class Verdict:
-    """Ours minus published, its 95 % interval, and what follows; scores in [-1, 1]."""
+    """Our score minus the published one in [-1, 1], its 95 % interval, and the verdict."""
 
     difference: float
     low: float
     high: float
     word: Word
-    published_spread: Literal["printed", "ours"]  # whose standard deviation over seeds stands for the published one's
+    published_spread: Literal["printed", "ours"]  # source of the published number's standard deviation over seeds
 
 
 class PublishedStatistic(NamedTuple):
-    """The statistic of its runs that a published number is."""
+    """Statistic over runs that a published number reports, as "median of 5 seeds"."""
 
     statistic: Statistic
     seeds: int
@@ -45,30 +45,34 @@ def verdict(
     search: Variance | None = None,
     margin: float = MARGIN,
 ) -> Verdict | None:
-    """Hold ours against a published number; None if it does not say of how many seeds it is the median or mean.
+    """Compare our scores with a published number, and decide whether it was reproduced.
 
-    Ours is the same statistic of our seeds. The interval is Student's t with the sampling variance of both numbers: of
-    a median of five it is 1.43 times that of a mean (order statistics of normal seeds). If no deviation is printed,
-    ours stands in for the published one's: the runs are then taken to have spread alike. Both of the same dev set.
-    Both searched: what another search would change is added twice, as far as our search tells it.
+    The same statistic of our seeds (median or mean) is compared, on the same dev set. The interval of the difference is
+    Student's t with the sampling variances of both numbers. A median of five normal scores has 1.43 times the variance
+    of their mean. If no deviation was published, ours is used for both. `search` is added twice, because both numbers
+    come from a search.
 
-    "reproduced": the interval lies within the margin, which is two one-sided tests at 2.5 %; with seeds as skewed as
-    lognormal ones, whose intervals are a little short, a difference of the margin is so called in up to 6 %.
-    "not reproduced": the interval excludes no difference, and the difference is beyond the margin; if it is not known
-    what another search would change, "not by this configuration". "undecided": all else, which five seeds make of most
-    small tasks.
-    `python -m benchmarks.statistics verdict` prints how often the interval covers and each word is wrong.
+    - "reproduced": the interval lies within the margin (two one-sided tests at 2.5 %). If scores are as skewed as
+      lognormal ones, a true difference equal to the margin gets this verdict in up to 6 % of cases.
+    - "not reproduced": the interval excludes 0, and the difference exceeds the margin. Without `search` the verdict is
+      "not by this configuration" instead, because another search might have chosen a better one.
+    - "undecided": otherwise; with five seeds, most small tasks.
+
+    `python -m benchmarks.statistics verdict` prints how often the interval covers, and how often each verdict is wrong.
 
     Args:
-        our_scores: one per seed, at least two.
-        published_value: in [-1, 1], as all scores here: printed points divided by 100.
+        our_scores: one per seed, in [-1, 1], at least two.
+        published_value: in [-1, 1]: the printed points divided by 100.
         published_statistic: as in `published.csv`: "median of 5", "mean of 10", "single run", "single model".
-        published_deviation: of single seeds (n - 1), in the same unit; None if none is printed.
-        search: variance of our expected score over repeated searches; None if it is not known.
-        margin: within which numbers count as the same.
+        published_deviation: standard deviation of single seeds (n - 1), in [0, 1]; None if none is printed.
+        search: variance of our expected score over repeated searches; None if unknown.
+        margin: largest difference that counts as reproduced.
+
+    Returns:
+        None if the published statistic does not give the number of seeds.
 
     Raises:
-        ValueError: fewer than two seeds; a published value that is no share.
+        ValueError: if there are fewer than two scores, or `published_value` is outside of [-1, 1].
     """
     if len(our_scores) < 2:
         raise ValueError(
@@ -93,7 +97,7 @@ def verdict(
 
 
 def read_statistic(text: str) -> PublishedStatistic | None:
-    """Read a statistic of `published.csv`; None for one whose sampling spread is not known (best of, n/a)."""
+    """Parse a statistic of `published.csv`; None if its sampling error is unknown ("best of", "n/a")."""
     if text in ("single run", "single model"):
         return PublishedStatistic("mean", 1)
     if text.startswith(("median of ", "mean of ")):
@@ -115,7 +119,7 @@ def _variance_factor(statistic: Statistic, seeds: int) -> float:
     if statistic == "mean":
         return 1 / seeds
     middle = (seeds + 1) // 2
-    return variance_of_ranked(middle, 2 * middle - 1)  # of an even number, that of one fewer
+    return variance_of_ranked(middle, 2 * middle - 1)  # an even number of seeds counts as one fewer
 
 
 def _word(test: PairedTest, margin: float, *, knows_search: bool) -> Word:

@@ -1,1 +1,1 @@
-"""Folders in, records and cells out."""
+"""Read study folders and outside predictions; group the records into the cells and rows of tables."""

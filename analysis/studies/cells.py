@@ -1,9 +1,9 @@
-"""Cells made of records, and rows of a table made of one or several studies: what may stand together.
+"""The cells and rows of a table, made from the records of one or several studies.
 
-Studies join by arm: every cell is made of the records of all studies that have its arm, each trial once. They must
-have one protocol (`load_studies`), one seed plan, the same data under every column (generated data under all or
-none), and the same content under every method that they share. `separate` gives rows of their own instead, a row per
-study and method; there only the data must be the same, and a number of fewer seeds than the table's is marked.
+An arm is one method on one task. Its cell joins the records of all studies that have the arm, each trial once. The
+studies must share the protocol (`load_studies`), the seeds, the data of each task (either all generated or all real),
+and the backbone and settings of each method. With `separate`, each study and method has a row; then only the data must
+be equal, and numbers of fewer seeds than the table's are marked.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from trainables.schema import Configuration, to_plain
 
 State = Literal["complete", "missing", "fewer seeds", "more seeds", "other seeds"]
 SAME_NUMBERS = ("status", "score", "selection_score", "metrics", "epoch", "epochs", "mean_layers")
-SAME_METHOD = ("backbone_fingerprint", "tokenizer_fingerprint")  # over the tasks of a row
+SAME_METHOD = ("backbone_fingerprint", "tokenizer_fingerprint")  # must be equal over the tasks of a row
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of a table: an arm's completed confirm records of its winning configuration, by seed."""
+    """One number of a table: the final runs of one method on one task with its best configuration, one per seed."""
 
     arm: Arm
-    studies: tuple[Study, ...]  # that have the arm
-    arm_records: tuple[Record, ...]  # all of the arm's, of every phase and status
+    studies: tuple[Study, ...]  # studies that have this method on this task
+    arm_records: tuple[Record, ...]  # all records of the method on the task: searches too, any status
     records: tuple[Record, ...]
-    failed: tuple[Record, ...]  # confirm trials of the same configuration that failed
-    seeds_wanted: tuple[int, ...]  # by the protocol of the table
+    failed: tuple[Record, ...]  # final runs of the same configuration that failed
+    seeds_wanted: tuple[int, ...]  # seeds that the table's protocol asks for
 
     @property
     def task(self) -> str:
-        """The arm's task."""
+        """Name of the task."""
         return self.arm.task
 
     @property
     def name(self) -> str:
-        """The arm's name."""
+        """Name of the arm: `palbert/rte`."""
         return self.arm.name
 
     @property
@@ -73,7 +73,7 @@ class Cell:
 
     @property
     def state(self) -> State:
-        """How the seeds compare with those of the protocol."""
+        """Whether the cell has the protocol's seeds, and if not, how they differ."""
         wanted, found = self.seeds_wanted, self.seeds
         if not found:
             return "missing"
@@ -85,13 +85,13 @@ class Cell:
 
     @property
     def data_differences(self) -> tuple[str, ...]:
-        """How the data that its trials read differ from the official GLUE; empty if they do not."""
+        """Differences between the data that the trials read and the official GLUE; empty if there are none."""
         found = [line for record in self.records for line in record.data_differences or ()]
         return tuple(dict.fromkeys(found))
 
     @property
     def paid(self) -> list[Record]:
-        """Every trial of the arm that was paid for: in each of the studies, and those that failed and ran again."""
+        """Every trial that cost compute, in all studies, with failed trials that later ran again."""
         return [
             record
             for study in self.studies
@@ -105,31 +105,31 @@ class Cell:
 
     @property
     def dropped(self) -> list[Record]:
-        """The trials of the arm that `study.drop` has set aside."""
+        """Trials of the arm that a person excluded with `study.drop`."""
         return [record for record in self.arm_records if record.status == "dropped"]
 
     @property
     def tried(self) -> int:
-        """How many configurations its search has tried: trials that ran to their end, or until ASHA stopped them."""
+        """Number of configurations that the search tried: trials that ended, or that ASHA stopped."""
         tried = ("completed", "stopped")
         return sum(record.phase == "search" and record.status in tried for record in self.arm_records)
 
     @property
     def former_scores(self) -> list[float]:
-        """The confirm scores of former winners: known before the winner of the cell was."""
+        """Final scores of earlier winners, which were known before the present winner was chosen."""
         confirm = [record for record in self.arm_records if record.phase == "confirm" and record not in self.records]
         return [record.score for record in confirm if record.status == "completed" and record.score is not None]
 
     @property
     def unfinished(self) -> str:
-        """The steps that the search behind a number still waits for; empty if it is over."""
+        """Steps that the search behind the number still waits for; empty if it has ended."""
         reasons = dict.fromkeys(study.missing.get(self.name, "") for study in self.studies)
         searching = " and ".join(reason for reason in reasons if reason.startswith("search "))
         return f"{searching}; the number is of the best configuration so far" if searching else ""
 
     @property
     def shortfall(self) -> str:
-        """How its seeds differ from the protocol's, and of an empty cell why, if that is known."""
+        """Description of missing and surplus seeds; for an empty cell the reason, if it is known."""
         failed = f"; failed: {', '.join(str(record.seed) for record in self.failed)}" if self.failed else ""
         dropped = [str(record.seed) for record in self.dropped if record.phase == "confirm"]
         failed += f"; dropped: {', '.join(dropped)}" if dropped else ""
@@ -142,7 +142,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table: a method's cells."""
+    """One line of a table: the cells of a method, by task."""
 
     label: str
     method: str
@@ -150,13 +150,13 @@ class Row:
 
 
 def cell_of(study: Study, method: str, task: str) -> Cell:
-    """Make the cell of an arm of one study, empty if it has no completed confirm record of its winner yet."""
+    """Make the cell of a method on a task from one study; it is empty before the winner's final runs have ended."""
     arm = study.arm(method, task)
     return make_cell(arm, [study], study.by_arm.get(arm.name, []), seeds_wanted=arm.seeds)
 
 
 def make_cell(arm: Arm, studies: list[Study], records: Iterable[Record], *, seeds_wanted: tuple[int, ...]) -> Cell:
-    """Make the cell of these records of the arm."""
+    """Make the cell of an arm from these records."""
     records = tuple(records)
     confirm = confirm_trials(arm, records)
     return Cell(
@@ -170,10 +170,10 @@ def make_cell(arm: Arm, studies: list[Study], records: Iterable[Record], *, seed
 
 
 def rows_of(studies: Sequence[Study], *, separate: bool = False) -> list[Row]:
-    """Make the rows of a table, one per method in the plans' order; one per study and method if `separate`.
+    """Make the rows of a table, in the order of the plans: one per method, or one per study and method if `separate`.
 
     Raises:
-        ValueError: the studies cannot share a table; both are named with what differs.
+        ValueError: if the studies cannot share a table; the message names two of them and what differs.
     """
     _check_data(studies)
     seeds = table_seeds(studies)
@@ -193,12 +193,12 @@ def rows_of(studies: Sequence[Study], *, separate: bool = False) -> list[Row]:
 
 
 def table_seeds(studies: Sequence[Study]) -> tuple[int, ...]:
-    """Choose the seed plan of a table: the longest of its studies'."""
+    """Return the table's confirm seeds: the longest list that a study's plan has."""
     return max((study.seeds for study in studies), key=len)
 
 
 def name_studies(studies: Sequence[Study]) -> list[str]:
-    """Name the studies, by folder those that share a name."""
+    """Name the studies; those that share a name by their folders."""
     number = Counter(study.name for study in studies)
     return [study.name if number[study.name] == 1 else str(study.folder) for study in studies]
 
@@ -220,7 +220,7 @@ def _cell(studies: list[Study], method: str, task: str, seeds: tuple[int, ...]) 
 
 
 def find_repeats(cell: Cell) -> list[Cell]:
-    """Make the cells of all searches of the cell's arm, its own first."""
+    """Make one cell per repeated search of the cell's arm; the cell's own search comes first."""
     planned = [arm for study in cell.studies for arm in study.file.plan.arms]
     others = {arm.name: arm for arm in planned if arm.repeat and (arm.method, arm.task) == (cell.arm.method, cell.task)}
     cells = [cell]
@@ -231,9 +231,9 @@ def find_repeats(cell: Cell) -> list[Cell]:
 
 
 def _joined(studies: list[Study], arm: str) -> list[Record]:
-    """Join the arm's records of all studies, each trial once.
+    """Join the arm's records of all studies, one per trial.
 
-    A failed one stands only if no other study completed it, a dropped one if any study dropped it.
+    A failed record is kept only if no other study completed the trial; a dropped record replaces all others.
     """
     found: dict[str, tuple[Study, Record]] = {}
     for study in studies:
@@ -248,7 +248,7 @@ def _joined(studies: list[Study], arm: str) -> list[Record]:
 
 
 def _check_data(studies: Sequence[Study]) -> None:
-    """Refuse columns of different data, and generated data beside GLUE's."""
+    """Reject studies with different data for one task, and a mixture of generated and real data."""
     for other in studies[1:]:
         if other.is_mini != studies[0].is_mini:
             raise ValueError(
@@ -268,12 +268,12 @@ def _check_data(studies: Sequence[Study]) -> None:
 
 
 def _data_of(study: Study) -> str:
-    """Its folder, and its data as they were asked for."""
+    """Name the study's folder and the data option that it was launched with."""
     return f"{study.folder} (--data {study.file.plan.data})"
 
 
 def _check_one_method(label: str, cells: dict[str, Cell]) -> None:
-    """Refuse a row whose cells are of two backbones, or of different settings."""
+    """Reject a row whose cells have different backbones or settings."""
     first = next(iter(cells.values()))
     for cell in cells.values():
         mine, theirs = (_settings_of(one) for one in (first, cell))
@@ -282,7 +282,7 @@ def _check_one_method(label: str, cells: dict[str, Cell]) -> None:
 
 
 def _settings_of(cell: Cell) -> dict[str, object]:
-    """Collect what was set and searched by hand for the method, without its epochs."""
+    """Collect the settings that a person fixed or searched for the method, except the number of epochs."""
     settings = cell.studies[0].file.plan.asked.settings
     said = find_keys(settings, cell.arm.method)
     return {field: in_words(settings[key]) for field, key in said.items() if field != "epochs"}

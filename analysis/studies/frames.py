@@ -24,7 +24,7 @@ from trainables.runs.trial import EpochRow
 from trainables.schema import to_plain
 
 Rows = Iterable[Mapping[str, Any]]
-SPREAD = ("config", "metrics", "versions", "exit_setting")  # a column for each of their fields
+SPREAD = ("config", "metrics", "versions", "exit_setting")  # one column for each field of these values
 TRIAL = {"key": "str", "arm": "str", "method": "str", "task": "str", "phase": "str", "trial": "int64", "seed": "int64"}
 SEED = {name: TRIAL[name] for name in ("key", "arm", "method", "task", "seed")}
 COUNTS = {"counts": "bool"}
@@ -37,38 +37,38 @@ SECONDS = {"wall_seconds": "float64", "gpu_seconds": "float64"}
 
 @dataclass(frozen=True)
 class Frames:
-    """A study, finished or running, as frames that have all their columns even without a row.
+    """A finished or running study as pandas frames; a frame without rows still has all columns.
 
-    The column `counts` marks what the tables' numbers are made of: completed confirm trials of an arm's winner, of the
-    first search if it was repeated.
+    The column `counts` marks the trials behind the tables' numbers: completed confirm trials of each arm's winner, in
+    its first search.
     """
 
     study: Study
 
     @property
     def folder(self) -> Path:
-        """The study's folder."""
+        """Folder of the study."""
         return self.study.folder
 
     @property
     def name(self) -> str:
-        """The study's name."""
+        """Name of the study."""
         return self.study.name
 
     @property
     def baseline(self) -> str | None:
-        """The method that the others are compared with."""
+        """Method that the others are compared with; None if the study names none."""
         return self.evidence.baseline
 
     @property
     def protocol(self) -> dict[str, Any]:
-        """The rules by which the study's numbers are made."""
+        """Rules that all numbers of the study share."""
         plain: dict[str, Any] = to_plain(self.study.protocol)
         return plain
 
     @cached_property
     def records(self) -> pd.DataFrame:
-        """A row for each ended trial; its numbers are those of its selected epoch."""
+        """One row per ended trial; its numbers are those of its selected epoch."""
         rows = [{**to_plain(one), "arm": one.arm, "counts": one.key in self._counting} for one in self.study.records]
         columns = {name: dtype for name, dtype in _dtypes(Record).items() if name not in SPREAD}
         dtypes = {"arm": "str", **columns, **COUNTS, **self._metrics}
@@ -76,12 +76,12 @@ class Frames:
 
     @cached_property
     def epochs(self) -> pd.DataFrame:
-        """A row for each epoch that was reported, of trials under way too."""
+        """One row per reported epoch, including those of running trials."""
         reported = {(e.key, e.row.epoch): e for e in read_events(self.folder) if isinstance(e, EpochReported)}
         rows = []
         for (key, epoch), event in reported.items():
             trial = self.study.facts.trials.get(key)
-            if trial is None or epoch not in trial.scores:  # the trial began anew
+            if trial is None or epoch not in trial.scores:  # the trial restarted from scratch
                 continue
             of_trial = {name: getattr(trial.started, name) for name in ("key", "arm", "phase", "trial", "seed")}
             of_trial |= {"method": trial.arm.method, "task": trial.arm.task, "counts": key in self._counting}
@@ -93,21 +93,21 @@ class Frames:
 
     @cached_property
     def predictions(self) -> pd.DataFrame:
-        """A row for each dev example of each stored confirm trial, and each draw if its exit is sampled."""
+        """One row per dev example of each stored confirm trial; if its exit is random, one per draw."""
         return _joined([_examples(*own) for own in self._stored], PREDICTIONS)
 
     @cached_property
     def sweeps(self) -> pd.DataFrame:
-        """A row for each exit setting at which each stored confirm trial was evaluated."""
+        """One row per exit setting that was evaluated for each stored confirm trial."""
         return _joined([_settings(*own) for own in self._stored], SWEEPS)
 
     def picture(self, name: str) -> Picture | None:
-        """Find a picture of the report, by the name of its file; None if the study has nothing to show in it."""
+        """Draw a picture of the report, by its file name; None if the study has no data for it."""
         return next((picture for picture in self._pictures if picture.name == name), None)
 
     @cached_property
     def evidence(self) -> Evidence:
-        """The evidence of the study's tables."""
+        """Statistics behind the study's tables."""
         return gather([self.study])
 
     @cached_property
@@ -123,7 +123,7 @@ class Frames:
 
     @cached_property
     def _stored(self) -> list[tuple[dict[str, Any], Predictions]]:
-        """The names of each stored trial, and its predictions."""
+        """Identifying columns of each stored trial, and its predictions."""
         found = []
         for record in self.study.records:
             if record.phase == "confirm" and (predictions := read_predictions(self.study, record)) is not None:
@@ -133,7 +133,7 @@ class Frames:
 
     @property
     def _fields(self) -> list[str]:
-        """The columns of all fields of configurations."""
+        """Column names of all configuration fields in the study."""
         return [f"config.{name}" for arm in self.study.file.plan.arms for name in (*arm.decided, *arm.fixed)]
 
     @property
@@ -164,20 +164,20 @@ def _joined(parts: list[pd.DataFrame], dtypes: Mapping[str, str]) -> pd.DataFram
 
 
 def _frame(rows: Rows, dtypes: Mapping[str, str], further: Iterable[str] = ()) -> pd.DataFrame:
-    """Make a frame of the rows with these columns, then the further ones, and those that only rows have."""
+    """Make a frame with these columns, then `further`, then columns that occur only in rows."""
     found = list(rows)
     columns = dict.fromkeys([*dtypes, *further, *(name for row in found for name in row)])
     return pd.DataFrame(found, columns=[*columns]).astype(dict(dtypes))
 
 
 def _spread(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Give each field of the values that hold several a column of its own: `config.beta`."""
+    """Give each entry of nested values its own column: `config.beta`."""
     parts = {f"{name}.{field}": value for name in SPREAD for field, value in row.get(name, {}).items()}
     return {name: value for name, value in row.items() if name not in (*SPREAD, "finished")} | parts
 
 
 def _dtypes(kind: type) -> dict[str, str]:
-    """Choose the dtype of each field of a struct; integers that may be missing are nullable."""
+    """Choose a dtype for each field of a struct; optional integers become nullable."""
     return {name: _dtype(hint) for name, hint in get_type_hints(kind).items() if name in kind.__struct_fields__}  # type: ignore[attr-defined]
 
 

@@ -1,4 +1,4 @@
-"""Reads predictions that any program wrote: a row for each answer, as CSV, TSV, JSON Lines or Parquet."""
+"""Read predictions of any program from CSV, TSV, JSON Lines or Parquet files with one row per answer."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from analysis.studies.stored_predictions import Answers
 from trainables.data.tasks import TASKS, Task
 from trainables.spelling import is_same_name, resolve_name
 
-NAMES = ("method", "task", "seed", "split", "draw", "example")  # say whose answer it is, and to what
-WITHOUT = {"split": "", "draw": ""}  # columns that a file may lack, and what they say then
+NAMES = ("method", "task", "seed", "split", "draw", "example")  # columns that identify an answer
+WITHOUT = {"split": "", "draw": ""}  # default values of columns that a file may lack
 COLUMNS = ("method", "task", "seed", "example", "label", "answer")
 ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
 METRICS = {name: name for name in ("accuracy", "f1", "f1_macro", "matthews", "pearson", "spearman")} | {
@@ -27,22 +27,22 @@ OF_NUMBERS = ("pearson", "spearman")
 
 
 def meant_metric(name: str) -> str:
-    """Resolve the name of a metric.
+    """Resolve the name of a metric, in any spelling that is close enough.
 
     Raises:
-        ValueError: no metric has this name.
+        ValueError: if no metric has this name.
     """
     return METRICS[resolve_name(name, METRICS, what="metric")]
 
 
 def read_answers(paths: Sequence[Path], metrics: Mapping[str, str]) -> dict[tuple[str, str], list[Answers]]:
-    """Read the answers of every seed, by method and task, in these files together.
+    """Read the answers of all seeds from these files together, by method and task.
 
     Args:
-        metrics: task -> metric, if it is not GLUE's; "" stands for all other tasks.
+        metrics: task -> metric, if it is not GLUE's; the key "" stands for all other tasks.
 
     Raises:
-        ValueError: a file cannot be read, or its rows do not fit together.
+        ValueError: if a file cannot be read, or its rows contradict each other.
     """
     rows = pd.concat([_read(path) for path in paths], ignore_index=True)
     rows["task"] = rows["task"].map({name: _task_name(name) for name in rows["task"].unique()})
@@ -58,7 +58,7 @@ def read_answers(paths: Sequence[Path], metrics: Mapping[str, str]) -> dict[tupl
 
 
 def _read(path: Path) -> pd.DataFrame:
-    """Read the rows of a file, names as text. A column of labels or answers is numeric if all of its values are."""
+    """Read the rows of a file. Names become text; labels and answers become numbers if all in the column are."""
     texts = dict.fromkeys(NAMES, "str")
     table = partial(pd.read_csv, dtype=texts, na_values=[""], keep_default_na=False, low_memory=False)
     readers: dict[str, Callable[..., Any]] = {
@@ -77,33 +77,33 @@ def _read(path: Path) -> pd.DataFrame:
         raise ValueError(f"{path} lacks the column {missing[0]}; it has {', '.join(map(str, rows.columns))}")
     for name in COLUMNS:
         if len(empty := np.flatnonzero(rows[name].isna())):
-            raise ValueError(f"{path}: {name} is missing in {len(empty)} of {len(rows)} rows, first in {empty[0] + 1}")
+            raise ValueError(f"{path}: {name} is missing in {len(empty)} of {len(rows)} rows, first row {empty[0] + 1}")
     rows = rows.assign(**{name: text for name, text in WITHOUT.items() if name not in rows})
     return rows[[*NAMES, "label", "answer"]].astype(texts)
 
 
 def _task_name(name: str) -> str:
-    """Spell the name as GLUE's task has it, if it is one."""
+    """Return GLUE's spelling of a task's name, or the name itself if GLUE has no such task."""
     return next((known for known in TASKS if is_same_name(known, name)), name)
 
 
 def _task(name: str, metric: str | None, splits: Sequence[str]) -> Task:
-    """GLUE's task of this name, or one that is scored by `metric`."""
+    """Return GLUE's task of this name, or a task that is scored by `metric`."""
     if metric is not None:
         own = Task(name=name, title=name, text_columns=(), labels=(), metrics=(), file_columns=())
         return replace(TASKS.get(name, own), metrics=(metric,), dev_splits=("dev",))
     if name not in TASKS:
         menu = ", ".join(METRICS)
-        raise ValueError(f"{name} is no task of GLUE; --metric {name}=METRIC says how it is scored, by {menu}")
+        raise ValueError(f"{name} is not a GLUE task; name its metric with --metric {name}=METRIC, one of {menu}")
     task = TASKS[name]
     if len(task.dev_splits) > 1 and {*splits} != {*task.dev_splits}:
         has, both = ", ".join(filter(None, splits)) or "no split", " and ".join(task.dev_splits)
-        raise ValueError(f"{name} has {has}; allowed: {both} in a column split, or --metric {name}=accuracy")
+        raise ValueError(f"{name} has {has}; allowed: {both} in the column split, or --metric {name}=accuracy")
     return task
 
 
 def _answers(task: Task, rows: pd.DataFrame) -> dict[str, list[Answers]]:
-    """Arrange the answers of each method's seeds, all to the same examples in one order, however rows are ordered."""
+    """Arrange the answers of each method's seeds in one order of the examples; the order of rows does not matter."""
     rows = _numbered(task, rows)
     examples = rows.drop_duplicates("position")
     ids, labels = examples["example"].to_numpy(), examples["label"].to_numpy()
@@ -120,7 +120,7 @@ def _answers(task: Task, rows: pd.DataFrame) -> dict[str, list[Answers]]:
 
 
 def _numbered(task: Task, rows: pd.DataFrame) -> pd.DataFrame:
-    """Turn labels and answers into numbers; sort the rows by example, which `position` counts from 0."""
+    """Convert labels and answers to numbers; sort the rows and number the examples from 0 in `position`."""
     labels, answers = _as_numbers(task, rows)
     number = pd.to_numeric(rows["example"], errors="coerce")
     rows = rows.assign(label=labels, answer=answers, number=number)
@@ -129,9 +129,9 @@ def _numbered(task: Task, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of_one_model(who: str, rows: pd.DataFrame, ids: np.ndarray) -> np.ndarray:
-    """Arrange the answers of a seed of a method, (draws, n)."""
+    """Arrange the answers of one seed of a method as (draws, n)."""
     if len(again := rows[rows.duplicated(["draw", "position"])]):
-        raise ValueError(f"{who}: example {again['example'].iloc[0]} stands twice; a column draw tells draws apart")
+        raise ValueError(f"{who}: example {again['example'].iloc[0]} occurs twice; number its draws in a column draw")
     answers = rows.pivot(index="draw", columns="position", values="answer").reindex(columns=range(len(ids)))
     if len(missing := np.flatnonzero(answers.isna().any())):
         raise ValueError(
@@ -142,7 +142,7 @@ def _of_one_model(who: str, rows: pd.DataFrame, ids: np.ndarray) -> np.ndarray:
 
 
 def _as_numbers(task: Task, rows: pd.DataFrame) -> np.ndarray:
-    """Labels and answers as scores or classes, (2, rows); a text that names no class of the task is another class."""
+    """Convert labels and answers to scores or class numbers, (2, rows); unknown class names become extra classes."""
     classes = {name: number for number, name in enumerate(task.labels)}
     named = pd.concat([rows["label"], rows["answer"]]).astype(object).map(lambda value: classes.get(value, value))
     numbers = np.array(pd.to_numeric(named, errors="coerce"), dtype=float)

@@ -1,4 +1,4 @@
-"""Study folders in, records out. Everything that analysis knows of a study on disk is read here."""
+"""Read study folders into plans and records; all other modules of `analysis` read studies through this one."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ from trainables.data.tasks import TASKS, find_task
 from trainables.schema import to_plain
 
 RUNS = Path(__file__).parents[2] / "runs"
-TOLERANCE = 1e-6  # of scores and layers that are recomputed: far below the 0.1 point that tables show
+TOLERANCE = 1e-6  # of recomputed scores and layers; tables show 0.1 point
 
 
 @dataclass(frozen=True)
 class Study:
-    """A study folder: its plan, its facts, and the newest record of every ended trial in the order of the journal."""
+    """A study folder: its plan, its events, and the newest record of each ended trial in the order of the journal."""
 
     folder: Path
     file: PlanFile
     facts: StudyFacts
     records: list[Record]
-    retried: list[Record]  # of failed trials that were run again: in no number, but paid for
+    retried: list[Record]  # failed trials that ran again: they count as cost only
 
     @property
     def name(self) -> str:
-        """The study's name."""
+        """Name of the study."""
         return self.file.name
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The methods, in the order of the plan."""
+        """Methods, in the order of the plan."""
         return self.file.plan.asked.methods
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The tasks, in the order of the plan."""
+        """Tasks, in the order of the plan."""
         return self.file.plan.asked.tasks
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The confirm seeds that the study asks for."""
+        """Seeds of the final runs that the plan asks for."""
         return list_confirm_seeds(self.file.plan.asked.seeds)
 
     @cached_property
@@ -72,31 +72,31 @@ class Study:
 
     @property
     def protocol(self) -> Protocol:
-        """The rules that its numbers share."""
+        """Rules that all numbers of the study share."""
         return self.file.plan.protocol
 
     @property
     def protocol_hash(self) -> str:
-        """The hash of the protocol that every record has."""
+        """Hash of the protocol; every record carries it."""
         return self.file.protocol_hash
 
     @cached_property
     def journal(self) -> JournalDigest:
-        """The digest of the journal: tables that carry another one are not made from it."""
+        """Digest of the journal; tables carry it to show which journal they were made from."""
         return journal_digest(self.folder)
 
     @property
     def is_mini(self) -> bool:
-        """Whether the numbers come from the generated tasks, which no published number can be held against."""
+        """Whether the tasks are generated, so that published numbers do not compare."""
         return self.file.plan.asked.is_generated
 
     def arm(self, method: str, task: str) -> Arm:
-        """Find the arm of a method on a task."""
+        """Return the plan's arm of a method on a task."""
         return self.file.plan.arm(f"{method}/{task}")
 
     @cached_property
     def by_arm(self) -> dict[str, list[Record]]:
-        """The records of every arm."""
+        """Records by arm."""
         arms: dict[str, list[Record]] = {}
         for record in self.records:
             arms.setdefault(record.arm, []).append(record)
@@ -104,28 +104,27 @@ class Study:
 
     @cached_property
     def missing(self) -> Mapping[str, str]:
-        """The steps that the cells of arms wait for, in the words of `study.status`; nothing before any launch."""
+        """Steps that each incomplete arm still waits for, as `study.status` words them; empty before any launch."""
         return last_progress(self.file.plan, self.facts).missing if self.facts.launches else {}
 
     @cached_property
     def by_key(self) -> dict[str, Record]:
-        """The record of every ended trial."""
+        """Record of each ended trial, by its key."""
         return {record.key: record for record in self.records}
 
 
 def confirm_trials(arm: Arm, records: Sequence[Record]) -> list[Record]:
-    """Those of the arm's records that repeat its winner, by seed, the failed ones too."""
+    """List the arm's records that repeat its winning configuration, sorted by seed, with failed ones."""
     winner = winner_of(arm, records)
     return winner.confirm_trials(records) if winner else []
 
 
 def load_study(folder: Path | str, *, facts: StudyFacts | None = None) -> Study:
-    """Read the study in `folder`, whose `facts` are not read again if they are given.
+    """Read the study in `folder`; pass `facts` if its journal has been read already.
 
     Raises:
-        ValueError: it is no study folder; its plan has a task that is unknown here; a line of its journal is broken
-            (file and line are named); the numbers of a record cannot be; a record belongs to another protocol than the
-            plan's, or was made of other data or another backbone.
+        ValueError: if the folder is not a study, its plan names an unknown task, a line of its journal is damaged, a
+            record has impossible numbers, or a record has another protocol, data or backbone than the plan.
     """
     folder = Path(folder)
     file = require_plan(folder)
@@ -146,15 +145,15 @@ def load_study(folder: Path | str, *, facts: StudyFacts | None = None) -> Study:
     strangers = sorted(study.by_arm.keys() - {arm.name for arm in file.plan.arms})
     if strangers:
         names = ", ".join(strangers)
-        warnings.warn(f"{folder}: records of arms that the plan does not have are left out: {names}", stacklevel=2)
+        warnings.warn(f"{folder}: records of arms that are not in the plan are left out: {names}", stacklevel=2)
     return study
 
 
 def check_record(record: Record) -> list[str]:
-    """Name the defects of the record's scores and metrics, one line each; empty if there is none.
+    """List the defects of the record's scores and metrics, one line each.
 
-    A trial that ended with a score has every metric of its task, its score is their mean, and all of them are shares:
-    0.725, not 72.5. Nothing is asked of the numbers of a failed trial; of a stopped one, only what selected it.
+    A completed trial must have every metric of its task, with their mean as its score. All must be shares: 0.725, not
+    72.5. A stopped trial must have a valid selection score; the numbers of a failed trial are not checked.
     """
     if record.task not in TASKS:
         return [f"task is {record.task!r}; allowed: {', '.join(TASKS)}"]
@@ -176,7 +175,7 @@ def check_record(record: Record) -> list[str]:
 
 
 def _layers(record: Record) -> list[str]:
-    """Name a mean number of layers below one, or above what the model has."""
+    """Report a mean number of layers below 1 or above the model's depth."""
     run, depth = record.mean_layers, record.num_layers
     if run is None or depth is None or 1 - TOLERANCE <= run <= depth + TOLERANCE:
         return []
@@ -193,7 +192,7 @@ def _not_a_share(name: str, value: float | None) -> list[str]:
 
 
 def _check_content(study: Study, arm: Arm) -> None:
-    """Refuse records of other data, another backbone or another tokenizer than the arm's."""
+    """Reject records whose data, backbone or tokenizer differ from the arm's."""
     for record in study.by_arm.get(arm.name, []):
         for field in ("data_fingerprint", "backbone_fingerprint", "tokenizer_fingerprint"):
             found, planned = getattr(record, field), getattr(arm, field)
@@ -232,10 +231,10 @@ def _check_same_protocol(first: Study, other: Study) -> None:
 
 
 def newest_study(root: Path | str = RUNS) -> Path:
-    """Find the study folder under `root` whose plan was written last.
+    """Find the study folder under `root` with the most recently written plan.
 
     Raises:
-        ValueError: there is none.
+        ValueError: if there is no study.
     """
     plans = sorted(Path(root).glob("*/plan.json"), key=lambda path: path.stat().st_mtime)
     if not plans:
@@ -251,12 +250,12 @@ def _check_tasks(path: Path, file: PlanFile) -> None:
         raise ValueError(f"{path}: {error}") from None
     for name, task in (file.plan.own_tasks or {}).items():
         if task.definition != TASKS[name].definition:
-            fault = "is another one than in the study that was read before: columns, labels or metrics differ"
-            raise ValueError(f"{path}: task {name} {fault}; allowed: studies of one task under this name")
+            fault = "has other columns, labels or metrics than in the study that was read before"
+            raise ValueError(f"{path}: task {name} {fault}; allowed: studies that define it alike")
 
 
 def _newest(records: list[Record]) -> tuple[list[Record], list[Record]]:
-    """Split off the records that a later one of their key replaces: a failed trial may have been run again."""
+    """Split the records into the newest of each trial, and failed ones that a rerun has replaced."""
     newest: dict[str, Record] = {}
     replaced: list[Record] = []
     for record in records:

@@ -1,4 +1,4 @@
-"""Stored dev predictions of confirm trials: `predictions/KEY.npz`, nothing pickled."""
+"""Read the stored dev predictions of confirm trials from `predictions/KEY.npz`, without pickle."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from trainables.data.tasks import TASKS, Task
 from trainables.models.answer_rules import read_rule
 from trainables.models.exit_rules import LayerOutputs, apply_exit, exit_probabilities, stored_outputs
 
-_PER_EXAMPLE = {"ids": 0, "split": 0, "labels": 0, "logits": 1, "exit_layers": 1}  # axis of n
-_LAYERS = ("layer_logits", "layer_answers")  # one of the two, the second in older files
-_OLDER_FIELDS = {"threshold": "q"}  # rule -> field that is swept, if it has another name
+_PER_EXAMPLE = {"ids": 0, "split": 0, "labels": 0, "logits": 1, "exit_layers": 1}  # array -> axis of the examples
+_LAYERS = ("layer_logits", "layer_answers")  # a file has one of these; older files the second
+_OLDER_FIELDS = {"threshold": "q"}  # rule -> parameter that is swept, if its name differs
 _SWEEP = ("sweep_rule", "sweep_setting", "sweep_score", "sweep_mean_layers")
 
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of one model to n examples; one draw of an exit that is not sampled."""
+    """Answers of one model to n examples; several draws if its exit is random."""
 
     task: Task
     ids: np.ndarray  # (n,)
@@ -38,44 +38,44 @@ class Answers:
 
     @cached_property
     def examples(self) -> str:
-        """Tells which examples were answered: a digest of their ids, splits and labels."""
+        """Digest of the ids, splits and labels of the examples: equal digests mean the same examples."""
         arrays = (self.ids.astype(str), self.split, self.labels.astype(float))
         return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
 
     @property
     def draws(self) -> int:
-        """How often the exit was drawn: once, unless it is sampled."""
+        """Number of draws of a random exit; 1 if the exit is deterministic."""
         return len(self.answers)
 
     def scored(self, logits: np.ndarray) -> float:
-        """Score other answers to the same examples, from their logits (n, labels)."""
+        """Score other answers to the same examples, given as logits (n, labels)."""
         answers = predictions_from_logits(self.task, logits)
         return score(self.task, compute_metrics(self.task, answers, self.labels, self.split))
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Every metric of the task, recomputed, mean over the draws."""
+        """Every metric of the task, recomputed and averaged over the draws."""
         of_draws = [compute_metrics(self.task, own, self.labels, self.split) for own in self.answers]
         return {name: float(np.mean([metrics[name] for metrics in of_draws])) for name in of_draws[0]}
 
     @property
     def score(self) -> float:
-        """The task's score, recomputed, mean over the draws: a score is linear in its metrics."""
+        """The task's score, recomputed and averaged over the draws."""
         return score(self.task, self.metrics)
 
 
 @dataclass(frozen=True)
 class Predictions(Answers):
-    """The outputs of a confirm model on dev at the selected epoch, under its exit and every setting of the sweep."""
+    """Outputs of a confirm model on dev at its selected epoch, with its own exit and every setting of the sweep."""
 
     logits: np.ndarray  # (draws, n, labels)
-    exit_layers: np.ndarray  # (draws, n) from 1
+    exit_layers: np.ndarray  # (draws, n) counted from 1
     layer_answers: np.ndarray  # (layers, n) classes or scores
-    exit_probabilities: np.ndarray | None  # (layers, n) of a model with a Λ head; each column sums to 1
-    outputs: LayerOutputs | None  # of all layers; None in older files
-    lengths: np.ndarray | None  # (n,) tokens; None in older files
+    exit_probabilities: np.ndarray | None  # (layers, n) if the model has a Λ head; columns sum to 1
+    outputs: LayerOutputs | None  # outputs of all layers; None in older files
+    lengths: np.ndarray | None  # (n,) in tokens; None in older files
     sweep_rule: np.ndarray  # (settings,)
-    sweep_field: np.ndarray  # (settings,) the field of the rule that is swept
+    sweep_field: np.ndarray  # (settings,) parameter of the rule that is swept
     sweep_rule_fields: np.ndarray | None  # (settings,) JSON; None in older files
     sweep_setting: np.ndarray  # (settings,)
     sweep_score: np.ndarray  # (settings,)
@@ -83,15 +83,15 @@ class Predictions(Answers):
 
     @property
     def mean_layers(self) -> float:
-        """Layers run per example, mean over the draws."""
+        """Layers run per example, averaged over examples and draws."""
         return float(self.exit_layers.mean())
 
 
 def read_predictions(study: Study, record: Record) -> Predictions | None:
-    """Read the predictions of a confirm trial; None if no file was stored.
+    """Read the predictions of a confirm trial; None if no file is stored.
 
     Raises:
-        ValueError: the file is broken.
+        ValueError: if the file is damaged.
     """
     path = predictions_file(study.folder, record.key)
     if not path.exists():
@@ -100,7 +100,7 @@ def read_predictions(study: Study, record: Record) -> Predictions | None:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except (ValueError, OSError, zipfile.BadZipFile):
-        raise ValueError(f"{path}: not a predictions file, or damaged") from None
+        raise ValueError(f"{path}: the file is damaged, or holds no predictions") from None
     missing = [name for name in (*_PER_EXAMPLE, *_SWEEP) if name not in arrays]
     missing += [] if any(name in arrays for name in _LAYERS) else [_LAYERS[0]]
     if missing:
@@ -112,14 +112,14 @@ def read_predictions(study: Study, record: Record) -> Predictions | None:
 
 
 def predictions_from(task: Task, arrays: Mapping[str, np.ndarray]) -> Predictions:
-    """Interpret the arrays of a file."""
+    """Convert the arrays of a predictions file."""
     answers = np.stack([predictions_from_logits(task, logits) for logits in arrays["logits"]])
     kept = {name: arrays[name] for name in (*_PER_EXAMPLE, *_SWEEP)} | _of_layers(task, arrays)
     return Predictions(task=task, answers=answers, lengths=arrays.get("lengths"), **kept)
 
 
 def _of_layers(task: Task, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Read the outputs of all layers, and what follows from them; an older file stores the latter alone."""
+    """Read the outputs of all layers and derive answers from them; older files store only the answers."""
     if "layer_logits" not in arrays:
         fields = [_OLDER_FIELDS.get(rule, rule) for rule in arrays["sweep_rule"].tolist()]
         older = {"sweep_field": np.array(fields, dtype=np.str_), "sweep_rule_fields": None, "outputs": None}
@@ -138,7 +138,7 @@ def read_cell_predictions(cell: Cell) -> list[Predictions]:
     """Read the predictions of every seed of the cell; empty if one of them is missing.
 
     Raises:
-        ValueError: a file is broken.
+        ValueError: if a file is damaged.
     """
     read = [read_predictions(cell.study_of(record), record) for record in cell.records]
     stored = [predictions for predictions in read if predictions is not None]
@@ -146,32 +146,32 @@ def read_cell_predictions(cell: Cell) -> list[Predictions]:
 
 
 def disagreements(record: Record, predictions: Predictions) -> list[str]:
-    """Name how the stored predictions and the record differ, one line each; empty if they belong together.
+    """List the differences between a record and its stored predictions, one line each; empty if they agree.
 
-    The sweep is held against the outputs of the layers, see `recomputed_sweep`.
+    The stored sweep is compared with `recomputed_sweep`.
     """
     metrics = [(name, record.metrics.get(name), value) for name, value in predictions.metrics.items()]
     pairs = [("score", record.score, predictions.score), ("mean_layers", record.mean_layers, predictions.mean_layers)]
     lines = [
-        f"{name} is {told} in the record and {found:.6f} from the predictions"
-        for name, told, found in (*pairs, *metrics)
-        if told is None or abs(told - found) > TOLERANCE
+        f"{name} is {recorded} in the record and {found:.6f} from the predictions"
+        for name, recorded, found in (*pairs, *metrics)
+        if recorded is None or abs(recorded - found) > TOLERANCE
     ]
-    told = np.stack([predictions.sweep_score, predictions.sweep_mean_layers], axis=1)
+    stored = np.stack([predictions.sweep_score, predictions.sweep_mean_layers], axis=1)
     names = zip(predictions.sweep_rule, predictions.sweep_setting, strict=True)
-    for (rule, setting), said, again in zip(names, told, recomputed_sweep(predictions), strict=True):
-        if (abs(said - again) > TOLERANCE).any():  # False for NaN, which is not recomputable
+    for (rule, setting), one, again in zip(names, stored, recomputed_sweep(predictions), strict=True):
+        if (abs(one - again) > TOLERANCE).any():  # False for NaN: not recomputable
             lines.append(
-                f"{rule} at {setting:g} has score {said[0]:.6f} and {said[1]:.3f} layers in the sweep, {again[0]:.6f} "
+                f"{rule} at {setting:g} has score {one[0]:.6f} and {one[1]:.3f} layers in the sweep, {again[0]:.6f} "
                 f"and {again[1]:.3f} from the outputs of the layers"
             )
     return lines
 
 
 def recomputed_sweep(predictions: Predictions) -> np.ndarray:
-    """Score and mean layers of each setting, (settings, 2), from the outputs of the layers.
+    """Compute score and mean layers of each setting of the sweep from the layers' outputs, (settings, 2).
 
-    NaN for a rule of an included method, and in older files, which lack the outputs.
+    NaN for rules of methods outside of this package, and for older files, which lack these outputs.
     """
     recomputed = np.full((len(predictions.sweep_rule), 2), np.nan)
     if predictions.outputs is None or predictions.sweep_rule_fields is None:
@@ -185,7 +185,7 @@ def recomputed_sweep(predictions: Predictions) -> np.ndarray:
 
 
 def _wrong_shapes(num_labels: int, arrays: dict[str, np.ndarray]) -> str | None:
-    """Name the first wrong shape among a file's arrays; None if all are right."""
+    """Describe the first array of a file that has a wrong shape; None if all shapes are right."""
     logits, n = arrays["logits"], len(arrays["ids"])
     dimensions = {name: axis + 1 + (name == "logits") for name, axis in _PER_EXAMPLE.items()}
     for name, axis in _PER_EXAMPLE.items():

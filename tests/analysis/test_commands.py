@@ -128,7 +128,7 @@ def test_plan_with_an_unknown_task_names_the_menu(tmp_path):
 
 def test_records_of_an_arm_outside_the_plan_are_named(tmp_path):
     study = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5), tasks=["cola"])
-    with pytest.warns(UserWarning, match="records of arms that the plan does not have are left out: palbert/rte"):
+    with pytest.warns(UserWarning, match="records of arms that are not in the plan are left out: palbert/rte"):
         load_study(study)
 
 

@@ -172,7 +172,7 @@ def changed(rows: pd.DataFrame, row: int, **values: object) -> pd.DataFrame:
             [],
             "rows.csv lacks the column seed; it has example, label, answer, method, task",
         ),
-        (changed(made(), 7, answer=None), [], "rows.csv: answer is missing in 1 of 360 rows, first in 8"),
+        (changed(made(), 7, answer=None), [], "rows.csv: answer is missing in 1 of 360 rows, first row 8"),
         (
             without(made(), method="two", seed=1, example=17),
             [],
@@ -182,11 +182,11 @@ def changed(rows: pd.DataFrame, row: int, **values: object) -> pd.DataFrame:
         (
             changed(made(), 1, example=0),
             [],
-            "one on rte, seed 0: example 0 stands twice; a column draw tells draws apart",
+            "one on rte, seed 0: example 0 occurs twice; number its draws in a column draw",
         ),
         (changed(made(), 0, label=1 - made().label[0]), [], "rte: example 0 has more than one label"),
         (made(seeds=1), [], "one on rte has one seed; allowed: at least two, whose spread a test needs"),
-        (made(methods=("one",)), [], "there is nothing to compare; allowed: two or more methods on one task"),
+        (made(methods=("one",)), [], "nothing to compare; allowed: at least two methods on one task"),
         (
             changed(made(task="stsb"), 5, answer="high"),
             [],
@@ -205,13 +205,13 @@ def changed(rows: pd.DataFrame, row: int, **values: object) -> pd.DataFrame:
         (
             made(task="claims"),
             [],
-            "claims is no task of GLUE; --metric claims=METRIC says how it is scored, by accuracy, f1, f1_macro, "
+            "claims is not a GLUE task; name its metric with --metric claims=METRIC, one of accuracy, f1, f1_macro, "
             "matthews, pearson, spearman, mcc",
         ),
         (
             made(task="mnli"),
             [],
-            "mnli has no split; allowed: dev_matched and dev_mismatched in a column split, or --metric mnli=accuracy",
+            "mnli has no split; allowed: dev_matched and dev_mismatched in the column split, or --metric mnli=accuracy",
         ),
         (made(), ["--metric", "sst2=f1"], "--metric sst2=f1: allowed: rte"),
         (

@@ -259,7 +259,7 @@ def write_study_of_scores(folder, percents):
 
 
 def test_no_task_has_no_mean():
-    with pytest.raises(ValueError, match="no task is there to take a mean over"):
+    with pytest.raises(ValueError, match="the two rows have no task in common"):
         macro_test([])
 
 

@@ -53,14 +53,14 @@ def test_method_that_always_runs_all_layers_has_no_sweep(cells):
 @pytest.mark.parametrize(("method", "rule", "setting"), [("palbert", "threshold", 0.5), ("pabee", "patience", 6)])
 def test_own_setting_of_a_sweep_is_what_the_records_say(cells, method, rule, setting):
     (sweep,) = read_exits(cells[method]).sweeps
-    assert (sweep.rule, sweep.settings[sweep.own]) == (rule, setting)
-    assert sweep.scores[:, sweep.own].tolist() == pytest.approx(cells[method].scores)
+    assert (sweep.rule, sweep.settings[sweep.recorded]) == (rule, setting)
+    assert sweep.scores[:, sweep.recorded].tolist() == pytest.approx(cells[method].scores)
     layers = [row.mean_layers for row in cells[method].records]
-    assert sweep.mean_layers[:, sweep.own].tolist() == pytest.approx(layers)
+    assert sweep.mean_layers[:, sweep.recorded].tolist() == pytest.approx(layers)
 
 
 def test_sampled_exit_is_no_setting_of_the_sweep(cells):
-    assert [sweep.own for sweep in read_exits(cells["pondernet"]).sweeps] == [None]
+    assert [sweep.recorded for sweep in read_exits(cells["pondernet"]).sweeps] == [None]
 
 
 def test_shares_are_of_all_examples(cells):
@@ -91,7 +91,7 @@ def swept_cell(folder, *, q=0.3, missing=()):
 
 def test_own_setting_that_was_not_swept_joins_the_sweep_with_its_record(tmp_path):
     (sweep,) = read_exits(swept_cell(tmp_path)).sweeps
-    assert (sweep.settings.tolist(), sweep.own) == ([0.2, 0.3, 0.4], 1)
+    assert (sweep.settings.tolist(), sweep.recorded) == ([0.2, 0.3, 0.4], 1)
     assert sweep.scores[:, 1].tolist() == pytest.approx([0.7, 0.71, 0.72])
     assert sweep.mean_layers.tolist() == [[3, 6, 9], [3, 7, 9], [3, 8, 9]]
 

@@ -19,7 +19,7 @@ from typing import Any
 from helpers.launches import Launches
 from helpers.started_processes import kill_all
 
-from analysis.verify import differences, first_difference, verify
+from analysis.verify import first_difference, list_differences, verify
 from study.facts.record import Record
 from study.facts.study_facts import read_records
 from trainables.schema import to_plain
@@ -82,7 +82,7 @@ def differences_of(folder: Path, undisturbed: Path) -> list[str]:
     """What a study's records, weights and table have, and those of one that was not disturbed have not; and what
     `analysis.verify` says of either."""
     tables = [(study / "tables" / "dev.csv").read_bytes() for study in (folder, undisturbed)]
-    lines = differences("records", results_of(folder), results_of(undisturbed))
+    lines = list_differences("records", results_of(folder), results_of(undisturbed))
     lines += [f"dev.csv: {first_difference(*tables)}"] * (tables[0] != tables[1])
     return [*lines, *verify(folder), *verify(undisturbed)]
 

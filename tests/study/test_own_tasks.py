@@ -167,7 +167,8 @@ def test_another_task_of_the_same_name_shares_no_table(study: Path) -> None:
     (claims, _) = (require_plan(study).plan.own_tasks or {}).values()
     TASKS["claims"] = replace(claims, metrics=("accuracy",), title="Other")
     with pytest.raises(
-        ValueError, match=r"plan.json: task claims is another one than in the study that was read before"
+        ValueError,
+        match=r"plan.json: task claims has other columns, labels or metrics than in the study that was read before",
     ):
         load_study(study)
     TASKS["claims"] = replace(claims, place="/elsewhere", title="Other")
