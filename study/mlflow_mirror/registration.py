@@ -1,8 +1,8 @@
-"""The registration of each arm's winning confirm models in MLflow's model registry.
+"""Registration of a study's trained models in MLflow's model registry.
 
-One registered model per arm, `STUDY.METHOD.TASK`, one version per confirm trial; the alias `best` is the version with
-the highest score. A model that is registered already is left as it is, one whose configuration is the winner no more
-has the tag `superseded`.
+Each arm (a method on a task) is one registered model, `STUDY.METHOD.TASK`. Each of its confirm trials, which repeat the
+best configuration with fresh seeds, is one version. The alias `best` names the version with the highest score. A
+version is never uploaded again. Its tag `superseded` becomes `true` if a longer search finds a better configuration.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from trainables import base_method
 from trainables.method_files import included
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-CODE = (REPOSITORY / "trainables", REPOSITORY / "search_spaces")  # a method is found by its file in both
+CODE = (REPOSITORY / "trainables", REPOSITORY / "search_spaces")  # each method has a file in both
 SERVED_MODEL = Path(__file__).with_name("served_model.py")
 REQUIREMENTS = ("torch", "transformers", "safetensors", "numpy", "pandas", "scipy", "scikit-learn", "msgspec")
 
 
 class Registered(NamedTuple):
-    """One version in the registry."""
+    """One version of a registered model."""
 
     name: str
     version: str
@@ -36,10 +36,10 @@ class Registered(NamedTuple):
 
 
 def register(tracking: Tracking, progress: StudyProgress, folder: Path) -> Iterator[Registered]:
-    """Register what is missing of the study in `folder`, and yield each new version.
+    """Register the models of completed confirm trials that have no version yet, and yield each new version.
 
     Raises:
-        ValueError: the folder of a model is gone.
+        ValueError: if the folder of a model no longer exists.
     """
     for arm in progress.arms:
         if arm.confirmed and not arm.arm.repeat:
@@ -66,7 +66,7 @@ def _register_arm(tracking: Tracking, name: str, confirmed: list[Record]) -> Ite
 
 
 def _create_version(tracking: Tracking, name: str, record: Record) -> str:
-    """Create the version of the record's model under `name`; its files are artifacts of the trial's run."""
+    """Upload the record's model to the MLflow run of its trial, and return the number of the new version."""
     run = tracking.client.get_run(tracking.run_ids[record.key])
     with tempfile.TemporaryDirectory() as folder:
         save_model(record, Path(folder) / "model")
@@ -77,14 +77,14 @@ def _create_version(tracking: Tracking, name: str, record: Record) -> str:
 
 
 def save_model(record: Record, folder: Path) -> None:
-    """Write the record's model to `folder` in MLflow's format, with its signature, and its method's code."""
+    """Write the record's model to `folder` in MLflow's format, with its signature and the code of its method."""
     import mlflow.pyfunc
 
     if record.model is None or not model_exists(record.model):
         raise ValueError(f"the model of record {record.key} is gone: {record.model}")
     versions = {name: version.rpartition(", ")[2] for name, version in record.versions.items()}
     with local_model(record.model) as model, tempfile.TemporaryDirectory() as methods, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*input example was not provided")  # the signature is written, not guessed
+        warnings.filterwarnings("ignore", ".*input example was not provided")  # we pass a signature
         artifacts, included_methods = {"model": str(model)}, included()
         if included_methods is not None and included_methods.has(base_method(record.method)):
             for name, text in included_methods.sources.items():
@@ -101,7 +101,7 @@ def save_model(record: Record, folder: Path) -> None:
 
 
 def _signature(record: Record) -> Any:
-    """Describe the texts, by the task's column names, and the answer with the layers run for it."""
+    """Build the signature: the task's text columns as input, `prediction` and `exit_layer` as output."""
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, Schema
 

@@ -1,28 +1,28 @@
-"""The facts of a study as MLflow runs: study > arm > trial. Pure data, without MLflow.
+"""Content of a study's MLflow runs, as plain data without MLflow.
 
-A run's status in MLflow shows how its trial ended:
+The study's run is the parent of one run per arm (a method on a task), which is the parent of one run per trial. The
+status of a trial's run shows how it ended:
 
 | trial | MLflow status | tag `status` |
 |---|---|---|
 | trained to its end | FINISHED | `completed` |
-| stopped early by ASHA | FINISHED | `stopped`, and `stopped` is `asha` |
-| failed, by a fault of its method | FAILED | `failed` |
-| cut off with its launch, goes on with the next | SCHEDULED | `interrupted` |
-| under way | RUNNING | `running` |
+| stopped early by ASHA | FINISHED | `stopped`; the tag `stopped` is `asha` |
+| failed by an error of its method | FAILED | `failed` |
+| interrupted with its launch; the next launch resumes it | SCHEDULED | `interrupted` |
+| running | RUNNING | `running` |
 
-An arm that lacks confirm trials and gets no more, and a study that is over and lacks cells, have failed; one that
-another launch would go on with is `waiting` or `interrupted`.
+An arm or study that lacks results is `failed` if no launch can add them, and otherwise `waiting` or `interrupted`.
 
-A metric `epoch/NAME` is a curve; a plain `NAME` is the record's number, of the selected epoch. An arm's `score` is its
-median; beside it are the mean with its interval in the tables (`mean_score_low`, `mean_score_high`), the standard
-deviation and the range. The `score` of a trial begins as NaN: so it is the first of its metrics, with which MLflow's
-page "Compare" opens. A confirm trial that does not repeat the arm's winner has the tag `superseded`, and counts in none
-of these.
+A metric `epoch/NAME` has one value per epoch; a plain `NAME` is the value at the selected epoch. The `score` of an arm
+is the median over its confirm trials. Its other metrics are their mean with the interval of the tables
+(`mean_score_low`, `mean_score_high`), their standard deviation and their range. The `score` of a trial begins with a
+NaN. This makes it the first metric of the run, which MLflow's page "Compare" shows first. A confirm trial of a former
+best configuration has the tag `superseded` and is in none of these numbers.
 
-Tags to search by: `level` (study, arm, trial), `arm`, `method`, `task`, `phase`; `counts` is `true` for the confirm
-trials that make the arm's number, `best` for the one of them with the highest score. The tags `winner.FIELD` of an arm
-are the configuration that its confirm trials repeat: MLflow's parameters never change, and a winner may. Values of
-`git_commit`, `versions` and `device` are lists if trials differ.
+Tags to search by: `level` (study, arm, trial), `arm`, `method`, `task` and `phase`. The tag `counts` is `true` for the
+confirm trials behind an arm's score, and `best` is `true` for the best of them. The tags `winner.FIELD` of an arm hold
+its best configuration, which a longer search may change; MLflow's parameters never change. The tags `git_commit`,
+`versions` and `device` list all values if trials differ.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from study.facts.study_folder import JournalDigest
 from study.plans.plan_file import PlanFile
 from trainables.schema import to_plain
 
-NOTE_ERROR_CHARACTERS = 500  # of the first line of an error, which may have a tensor in it
+NOTE_ERROR_CHARACTERS = 500  # an error's first line may contain a tensor
 MLFLOW_STATUS = {
     "completed": "FINISHED",
     "stopped": "FINISHED",
@@ -57,14 +57,14 @@ MLFLOW_STATUS = {
     "waiting": "SCHEDULED",
     "running": "RUNNING",
 }
-CURVES = ("selection_score", "train_loss", "mean_layers", "train_seconds", "eval_seconds")  # of an epoch's row
-SPREAD = {  # of an arm's scores: name in MLflow -> in `summarise`
+CURVES = ("selection_score", "train_loss", "mean_layers", "train_seconds", "eval_seconds")  # fields of an epoch's row
+SPREAD = {  # metrics of an arm: name in MLflow -> key of `summarise`
     "mean_score": "mean",
     "score_deviation": "standard_deviation",
     "lowest_score": "lowest",
     "highest_score": "highest",
 }
-NUMBERS = ("score", "selection_score", "mean_layers", "gpu_seconds", "wall_seconds")  # of a record
+NUMBERS = ("score", "selection_score", "mean_layers", "gpu_seconds", "wall_seconds")  # fields of a record
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ class Point:
 class Run:
     """The whole content of one MLflow run."""
 
-    key: str  # finds the run again, within its study
+    key: str  # identifies the run within its study
     name: str
-    parent: str | None  # key of the run above
+    parent: str | None  # key of the parent run
     status: str  # a key of MLFLOW_STATUS
     started: int | None  # milliseconds since 1970
     ended: int | None
@@ -104,22 +104,22 @@ class StudyRuns:
         reports: Mapping[str, Sequence[EpochReported]],
         intervals: Mapping[tuple[str, ...], tuple[float, float]] = MappingProxyType({}),
     ) -> None:
-        """Begin with the facts of the study.
+        """Take the plan and the facts of the study.
 
         Args:
-            reports: those of each trial, by its key, each epoch once.
-            intervals: of mean scores in the study's tables, by the keys of the records of each.
+            reports: by a trial's key, the epochs that it reported, each once.
+            intervals: intervals of the mean scores in the study's tables, by the keys of the records behind each mean.
         """
         self.name, self.plan, self.facts, self.reports, self.intervals = name, plan, facts, reports, intervals
         self._first = FirstCode(facts)
         self.progress = last_progress(plan.plan, facts)
 
     def trial(self, key: str) -> Run:
-        """Make the run of a trial."""
+        """Build the MLflow run of the trial with this key."""
         trial = self.facts.trials[key]
         started, status, arm = trial.started, self.status(trial), self.progress.arm(trial.started.arm)
         is_superseded = trial.phase == "confirm" and trial not in arm.confirm_trials
-        searched = [name for name in arm.arm.decided if name in trial.config]  # first: MLflow shows them in this order
+        searched = [name for name in arm.arm.decided if name in trial.config]  # first, as MLflow keeps the order
         on_dev = self.plan.plan.protocol.selection == "dev"
         tags = self._tags("trial", status, arm=started.arm, method=trial.arm.method, task=trial.arm.task)
         tags |= {"phase": started.phase, "trial": str(started.trial)}
@@ -135,7 +135,7 @@ class StudyRuns:
         tags |= self._code_tag([trial])
         return Run(
             key=key,
-            name=f"{started.phase} {started.trial} · {started.arm.replace('/', ' / ')}",  # MLflow cuts the end off
+            name=f"{started.phase} {started.trial} · {started.arm.replace('/', ' / ')}",  # MLflow truncates the end
             parent=started.arm,
             status=status,
             started=milliseconds(started.time),
@@ -144,14 +144,14 @@ class StudyRuns:
             | {"seed": str(started.seed)},
             tags=tags,
             points=(
-                Point("score", math.nan, milliseconds(started.time), 0),  # opens the score, before any curve
+                Point("score", math.nan, milliseconds(started.time), 0),  # makes `score` the first metric
                 *(point for event in self.reports[key] for point in _epoch_points(event, selects_on_dev=on_dev)),
                 *_selected_points(trial.record),
             ),
         )
 
     def arm(self, name: str) -> Run:
-        """Make the run of an arm."""
+        """Build the MLflow run of the arm with this name."""
         arm = self.progress.arm(name)
         trials = arm.facts.trials
         statuses = Counter(self.status(trial) for trial in trials)
@@ -177,10 +177,13 @@ class StudyRuns:
     def study(
         self, *, files: dict[str, tuple[str, ...]], note: str, plan: str = "", journal: JournalDigest | None = None
     ) -> Run:
-        """Make the run of the study.
+        """Build the MLflow run of the study.
 
-        `files`: artifact folder -> paths; `note`: Markdown that MLflow shows as the run's description; `plan`: the
-        digest of the first launch's plan; `journal`: once the launch is over.
+        Args:
+            files: paths of the run's artifacts, by artifact folder.
+            note: Markdown, which MLflow shows as the run's description.
+            plan: digest of the first launch's plan.
+            journal: digest of the journal; None while the launch runs.
         """
         last = self.facts.last_launch
         assert last is not None, "a study without a launch"
@@ -208,7 +211,7 @@ class StudyRuns:
         )
 
     def status(self, trial: TrialFacts) -> str:
-        """Choose the key of MLFLOW_STATUS for a trial."""
+        """Return the status of a trial, a key of `MLFLOW_STATUS`."""
         if trial.record:
             return trial.record.status
         last = self.facts.last_launch
@@ -226,13 +229,13 @@ class StudyRuns:
         return "interrupted" if statuses["interrupted"] else "waiting"
 
     def _choose_study_status(self) -> str:
-        """Summarise the study when its last launch is over."""
+        """Return the status of a study whose last launch has ended."""
         if not self.progress.missing:
             return "completed"
         return "failed" if self.progress.is_finished else "interrupted"
 
     def _arm_points(self, arm: ArmProgress) -> list[Point]:
-        """Make the points of the arm's number in the tables, and of the spread of its confirm scores."""
+        """Build the points of an arm: its median score, the spread of its scores, and its mean layers."""
         summary = summarise([record.score for record in arm.confirmed if record.score is not None])
         values = {"score": summary["median"], **{name: summary.get(of) for name, of in SPREAD.items()}}
         if (interval := self.intervals.get(tuple(record.key for record in arm.confirmed))) is not None:
@@ -241,7 +244,7 @@ class StudyRuns:
         return _points(values, max(milliseconds(record.ended) for record in arm.confirmed), 0)
 
     def _medians(self) -> list[Point]:
-        """Make a metric METHOD/TASK of the study for the median score of every complete arm."""
+        """Build the study's metrics: the median score of each complete arm, named `METHOD/TASK`."""
         arms = [self.arm(name) for name, facts in self.facts.arms.items() if facts.trials]
         return [replace(point, name=arm.key) for arm in arms for point in arm.points if point.name == "score"]
 
@@ -250,7 +253,7 @@ class StudyRuns:
         return common | tags | {"mlflow.source.name": "study.launch", "mlflow.source.type": "LOCAL"}
 
     def _code_tag(self, trials: Sequence[TrialFacts]) -> dict[str, str]:
-        """Name the code of these trials that differs from the study's first; {} if none does."""
+        """Return a tag that lists the code of these trials other than the study's first code, or {}."""
         codes = dict.fromkeys(code for trial in trials for code in self._first.others(trial))
         return {"other_code": "; ".join(codes)} if codes else {}
 
@@ -264,7 +267,7 @@ def milliseconds(time: str) -> int:
 
 
 def _epoch_points(event: EpochReported, *, selects_on_dev: bool) -> list[Point]:
-    """Make the points that an epoch adds to the curves."""
+    """Build the points that an epoch adds to the curves."""
     row = event.row
     values = {"score": row.reported.score if selects_on_dev else None}
     values |= {name: getattr(row, name) for name in CURVES} | dict(_components(row.metrics))
@@ -273,7 +276,7 @@ def _epoch_points(event: EpochReported, *, selects_on_dev: bool) -> list[Point]:
 
 
 def _selected_points(record: Record | None) -> list[Point]:
-    """Make the points of the record's numbers, all of the selected epoch."""
+    """Build the points of a record's numbers, which all come from its selected epoch."""
     if record is None or record.epoch is None:
         return []
     values: dict[str, float | None] = {name: getattr(record, name) for name in NUMBERS}
@@ -282,19 +285,19 @@ def _selected_points(record: Record | None) -> list[Point]:
         values["layer_ratio"] = record.num_layers / record.mean_layers
     if record.latency:
         measured = record.latency.own
-        values["gigaflops"] = measured.flops / 1e9  # per example, as the times are
+        values["gigaflops"] = measured.flops / 1e9  # per example, like the times
         values |= {f"milliseconds/batch_{timing.batch_size}": timing.milliseconds for timing in measured.timings}
     return _points(values, milliseconds(record.ended), int(record.epoch))
 
 
 def _points(values: Mapping[str, float | None], time: int, step: int) -> list[Point]:
-    """Make points of those values that are finite."""
+    """Build a point for each value that is finite."""
     finite = {name: value for name, value in values.items() if value is not None and math.isfinite(value)}
     return [Point(name, float(value), time, step) for name, value in finite.items()]
 
 
 def _components(metrics: Mapping[str, float]) -> Mapping[str, float]:
-    """Select the metrics whose mean is the score; none if it is the only one."""
+    """Return the metrics whose mean is the score, or {} if the score is a single metric."""
     return metrics if len(metrics) > 1 else {}
 
 
@@ -306,7 +309,7 @@ def _last_end(trials: list[TrialFacts]) -> int | None:
 
 
 def _provenance_tags(records: Sequence[Record]) -> dict[str, str]:
-    """Name the commits, versions and devices of these records."""
+    """Build tags with the commits, versions and devices of these records."""
     if not records:
         return {}
     names = dict.fromkeys(name for record in records for name in record.versions)
@@ -333,13 +336,13 @@ def _counts(statuses: Counter[str]) -> str:
 def _trial_note(trial: TrialFacts, status: str, *, is_superseded: bool) -> str:
     record, decision = trial.record, trial.decision
     if status == "interrupted":
-        return f"Cut off after {counted(int(trial.epochs), 'epoch')}; the next launch goes on from its saved state."
+        return f"Interrupted after {counted(int(trial.epochs), 'epoch')}; the next launch resumes its saved state."
     if record is None:
         return ""
     if status == "failed":
         return _failure_note(record, trial.ended.failure if trial.ended else None)
     if status == "dropped":
-        return f"Dropped, and in no number: {record.error}"
+        return f"Dropped, so excluded from all numbers: {record.error}"
     if status == "stopped" and decision and decision.cutoff is not None:
         cutoff = f"the cutoff of {decision.recorded} earlier trials was {decision.cutoff:.4f}"
         return f"Stopped by ASHA after epoch {decision.rung}: score {trial.scores[decision.rung]:.4f}, {cutoff}."
@@ -350,7 +353,7 @@ def _trial_note(trial: TrialFacts, status: str, *, is_superseded: bool) -> str:
 
 
 def _arm_note(arm: ArmProgress) -> str:
-    """Describe the arm's number, the score of each seed, and what is missing."""
+    """Describe the arm's score, the score of each seed, and what is missing."""
     scores = [f"{record.score:.4f} (seed {record.seed})" for record in arm.confirmed]
     number = f"Score {arm.median:.4f}, the median of {', '.join(scores)}." if arm.median is not None else ""
     missing = f"Missing: {arm.missing}." if arm.missing else ""
@@ -358,7 +361,7 @@ def _arm_note(arm: ArmProgress) -> str:
 
 
 def _failure_note(record: Record, failure: Failure | None) -> str:
-    """Format the error, and the traceback as a block of code; a tag of MLflow's has room for both."""
+    """Format the error, followed by its traceback as a block of code."""
     error = f"Failed: {(record.error or '')[:NOTE_ERROR_CHARACTERS]}"
     if failure is None or failure.traceback is None:
         return error

@@ -1,6 +1,7 @@
-"""A trained model as MLflow serves it: texts in, answers and exit layers out.
+"""The trained model that MLflow serves: texts in, predictions and exit layers out.
 
-MLflow copies this file into each registered model and runs it on loading ("models from code"): nothing is pickled.
+MLflow copies this file into each registered model and runs it to load the model ("models from code"), so nothing is
+pickled.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ class EarlyExitClassifier(PythonModel):
     """A trained model behind MLflow's interface."""
 
     def load_context(self, context: Any) -> None:
-        """Load the model, and the included methods if it has any."""
+        """Load the model, and its method's file if the method is not part of this package."""
         if "methods" in context.artifacts:
             include(context.artifacts["methods"])
         self._trained = load_trained(Path(context.artifacts["model"]))
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
-        """Answer each row with `prediction` (class name or score) and `exit_layer` (layers run, from 1)."""
+        """Return a row per input: `prediction` (class name or score), `exit_layer` (layers run, from 1)."""
         batches = [model_input[start : start + BATCH_SIZE] for start in range(0, len(model_input), BATCH_SIZE)]
         return pd.concat([self._answer(batch) for batch in batches], ignore_index=True)
 

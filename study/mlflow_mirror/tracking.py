@@ -1,8 +1,8 @@
-"""A writer of runs to MLflow: each run, parameter and curve point exactly once, however often it is tried.
+"""Writes runs to MLflow, such that a repeated write duplicates nothing.
 
-A run is found again by its tags `study_id` and `key`, and MLflow's own primary key (run, name, time, step, value) makes
-a point that is sent twice one point. So a writer that lost its server, or was killed, starts over with a new
-`Tracking`, and nothing is lost or doubled.
+A run is identified by its tags `study_id` and `key`. MLflow keeps one of two equal points, since its primary key is
+run, name, time, step and value. So a writer that was killed or lost its server starts again with a new `Tracking`, and
+nothing is lost or duplicated.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ TAGS_PER_BATCH = 100
 RUNS_PER_PAGE = 1000
 
 PARENT = "mlflow.parentRunId"
-ANSWER_SECONDS = 3.0  # that a server may take
+ANSWER_SECONDS = 3.0  # timeout of the health check
 
-# What trying again does not mend: a wrong address, password or value.
+# Errors that a retry cannot fix: a wrong address, password or value.
 FATAL_ERRORS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "PERMISSION_DENIED", "UNAUTHENTICATED", "ENDPOINT_NOT_FOUND")
 
 
@@ -41,10 +41,10 @@ def default_uri(folder: Path) -> str:
 
 
 def unreachable_reason(uri: str) -> str | None:
-    """Explain why no web server answers at this address; None if one does, or if it is another store.
+    """Return why no web server answers at `uri`, or None if one does or `uri` is not a web address.
 
-    MLflow takes seconds to import and is not asked. A certificate that Python does not know counts as an answer: MLflow
-    may know it.
+    MLflow is not used, since its import takes seconds. A certificate error counts as an answer: MLflow may know a
+    certificate that Python does not.
     """
     if not uri.startswith(("http://", "https://")):
         return None
@@ -61,12 +61,12 @@ def unreachable_reason(uri: str) -> str | None:
 
 
 def prepare_environment() -> None:
-    """Set the variables that MLflow reads when it is imported; those that the user has set stay."""
+    """Set the variables that MLflow reads when it is imported, unless the user has set them."""
     for name, value in {
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "DO_NOT_TRACK": "true",
         "MLFLOW_LOGGING_LEVEL": "ERROR",
-        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # a repeated "create run" would double it: `Tracking` repeats by itself
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # MLflow's retry may create a run twice; the mirror retries
         "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
         "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
         "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
@@ -77,7 +77,7 @@ def prepare_environment() -> None:
 
 
 def outages() -> tuple[type[Exception], ...]:
-    """List the errors that MLflow raises when its store is away, or refuses."""
+    """Return the exceptions that MLflow raises if its store is unreachable or refuses a call."""
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -85,7 +85,7 @@ def outages() -> tuple[type[Exception], ...]:
 
 
 def is_fatal(error: Exception) -> bool:
-    """Check if an error will stay, however often the call is repeated."""
+    """Check whether the error would occur again if the call were repeated."""
     return getattr(error, "error_code", None) in FATAL_ERRORS
 
 
@@ -97,14 +97,14 @@ def reason(error: BaseException) -> str:
 
 
 def count_experiments(uri: str) -> int:
-    """Count the experiments of the store at `uri` (1000 at most); raises `outages()` when it is away."""
+    """Count the store's experiments, up to 1000; raise one of `outages()` if the store is unreachable."""
     from mlflow.tracking import MlflowClient
 
     return len(MlflowClient(tracking_uri=uri).search_experiments(max_results=1000))
 
 
 def read_runs(uri: str, study_id: str) -> dict[str, Any]:
-    """Read the tags and last metrics of a study's runs, by key, from whatever experiment; nothing is written."""
+    """Read the tags and latest metrics of a study's runs in all experiments; return them by run key."""
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(tracking_uri=uri)
@@ -114,7 +114,7 @@ def read_runs(uri: str, study_id: str) -> dict[str, Any]:
 
 
 def _search(client: Any, experiments: list[str], study_id: str) -> Iterator[Any]:
-    """Yield the runs of the study in these experiments, page by page, in the order in which they began."""
+    """Yield the study's runs in these experiments, in the order of their start times."""
     token = None
     while True:
         page = client.search_runs(
@@ -131,23 +131,23 @@ def _search(client: Any, experiments: list[str], study_id: str) -> Iterator[Any]
 
 
 class Tracking:
-    """The runs of one study in one tracking store. Any method may raise `outages()` when the store is away."""
+    """The runs of one study in an MLflow store. Any method may raise `outages()` if the store is unreachable."""
 
     def __init__(self, uri: str, *, experiment: str, study_id: str, artifacts: Path) -> None:
-        """`artifacts` is the folder for files, unless a tracking server has its own."""
+        """Find the runs already in the store; `artifacts` is the folder for files if the store is not a server."""
         from mlflow.tracking import MlflowClient
 
         self.client = MlflowClient(tracking_uri=uri)
         self.study_id = study_id
         self.experiment_id = self._find_experiment(experiment, None if uri.startswith("http") else artifacts.as_uri())
-        self.run_ids: dict[str, str] = {}  # by key
-        self._finished: dict[str, str] = {}  # key of each run that is as it should be -> digest of its content
-        self._sent: dict[str, set[Point]] = {}  # by key, of runs that go on
+        self.run_ids: dict[str, str] = {}  # MLflow's ids, by key
+        self._finished: dict[str, str] = {}  # key of each run that is up to date -> digest of its content
+        self._sent: dict[str, set[Point]] = {}  # points sent so far, by key, of runs that have not ended
         for run in _search(self.client, [self.experiment_id], study_id):
             self._remember(run)
 
     def write(self, run: Run) -> None:
-        """Bring the MLflow run of `run` to its content. Nothing is sent if it has it already."""
+        """Update the MLflow run to the content of `run`; send nothing if it is up to date."""
         digest = self._digest(run)
         if self._finished.get(run.key) == digest:
             return
@@ -164,7 +164,7 @@ class Tracking:
         self._finished[run.key] = digest
 
     def _digest(self, run: Run) -> str:
-        """Hash the content, its place below another run, and the bytes of its files."""
+        """Hash the run's content, its parent, and the bytes of its files."""
         paths = [Path(path) for paths in run.files.values() for path in paths]
         files = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
         content = json.dumps([asdict(run), self._parent_tag(run), files])
@@ -183,7 +183,7 @@ class Tracking:
 
     def _remember(self, run: Any) -> None:
         key = run.data.tags["key"]
-        if key in self.run_ids:  # its creation was repeated: the server answered the first one too late
+        if key in self.run_ids:  # created twice, as the server's first answer came too late
             self.client.delete_run(run.info.run_id)
             return
         self.run_ids[key] = run.info.run_id
@@ -197,7 +197,7 @@ class Tracking:
         return run_id
 
     def _send_batches(self, run: Run, run_id: str, digest: str) -> None:
-        """Send what is new. The tag `content` goes last: if it is there, all the rest is too."""
+        """Send new points, parameters and tags. The tag `content` comes last: it marks the run as complete."""
         from mlflow.entities import Metric, Param, RunTag
 
         sent = self._sent.setdefault(run.key, set())
@@ -212,4 +212,4 @@ class Tracking:
         self.client.log_batch(run_id, metrics=metrics, params=params, tags=tags)
         sent.update(new)
         if run.ended is not None:
-            del self._sent[run.key]  # no more to come, as a rule
+            del self._sent[run.key]  # an ended run rarely gets more points

@@ -1,1 +1,1 @@
-"""Folders and URIs of trials, and the addresses that people give."""
+"""Where trials keep their files, and checks of addresses and output paths that users give."""

@@ -1,6 +1,6 @@
-"""The addresses that people give: of a Ray cluster, of a storage, of MLflow; none may hold a password.
+"""Addresses that users give: of a Ray cluster, a storage or MLflow. None may contain a password.
 
-A storage, the place for states and models of trials, is the path of a folder that every node sees, or a URI
+A storage holds the states and models of trials. It is the path of a folder that every node sees, or a URI
 (s3://bucket/path).
 """
 
@@ -26,13 +26,13 @@ PARAMETERS = {
     "gs": ("endpoint_override", "retry_limit_seconds", "scheme"),
     "s3": ("endpoint_override", "region", "scheme"),
 }
-# Names of parameters: those that have one of these in them, and those that are one of these.
+# Parameters of a URI that hold a secret: names that contain one of _PARTS, or are one of _WHOLE.
 _PARTS = r"pass|pwd|secret|token|credential|(?:access|api|account|shared)[_-]?key|signature"
 _WHOLE = r"key|sig|pw|auth"
 _NAME = rf"(?:[^=&;\s]*(?:{_PARTS})[^=&;\s]*|{_WHOLE})"
 _PARAMETER = re.compile(rf"([?&;]{_NAME}=)[^&;\s'\"]+", re.IGNORECASE)
-_USER = re.compile(r"(\w://[^/?#\s:@]*):[^\s'\"]*@")  # to the last "@": an unquoted one may stand in the password
-_TOKEN = re.compile(r"(\bhttps?://)[^/?#\s:@]+@", re.IGNORECASE)  # whoever is named alone in front of a web server
+_USER = re.compile(r"(\w://[^/?#\s:@]*):[^\s'\"]*@")  # to the last "@": a password may contain one
+_TOKEN = re.compile(r"(\bhttps?://)[^/?#\s:@]+@", re.IGNORECASE)  # a user without a password may be a token
 _CLUSTER_ALLOWED = "auto, HOST:PORT, ray://HOST:PORT"
 
 
@@ -45,18 +45,18 @@ def masked(text: str) -> str:
 
 
 def cluster_address() -> str | None:
-    """Read the default of `--address` from RAY_ADDRESS; None: Ray on this machine alone."""
+    """Return RAY_ADDRESS, the default of `--address`, or None for Ray on this machine alone."""
     address = os.environ.get("RAY_ADDRESS", "")
-    return None if address in ("", "local") else address  # Ray's own word for this machine
+    return None if address in ("", "local") else address  # Ray's name for this machine
 
 
 def named(address: str) -> str:
-    """Put the source of a cluster's address before it: `RAY_ADDRESS` or `--address`."""
+    """Format a cluster's address with its source: `RAY_ADDRESS ...` or `--address ...`."""
     return f"RAY_ADDRESS {address}" if address == os.environ.get("RAY_ADDRESS") else f"--address {address}"
 
 
 def check_address(address: str) -> None:
-    """Raise ValueError for an address that is malformed, or has a user or password, which the journal would hold."""
+    """Raise ValueError if a cluster's address is malformed, or contains a user or password."""
     if "@" in address or "?" in address:
         name, _, _ = named(address).partition(" ")
         raise ValueError(f"{name} holds more than a host and a port; allowed: {_CLUSTER_ALLOWED}")
@@ -66,7 +66,7 @@ def check_address(address: str) -> None:
 
 
 def is_port(text: str) -> bool:
-    """Check if a text is the number of a port."""
+    """Check whether the text is a port number."""
     return text.isascii() and text.isdigit() and 0 < int(text) < 2**16
 
 
@@ -79,20 +79,20 @@ def is_uri(text: str) -> bool:
 
 
 def storage_address(text: str) -> str:
-    """Complete the path, or check the URI, of `--storage`.
+    """Return `--storage` as an absolute path or a valid URI.
 
     Raises:
-        ValueError: it is a kind of URI that is not allowed.
+        ValueError: if the URI's scheme, host, path or parameters are not allowed.
     """
     if not is_uri(text):
         scheme, colon, path = text.partition(":")
-        if colon and scheme in PARAMETERS:  # a folder of such a name is written ./s3:
+        if colon and scheme in PARAMETERS:  # a folder of that name must be given as ./s3:
             raise ValueError(f"--storage is {text}; did you mean {scheme}://{path.lstrip('/')}?")
         return os.path.realpath(text)
     scheme, host, path, query, _ = urlsplit(text)
     if scheme not in PARAMETERS:
         raise ValueError(f"--storage is {masked(text)}; allowed: a folder, file:///PATH, gs://BUCKET, s3://BUCKET")
-    if ":" in host or "@" in host + query:  # an unquoted "/" in a secret ends the host before the "@"
+    if ":" in host or "@" in host + query:  # a "/" in a password ends the host before the "@"
         raise ValueError(
             f"--storage holds a user, a password or a port; allowed: {scheme}://BUCKET/PATH, {CREDENTIALS}"
         )
@@ -125,20 +125,20 @@ _TRACKING_CREDENTIALS = (
 
 
 def tracking_address(text: str) -> str:
-    """Check the URI of an MLflow store that `--tracking-uri` names.
+    """Check the address of an MLflow store that `--tracking-uri` gives, and return it.
 
     Raises:
-        ValueError: mlflow is not installed; the address is a folder, which MLflow no longer writes, or of another kind,
-            or of a web server without a host or port; it holds a password, which would stand in the plan, the journal,
-            the report and the list of processes.
+        ValueError: if mlflow is not installed, if MLflow does not support such an address (for example a folder), if a
+            web server's host or port is invalid, or if the address contains a password, which the plan, the journal,
+            the report and the list of processes would show.
     """
     scheme, separator, _ = text.partition(":")
     if (not separator and text != "databricks") or scheme.partition("+")[0] not in TRACKING_SCHEMES:
         raise ValueError(f"--tracking-uri is {masked(text)}; allowed: {_TRACKING}")
     _, host, path, query, _ = urlsplit(text)
     user = (host + path).rpartition("@")[0] if "@" in host + path and scheme != "sqlite" else ""
-    is_token = bool(user) and scheme in ("http", "https")  # a web server has no user without a password
-    has_secret = _PARAMETER.search(f"?{unquote(query)}")  # within the value of another parameter too
+    is_token = bool(user) and scheme in ("http", "https")  # for a web server, a user alone is a token
+    has_secret = _PARAMETER.search(f"?{unquote(query)}")  # also inside another parameter's value
     if ":" in user or is_token or has_secret:
         raise ValueError(f"--tracking-uri holds a password; allowed: the address without it, {_TRACKING_CREDENTIALS}")
     place = host.rpartition("@")[2]
@@ -150,7 +150,7 @@ def tracking_address(text: str) -> str:
     return text
 
 
-# ---- what lies under a URI
+# ---- files at a path or URI
 
 
 def join(address: str, name: str) -> str:
@@ -162,10 +162,10 @@ def join(address: str, name: str) -> str:
 
 
 def open_uri(uri: str) -> tuple[FileSystem, str]:
-    """Open the file system of the URI, and split off the path within it."""
+    """Return the URI's file system, and the path within it."""
     from pyarrow.fs import FileSystem
 
-    if uri.startswith("gs://") and "retry_limit_seconds=" not in uri:  # Google's client tries for 15 minutes
+    if uri.startswith("gs://") and "retry_limit_seconds=" not in uri:  # Google's default is 15 minutes
         uri += f"{'&' if '?' in uri else '?'}retry_limit_seconds=10"
     files, path = FileSystem.from_uri(uri)
     return files, str(path)
@@ -180,10 +180,10 @@ def exists(address: str) -> bool:
 
 
 def make_writable(address: str) -> None:
-    """Make the folder, or the place under the URI, and write in it, for once.
+    """Create the folder if it is missing, and test that files can be written there, or under the URI.
 
     Raises:
-        ValueError: that cannot be done.
+        ValueError: if the folder cannot be created, or nothing can be written.
     """
     if is_uri(address):
         with small_object(address):
@@ -197,10 +197,10 @@ def make_writable(address: str) -> None:
 
 @contextmanager
 def small_object(uri: str) -> Iterator[str]:
-    """Make an empty object under `uri` for a while, and yield its URI.
+    """Create an empty object under `uri`, yield its URI, then delete it.
 
     Raises:
-        ValueError: it cannot be written or deleted.
+        ValueError: if the object cannot be written or deleted.
     """
     name = join(uri, f".written-{uuid.uuid4().hex}")
     with one_line_errors(f"{uri} cannot be written"):
@@ -216,7 +216,7 @@ def small_object(uri: str) -> Iterator[str]:
 
 @contextmanager
 def one_line_errors(what: str) -> Iterator[None]:
-    """Turn an `OSError` within into a `ValueError` of one line that begins with `what`."""
+    """Turn an `OSError` into a `ValueError` of one line that begins with `what`."""
     try:
         yield
     except OSError as error:
@@ -224,6 +224,6 @@ def one_line_errors(what: str) -> Iterator[None]:
 
 
 def make_parent(files: FileSystem, path: str) -> None:
-    """Make the folder of `path` if the file system has folders; object stores need none."""
+    """Create the parent folder of `path` on a local file system; object stores need none."""
     if files.type_name == "local":
         files.create_dir(str(PurePosixPath(path).parent))

@@ -1,13 +1,14 @@
-"""The storage of a study, a folder or a URI: a trial's place in it, what a worker finds and leaves there, what stays.
+"""The files of trials in a study's storage: states, then models and predictions.
 
-In a shared folder a trial works in place. Under a URI it works in a temporary folder of its node, and sends from there
+In a folder that all nodes share, a trial works directly in its own subfolder. If the storage is a URI, a trial works in
+a temporary folder of its node, and uploads
 
-    trials/KEY/state-3-81920.zip    all that goes on after epoch 3: one object of 81920 bytes
+    trials/KEY/state-3-81920.zip    the state after epoch 3: one object of 81920 bytes
     trials/KEY/model-epoch-2/       the selected model of a confirm trial that has ended
-    trials/KEY/predictions.npz      until the launcher has fetched it
+    trials/KEY/predictions.npz      deleted once the launcher has downloaded it
 
-A state is one object, so no part of it can be of another epoch, and its name says how many bytes it has, so one whose
-upload broke off is passed over. Each has a name of its own: the state before is deleted after the new one is there.
+A state is a single object, so it cannot mix two epochs. Its name gives its size, so an incomplete upload is recognised
+and ignored. The previous state is deleted only after the new one is complete.
 """
 
 from __future__ import annotations
@@ -43,22 +44,22 @@ R = TypeVar("R")
 
 PREDICTIONS = "predictions.npz"
 DESCRIPTION = "model.json"  # in a model's folder
-HELD_SECONDS = 60.0  # that a process waits for another one to leave the folder of a trial
-OUTAGE_SECONDS = 600.0  # pyarrow itself gives up after some
-MARK = ".launch-"  # how the name of a mark begins
+HELD_SECONDS = 60.0  # wait for another process to release a trial's folder
+OUTAGE_SECONDS = 600.0  # of retries; pyarrow alone gives up after seconds
+MARK = ".launch-"  # the name of a mark begins with this
 STATE_NAME = re.compile(r"state-(\d+)-(\d+)\.zip")
 
 
 class NotShared(OSError):
-    """A place that is not the storage of the launch."""
+    """The error of a node that does not see the launch's storage, or lost a trial's folder to another process."""
 
 
 class OutcomeGone(ValueError):
-    """A trial that has ended without the files that it should have left: it is handed out again."""
+    """The error for an ended trial whose model or predictions are missing; the trial runs again."""
 
 
 def through_outages(action: Callable[P, R]) -> Callable[P, R]:
-    """Repeat the action for a while if nobody answers: a trial is not to blame for that."""
+    """Retry the action on an `OSError`, for `OUTAGE_SECONDS`, so that a storage outage fails no trial."""
 
     @functools.wraps(action)
     def patient(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -67,7 +68,7 @@ def through_outages(action: Callable[P, R]) -> Callable[P, R]:
             try:
                 return action(*args, **kwargs)
             except FileNotFoundError:
-                raise  # an answer
+                raise  # the storage did answer
             except OSError:
                 if time.monotonic() > deadline:
                     raise
@@ -80,68 +81,72 @@ _exists = through_outages(exists)
 
 
 class TrialPlace(ABC):
-    """The operations on a trial's place, by its worker and by the launcher."""
+    """The files of one trial in the storage, and what the worker and the launcher do with them."""
 
     @abstractmethod
     def work(self) -> AbstractContextManager[Path]:
         """Worker: yield the folder that the trial works in on this node, with its latest complete state."""
 
     def check_held(self, folder: Path) -> None:
-        """Worker: check that the working folder exists; some places also check that the worker still owns the trial.
+        """Worker: check that the working folder exists and, if it is shared, still belongs to this process.
 
-        A missing folder, such as an unmounted share, is not created again: its files would be in the way of the mount.
+        A missing folder is not created: it may be a share that is not mounted, and new files would block the mount.
+
+        Raises:
+            FileNotFoundError: if the folder is missing.
+            NotShared: if another process has taken the folder over.
         """
         if not folder.is_dir():
             raise FileNotFoundError(f"folder {folder} is missing")
 
     @abstractmethod
     def send_state(self, folder: Path, *, epoch: int) -> None:
-        """Worker: replace the state by the one in `folder`, after each saved epoch and before its report."""
+        """Worker: replace the stored state with the one in `folder`; call before the epoch is reported."""
 
     @abstractmethod
     def send_outcome(self, model: Path) -> str:
-        """Worker: store the model to be kept, with its predictions, and return the model's address."""
+        """Worker: store the model folder and the trial's predictions; return the model's path or URI."""
 
     @abstractmethod
     def has_work(self) -> bool:
-        """Launcher: check whether any stored work would be lost by a restart of the trial."""
+        """Launcher: check whether the storage has work of the trial that a restart would lose."""
 
     @abstractmethod
     def fetch_predictions(self, target: Path) -> None:
-        """Launcher: put a trial's predictions into `target`, whole or not at all, before its record is written.
+        """Launcher: copy the trial's predictions to `target` atomically; call before its record is written.
 
         Raises:
-            OutcomeGone: they are missing.
+            OutcomeGone: if they are missing.
         """
 
     def check_model(self, model: str) -> None:
-        """Launcher: raise OutcomeGone unless the model of an ended trial is there, before its record is written."""
+        """Launcher: raise OutcomeGone if there is no model at `model`; call before the record is written."""
         if not _exists(join(model, DESCRIPTION)):
             raise OutcomeGone(f"the model is not in {model}")
 
     @abstractmethod
     def prune(self, record: Record) -> None:
-        """Launcher: delete what is not kept after a trial has ended; call after its record is written."""
+        """Launcher: delete the trial's files except a model to keep; call after its record is written."""
 
 
 def keeps_model(record: Record) -> bool:
-    """Check the study's one rule: the model of a completed confirm trial stays, dropped or not; all else goes."""
+    """Check whether the trial's model is kept: only confirm trials that completed or were dropped keep theirs."""
     return record.phase == "confirm" and record.status in ("completed", "dropped")
 
 
 class TrialFolder(TrialPlace):
-    """A trial's place in a folder that every node sees."""
+    """The files of a trial in a folder that every node sees."""
 
     def __init__(self, folder: Path):
-        """Take the folder, which may have to be made."""
+        """Take the trial's folder; `work` creates it if it is missing."""
         self._folder, self._lock, self._held = folder, folder / "trial.lock", 0
 
     @contextmanager
     def work(self) -> Iterator[Path]:
-        """Yield the trial's folder once no other process works in it: the actor of a killed launcher may still.
+        """Lock the trial's folder and yield it.
 
-        One that does so for longer, such as on a frozen node, loses it. The launcher has made the folder above it; one
-        that is away (a share that is not mounted) is not made anew.
+        A worker of a killed launcher may still hold the lock, perhaps on a frozen node. After `HELD_SECONDS` this
+        process takes the folder over. The parent folder is not created: if it is missing, a share may not be mounted.
         """
         self._folder.mkdir(exist_ok=True)
         deadline = time.monotonic() + HELD_SECONDS
@@ -151,19 +156,19 @@ class TrialFolder(TrialPlace):
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     if time.monotonic() > deadline:
-                        self._lock.unlink(missing_ok=True)  # whoever holds it finds another in its place
+                        self._lock.unlink(missing_ok=True)  # the holder notices in `check_held`
                     time.sleep(0.1)
                     continue
                 self._held = os.fstat(lock.fileno()).st_ino
-                if self._is_held():  # by nobody else meanwhile
+                if self._is_held():  # false if another process has replaced the lock's file
                     yield self._folder
                     return
 
     def check_held(self, folder: Path) -> None:
-        """Check that the folder is there, and locked by this process."""
+        """Check that the folder exists and that this process still holds its lock."""
         super().check_held(folder)
         if not self._is_held():
-            raise NotShared(f"{self._folder} is in use by another process, which took this one for dead")
+            raise NotShared(f"{self._folder} is in use by another process, which assumed that this one was dead")
 
     def _is_held(self) -> bool:
         with suppress(FileNotFoundError):
@@ -171,25 +176,25 @@ class TrialFolder(TrialPlace):
         return False
 
     def send_state(self, folder: Path, *, epoch: int) -> None:
-        """Do nothing: the state is there."""
+        """Do nothing: the state is already in the shared folder."""
 
     def send_outcome(self, model: Path) -> str:
-        """Check the model's folder, and return its path."""
+        """Check that the model's folder exists, and return its path."""
         if not model.is_dir():
             raise FileNotFoundError(f"model {model} is missing")
         return str(model)
 
     def has_work(self) -> bool:
-        """Check if the trial has saved an epoch there; its predictions are elsewhere."""
+        """Check whether the folder has a saved state."""
         return (self._folder / "state.pt").exists()
 
     def fetch_predictions(self, target: Path) -> None:
-        """Check that the trial wrote them to the study's folder."""
+        """Check that `target` exists: the worker wrote the predictions there itself."""
         if not target.exists():
             raise OutcomeGone(f"the predictions are not in {target}")
 
     def prune(self, record: Record) -> None:
-        """Delete the folder, or all but the model that stays."""
+        """Delete the folder, or only the files beside a model to keep."""
         if not keeps_model(record):
             shutil.rmtree(self._folder, ignore_errors=True)
             return
@@ -198,7 +203,7 @@ class TrialFolder(TrialPlace):
 
 
 class TrialObjects(TrialPlace):
-    """A trial's place under a URI."""
+    """The files of a trial under a URI."""
 
     def __init__(self, uri: str):
         """Open the file system of the URI."""
@@ -208,7 +213,7 @@ class TrialObjects(TrialPlace):
 
     @contextmanager
     def work(self) -> Iterator[Path]:
-        """Yield a temporary folder of this node with the newest whole state, if there is one."""
+        """Yield a temporary folder with the newest complete state, or an empty one if there is no state."""
         with tempfile.TemporaryDirectory(prefix="glue-exit-study-") as temporary:
             folder = Path(temporary) / "trial"
             folder.mkdir()
@@ -216,7 +221,7 @@ class TrialObjects(TrialPlace):
             if whole:
                 archive = folder.with_name("state.zip")
                 self._fetch(whole[max(whole)].path, archive)
-                with suppress(zipfile.BadZipFile):  # then there is no state: the trial is trained anew
+                with suppress(zipfile.BadZipFile):  # a damaged state: the trial starts from scratch
                     zipfile.ZipFile(archive).extractall(folder)
                 archive.unlink()
             yield folder
@@ -224,7 +229,7 @@ class TrialObjects(TrialPlace):
     def send_state(self, folder: Path, *, epoch: int) -> None:
         """Upload the state as one object, and delete earlier ones."""
         archive = folder.with_name("state.zip")
-        with zipfile.ZipFile(archive, "w") as file:  # not compressed: weights hardly shrink
+        with zipfile.ZipFile(archive, "w") as file:  # uncompressed: weights hardly shrink
             for path in folder.rglob("*"):
                 file.write(path, path.relative_to(folder))
         self._send(archive, f"state-{epoch}-{archive.stat().st_size}.zip")
@@ -234,25 +239,25 @@ class TrialObjects(TrialPlace):
                 self._delete(info.path)
 
     def send_outcome(self, model: Path) -> str:
-        """Upload the model and the predictions beside it."""
+        """Upload the model and the predictions beside it; return the model's URI."""
         for path in (*model.iterdir(), *model.parent.glob(PREDICTIONS)):
             self._send(path, str(path.relative_to(model.parent)))
         return join(self._uri, model.name)
 
     def has_work(self) -> bool:
-        """Check if a whole state is under the URI, or predictions that wait for the launcher."""
+        """Check whether there is a complete state, or predictions that the launcher has not downloaded."""
         is_waiting = any(info.base_name == PREDICTIONS for info in self._contents())
         return is_waiting or any(size == info.size for _, size, info in self._states())
 
     def fetch_predictions(self, target: Path) -> None:
-        """Download the predictions."""
+        """Download the predictions to `target`."""
         try:
             write_atomically(target, lambda file: self._fetch(f"{self._path}/{PREDICTIONS}", file))
         except FileNotFoundError:
             raise OutcomeGone(f"the predictions are not in {join(self._uri, PREDICTIONS)}") from None
 
     def prune(self, record: Record) -> None:
-        """Delete the place, or all files but the model that stays."""
+        """Delete everything under the URI, or only the files beside a model to keep."""
         contents = self._contents()
         if contents and not keeps_model(record):
             through_outages(self._files.delete_dir)(self._path)
@@ -262,7 +267,7 @@ class TrialObjects(TrialPlace):
                 self._delete(info.path)
 
     def _states(self) -> Iterator[tuple[int, int, FileInfo]]:
-        """Yield epoch and full size in bytes of each state, with what is there of it."""
+        """Yield for each state its epoch, its full size in bytes, and its object, which may be incomplete."""
         for info in self._contents():
             if named := STATE_NAME.fullmatch(info.base_name):
                 yield int(named[1]), int(named[2]), info
@@ -289,23 +294,23 @@ class TrialObjects(TrialPlace):
 
 
 def trial_address(storage: str, key: str) -> str:
-    """Make the address of the trial's state while it runs, and of its best model afterwards."""
+    """Return the path or URI of the trial's files: its state while it runs, its model afterwards."""
     return join(storage, f"trials/{key}")
 
 
 def open_place(address: str) -> TrialPlace:
-    """Open the trial's place at its address."""
+    """Return access to the trial's files at this path or URI."""
     return TrialObjects(address) if is_uri(address) else TrialFolder(Path(address))
 
 
-# ---- models that trials left, for whoever loads them
+# ---- models of ended trials
 
 
 def model_exists(model: str | None) -> bool:
-    """Check if the model of a record's `model` is still there.
+    """Check whether the model still exists at this path or URI, which a record gives.
 
     Raises:
-        ValueError: nobody answers.
+        ValueError: if the storage cannot be read.
     """
     if model is None or not is_uri(model):
         return model is not None and Path(model).is_dir()
@@ -315,7 +320,7 @@ def model_exists(model: str | None) -> bool:
 
 @contextmanager
 def local_model(model: str) -> Iterator[Path]:
-    """Yield a folder on this machine, for a while, with the model of a record's `model`."""
+    """Yield the model's folder on this machine; a model under a URI is downloaded, and deleted at the end."""
     if not is_uri(model):
         yield Path(model)
         return
@@ -329,31 +334,34 @@ def local_model(model: str) -> Iterator[Path]:
 
 
 def find_model_address(model: str, *, folder: Path, key: str) -> str:
-    """Find a trial's model in this study folder, if that was moved or copied with it; else keep its address."""
+    """Return the model's path in this study folder, or `model` if it is not there.
+
+    The two differ if the study's folder was moved or copied with its models.
+    """
     beside = folder / "trials" / key / Path(model).name
     return str(beside) if beside.is_dir() else model
 
 
 def locate_model(record: Record, folder: Path) -> Record:
-    """Copy the record with the address that its model has now."""
+    """Return a copy of the record in which `model` is the model's current path or URI."""
     return replace(record, model=record.model and find_model_address(record.model, folder=folder, key=record.key))
 
 
-# ---- the storage of a launch, and its marks: what every worker must find there before it trains. Where a share is not
-# mounted, the same path is a folder of the node's own disk, and what is written there is seen by nobody.
+# ---- the storage of a launch, and its marks: files that every worker must find there before it trains. If a share is
+# not mounted on a node, the same path is a folder on the node's own disk, whose files no other node sees.
 
 
 def storage_for(asked: str | None, folder: Path, facts: StudyFacts) -> str:
-    """Choose the storage of a launch: that of `--storage`, or else that of the last launch, which is printed.
+    """Return the storage of a launch: `--storage` if given, else that of the last launch, with a note on stderr.
 
     Raises:
-        ValueError: trials under way would train anew, since their states lie in the storage of the last launch.
+        ValueError: if states of unfinished trials are in the last launch's storage but not in `--storage`.
     """
     last = facts.last_launch
     before = (last.began.storage if last else None) or str(folder.resolve())
     if asked is None:
         if last and last.began.storage:
-            print(f"--storage is {before}, as in the launch before", file=sys.stderr)
+            print(f"--storage is {before}, as in the last launch", file=sys.stderr)
         return before
     storage = storage_address(asked)
     if storage != before:
@@ -367,21 +375,24 @@ def _check_states(storage: str, before: str, facts: StudyFacts) -> None:
     left = [trial for trial in absent if open_place(trial_address(before, trial.key)).has_work()]
     if left:
         raise ValueError(
-            f"--storage is {storage}, but the states of {len(left)} trials under way are in {before}; allowed: "
-            f"--storage {before}, or copy its folder trials there"
+            f"--storage is {storage}, but the states of {len(left)} unfinished trials are in {before}; allowed: "
+            f"--storage {before}, or copy its folder trials to the new storage first"
         )
     if absent:
-        print(f"the states of {len(absent)} trials under way are gone from {before}: trained anew", file=sys.stderr)
+        print(
+            f"the states of {len(absent)} unfinished trials are missing from {before}: they restart",
+            file=sys.stderr,
+        )
 
 
 @contextmanager
 def launch_marks(storage: str, folder: Path) -> Iterator[tuple[str, ...]]:
-    """Make the marks of this launch with the trials and, if workers write there, the predictions.
+    """Write a mark, an empty file, into each folder in which workers write, and yield the paths or URIs of the marks.
 
-    It yields their paths or URIs. Those of launches that were killed are deleted.
+    Marks that killed launches have left are deleted.
 
     Raises:
-        ValueError: they cannot be written.
+        ValueError: if a mark cannot be written.
     """
     places = [join(storage, "trials"), *([] if is_uri(storage) else [str(folder / "predictions")])]
     marks = tuple(join(place, f"{MARK}{uuid.uuid4().hex}") for place in places)
@@ -398,15 +409,15 @@ def launch_marks(storage: str, folder: Path) -> Iterator[tuple[str, ...]]:
 
 
 def check_marks(marks: Sequence[str]) -> None:
-    """Raise NotShared unless all marks of the launch are seen from here."""
+    """Raise NotShared unless this node sees all marks of the launch."""
     for mark in marks:
         if not (_exists(mark) if is_uri(mark) else _is_listed(Path(mark))):
             place = mark.partition("?")[0].rpartition("/")[0]
-            raise NotShared(f"{place} is not what the launch sees there; mount the shared storage on this node too")
+            raise NotShared(f"{place} is not the launch's folder; mount the shared storage on this node too")
 
 
 def _is_listed(mark: Path) -> bool:
-    """Check if it is there. Opening its folder has a network's file system ask the server; paths may be cached."""
+    """Check whether the mark exists. Listing its folder asks the server; a network file system may cache a path."""
     try:
         return mark in mark.parent.iterdir()
     except (FileNotFoundError, NotADirectoryError):
@@ -422,7 +433,7 @@ def _write(mark: str) -> None:
 
 
 def _delete_all(place: str) -> None:
-    """Delete the marks in a place."""
+    """Delete all marks in a folder or under a URI."""
     if not is_uri(place):
         for mark in Path(place).glob(f"{MARK}*"):
             mark.unlink()

@@ -45,8 +45,8 @@ def test_a_study_where_nothing_can_be_written_is_told_before_anything_is_compute
     monkeypatch.setattr("analysis.report.gather", lambda *_, **__: pytest.fail("computed"))
     assert module.main([str(study)]) == 2
     place = f"--out {study / 'tables'}" if module is tables else f"the study {study}"
-    said = f"{place} cannot be written: nothing can be made in {study}; allowed: a folder that can be written"
-    assert capsys.readouterr() == ("", f"{module.__name__}: {said}, or be made in one\n")
+    said = f"{place} cannot be written: {study} is not writable; allowed: a writable folder"
+    assert capsys.readouterr() == ("", f"{module.__name__}: {said}, or a new folder in one\n")
 
 
 def test_a_wrong_argument_is_one_line_with_the_menu(capsys):

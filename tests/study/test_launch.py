@@ -132,7 +132,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         (["--tracking-uri", "foo://x"], "--tracking-uri is foo://x; allowed: sqlite:///FILE, a server's URL such as"),
         (
             ["--storage", "/proc/nowhere"],
-            "--storage /proc/nowhere cannot be written: nothing can be made in /proc; allow",
+            "--storage /proc/nowhere cannot be written: /proc is not writable; allow",
         ),
         (["--address", "127.0.0.1:1"], "--address 127.0.0.1:1: no Ray cluster answers there"),
     ],

@@ -57,7 +57,7 @@ def test_a_node_without_the_shared_folder_is_named_and_gets_no_trials(tmp_path, 
         head.add_node(num_cpus=1)
         done = launch(tmp_path / "study", head)
     assert done.returncode == 0, done.stderr
-    assert "node alone (" in done.stderr and f"{tmp_path}/study/trials is not what the launch sees" in done.stderr
+    assert "node alone (" in done.stderr and f"{tmp_path}/study/trials is not the launch's folder" in done.stderr
     confirmed = {record.key for record in read_records(tmp_path / "study") if record.phase == "confirm"}
     assert len(confirmed) == 2
     assert files_in(tmp_path / "study" / "predictions") == {f"{key}.npz" for key in confirmed}
@@ -69,7 +69,7 @@ def test_where_no_other_node_could_do_it_the_launch_is_refused_in_one_line(tmp_p
         done = launch(tmp_path / "study", head)
     assert done.returncode == 2, done.stderr
     (told,) = [line for line in done.stderr.splitlines() if line.startswith("study.launch: ")]
-    assert told.startswith(f"study.launch: alone: {tmp_path}/study/trials is not what the launch sees there; mount ")
+    assert told.startswith(f"study.launch: alone: {tmp_path}/study/trials is not the launch's folder; mount ")
     journal = (tmp_path / "study" / "events.jsonl").read_text().splitlines()
     assert [json.loads(line)["event"] for line in journal] == ["launch_began", "trial_started", "launch_ended"]
 

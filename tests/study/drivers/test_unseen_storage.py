@@ -15,7 +15,7 @@ def says_not_shared(cluster: Cluster, ray_id: str, node: str) -> str:
     """A worker on the node did not find what the launch has left in its storage; what Ray is told."""
     cluster.driver.begun(ray_id)
     key = cluster.driver._keys[ray_id]
-    failure = failure_of("node", error="/shared is not what the launch sees there", node=node)
+    failure = failure_of("node", error="/shared is not the launch's folder", node=node)
     return cluster.driver.reported(ray_id, Message(news=News(key=key, host="-", failure=failure), node=node))
 
 

@@ -38,7 +38,7 @@ def test_the_marks_of_a_killed_launch_are_of_no_use_and_deleted(storage, tmp_pat
 def test_another_folder_at_the_same_path_is_told_whatever_lies_in_it(storage, tmp_path):
     with launch_marks(storage, tmp_path / "study") as marks:
         (tmp_path / "storage").rename(tmp_path / "mounted elsewhere")
-        with pytest.raises(NotShared, match="storage/trials is not what the launch sees there; mount the shared"):
+        with pytest.raises(NotShared, match="storage/trials is not the launch's folder; mount the shared"):
             check_marks(marks)
         (tmp_path / "storage" / "trials").mkdir(parents=True)
         with pytest.raises(NotShared):
@@ -54,5 +54,5 @@ def test_predictions_have_a_mark_of_their_own(tmp_path):
         folder.mkdir(parents=True)
     with launch_marks(str(tmp_path / "storage"), tmp_path / "study") as marks:
         (tmp_path / "study" / "predictions").rename(tmp_path / "away")
-        with pytest.raises(NotShared, match="study/predictions is not what the launch sees"):
+        with pytest.raises(NotShared, match="study/predictions is not the launch's folder"):
             check_marks(marks)

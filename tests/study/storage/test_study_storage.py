@@ -27,7 +27,7 @@ def study(tmp_path):
 
 def test_without_a_word_it_is_that_of_the_last_launch_and_is_said(study, tmp_path, capsys):
     assert storage_for(None, study.folder, study.facts) == str(tmp_path / "states")
-    assert f"--storage is {tmp_path / 'states'}, as in the launch before" in capsys.readouterr().err
+    assert f"--storage is {tmp_path / 'states'}, as in the last launch" in capsys.readouterr().err
 
 
 def test_the_default_is_the_studys_folder_wherever_that_is(tmp_path, capsys):
@@ -39,7 +39,7 @@ def test_the_default_is_the_studys_folder_wherever_that_is(tmp_path, capsys):
 
 
 def test_another_without_the_states_of_trials_under_way_is_refused(study, tmp_path):
-    with pytest.raises(ValueError, match=r"the states of 1 trials under way are in .*/states; allowed: --storage "):
+    with pytest.raises(ValueError, match=r"the states of 1 unfinished trials are in .*/states; allowed: --storage "):
         storage_for(str(tmp_path / "other"), study.folder, study.facts)
 
 
@@ -51,7 +51,7 @@ def test_another_to_which_the_states_were_copied_is_taken(study, tmp_path):
 def test_states_that_are_nowhere_any_more_are_told(study, tmp_path, capsys):
     shutil.rmtree(tmp_path / "states")
     assert storage_for(str(tmp_path / "other"), study.folder, study.facts) == str(tmp_path / "other")
-    assert "the states of 1 trials under way are gone" in capsys.readouterr().err
+    assert "the states of 1 unfinished trials are missing" in capsys.readouterr().err
 
 
 def test_another_storage_for_a_finished_study_is_not_made(tmp_path, capsys):

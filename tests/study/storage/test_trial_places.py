@@ -70,7 +70,7 @@ def test_frozen_process_loses_its_trial_and_writes_no_more(tmp_path, monkeypatch
         with other.work() as same:
             assert same == folder
             other.check_held(folder)
-            with pytest.raises(NotShared, match="is in use by another process, which took this one for dead"):
+            with pytest.raises(NotShared, match="is in use by another process, which assumed that this one was dead"):
                 frozen.check_held(folder)
 
 
