@@ -24,7 +24,7 @@ def test_a_node_without_the_storage_is_left_out_and_the_study_goes_on(tmp_path, 
     first, _ = cluster.hand_out()
     assert says_not_shared(cluster, first, "a") == "STOP"
     (left_out,) = cluster.events(NodeLeftOut)
-    assert left_out.node == "a" and "/shared is not what" in describe_notice(left_out)
+    assert left_out.node == "a" and "/shared is not the launch's folder" in describe_notice(left_out)
 
 
 def test_where_the_launcher_does_not_see_the_storage_either_no_node_is_left_out(tmp_path, monkeypatch):
