@@ -1,4 +1,4 @@
-"""The cause of a break-off: exceptions and lost processes as `Failure`s of the journal."""
+"""Turns exceptions and lost processes into `Failure`s, whose cause is the method, the machine, a node or memory."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from study.storage.trial_places import NotShared
 from trainables.runs.trial import OutOfMemory, TrainingError, Unavailable
 from trainables.sources import Unusable
 
-_OF_THE_MACHINE = (OSError, Unavailable, ImportError)  # disk, network, folders that are away, a broken installation
-# Words in plain `RuntimeError`s and `AssertionError`s of torch when a GPU, a driver or an operating system fails.
+_OF_THE_MACHINE = (OSError, Unavailable, ImportError)  # disk, network, missing folders, a broken installation
+# Torch raises plain `RuntimeError`s and `AssertionError`s with these words if a GPU, a driver or the system fails.
 _WORDS_OF_THE_MACHINE = re.compile(
     r"CUDA error|CUDA GPUs|CUDA initialization|CUDA unknown error|compiled with CUDA|cudaGetDeviceCount|NVIDIA driver"
     r"|cuDNN error|CUDNN_STATUS|CUBLAS_STATUS|NCCL|gloo|NVML|can't start new thread|unable to mmap"
 )
-# Words in errors of a GPU that the method causes, by an index that is out of range.
+# GPU errors with these words come from the method, for example from an index out of range.
 _WORDS_OF_THE_METHOD = re.compile(r"device-side assert|illegal memory access|CUBLAS_STATUS_INVALID_VALUE")
 # Ray's message about an actor whose node was lost, perhaps before the actor started there.
 _LOST_NODE = re.compile(r"its node has died\. Node Id: (?P<node>\w+)\s*(?P<reason>[^\n]*)")
 
 
 def failure_of(error: Exception, *, node: str | None, module: str | None = None) -> Failure:
-    """Make the failure for an exception that ended the work on a trial here, on this node of Ray's.
+    """Build the `Failure` for an exception that interrupted a trial or a pretraining in this process.
 
-    `module`: of the method, or of the objective; the place of its exceptions is added to the line.
+    `node` is Ray's id of this node. `module` is the method's or objective's: if it caused the exception, the error
+    names the file and line in it.
     """
     lines, cause = str(error).strip().splitlines() or [""], _find_cause(error)
     says_all = isinstance(error, (TrainingError, Unavailable, Unusable, NotShared))
@@ -46,7 +47,7 @@ def failure_of(error: Exception, *, node: str | None, module: str | None = None)
 
 
 def place_of(error: Exception, module: str) -> str:
-    """Name folder, file and line of the deepest frame in the module's own file, or else of the deepest one."""
+    """Format folder, file and line of the deepest frame in the module's file, or else of the deepest frame."""
     frame = (frames_in(module, error) or traceback.extract_tb(error.__traceback__))[-1]
     return f"{Path(frame.filename).parent.name}/{Path(frame.filename).name}, line {frame.lineno}"
 
@@ -54,9 +55,9 @@ def place_of(error: Exception, module: str) -> str:
 def lost_process(
     error: str, *, is_preempted: bool, node: str | None, lost_nodes: Mapping[str, str] | None = None
 ) -> Failure:
-    """Make the failure for a process that is gone, from Ray's message; a lost node is nobody's fault.
+    """Build the `Failure` for a lost process from Ray's message; if its node was lost, the cause is preemption.
 
-    `node` is the last that the process was heard of from; `lost_nodes` maps Ray's numbers of lost nodes to their hosts.
+    `node` is the last node that the process reported from. `lost_nodes` maps Ray's ids of lost nodes to their hosts.
     """
     lost_nodes, match = lost_nodes or {}, _LOST_NODE.search(error)
     node = match["node"] if match else node
@@ -67,13 +68,13 @@ def lost_process(
 
 
 def breaks_process(error: Exception) -> bool:
-    """Check if nothing can work in this process after the exception: an error of a GPU stays."""
+    """Check whether the process is unusable after the exception, as after a CUDA error."""
     return type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error)
 
 
 def frames_in(module: str, error: Exception) -> list[traceback.FrameSummary]:
     """Select the frames of the module's own file from the traceback of an exception."""
-    file = getattr(sys.modules.get(module), "__file__", None)  # one that could not be loaded is not there
+    file = getattr(sys.modules.get(module), "__file__", None)  # missing if the import failed
     frames = traceback.extract_tb(error.__traceback__)
     return [frame for frame in frames if file and Path(frame.filename) == Path(file)]
 

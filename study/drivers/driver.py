@@ -1,7 +1,7 @@
-"""The part that all drivers share: they hand out the scheduler's trials, and take in messages of workers.
+"""The loop that all drivers share: it hands trials to workers and processes the messages of the workers.
 
-All that is known is in the journal, so a driver keeps no state of its own: a trial whose worker died is handed out
-again. Each driver has its own way to start workers.
+A driver keeps no state beyond the launch, since the journal has all facts. A trial whose worker died is handed out
+again. Each subclass starts workers in its own way.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from study.storage.trial_places import (
 )
 from trainables.method_files import included
 
-LOOK_SECONDS = 5.0  # between two looks at the nodes
+LOOK_SECONDS = 5.0  # between two checks of the nodes
 
 
 class Driver(ABC):
-    """One launch of a study, from its facts to the end of its work.
+    """The driver of one launch: it runs trials until the study has none left.
 
-    An assignment that was handed out is known by a work id, which the driver chooses.
+    The driver identifies each assignment that it hands out by a work id.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Driver(ABC):
         smoke: SmokeSteps | None = None,
         until: float = math.inf,
     ):
-        """`until`: the reading of the monotonic clock at which the launch ends, in the middle of an epoch too."""
+        """`until`: the value of `time.monotonic()` at which the launch ends, even within an epoch."""
         self.scheduler = scheduler
         self.on_progress = on_progress
         self._watchdog = watchdog
@@ -73,15 +73,15 @@ class Driver(ABC):
         self._folder = folder
         self._storage = storage
         self._resources = resources
-        self._marks: tuple[str, ...] = ()  # of the launch in its storage, while the launch runs
-        self._keys: dict[str, str | None] = {}  # work id -> key of its trial; None: it has none, or the trial is over
+        self._marks: tuple[str, ...] = ()  # files that workers must see in the storage, while the launch runs
+        self._keys: dict[str, str | None] = {}  # work id -> trial key; None: no trial, or one that is over
         self._training: set[str] = set()  # work ids that have a worker
-        self.steps: dict[str, Steps] = {}  # key -> how far the epoch under way is, if the worker has reported that
-        self._written: dict[str, Steps] | None = None  # the steps that `study.status` reads
-        self._node_of: dict[str, str | None] = {}  # work id -> node that it was last heard of from
+        self.steps: dict[str, Steps] = {}  # trial key -> steps of its current epoch, if reported
+        self._written: dict[str, Steps] | None = None  # the steps last written for `study.status`
+        self._node_of: dict[str, str | None] = {}  # work id -> node of its last message
 
     def run(self) -> None:
-        """Run until nothing is left, until an interrupt has saved the running trials, or until the time is over."""
+        """Run trials until none is left, until Ctrl-C has saved the running ones, or until the time limit."""
         with (
             launch_marks(self._storage, self._folder) as self._marks,
             drain_on_interrupt(self.scheduler),
@@ -92,22 +92,22 @@ class Driver(ABC):
             finally:
                 remove_steps(self._folder)
 
-    # ---- what each driver defines
+    # ---- defined by each driver
 
     @abstractmethod
     def _run(self) -> None:
-        """Bring assignments to workers and take in their messages, until `has_ended` or `drained`."""
+        """Send assignments to workers and process their messages, until `has_ended` or `drained`."""
 
     @abstractmethod
     def _state(self) -> str:
-        """Describe what is waited for while nothing moves."""
+        """Describe what the launch waits for, for the warning of the watchdog."""
 
-    # ---- what they share
+    # ---- shared by all drivers
 
     def next_assignment(self, work_id: str) -> Assignment | None:
-        """Choose a worker's next assignment; None for "not now".
+        """Return the next assignment of a worker, or None if there is none at present.
 
-        Smoke steps come first, if there are any: no trial starts before all arms have taken theirs.
+        Smoke steps, one training step per arm, come first. No trial starts before all of them are done.
         """
         if self._smoke and not self._smoke.are_over:
             part = None if self.scheduler.draining else self._smoke.next_part(work_id)
@@ -122,33 +122,33 @@ class Driver(ABC):
 
     @property
     def has_ended(self) -> bool:
-        """True if nothing is left that this launch could hand out."""
+        """True if this launch has no trial left to hand out."""
         return self.scheduler.progress.is_done or self.scheduler.has_given_up
 
     @property
     def drained(self) -> bool:
-        """True if Ctrl-C was pressed, or the time is over, and every trial has left its worker."""
+        """True if Ctrl-C or the time limit is stopping the launch, and no worker has a trial any more."""
         return self.scheduler.draining and not self._training
 
     @property
     def at_work(self) -> set[str]:
-        """Keys of the trials that have a worker; all others under way wait for one."""
+        """Keys of the trials that have a worker; all other unfinished trials wait for one."""
         return {key for work_id in self._training if (key := self._keys[work_id])}
 
     @property
     def awaited(self) -> str:
-        """The state before the first trial, for a screen; empty afterwards."""
+        """Text for the screen about the preparations before the first trial; empty afterwards."""
         if self._smoke is None or self._smoke.are_over:
             return ""
         if self._training and self._smoke.specs:
-            return "workers get ready: one step of each arm is tried"
+            return "workers are trying one training step of each arm"
         return "workers are starting"
 
     def take_in(self, work_id: str, message: Message) -> bool:
-        """Take in the message of a worker, and return True if its work is over.
+        """Process a worker's message, and return True if the worker's assignment is over.
 
         Raises:
-            SmokeStepsFailed: a method cannot take a step.
+            SmokeStepsFailed: if a method failed in its smoke step.
         """
         self._node_of[work_id] = message.node
         if message.news or message.smoke or message.steps:
@@ -161,12 +161,14 @@ class Driver(ABC):
             self.steps.pop(message.news.key, None)
         if self._smoke and message.smoke:
             self._smoke.taken(work_id, message.smoke)
-        if message.news and self._is_over(message.news, message.node):
+        if message.news and self._process_news(message.news, message.node):
             self._keys[work_id] = None
-        return self._keys[work_id] is None or self.scheduler.draining  # when draining, its epoch is saved
+        return (
+            self._keys[work_id] is None or self.scheduler.draining
+        )  # when draining, its epoch is saved
 
     def failed(self, work_id: str, error: str, *, preempted: bool) -> None:
-        """Take back the trial of a lost worker, process or node, to be handed out again."""
+        """Return the trial of a lost worker, process or node to the scheduler, which hands it out again."""
         self._watchdog.moved()
         self._training.discard(work_id)
         if self._smoke:
@@ -174,16 +176,16 @@ class Driver(ABC):
         node, lost_nodes = self._node_of.get(work_id), self._resources.nodes.lost()
         failure = lost_process(error, is_preempted=preempted, node=node, lost_nodes=lost_nodes)
         if failure.host:
-            self._watchdog.say(f"node {failure.host} is lost; its trial goes on elsewhere ({failure.error})")
+            self._watchdog.say(f"node {failure.host} is lost; its trial continues on another node ({failure.error})")
         if key := self._keys[work_id]:
             self.steps.pop(key, None)
             self.scheduler.retry(key, failure)
 
     def watch(self) -> None:
-        """Check the time and, once in a while, ask the watchdog.
+        """Check the time limit and, every `LOOK_SECONDS`, the nodes and the watchdog.
 
         Raises:
-            Stalled: nothing has moved for too long.
+            Stalled: if there was no progress for too long.
         """
         self._look_at_clock()
         now = time.monotonic()
@@ -200,17 +202,17 @@ class Driver(ABC):
     # ---- inside
 
     def _look_at_clock(self) -> None:
-        """Hand out nothing more once the time is over."""
+        """Start draining once the time limit is reached."""
         if time.monotonic() < self._until or self._is_time_over:
             return
         self.scheduler.draining = self._is_time_over = True
         self._watchdog.say(
-            "the time is over (--max-minutes): stopping; trials go on from the last epoch that they have saved"
+            "the time limit (--max-minutes) is reached: stopping; trials will resume from their last saved epoch"
             + self._longest_epoch()
         )
 
     def _longest_epoch(self) -> str:
-        """Estimate the longest epoch under way from its steps: a limit below that is of no use."""
+        """Estimate the duration of the longest running epoch: with a shorter time limit, no epoch is ever saved."""
         seconds = {key: steps.seconds / steps.done * steps.of for key, steps in self.steps.items() if steps.done}
         if not seconds:
             return ""
@@ -218,7 +220,7 @@ class Driver(ABC):
         return f"; an epoch of {self.scheduler.facts.trials[key].started.arm} would take about {clock(seconds[key])}"
 
     def _assignment(self, trial: TrialFacts) -> Assignment:
-        """Make the assignment of a trial: its spec, its place, and the files that it leaves."""
+        """Build the assignment of a trial, with the place of its files."""
         cpus, gpus = self._resources.cpus, self._resources.gpus
         spec = trial_spec(self.scheduler.plan, self.scheduler.facts, trial)
         if spec.start is not None and trial.start is not None:
@@ -244,13 +246,13 @@ class Driver(ABC):
         )
 
     def _avoided_by(self, trial: TrialFacts) -> tuple[str, ...]:
-        """List the nodes on which the trial is better not placed; none if no other can hold it."""
+        """List the nodes that the trial should avoid; () if no other node has room."""
         avoided = self.scheduler.faults.avoided_by(trial.key)
         others = avoided and self._resources.find_nodes_with_room() - avoided
         return tuple(sorted(avoided)) if others else ()
 
-    def _is_over(self, news: News, node: str | None) -> bool:
-        """Take in the news of one trial, end it if it is over, and return True if its work here is."""
+    def _process_news(self, news: News, node: str | None) -> bool:
+        """Process the news of a trial, and return True if the worker has no more to do for it."""
         if news.restarted is not None:
             self.scheduler.restart(news.key, news.restarted)
         if news.refused is not None:
@@ -268,11 +270,15 @@ class Driver(ABC):
         return False
 
     def _has_others_than(self, node: str | None) -> bool:
-        """Check if any other node may do better than this one."""
+        """Check whether another node has room, and the code and data of the launch."""
         return bool(self._resources.find_nodes_with_room() - self.scheduler.faults.differing - {node})
 
     def _blame(self, failure: Failure) -> Failure:
-        """Blame a node that does not see the storage only if the launcher does; refuse if no other is there."""
+        """Correct the cause of a node's failure to see the storage: if the launcher cannot see it either, the machine.
+
+        Raises:
+            ValueError: if only this node fails to see the storage, but there is no other node.
+        """
         if failure.cause != "node":
             return failure
         try:
@@ -293,7 +299,7 @@ class Driver(ABC):
         end_trial(self.scheduler, trial, storage=self._storage, folder=self._folder, failure=failure)
 
     def _end(self, news: News, *, node: str | None) -> None:
-        """End a trial that has reported its last epoch; hand it out again if its outcome cannot be found."""
+        """End a trial after its last epoch, or hand it out again if its model or predictions are missing."""
         trial = self.scheduler.facts.trials[news.key]
         try:
             end_trial(self.scheduler, trial, storage=self._storage, folder=self._folder)
@@ -305,7 +311,7 @@ class Driver(ABC):
 
 @contextmanager
 def drain_on_interrupt(scheduler: Scheduler) -> Iterator[None]:
-    """Let running trials save their epoch at the first Ctrl-C, and stop at once at the second."""
+    """On the first Ctrl-C, let running trials save their epoch; on the second, stop at once."""
 
     def interrupted(signal_number: int, frame: FrameType | None) -> None:
         if scheduler.draining:
@@ -324,12 +330,12 @@ def drain_on_interrupt(scheduler: Scheduler) -> Iterator[None]:
 def end_trial(
     scheduler: Scheduler, trial: TrialFacts, *, storage: str, folder: Path, failure: Failure | None = None
 ) -> Record:
-    """End a trial, and return its record; every driver does it in this order.
+    """End a trial, and return its record.
 
-    Its predictions come to the study's folder before the record is written, and its state is deleted after that.
+    The order is fixed: predictions are fetched to the study's folder, the record is written, the state is deleted.
 
     Raises:
-        OutcomeGone: predictions or model are missing; nothing is noted.
+        OutcomeGone: if predictions or model are missing; then nothing is written.
     """
     place = open_place(trial_address(storage, trial.key))
     digest = None
@@ -345,7 +351,7 @@ def end_trial(
 
 
 def end_unsettled(scheduler: Scheduler, *, storage: str, folder: Path) -> None:
-    """End trials that reported their last epoch to a launcher that died; restart one whose outcome is gone."""
+    """End trials whose last epoch was reported to a launch that died; restart those whose files are missing."""
     for trial in scheduler.progress.unsettled:
         try:
             end_trial(scheduler, trial, storage=storage, folder=folder)

@@ -1,4 +1,4 @@
-"""The driver without Ray: processes of the launch on this machine, one a slot."""
+"""The driver without Ray: local worker processes, one per slot."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from study.drivers.driver import Driver
 from study.drivers.trial_process import RELEASE, STEP, ProcessLost, TrialProcess
 from study.facts.study_folder import WORKERS_LOG
 
-WAIT_SECONDS = 0.2  # for messages of processes, between two looks at everything else
+WAIT_SECONDS = 0.2  # longest wait for a message before the other checks
 
 
 @dataclass
 class _Slot:
-    """Room for one trial; its process stays for the next one."""
+    """Room for one trial at a time; its process is reused for the next trial."""
 
-    gpus: str  # in the words of CUDA_VISIBLE_DEVICES
+    gpus: str  # CUDA_VISIBLE_DEVICES of the process
     process: TrialProcess | None = None
-    work_id: str | None = None  # of what the process is at
+    work_id: str | None = None  # of the assignment that the process works on
 
 
 class LocalDriver(Driver):
-    """A launch whose workers are its own processes; a work id is the number of an assignment."""
+    """A driver whose workers are child processes; its work ids number the assignments."""
 
     def __init__(self, scheduler: Scheduler, *, resources: Resources, **given: Any):
-        """`given`: as `Driver` takes it."""
+        """Take the arguments of `Driver`."""
         super().__init__(scheduler, resources=resources, **given)
         self._slots = [_Slot(gpus=gpus) for gpus in assign_gpus(resources)]
         self._handed_out = 0
@@ -69,24 +69,24 @@ class LocalDriver(Driver):
                     slot.process = TrialProcess(
                         gpus=slot.gpus, threads=assignment.threads, log=self._folder / WORKERS_LOG
                     )
-                slot.process.tell(assignment)
+                slot.process.send(assignment)
             except (ProcessLost, OSError) as lost:
                 self._lose(slot, str(lost))
 
     def _hear(self) -> None:
-        """Take in the messages of processes, after waiting for a moment at most."""
+        """Process the messages that arrive within `WAIT_SECONDS`."""
         slots: dict[Any, _Slot] = {slot.process.connection: slot for slot in self._slots if slot.process}
         for slot in (slots[connection] for connection in wait(slots, timeout=WAIT_SECONDS)):
             assert slot.process is not None
             try:
-                message = slot.process.hear()
-                assert slot.work_id is not None, "an idle process says nothing"
+                message = slot.process.receive()
+                assert slot.work_id is not None, "an idle process sends no message"
                 if not self.take_in(slot.work_id, message):
-                    slot.process.tell(STEP)
+                    slot.process.send(STEP)
                     continue
                 self._training.discard(slot.work_id)
                 slot.work_id = None
-                slot.process.tell(RELEASE)
+                slot.process.send(RELEASE)
             except ProcessLost as lost:
                 self._lose(slot, str(lost))
 
@@ -97,10 +97,7 @@ class LocalDriver(Driver):
 
 
 def assign_gpus(resources: Resources) -> list[str]:
-    """Assign GPUs of this machine to slots, in the words of CUDA_VISIBLE_DEVICES.
-
-    Trials that hold a part of a GPU are spread over all.
-    """
+    """Return the CUDA_VISIBLE_DEVICES of each slot; slots with a fraction of a GPU are spread over all GPUs."""
     names, held, number = list_visible_gpus(), resources.gpus, resources.slots()
     if held == 0:
         return [""] * number

@@ -14,47 +14,47 @@ from trainables.schema import Reader, Typed
 
 
 class AssignedTrial(Typed, frozen=True, kw_only=True):
-    """One trial for a worker."""
+    """A trial as a worker receives it."""
 
     key: str
     spec: TrialSpec
-    expected: Attestation  # what the worker must find
-    epochs: Count  # that it has reported, in earlier launches too: its saved state has them
-    place: str  # its place in the storage, a path or a URI
-    predictions: str | None  # path, absolute or within its place; None: none will stay
+    expected: Attestation  # code and data that the worker must have
+    epochs: Count  # reported so far, in all launches; the saved state has them
+    place: str  # path or URI of its files in the storage
+    predictions: str | None  # path, absolute or relative to `place`; None: not kept
     marks: tuple[str, ...] = ()  # files of the launch that the worker must find in the storage
 
 
 class Assignment(Typed, frozen=True, kw_only=True):
-    """The work of a worker, and the resources that it holds meanwhile."""
+    """The work of a worker, a trial or smoke steps, and the resources that it may use."""
 
     trial: AssignedTrial | None = None
-    smoke: Mapping[str, TrialSpec] = {}  # without a trial, before all of them: arms whose methods take one step each
+    smoke: Mapping[str, TrialSpec] = {}  # instead of a trial: one training step per arm, by arm name
     device: Literal["cpu", "cuda"]
     cpus: float
     gpus: float
     threads: int
-    avoid: tuple[str, ...] = ()  # numbers of nodes that it is not placed on
-    included: IncludedMethods | None = None  # methods that are not the package's, as the launcher has read them
-    log: str | None = None  # file that gets what the process prints; None: its output goes elsewhere already
+    avoid: tuple[str, ...] = ()  # ids of the nodes to avoid
+    included: IncludedMethods | None = None  # methods outside this package, as the launcher read them
+    log: str | None = None  # file for the process's output; None: it is redirected already
 
 
 class News(Typed, frozen=True, kw_only=True):
-    """An epoch of a trial, a failure that ends the work on it here, or its refusal.
+    """News of a trial: an epoch, a failure that interrupts it, or a refusal.
 
-    It is refused if code or data here are not the plan's.
+    A worker refuses a trial if its code or data differ from the plan's.
     """
 
     key: str
     host: str
     report: Report | None = None
     failure: Failure | None = None
-    restarted: str | None = None  # why it began anew although it had been saved
-    refused: Attestation | None = None
+    restarted: str | None = None  # why its saved state could not be used
+    refused: Attestation | None = None  # code and data here, if they differ from the plan
 
 
 class Steps(Typed, frozen=True, kw_only=True):
-    """The steps of the epoch under way, which the journal does not hold."""
+    """The progress of a trial within its current epoch; the journal does not hold it."""
 
     key: str
     done: Count
@@ -63,7 +63,7 @@ class Steps(Typed, frozen=True, kw_only=True):
 
 
 class SmokeReport(Typed, frozen=True, kw_only=True):
-    """The arms whose methods failed in their first step, and the code that ran there."""
+    """The arms whose methods failed in their smoke step, and the code of the worker."""
 
     failures: Mapping[str, Failure]
     code_digest: str
@@ -71,13 +71,13 @@ class SmokeReport(Typed, frozen=True, kw_only=True):
 
 
 class Message(Typed, frozen=True, kw_only=True):
-    """A worker's message after a step."""
+    """A worker's answer to one step."""
 
-    news: News | None = None  # of its trial, if that goes on
-    steps: Steps | None = None  # of an epoch that is not over; the next step goes on with it
-    node: str | None = None  # number of the worker's
+    news: News | None = None  # of its trial
+    steps: Steps | None = None  # of an epoch that the next step continues
+    node: str | None = None  # id of the worker's node
     smoke: SmokeReport | None = None
-    broken: str | None = None  # the exception that ends a process of the launch; Ray reports an actor's
+    broken: str | None = None  # exception that ended a local process; Ray reports those of actors
 
 
 ASSIGNMENTS = Reader(Assignment)

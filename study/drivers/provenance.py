@@ -1,4 +1,4 @@
-"""The code that runs here, on a launcher or a worker: versions, the commit, a digest of the sources."""
+"""Describes the code of this process: package versions, the git commit, and a digest of the sources."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from trainables.runs.trial import Content
 from trainables.schema import to_plain
 
 DISTRIBUTIONS = ("ray", "torch", "transformers", "datasets", "optuna", "mlflow", "pandas", "numpy", "msgspec")
-TRAINS = ("trainables",)  # packages of this project whose code makes a trial's numbers
-ENGINE = ("search_spaces", "study")  # and those that only choose trials: what they choose stands in plan and journal
+TRAINS = ("trainables",)  # our packages whose code affects a trial's results
+ENGINE = ("search_spaces", "study")  # our packages that only choose trials: plan and journal have their choices
 ROOT = Path(__file__).parents[2]
 
 
 def attest(content: Content, *, method: str) -> Attestation:
-    """Attest the data that this process has read, and the code by which it trains a method or an objective."""
+    """Describe the data that this process has read, and its code for training a method or objective."""
     code = provenance().of_method(method)
     return Attestation(**to_plain(content), code_digest=code.code_digest, versions=code.versions)
 
 
 def provenance() -> Provenance:
-    """Describe the code of this process, with the methods that it has included."""
+    """Describe the code of this process, with the methods that it has loaded from outside this package."""
     code, methods = _read_project_code(), included()
     return code if methods is None else replace(code, included=methods.digests)
 
 
 @lru_cache(maxsize=1)
 def _read_project_code() -> Provenance:
-    """Read the code once, since imports stay. The engine is one more version: all nodes need the same."""
+    """Read the code, once as imports do not change. The digest of `ENGINE` counts as version of `study`."""
     trains, engine = (code_digest(ROOT / name for name in names) for names in (TRAINS, ENGINE))
     return Provenance(versions=versions() | {"study": engine}, git_commit=git_commit(), code_digest=trains)
 
 
 def versions() -> dict[str, str]:
-    """List the versions of Python and of the packages that make numbers; those not installed are left out."""
+    """Return the versions of Python and of the packages in `DISTRIBUTIONS` that are installed."""
     installed = {"python": platform.python_version()}
     for name in DISTRIBUTIONS:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -53,8 +53,8 @@ def versions() -> dict[str, str]:
 
 
 def git_commit() -> str | None:
-    """Read the commit of this code's checkout, `-dirty` if it was changed; None outside a checkout."""
-    # Without the lock, which a launch that is killed would leave to whoever commits next: `describe --dirty` takes it.
+    """Return the commit of the checkout, with `-dirty` if files have changed, or None outside a checkout."""
+    # No command that locks the repository, such as `describe --dirty`: a killed launch would leave the lock there.
     git = ["git", "-C", str(ROOT), "--no-optional-locks"]
     commands = [*git, "rev-parse", "HEAD"], [*git, "status", "--porcelain", "--untracked-files=no"]
     try:
@@ -65,7 +65,7 @@ def git_commit() -> str | None:
 
 
 def plan_tag(plan: str) -> str | None:
-    """Find the git tag `plan-DIGEST` in the repository of the current folder; None if there is none."""
+    """Return the git tag `plan-DIGEST` if the repository of the current folder has it, or None."""
     tag = f"plan-{plan}"
     try:
         listed = subprocess.run(["git", "tag", "--list", tag], capture_output=True, text=True, check=False).stdout
@@ -75,7 +75,7 @@ def plan_tag(plan: str) -> str | None:
 
 
 def code_digest(folders: Iterable[Path]) -> str:
-    """Hash names and content of the Python files under these folders; 16 hexadecimal digits."""
+    """Hash the names and contents of the Python files under these folders; return 16 hexadecimal digits."""
     digest = hashlib.sha256()
     for folder in folders:
         for path in sorted(folder.rglob("*.py")):

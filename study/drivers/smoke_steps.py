@@ -1,7 +1,7 @@
-"""One step of each arm before any trial runs: a mistake in a method's code ends the launch with one line.
+"""Smoke steps: one training step of each arm before any trial, so that a bug in a method ends the launch at once.
 
-A step runs on a worker, on a few rows of mini-GLUE: data are checked beforehand, and to tokenise large ones here would
-keep every slot waiting. Only faults of the method count; trials meet all others, and are tried again elsewhere.
+A worker takes the step on a few rows of mini-GLUE, since to tokenise a large task would keep every slot waiting. Only
+failures that the method causes end the launch. Others would hit the trials too, which are then retried elsewhere.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
 
 class SmokeStepsFailed(ValueError):
-    """The arms whose method cannot take a step, with their specs and failures."""
+    """The error for arms whose method failed in its smoke step."""
 
     def __init__(self, failures: Mapping[str, Failure], specs: Mapping[str, TrialSpec]):
-        """Report the first of the failures, both mappings being by arm."""
+        """Take failures and specs by arm name; the message has the first failure."""
         self.failures, self.specs = failures, specs
         first = next(iter(failures.values()))
         super().__init__(f"{first_of([*failures], 1)}: {first.error}, in the first step, before any trial")
 
 
 class SmokeSteps:
-    """The steps of a launch, handed out to workers that then run trials and need not import again."""
+    """The smoke steps of a launch. The workers that take them run trials next, and need not import again."""
 
     def __init__(self, scheduler: Scheduler, resources: Resources):
-        """Make a part for each worker with room and a trial; a part may be empty and only start the worker."""
+        """Split the steps among the workers that have trials to run; an empty part only starts its worker."""
         arms = find_untried_arms(scheduler.progress, scheduler.provenance)
-        # By arm; none if all have trained with this code: workers only start then.
+        # By arm name; empty if all arms have trained with this code. Then the workers only start.
         self.specs = {arm.name: specify_smoke_step(scheduler.plan, arm) for arm in arms}
         self._resources, self._code = resources, scheduler.provenance
         to_come = scheduler.progress.total_trials - scheduler.progress.ended_trials
@@ -52,11 +52,11 @@ class SmokeSteps:
 
     @property
     def are_over(self) -> bool:
-        """True if every part was taken, or lost with its process."""
+        """True if every part has been taken, or was lost with its process."""
         return not (self.parts or self._held)
 
     def next_part(self, work_id: str) -> Assignment | None:
-        """Hand out a part; None if none is left."""
+        """Return the next part as an assignment, or None if none is left."""
         if not self.parts:
             return None
         self._held.add(work_id)
@@ -71,24 +71,24 @@ class SmokeSteps:
         )
 
     def taken(self, work_id: str, report: SmokeReport) -> None:
-        """Take in the report of a part. One of other code than the launch's is ignored: its node will be left out.
+        """Process a worker's report of its part; ignore failures of a worker whose code is not the launch's.
 
         Raises:
-            SmokeStepsFailed: a method failed.
+            SmokeStepsFailed: if a method failed.
         """
         self._held.discard(work_id)
         if report.failures and not other_code(report, self._code):
             raise SmokeStepsFailed(report.failures, self.specs)
 
     def lost(self, work_id: str) -> None:
-        """Forget the part of a lost process; its trials will show whose fault that was."""
+        """Forget the part of a lost process; if a method was the cause, its trials will fail too."""
         self._held.discard(work_id)
 
 
 def find_untried_arms(progress: StudyProgress, code: Provenance) -> list[Arm]:
-    """List the arms of this launch that have trials to come and have not trained with this code.
+    """List the arms of this launch that have trials to run and have not trained with this code.
 
-    The first arm stands for all repeats of its search.
+    An arm that repeats another's search is left out, since its method is the same.
     """
     return [
         arm.arm
@@ -106,7 +106,7 @@ def _has_trained(arm: ArmProgress, progress: StudyProgress, code: Provenance) ->
 
 
 def specify_smoke_step(plan: ResolvedPlan, arm: Arm) -> TrialSpec:
-    """Specify a trial of the arm's first configuration on mini-GLUE, or on a task of one's own, which has no rows."""
+    """Build the spec of a trial of the arm's first configuration, on mini-GLUE or the user's own task."""
     first = arm.first[0] if arm.first else {}
     config = arm.searched({**arm.any_configuration, **first}) if arm.space else arm.fixed
     return replace(specify_arm(plan, arm, config, seed=0), data="mini", selection="dev", report_dev=True)

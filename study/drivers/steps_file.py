@@ -1,4 +1,4 @@
-"""The steps of the epochs under way, for `study.status` in another process. The journal has none of them."""
+"""The file in which a running launch shows `study.status` how far each current epoch is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STEPS = Reader(tuple[Steps, ...])
 
 
 def write_steps(folder: Path, steps: Collection[Steps]) -> None:
-    """Replace the file; a launch goes on if that fails."""
+    """Replace the file. Errors are ignored, as the launch does not depend on it."""
     with suppress(OSError):
         write_json(folder / FILE, to_plain(tuple(steps)))
 
@@ -27,7 +27,7 @@ def remove_steps(folder: Path) -> None:
 
 
 def read_steps(folder: Path) -> Mapping[str, Steps]:
-    """Read the steps by the key of their trial; {} if the file cannot be read."""
+    """Return the steps by trial key, or {} if the file cannot be read."""
     try:
         read: tuple[Steps, ...] = _STEPS.read((folder / FILE).read_bytes(), where=FILE)
     except (OSError, ValueError):

@@ -16,17 +16,17 @@ from ray import tune
 from study.drivers.messages import ASSIGNMENTS
 from study.drivers.worker import Worker
 
-MESSAGE = "message"  # the one value of a Ray config and of a Ray result: JSON, so that Ray flattens and copies nothing
-WAIT_SECONDS = 0.1  # for the smoke steps of other actors, between two looks
+MESSAGE = "message"  # the only key of Ray's configs and results; its value is JSON, which Ray does not flatten or copy
+WAIT_SECONDS = 0.1  # between two checks whether other actors have taken their smoke steps
 
 
 class TrialActor(tune.Trainable):
-    """An actor that runs the trial of the assignment in `config`; one `step` is one epoch, or a second of it."""
+    """An actor that works on the assignment in `config`; one Ray step is an epoch, or a second of a longer one."""
 
     _worker: Worker | None = None
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Begin the assignment of a new actor."""
+        """Begin the assignment in `config`, when the actor starts."""
         assignment = ASSIGNMENTS.read(config[MESSAGE].encode(), where="an assignment")
         if self._worker is None:
             self._worker = Worker()
@@ -35,26 +35,26 @@ class TrialActor(tune.Trainable):
         self._worker.begin(assignment, node=node)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Begin the next assignment of a warm actor."""
+        """Begin another assignment in the same actor."""
         self.setup(new_config)
         return True
 
     def step(self) -> dict[str, Any]:
-        """Run a step, and return its message for the driver."""
+        """Run a step, and return its message for the driver, as JSON."""
         assert self._worker is not None
         message = self._worker.step()
-        if not (message.news or message.steps or message.smoke):  # its smoke steps are taken, those of others are not
+        if not (message.news or message.steps or message.smoke):  # it waits for the smoke steps of other actors
             time.sleep(WAIT_SECONDS)
         return {MESSAGE: msgspec.json.encode(message).decode()}
 
     def cleanup(self) -> None:
-        """Release the trial."""
+        """Free the trial's memory and folder."""
         assert self._worker is not None
         self._worker.release()
 
 
 def _print_to(log: str | None) -> None:
-    """Append what this process prints to a file; a node that cannot open it leaves it to Ray's session."""
+    """Redirect the output of this process to a file, or leave it to Ray if the file cannot be opened."""
     if log is None:
         return
     with suppress(OSError), Path(log).open("ab") as file:

@@ -1,6 +1,6 @@
-"""A worker process of the launch on this machine, which gets assignments and answers over a pipe.
+"""A local worker process, which receives assignments and sends answers over a pipe.
 
-`python -m study.drivers.trial_process` is the process, `TrialProcess` its handle in the launch.
+`python -m study.drivers.trial_process` runs in the process; `TrialProcess` is its handle in the launch.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from study.drivers.messages import ASSIGNMENTS, MESSAGES, Assignment, Message
 from study.drivers.worker import Worker
 from study.facts.study_folder import WORKERS_LOG
 
-STEP, RELEASE = b"step", b"release"  # messages beside assignments: to go on; to release its trial
-NICENESS = 5  # over the launch's own, as Ray's workers have: if processors are short the driver goes first
-END_SECONDS = 600.0  # for a process that is idle; one that still imports on a busy machine takes minutes
-PR_SET_PDEATHSIG = 1  # of Linux's prctl: a signal when the parent is gone
+STEP, RELEASE = b"step", b"release"  # other messages than assignments: run a step; free the trial
+NICENESS = 5  # added to the launch's, so that the driver goes first if processors are short; Ray does the same
+END_SECONDS = 600.0  # wait for an idle process to end; one that is still importing may take minutes
+PR_SET_PDEATHSIG = 1  # option of Linux's prctl: send a signal when the parent ends
 
 
 class ProcessLost(Exception):
-    """A process that is gone, or about to be, with what ended it."""
+    """The error for a process that has ended or is about to; its message says why."""
 
 
 class TrialProcess:
-    """A process that is busy from an assignment or a step to its answer."""
+    """Handle of a worker process, which is busy from an assignment or a step to its answer."""
 
     def __init__(self, *, gpus: str, threads: int, log: Path):
-        """Start it; `gpus`: the CUDA_VISIBLE_DEVICES of the process; its output is appended to `log`."""
+        """Start the process with `gpus` as CUDA_VISIBLE_DEVICES; its output is appended to `log`."""
         self.connection, worker_end = Pipe()
         self.is_busy = False
         variables = {"CUDA_VISIBLE_DEVICES": gpus, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
-        variables["PYTHONUNBUFFERED"] = "1"  # what a method prints is in the log at once, even if the process is killed
+        variables["PYTHONUNBUFFERED"] = "1"  # so that a killed process has logged its output
         command = [sys.executable, "-m", __name__, str(worker_end.fileno()), str(os.getpid())]
         with worker_end, log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -51,14 +51,14 @@ class TrialProcess:
                 stdout=output,
                 stderr=output,
                 env=os.environ | variables,
-                start_new_session=True,  # Ctrl-C is the launcher's
+                start_new_session=True,  # Ctrl-C reaches only the launcher
             )
 
-    def tell(self, what: Assignment | bytes) -> None:
-        """Send an assignment, whose first step follows, the next step (`STEP`), or a release (`RELEASE`).
+    def send(self, what: Assignment | bytes) -> None:
+        """Send an assignment and start its first step, or send `STEP` or `RELEASE`.
 
         Raises:
-            ProcessLost: it is gone.
+            ProcessLost: if the process has ended.
         """
         self.is_busy = self.is_busy or what != RELEASE
         try:
@@ -66,11 +66,11 @@ class TrialProcess:
         except OSError:
             raise ProcessLost(self._end_in_words()) from None
 
-    def hear(self) -> Message:
-        """Wait for the message after a step.
+    def receive(self) -> Message:
+        """Wait for the answer to a step.
 
         Raises:
-            ProcessLost: it is gone.
+            ProcessLost: if the process has ended, or an exception has broken it.
         """
         try:
             received = self.connection.recv_bytes()
@@ -85,13 +85,13 @@ class TrialProcess:
         return message
 
     def end(self) -> None:
-        """End it, at once if it is busy; `wait` is to follow."""
+        """Ask an idle process to end, or kill a busy one; call `wait` afterwards."""
         self.connection.close()
         if self.is_busy:
             self._process.kill()
 
     def wait(self) -> int:
-        """Wait for its end, and return its exit status."""
+        """Wait until the process has ended, kill it if that takes too long, and return its exit status."""
         try:
             self._process.wait(timeout=END_SECONDS)
         except subprocess.TimeoutExpired:
@@ -100,7 +100,7 @@ class TrialProcess:
         return self._process.returncode
 
     def _end_in_words(self) -> str:
-        self.is_busy = False  # it has closed its end: it is ending by itself
+        self.is_busy = False  # it has closed the pipe, so it is ending by itself
         self.end()
         status = self.wait()
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
@@ -108,14 +108,14 @@ class TrialProcess:
 
 
 def main() -> None:
-    """Work for the launch that started this process, until that closes the pipe or is gone."""
+    """Work for the launch that started this process, until the launch closes the pipe or ends."""
     pipe, launch = map(int, sys.argv[1:])
     _end_with(launch)
     os.nice(NICENESS)
     with Connection(pipe) as connection:
         try:
             _work(connection)
-        except Exception as error:  # noqa: BLE001  # the launch tells whose trials this was
+        except Exception as error:  # noqa: BLE001  # the launch reports it with its trial
             traceback.print_exc()
             lines = str(error).strip().splitlines() or [""]
             broken = Message(broken=f"{type(error).__name__}: {lines[0]}")
@@ -141,14 +141,14 @@ def _work(connection: Connection) -> None:
 
 
 def _end_with(launch: int) -> None:
-    """Have the kernel kill this process when the launch is gone; exit if it already is.
+    """Have the kernel kill this process when the launch ends; exit if it already has.
 
-    Without Linux, a process that trains ends at its next message.
+    On systems other than Linux, this process ends when it sends its next message.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != launch:
-        sys.exit("the launch is gone")
+        sys.exit("the launch has ended")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The driver on Ray: one `tune.Tuner` whose searcher and scheduler ask the study's scheduler.
+"""The driver on Ray: one `tune.Tuner`, whose searcher and scheduler pass all questions to the study's scheduler.
 
-Ray places trials and keeps actors warm. Nothing of Ray's own state is kept: there is no `Tuner.restore`.
+Ray places trials on nodes and reuses actors. Ray's own state is not kept, and `Tuner.restore` is not used.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from study.drivers.messages import ASSIGNMENTS, MESSAGES, Message
 from study.drivers.trial_actor import MESSAGE, TrialActor
 from study.facts.study_folder import WORKERS_LOG
 
-START_SECONDS = 10.0  # that the first actor of a launch waits for the others at least: they may never come
+START_SECONDS = 10.0  # for which the first actor waits for the others, at least; they may never start
 
 
 class TuneDriver(Driver):
-    """A launch on Ray; a work id is the id of a Ray trial."""
+    """The driver on Ray; its work ids are the ids of Ray's trials."""
 
     def __init__(
         self, scheduler: Scheduler, *, resources: Resources, actor: type[tune.Trainable] = TrialActor, **given: Any
     ):
-        """`actor`: the class that runs trials; `given`: as `Driver` takes it."""
+        """Take the arguments of `Driver`, and the class of the actors that run trials."""
         super().__init__(scheduler, resources=resources, **given)
         self._actor = actor
         self._waiting: dict[str, frozenset[str]] = {}  # Ray's ids of trials without an actor yet -> nodes they avoid
         self._next_placing = 0.0
-        self._began, self._start_over = time.monotonic(), math.inf  # when actors of the start are waited for no longer
+        self._began, self._start_over = time.monotonic(), math.inf  # when the first actors stop waiting for the others
         self._to_come = resources.count_slots_to_come()
         self._known_slots, self._slots_asked = 0, -math.inf
 
@@ -68,14 +68,14 @@ class TuneDriver(Driver):
             except tune.TuneError as error:
                 raise _first_cause(error) from None
 
-    # ---- what Ray's searcher, scheduler and callbacks ask
+    # ---- called by Ray's searcher, scheduler and callbacks
 
     def suggest(self, ray_id: str) -> dict[str, Any] | str | None:
-        """Return the next trial as a Ray configuration; None for "not now".
+        """Return the next trial as a Ray configuration, or None if there is none at present.
 
-        One trial waits while all slots train, so that none stands idle; more only to fill slots, those that an
-        autoscaler would add for them too. Ray alone would start one actor at a time and, if trials are shorter than
-        that, throw each away for the one that is warm.
+        If all slots are busy, one more trial waits, so that no slot stays idle. Otherwise, a trial is given to every
+        free slot, also to slots that an autoscaler would add. Left alone, Ray would start one actor at a time, and
+        throw it away if a trial ends meanwhile and leaves a warm actor.
         """
         if len(self._waiting) >= max(1, self._slots() - len(self._training)):
             return None
@@ -87,10 +87,10 @@ class TuneDriver(Driver):
         return {MESSAGE: msgspec.json.encode(assignment).decode()}
 
     def reported(self, ray_id: str, message: Message) -> str:
-        """Take in the message of an actor, and return Ray's word for going on or stopping.
+        """Process an actor's message, and return Ray's constant for continuing or stopping.
 
         Raises:
-            SmokeStepsFailed: a method cannot take a step.
+            SmokeStepsFailed: if a method failed in its smoke step.
         """
         now = time.monotonic()
         self._start_over = min(self._start_over, now + max(START_SECONDS, 2 * (now - self._began)))
@@ -102,25 +102,25 @@ class TuneDriver(Driver):
 
     @property
     def _waits_for_others(self) -> bool:
-        """True if an actor that has taken its smoke steps waits for those of others.
+        """True if an actor that has taken its smoke steps waits for other actors to take theirs.
 
-        Ray drops a warm actor that no trial is pending for, and throws away a starting one if a warm one could do its
-        work.
+        If it did not wait, Ray would throw it away, as no trial is pending, or throw away an actor that is still
+        starting.
         """
         is_under_way = self._smoke is not None and not self._smoke.are_over and not self._smoke.parts
         return is_under_way and time.monotonic() < self._start_over and not self.scheduler.draining
 
     def begun(self, ray_id: str) -> None:
-        """Note that a trial has its actor now; one that gets it after Ctrl-C is not waited for."""
+        """Note that a trial has got its actor. If that is after Ctrl-C, the launch does not wait for the trial."""
         self._watchdog.moved()
         self._waiting.pop(ray_id, None)
         if not self.scheduler.draining:
             self._training.add(ray_id)
 
     def take_back_unplaceable(self) -> list[str]:
-        """Take back trials that avoid every node with room, and return Ray's ids of them.
+        """Return waiting trials that avoid every node with room to the study's scheduler, and list their Ray ids.
 
-        They are handed out again, and Ray is to drop them; Ray is asked once in a while.
+        Ray must then drop these trials. Nodes are checked every `LOOK_SECONDS`.
         """
         if time.monotonic() < self._next_placing or not any(self._waiting.values()):
             return []
@@ -131,7 +131,7 @@ class TuneDriver(Driver):
         return stuck
 
     def failed(self, ray_id: str, error: str, *, preempted: bool) -> None:
-        """Take back the trial of a lost actor, process or node, to be handed out again."""
+        """Return the trial of a lost actor, process or node to the scheduler, which hands it out again."""
         self._waiting.pop(ray_id, None)
         super().failed(ray_id, error, preempted=preempted)
 
@@ -144,7 +144,7 @@ class TuneDriver(Driver):
         return f"{waiting} trials wait for a slot; {self._resources.describe_room()}"
 
     def _slots(self) -> int:
-        """Count the trials that the cluster could run at a time; Ray is asked once a second, for milliseconds."""
+        """Count the trials that the cluster can run at a time; asked of Ray at most once a second."""
         if time.monotonic() >= self._slots_asked + 1:
             slots = self._resources.slots(without=self.scheduler.facts.left_out)
             self._known_slots, self._slots_asked = max(slots, self._to_come), time.monotonic()
@@ -156,7 +156,7 @@ def choose_placement(config: dict[str, Any]) -> tune.PlacementGroupFactory:
     assignment = ASSIGNMENTS.read(config[MESSAGE].encode(), where="an assignment")
     bundles: list[dict[str, int | float]] = [{"CPU": assignment.cpus, "GPU": assignment.gpus}]
     if not any(bundles[0].values()):
-        bundles = [{"memory": 1}]  # Ray wants to be asked for something: for a byte
+        bundles = [{"memory": 1}]  # Ray refuses an empty request, so ask for one byte
     if not assignment.avoid:
         return tune.PlacementGroupFactory(bundles)
     elsewhere = {"ray.io/node-id": f"!in({','.join(assignment.avoid)})"}
@@ -164,14 +164,14 @@ def choose_placement(config: dict[str, Any]) -> tune.PlacementGroupFactory:
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """Unwrap what was raised here: Ray wraps errors of searchers, schedulers and callbacks, more than once."""
+    """Return the error that our code raised: Ray wraps errors of searchers, schedulers and callbacks."""
     while isinstance(error, tune.TuneError) and (inner := error.__cause__ or error.__context__):
         error = inner
     return error
 
 
 class _StaysHere:
-    """An object that Ray does not pickle or copy: the driver's state is in the journal and stays here."""
+    """A base for objects that refer to the driver, so Ray must not pickle or copy them."""
 
     def __init__(self, driver: TuneDriver):
         super().__init__()
@@ -189,10 +189,10 @@ class _Searcher(_StaysHere, Searcher):
         return self._driver.suggest(trial_id)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """Do nothing: the scheduler has ended the trial already, or `_Progress` is about to."""
+        """Do nothing: the study's scheduler has ended the trial, or `_Progress` is about to do so."""
 
     def save(self, checkpoint_path: str) -> None:
-        """Do nothing: the journal is the state."""
+        """Do nothing: the journal holds the state."""
 
     def restore(self, checkpoint_path: str) -> None:
         raise AssertionError("a study is rebuilt from its journal")

@@ -1,4 +1,4 @@
-"""The watchdog: it warns if nothing moves, and in the end stops the launch, which the same command continues."""
+"""The watchdog: it warns if a launch makes no progress, and stops the launch in the end. It can be continued."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import math
 import time
 from collections.abc import Callable
 
-SPEAK_SECONDS = 600.0  # without a start, a step, an end or a failure; then again after twice as long
-NO_NODE_SECONDS = 10.0  # with no node alive, which Ray reports after 15: later nodes are another cluster
-NO_ROOM_SECONDS = 3600.0  # with no node that could hold a trial: as long as an autoscaler may take
-IDLE_HOURS = 24.0  # whatever the reason; longer than the longest step
+SPEAK_SECONDS = 600.0  # without progress until the first warning; later ones come at growing intervals
+NO_NODE_SECONDS = 10.0  # with no live node, which Ray notices after 15 s; new nodes would be another cluster
+NO_ROOM_SECONDS = 3600.0  # with no node that can hold a trial; an autoscaler may take that long
+IDLE_HOURS = 24.0  # without progress for any reason; longer than the longest step
 
 
 class Stalled(Exception):
-    """The end of a launch in which nothing moves any more."""
+    """The error that ends a launch without progress."""
 
 
 class Watchdog:
-    """A comparison, made again and again, of how long nothing has moved with how long that may be."""
+    """A timer since the last progress of any trial, with a limit."""
 
     def __init__(
         self,
@@ -26,31 +26,32 @@ class Watchdog:
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ):
-        """`say` prints a line; `clock` is in seconds."""
+        """Start the timer; `say` prints a line, and `clock` returns seconds."""
         self._limit = 3600 * max_idle_hours
         self.say = say
         self._clock = clock
         self.moved()
 
     def moved(self) -> None:
-        """Note that a trial has begun, reported, ended or failed."""
+        """Restart the timer, since a trial has begun, reported, ended or failed."""
         self._moved = self._clock()
-        self._nodes_gone = math.inf  # since when no node has been alive
+        self._nodes_gone = math.inf  # time since which no node is alive
         self._next_word = self._moved + SPEAK_SECONDS
 
     def look(self, *, nodes: int, has_room: bool, state: str) -> None:
-        """Warn if it is time to.
+        """Warn if there has been no progress for long.
 
-        `nodes` is the number of those alive, `has_room` whether a trial fits on any, `state` what is waited for.
+        `nodes` is the number of live nodes, `has_room` whether any of them can hold a trial. `state` describes in the
+        warning what the launch waits for.
 
         Raises:
-            Stalled: nothing has moved for too long.
+            Stalled: if there was no progress for too long.
         """
         now = self._clock()
         self._nodes_gone = math.inf if nodes else min(self._nodes_gone, now)
-        idle = f"nothing has moved for {_minutes(now - self._moved)}: {state}"
+        idle = f"no progress for {_minutes(now - self._moved)}: {state}"
         if now - self._nodes_gone >= NO_NODE_SECONDS:
-            raise Stalled(f"no node of the Ray cluster is alive any more; {idle}")
+            raise Stalled(f"the Ray cluster has no live node any more; {idle}")
         if now - self._moved >= (self._limit if has_room else min(self._limit, NO_ROOM_SECONDS)):
             raise Stalled(idle)
         if now >= self._next_word:

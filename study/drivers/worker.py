@@ -1,7 +1,6 @@
-"""A worker and its trial: it carries `trainables.runs.training` to and from the trial's place.
+"""A worker: it runs trials, one after another, and keeps their states in the study's storage.
 
-A trial keeps its state in the study's storage; whoever runs it next finds it there and goes on. So a trial that comes
-back first repeats the rows that it had reported.
+The next worker of a trial resumes from the stored state. It first reports the rows of earlier epochs again.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ from trainables.atomic_files import write_json
 from trainables.method_files import include
 from trainables.runs.trial import EpochRow, Outcome, TrainingError, TrialSpec, UnreadableState, available
 
-PAUSE_SECONDS = 1.0  # of an epoch, until the driver hears how far it is and may end the work
+PAUSE_SECONDS = 1.0  # of training between two reports to the driver, which may then stop the trial
 
 
 class Worker:
-    """The work of a process for a driver, a Ray actor or a process of the launch: one assignment after another."""
+    """The work of a Ray actor or a local process: one assignment after another."""
 
     def __init__(self) -> None:
         """Begin without an assignment."""
         self._trial: RunningTrial | None = None
-        self._smoke: Assignment | None = None  # whose steps are to be taken first
+        self._smoke: Assignment | None = None  # smoke steps that are not taken yet
         self._node: str | None = None
 
     def begin(self, assignment: Assignment, *, node: str | None) -> None:
-        """Replace the assignment; `node` is the number of this node in the journal."""
+        """Replace the assignment; `node` is the id of this node in the journal."""
         self.release()
         self._node = node
         include(assignment.included)
@@ -62,14 +61,14 @@ class Worker:
         return Message(news=news, node=self._node, smoke=report)
 
     def release(self) -> None:
-        """Free the model, its memory and its folder."""
+        """Free the trial's memory and folder."""
         has_trained = self._trial is not None
         if self._trial:
             self._trial.release()
         self._trial = self._smoke = None
         gc.collect()
         if has_trained and not gc.get_freeze_count():
-            gc.freeze()  # modules, once: half a million objects that need not be looked through after each trial
+            gc.freeze()  # once: later collections skip the half a million objects of modules
         if torch := sys.modules.get("torch"):
             torch.cuda.empty_cache()
 
@@ -84,22 +83,22 @@ def _set_threads(number: int) -> None:
 
 
 def smoke_report(specs: Mapping[str, TrialSpec], *, device: str, node: str | None) -> SmokeReport:
-    """Take the steps of these arms in this process."""
+    """Try one training step of each arm, and report the arms whose method failed."""
     failures = {arm: failure for arm, spec in specs.items() if (failure := _try_step(spec, device, node))}
     code = provenance()
     return SmokeReport(failures=failures, code_digest=code.code_digest, versions=code.versions)
 
 
 def _try_step(spec: TrialSpec, device: str, node: str | None) -> Failure | None:
-    """Try one step; None if the method does not fail, or something else is in the way."""
+    """Try one training step; return its failure if the method caused it, or None."""
     try:
         from trainables.runs.training import TrainingRun
         from trainables.sources import cache_folder
 
         TrainingRun(spec, device=device, cache=cache_folder()).try_out()
-    except TrainingError:  # what this configuration comes to is a trial's to find out
+    except TrainingError:  # depends on the configuration, so the trials report it
         return None
-    except Exception as error:  # noqa: BLE001  # the journal has it
+    except Exception as error:  # noqa: BLE001  # it becomes a failure
         module = trainables.module_of(spec.method)
         failure = failure_of(error, node=node, module=module)
         if failure.cause == "method":
@@ -110,30 +109,30 @@ def _try_step(spec: TrialSpec, device: str, node: str | None) -> Failure | None:
 
 
 class RunningTrial:
-    """A trial whose folder this process holds from its first news until `release`.
+    """A trial that runs in this process, which holds the trial's folder from the first `go_on` until `release`.
 
-    Not earlier: Ray also sets up actors that it then drops for a warm one, which works in that folder.
+    The constructor does not lock the folder, since Ray creates some actors that it drops for a warm one.
     """
 
     def __init__(self, assigned: AssignedTrial, *, device: str, gpus: float, node: str | None = None):
-        """`gpus` is the share of GPUs that it holds, `node` the number of the machine."""
+        """`gpus` is the number or fraction of GPUs that the trial holds; `node` is the id of this node."""
         self.key = assigned.key
-        self.is_over = False  # no more news to come
+        self.is_over = False  # no more news will come
         self._assigned = assigned
         self._device, self._node = device, node
         self._gpus = gpus
         self._is_begun = False
         self._held = ExitStack()
-        self._known: deque[EpochRow] = deque()  # rows of epochs that were run before
-        self._restarted: str | None = None  # why, until it is reported
-        self._attested: Attestation | None = None  # reported until an epoch was trained
+        self._known: deque[EpochRow] = deque()  # rows of earlier epochs, to be reported again
+        self._restarted: str | None = None  # why the saved state was not used, until reported
+        self._attested: Attestation | None = None  # reported until an epoch is trained
         self._epochs_before = 0
-        self._epoch: Generator[None, None, EpochRow] | None = None  # under way
+        self._epoch: Generator[None, None, EpochRow] | None = None  # the current one
 
     def go_on(self) -> News | Steps:
-        """Run an epoch, for `PAUSE_SECONDS` at most, or repeat one that was run before.
+        """Train for at most `PAUSE_SECONDS`, or repeat the row of an earlier epoch.
 
-        Only an error that breaks the process is raised.
+        Errors are returned as news, except one that breaks the process, which is raised.
         """
         try:
             if not self._is_begun:
@@ -146,7 +145,7 @@ class RunningTrial:
             if row is None:
                 return self._steps()
             report = self._report(row, self._outcome() if row.finished else None)
-        except Exception as error:  # the journal has it, and whose fault it is
+        except Exception as error:  # it becomes a failure in the journal
             if breaks_process(error):
                 raise
             self.is_over = True
@@ -167,7 +166,7 @@ class RunningTrial:
         self._held.close()
 
     def _take_up(self) -> None:
-        """Resume the trial if it was saved; begin it otherwise."""
+        """Resume the trial from its saved state, or begin it if there is none."""
         from trainables.runs.training import TrainingRun
         from trainables.sources import cache_folder
 
@@ -181,8 +180,8 @@ class RunningTrial:
         except UnreadableState as error:
             from trainables.runs.trial_files import has_state
 
-            # Nothing is deleted here: the actor of a killed launcher may come too late: the trial has ended, and what
-            # lies here is its result. The first epoch that is saved replaces all.
+            # Nothing is deleted here: if this actor belongs to a killed launcher, the trial may have ended since, and
+            # these files are its result. The first saved epoch replaces them.
             if has_state(self._folder) or self._assigned.epochs:
                 self._restarted = str(error)
             with ExitStack() as stack:
@@ -191,12 +190,12 @@ class RunningTrial:
                 begun = replace(spec, start=start)
                 self._run = TrainingRun(begun, device=self._device, cache=cache_folder())
         self._attested = attest(self._run.content(), method=spec.method)
-        self._run.spec = spec  # the saved spec has the address of the start that all nodes see
+        self._run.spec = spec  # the state must have the `start` that all nodes see, not the local copy
         self._known.extend(self._run.history)
         self._epochs_before = len(self._known)
 
     def _train(self) -> EpochRow | None:
-        """Train the next epoch and save it; None while it is not over, to be called again."""
+        """Train for at most `PAUSE_SECONDS`; return the row of the saved epoch, or None if it is not over."""
         if self._epoch is None:
             self._epoch, self._epoch_began = self._run.epoch_in_steps(), time.monotonic()
         pause = time.monotonic() + PAUSE_SECONDS
@@ -219,7 +218,7 @@ class RunningTrial:
         return Steps(key=self.key, done=run.steps_done, of=run.steps_per_epoch, seconds=seconds)
 
     def _outcome(self) -> Outcome:
-        """Make the run's outcome; if its model stays, with that model's address and latency."""
+        """Return the run's outcome; if its model is kept, with the model's address and latency."""
         predictions = None
         if self._assigned.predictions is not None:
             predictions = self._folder / self._assigned.predictions
@@ -247,10 +246,10 @@ class RunningTrial:
 
 
 class Clock:
-    """The seconds of work on a trial, and those times its share of a GPU, over all of its processes."""
+    """Wall-clock seconds and GPU seconds (seconds times GPUs held) of a trial, over all its processes."""
 
     def __init__(self, path: Path, *, gpus: float):
-        """Continue from the file, if there is one; `gpus` is the share."""
+        """Continue from the file, if it exists; `gpus` is the number or fraction of GPUs held."""
         self._path = path
         self._gpus = gpus
         try:
@@ -266,6 +265,6 @@ class Clock:
         return self._before[0] + seconds, self._before[1] + seconds * self._gpus
 
     def save(self) -> None:
-        """Write both to the file."""
+        """Write both times to the file."""
         wall_seconds, gpu_seconds = self.read()
         write_json(self._path, {"wall_seconds": wall_seconds, "gpu_seconds": gpu_seconds})
