@@ -163,9 +163,7 @@ class Driver(ABC):
             self._smoke.taken(work_id, message.smoke)
         if message.news and self._process_news(message.news, message.node):
             self._keys[work_id] = None
-        return (
-            self._keys[work_id] is None or self.scheduler.draining
-        )  # when draining, its epoch is saved
+        return self._keys[work_id] is None or self.scheduler.draining  # when draining, its epoch is saved
 
     def failed(self, work_id: str, error: str, *, preempted: bool) -> None:
         """Return the trial of a lost worker, process or node to the scheduler, which hands it out again."""

@@ -66,7 +66,7 @@ def test_no_trial_has_failed_where_nodes_were_lost(tmp_path, cluster):
     events = read_events(tmp_path / "study")
     failures = [event.failure for event in events if isinstance(event, TrialRetried)]
     assert len(failures) == 2 and any(failure.cause == "preemption" for failure in failures), failures
-    assert "is lost; its trial goes on elsewhere" in launches.printed()
+    assert "is lost; its trial continues on another node" in launches.printed()
     assert not [event for event in events if isinstance(event, NodeLeftOut | StudyPaused)]
     records = read_records(tmp_path / "study")
     assert [record.status for record in records] == ["completed"] * 3

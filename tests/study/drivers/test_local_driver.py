@@ -98,7 +98,7 @@ def test_a_launch_whose_time_is_over_goes_on_with_the_next_and_nothing_differs(
         before = epochs()
         assert launch.main([*arguments, "--max-minutes", "60"]) == status
         printed = capsys.readouterr()
-        assert ("the time is over (--max-minutes): stopping" in printed.err) == bool(status)
+        assert ("the time limit (--max-minutes) is reached: stopping" in printed.err) == bool(status)
         assert ("interrupted; continue:" in printed.out) == bool(status)
         assert before < epochs() <= limit + 1  # with the one that was under way
     assert [event.status for event in read_events(study) if isinstance(event, LaunchEnded)][-1] == "complete"
@@ -165,20 +165,20 @@ def test_a_process_that_was_killed_is_lost_in_one_line(tmp_path: Path) -> None:
     process = process_in(tmp_path)
     process._process.kill()
     with pytest.raises(ProcessLost, match=r"^its process was killed by SIGKILL; see workers.log$"):
-        process.hear()
+        process.receive()
 
 
 def test_an_exception_that_ends_a_process_is_told_and_its_traceback_is_in_the_log(tmp_path: Path) -> None:
     process = process_in(tmp_path)
-    process.tell(b"no assignment")
+    process.send(b"no assignment")
     with pytest.raises(ProcessLost, match=r"^ValueError: an assignment: [^\n]*$"):
-        process.hear()
+        process.receive()
     assert "Traceback (most recent call last)" in (tmp_path / "workers.log").read_text()
 
 
 def test_an_idle_process_ends_by_itself(tmp_path: Path) -> None:
     process = process_in(tmp_path)
-    process.tell(RELEASE)
+    process.send(RELEASE)
     process.end()
     assert process.wait() == 0
 
@@ -239,9 +239,7 @@ def test_an_epoch_under_way_is_given_up_when_the_time_is_over(tmp_path, monkeypa
     assert [cluster.steps(ray_id, done=3) for ray_id in (first, second)] == ["STOP", "STOP"]
     assert cluster.driver.drained
     cluster.driver.watch()
-    assert (
-        "the last epoch that they have saved; an epoch of albert/rte would take about 0:10\n" in capsys.readouterr().out
-    )
+    assert "their last saved epoch; an epoch of albert/rte would take about 0:10\n" in capsys.readouterr().out
     assert len(cluster.scheduler.facts.under_way) == 2 and not cluster.scheduler.facts.records
 
 
@@ -256,5 +254,7 @@ def test_a_limit_within_an_epoch_is_kept_and_the_epochs_before_are_not_lost(
     arguments = [*study, "--out", str(tmp_path), "--name", "study"]
     assert launch.main([*arguments, "--max-minutes", "0.3"]) == 1
     printed = capsys.readouterr()
-    assert "the time is over (--max-minutes): stopping" in printed.err and "interrupted; continue:" in printed.out
+    assert (
+        "the time limit (--max-minutes) is reached: stopping" in printed.err and "interrupted; continue:" in printed.out
+    )
     assert [event.status for event in read_events(tmp_path / "study") if isinstance(event, LaunchEnded)] == ["drained"]

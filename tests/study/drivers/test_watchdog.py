@@ -24,7 +24,7 @@ def test_it_speaks_after_ten_minutes_and_then_ever_more_rarely():
     watched = Watched()
     for minute in range(120):
         watched.look(60.0 * minute)
-    assert watched.said == [f"nothing has moved for {minutes} minutes: 3 trials wait" for minutes in (10, 30, 90)]
+    assert watched.said == [f"no progress for {minutes} minutes: 3 trials wait" for minutes in (10, 30, 90)]
 
 
 def test_whatever_moves_starts_it_anew():
@@ -42,7 +42,7 @@ def test_whatever_moves_starts_it_anew():
 def test_the_launch_ends_after_the_stated_time(options, has_room, limit):
     watched = Watched(**options)
     watched.look(limit * HOUR - 1, has_room=has_room)
-    with pytest.raises(Stalled, match=r"nothing has moved for .*: 3 trials wait"):
+    with pytest.raises(Stalled, match=r"no progress for .*: 3 trials wait"):
         watched.look(limit * HOUR, has_room=has_room)
 
 
@@ -51,5 +51,5 @@ def test_without_a_node_it_ends_at_once_and_a_node_that_comes_back_is_one():
     watched.look(0, nodes=0)
     watched.look(9, nodes=1)
     watched.look(18, nodes=0)
-    with pytest.raises(Stalled, match="no node of the Ray cluster is alive any more"):
+    with pytest.raises(Stalled, match="the Ray cluster has no live node any more"):
         watched.look(28, nodes=0)

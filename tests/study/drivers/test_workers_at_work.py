@@ -61,7 +61,7 @@ def test_before_the_first_trial_workers_start_and_then_take_their_steps(
     assert cluster.driver.awaited == "workers are starting"
     cluster.driver.begun(first)
     assert (
-        cluster.driver.awaited == "workers get ready: one step of each arm is tried" and cluster.driver.at_work == set()
+        cluster.driver.awaited == "workers are trying one training step of each arm" and cluster.driver.at_work == set()
     )
     taken = SmokeReport(failures={}, code_digest="", versions={})
     cluster.driver.reported(first, Message(smoke=taken, node="node-a"))
