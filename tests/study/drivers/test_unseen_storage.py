@@ -38,7 +38,7 @@ def test_where_the_launcher_does_not_see_the_storage_either_no_node_is_left_out(
 def test_where_the_only_node_does_not_see_the_storage_the_launch_ends_in_one_line(tmp_path, monkeypatch):
     cluster = Cluster(tmp_path, monkeypatch, "a")
     (only,) = cluster.hand_out()
-    with pytest.raises(ValueError, match=r"^host-of-a: /shared is not what .* no other node") as error:
+    with pytest.raises(ValueError, match=r"^host-of-a: /shared is not the launch's folder; no other node") as error:
         says_not_shared(cluster, only, "a")
     assert "\n" not in str(error.value) and cluster.events(TrialRetried) == []
 
