@@ -46,7 +46,7 @@ def said(capsys: pytest.CaptureFixture, tmp_path: Path, data: Path, *arguments: 
         (b"index\tsentence1\tlabel\n0\tOne .\tentailment\n", "no column 'sentence2'"),
         (b"index\tsentence1\tsentence2\tlabel\n0\tOne .\tTwo .\tyes\n", "RTE has entailment, not_entailment"),
         (b"index\tsentence1\tsentence2\tlabel\n0\tOne .\tTwo .\n", "line 2: 3 columns instead of 4: '0 | One ."),
-        (b"index\tsentence1\tsentence2\tlabel\n0\t \t\tentailment\n", "allowed: some text"),
+        (b"index\tsentence1\tsentence2\tlabel\n0\t \t\tentailment\n", "allowed: text in at least one"),
     ],
 )
 def test_a_file_that_cannot_be_trained_on_is_one_line(capsys, tmp_path, data, content, told, dry):
