@@ -176,7 +176,10 @@ def test_a_file_of_one_row_is_answered(studies, tmp_path, capsys):
             "{file}, line 1: several columns 'sentence'; the columns are sentence, sentence",
         ),
         (b"index\tsentence\n0\tone\n1\n", "{file}, line 3: 1 columns instead of 2: '1'; allowed: index, sentence"),
-        (b"index\tsentence\n0\tone\n1\t \n", "{file}, line 3: no text in sentence; allowed: text in at least one column"),
+        (
+            b"index\tsentence\n0\tone\n1\t \n",
+            "{file}, line 3: no text in sentence; allowed: text in at least one column",
+        ),
         (b"sentence\ncaf\xe9\n", "{file}, line 2: not UTF-8, byte 0xe9; allowed: UTF-8"),
     ],
 )
