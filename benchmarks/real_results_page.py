@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from msgspec import UNSET
 
 from analysis.answer import findings, sentence
@@ -54,6 +55,7 @@ PARTS = (
 TABLES = ("dev", "comparisons", "exits", "exit_rules", "sources")
 PAPER, OURS, THEIRS = "PALBERT Tab.2", "palbert", "pondernet"
 MOST_OF_DEPTH = 0.9  # layers run of all layers: above it, a row says nothing of early exit
+NEARLY_ALL = 0.95  # of the examples: a model that leaves with so many at one layer is cut there
 EQUAL_LAYERS = 4  # of six, at which the claim is made again
 
 VERDICT_MEANS = (
@@ -241,7 +243,23 @@ def claims(evidence: Evidence) -> Iterator[str]:
     lines += [claim_line(evidence, task, comparisons, way=way) for task in tasks for way, comparisons in ways.items()]
     yield "\n".join(lines)
     yield SELECTED_BY_LAYERS_MEANS if is_selected_by_layers else EQUAL_LAYERS_MEAN
+    yield from (line for place, cell in evidence.by_place.items() if (line := cut_in_words(place, cell)))
     yield from (f"{note[0].upper()}{note[1:]}." for note in constant_notes(evidence.unlearned, evidence.nothing_found))
+
+
+def cut_in_words(place: Place, cell: Cell) -> str:
+    """A sentence if all models leave with (nearly) all examples at one layer below the last; else empty."""
+    layers = [own.exit_layers.ravel() for own in read_cell_predictions(cell)]
+    if not layers:
+        return ""
+    counts = np.bincount(np.concatenate(layers))
+    layer, share = int(counts.argmax()), counts.max() / counts.sum()
+    if layer == speed_facts(cell)["num_layers"] or share < NEARLY_ALL:
+        return ""
+    return (
+        f"**{place[0]} leaves {share:.1%} of the examples at layer {layer}**: on {TASKS[place[1]].title} it is a model "
+        "cut there, whose exits do not tell easy examples from hard ones."
+    )
 
 
 def compare_mixtures(evidence: Evidence, mean_layers: float) -> list[Comparison]:
