@@ -32,7 +32,7 @@ from analysis.written_by import FILE as SEAL
 from analysis.written_by import Seal, cells_of, other_numbers, seal_of_folder, seal_of_page
 from study.command_line import Command, argument, option
 from study.facts.events import FILE as JOURNAL
-from study.facts.plain_words import counted
+from study.facts.plain_words import counted, joined
 from study.facts.record import Record
 from study.facts.study_facts import StudyFacts, read_facts
 from study.facts.study_folder import first_plan_digest, journal_digest, predictions_digest, predictions_file
@@ -44,7 +44,7 @@ from trainables.atomic_files import is_unfinished
 from trainables.configuration import Count
 from trainables.schema import Typed, to_plain
 
-PICTURES = "pictures"
+TABLES, PICTURES = "tables", "pictures"
 DESCRIPTION, WEIGHTS = "model.json", "model.safetensors"  # files of a stored model
 PLACES = ("data", "backbone", "tokenizer")  # may be elsewhere when a study is continued; arms have fingerprints
 LONGEST_VALUE = 200  # longest value, in characters, that a line prints in full
@@ -89,7 +89,8 @@ def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[
     except ValueError as error:
         return [*drift, f"the numbers cannot be recomputed: {error}"]
     drift += predictions_drift(study, facts) + models_drift(study, facts)
-    drift += tables_drift([study], folder / "tables") + report_drift(study)
+    drift += tables_drift([study], folder / TABLES) if (folder / TABLES).is_dir() else []
+    drift += report_drift(study)
     drift += answers_drift(study, drawn) if drawn else []
     return drift + (mlflow_drift(folder, against) if against else [])
 
@@ -188,10 +189,20 @@ def _name(record: Record) -> str:
 
 
 def _draw_models(folder: Path, facts: StudyFacts, number: int) -> list[Record]:
-    stored = [record for record in _confirmed(facts) if _is_stored(folder, record)] if number else []
+    """Draw models that run again, and print how many of the study's could not be drawn.
+
+    Raises:
+        ValueError: if fewer models are stored.
+    """
+    if not number:
+        return []
+    confirmed = _confirmed(facts)
+    stored = [record for record in confirmed if _is_stored(folder, record)]
     if number > len(stored):
         kept = counted(len(stored), "stored model") if stored else "no stored models"
         raise ValueError(f"--again {number}: {folder} has {kept} to run again")
+    if len(stored) < len(confirmed):
+        print(f"{folder}: models drawn from the {len(stored)} of {len(confirmed)} confirm trials whose model is stored")
     return random.sample(stored, number)
 
 
@@ -397,12 +408,13 @@ def _print(name: str, drift: list[str], agreement: str) -> int:
 
 def _agreement(folder: Path) -> str:
     """List the parts that were compared, those that the study lacks, and the digest of the journal."""
-    has = {"predictions": (folder / "predictions").is_dir(), "report": bool(_report_content(folder))}
+    has = {name: (folder / name).is_dir() for name in ("predictions", TABLES)}
+    has["report"] = bool(_report_content(folder))
     absent = [name for name, is_there in has.items() if not is_there]
     unchecked = f"; not checked, because the study has none: {', '.join(absent)}" if absent else ""
     present = ["plan", "journal", *(name for name, is_there in has.items() if is_there)]
-    agreement = f"{', '.join(present)} and tables agree{unchecked}; journal {journal_digest(folder).describe()}"
-    written = {"tables": _content(folder / "tables"), "report": _report_content(folder)}
+    agreement = f"{joined(present)} agree{unchecked}; journal {journal_digest(folder).describe()}"
+    written = {TABLES: _content(folder / TABLES), "report": _report_content(folder)}
     for name, files in written.items():
         if (seal := _seal(files)[0]) and seal.is_of_another_version:
             agreement += (
