@@ -3,7 +3,7 @@
     python -m benchmarks.real_results_page cpu --keep FOLDER
 
 `--keep` first copies the studies of the scale from FOLDER, the `--out` of `benchmarks.real_results`, to
-benchmarks/results/real/SCALE: plans, journals, predictions, tables and descriptions of models, no weights.
+benchmarks/results/real/SCALE: plans, journals, predictions and descriptions of models, no weights, tables or report.
 `python -m analysis.verify` agrees with each of them. The page is made of these copies alone, so that it cannot drift;
 tests/house/test_real_results.py makes it anew.
 """
@@ -37,7 +37,7 @@ from analysis.statistics.samples import Place, resample
 from analysis.studies.cells import Cell
 from analysis.studies.load import Study, load_study
 from analysis.studies.stored_predictions import Answers, read_cell_predictions
-from analysis.tables import tables_of, write_tables
+from analysis.tables import tables_of
 from benchmarks.real_results import DONE, KEPT, RATES
 from benchmarks.real_results_stages import SCALES, Scale, launches_of, measurements_of
 from study.command_line import Parser, guarded
@@ -76,7 +76,7 @@ EQUAL_LAYERS_MEAN = (
     f"examples took each; no exit need do so. *All at layer {EQUAL_LAYERS}*: every example is answered "
     "by the classifier of that layer. If the two disagree, the order of the methods depends on how layers are saved."
 )
-QUESTIONS = ("## Is PALBERT above PonderNet?", "## And if both are selected for leaving early?")
+QUESTION, EARLY_QUESTION = "## Is PALBERT above PonderNet?", "## And if both are selected for leaving early?"
 SELECTED_BY_LAYERS_MEANS = (
     f"{CONFIGURATIONS}The second plan was registered when the first had been read. It selects configurations, and "
     "PALBERT's q, by the score at no more than four mean layers on a holdout; a model that runs more counts as what "
@@ -101,8 +101,8 @@ def _main(argv: Sequence[str] | None) -> int:
     if arguments.keep:
         keep(arguments.scale, arguments.keep)
     kept = KEPT / arguments.scale
-    for number, evidence in enumerate(parts_of(kept_studies(arguments.scale, kept))):
-        for path, drawn in drawn_pictures(arguments.scale, number, evidence).items():
+    for evidence in by_protocol(kept_studies(arguments.scale, kept)):
+        for path, drawn in drawn_pictures(arguments.scale, evidence).items():
             path.write_bytes(image_of(drawn.figure, "svg"))
     write_text(page_path(arguments.scale), page(arguments.scale, kept))
     print(page_path(arguments.scale))
@@ -120,7 +120,7 @@ def page_path(scale: Scale) -> Path:
     return ROOT / "docs" / f"real_results_{scale}.md"
 
 
-def parts_of(studies: Mapping[str, Study]) -> list[Evidence]:
+def by_protocol(studies: Mapping[str, Study]) -> list[Evidence]:
     """The evidence of the studies, together if they share a protocol, in the order of their stages."""
     groups: dict[str, list[Study]] = {}
     for study in studies.values():
@@ -128,9 +128,9 @@ def parts_of(studies: Mapping[str, Study]) -> list[Evidence]:
     return [gather(group) for group in groups.values()]
 
 
-def drawn_pictures(scale: Scale, number: int, evidence: Evidence) -> dict[Path, Picture]:
+def drawn_pictures(scale: Scale, evidence: Evidence) -> dict[Path, Picture]:
     """The pictures of a part of the page by their files: differences against time, and scores against layers."""
-    part = "_early" if number else ""
+    part = "_early" if is_selected_by_layers(evidence) else ""
     drawn = {part: differences_picture(evidence), f"{part}_layers": layers_picture(evidence)}
     place = page_path(scale)
     return {place.with_name(f"{place.stem}{name}.svg"): one for name, one in drawn.items() if one}
@@ -154,7 +154,7 @@ def keep(scale: Scale, out: Path, *, kept: Path = KEPT) -> None:
 
 
 def copy_study(source: Path, target: Path) -> None:
-    """A study without weights and states, with its tables made anew.
+    """A study without weights, states and exports.
 
     Raises:
         ValueError: it is too large.
@@ -164,7 +164,6 @@ def copy_study(source: Path, target: Path) -> None:
         place = target / path.relative_to(source)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, place)
-    write_tables([target], target / "tables")
     if (size := sum(path.stat().st_size for path in target.rglob("*") if path.is_file())) > MOST_BYTES:
         shutil.rmtree(target)
         raise ValueError(f"the records of {source} have {size:,} bytes; allowed: at most {MOST_BYTES:,}")
@@ -189,31 +188,34 @@ def page(scale: Scale, kept: Path) -> str:
         ValueError: no study of the scale is kept.
     """
     studies = kept_studies(scale, kept)
-    parts_with_evidence = parts_of(studies)
+    protocols = by_protocol(studies)
     parts = [
         f"# Early exit with MiniLM on real GLUE ({scale.upper()})",
         "PALBERT, PonderNet, PABEE's training and ALBERT's fine-tuning on one backbone, under plans registered "
         f"before their first trial. Written by `python -m benchmarks.real_results_page {scale}` from the records in "
         f"`benchmarks/results/real/{scale}`; not to be edited.",
-        *(part for number, evidence in enumerate(parts_with_evidence) for part in answer(scale, number, evidence)),
+        *(part for evidence in protocols for part in answer(scale, evidence)),
         *folded("What a verdict means, and what the numbers show", [VERDICT_MEANS, limits_in_words(studies.values())]),
         *folded("What ran, registered how", [*map(study_in_words, studies.values()), not_run(scale, studies, kept)]),
-        *folded(
-            "All tables, with what they depend on", (part for one in parts_with_evidence for part in table_parts(one))
-        ),
+        *folded("All tables, with what they depend on", (part for own in protocols for part in table_parts(own))),
         *folded("Rates", rates_parts(kept)),
     ]
     text = "\n\n".join(part.strip("\n") for part in parts) + "\n"
     return without_places(text, list(studies.values()))
 
 
-def answer(scale: Scale, number: int, evidence: Evidence) -> Iterator[str]:
+def is_selected_by_layers(evidence: Evidence) -> bool:
+    """Whether the searches selected by the score at a number of layers, and not by the score alone."""
+    return any(study.file.plan.asked.select_by is not UNSET for study in evidence.studies)
+
+
+def answer(scale: Scale, evidence: Evidence) -> Iterator[str]:
     """The claim under one protocol, with the tables and pictures that it rests on."""
-    yield QUESTIONS[number]
+    yield EARLY_QUESTION if is_selected_by_layers(evidence) else QUESTION
     yield from claims(evidence)
     for table in (table for table in tables_of(evidence) if table.name in ("dev", "exits")):
         yield markdown_grid(unpublished(table), table.parts[0])
-    for path, drawn in drawn_pictures(scale, number, evidence).items():
+    for path, drawn in drawn_pictures(scale, evidence).items():
         yield f"![{drawn.alt}]({path.name})"
 
 
@@ -236,13 +238,12 @@ def claims(evidence: Evidence) -> Iterator[str]:
     ]
     tasks = dict.fromkeys(task for row in evidence.rows for task in row.cells)
     ways = {"": evidence.comparisons}
-    is_selected_by_layers = any(study.file.plan.asked.select_by is not UNSET for study in evidence.studies)
-    if not is_selected_by_layers:
+    if not is_selected_by_layers(evidence):
         ways[f", {EQUAL_LAYERS} layers on average"] = compare_mixtures(evidence, EQUAL_LAYERS)
         ways[f", all at layer {EQUAL_LAYERS}"] = compare_at_layer(evidence, EQUAL_LAYERS)
     lines += [claim_line(evidence, task, comparisons, way=way) for task in tasks for way, comparisons in ways.items()]
     yield "\n".join(lines)
-    yield SELECTED_BY_LAYERS_MEANS if is_selected_by_layers else EQUAL_LAYERS_MEAN
+    yield SELECTED_BY_LAYERS_MEANS if is_selected_by_layers(evidence) else EQUAL_LAYERS_MEAN
     yield from (line for place, cell in evidence.by_place.items() if (line := cut_in_words(place, cell)))
     yield from (f"{note[0].upper()}{note[1:]}." for note in constant_notes(evidence.unlearned, evidence.nothing_found))
 

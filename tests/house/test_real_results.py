@@ -28,12 +28,15 @@ from msgspec.structs import replace
 from safetensors.torch import load_file
 from transformers import BertConfig, BertModel, BertTokenizerFast
 
+from analysis.layouts.cost_tables import exit_rules_table
 from analysis.layouts.evidence import gather
+from analysis.layouts.rendering import render
 from analysis.pictures.picture import image_of
 from analysis.statistics.comparisons import Comparison
 from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import read_cell_predictions
+from analysis.tables import tables_of
 from analysis.verify import verify
 from benchmarks import real_results, real_results_kit, real_results_page
 from benchmarks.real_results import Places
@@ -213,9 +216,8 @@ def test_the_page_is_made_of_what_is_kept_which_verify_agrees_with(tmp_path, out
     assert page == real_results_page.page("cpu", tmp_path / "cpu")
     (line,) = [line for line in page.splitlines() if line.startswith("| PALBERT - PonderNet | RTE |")]
     assert line.endswith(tuple(f"| {word} |" for word in VERDICTS[:-1]))
-    assert "12 confirm completed" in page and (study / "tables" / "dev.md").read_text() in page.replace(
-        "\n### ", "\n## "
-    )
+    dev = next(table for table in tables_of(gather([load_study(study)])) if table.name == "dev")
+    assert "12 confirm completed" in page and f"#{render(dev, 'md')}".strip() in page
     assert "Plan " in page and "not registered before the first trial" in page
     lines = (study / "events.jsonl").read_text().splitlines(keepends=True)
     (study / "events.jsonl").write_text(lines[0])
@@ -311,15 +313,18 @@ def test_the_page_in_the_repository_is_what_its_records_give(scale):
     if not kept.is_dir():
         pytest.skip(f"no records of scale {scale} are kept")
     assert real_results_page.page_path(scale).read_text() == real_results_page.page(scale, kept)
-    if scale == "cpu":
-        rules = (kept / "cpu-cola" / "tables" / "exit_rules.md").read_text().splitlines()
-        assert "\n".join(line for line in rules if line.startswith("|")) in (ROOT / "docs/results.md").read_text()
-    for number, evidence in enumerate(real_results_page.parts_of(real_results_page.kept_studies(scale, kept))):
-        for path, drawn in real_results_page.drawn_pictures(scale, number, evidence).items():
+    for evidence in real_results_page.by_protocol(real_results_page.kept_studies(scale, kept)):
+        for path, drawn in real_results_page.drawn_pictures(scale, evidence).items():
             assert path.read_bytes() == image_of(drawn.figure, "svg")
     for stage in launches_of(scale):
         if (kept / stage.name).is_dir():
             assert verify(kept / stage.name) == []
+
+
+def test_the_table_of_exit_rules_in_the_results_is_of_the_kept_study():
+    evidence = gather([load_study(real_results_page.KEPT / "cpu" / "cpu-cola")])
+    rules = render(exit_rules_table(evidence), "md").splitlines()
+    assert "\n".join(line for line in rules if line.startswith("|")) in (ROOT / "docs/results.md").read_text()
 
 
 @pytest.fixture
