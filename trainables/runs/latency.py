@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
@@ -57,8 +57,7 @@ def measure_latency(
             for pair in zip(answers, layers, _time_fastest_rounds(answers, _choose_clock(device)), strict=True)
         ]
         exits = tuple(_summarise(rule, [batch for batch in timed if batch.answer.rule == rule]) for rule in rules)
-        texts = tuple(_count_flops_of_texts(model, examples, device))
-    return Latency(device=device_name(device), threads=torch.get_num_threads(), exits=exits, texts=texts)
+    return Latency(device=device_name(device), threads=torch.get_num_threads(), exits=exits)
 
 
 @dataclass(frozen=True)
@@ -108,14 +107,22 @@ def _summarise(rule: ExitRule, timed: list[_Timed]) -> ExitLatency:
     return ExitLatency(rule=rule.name, setting=setting_of(rule), flops=flops, timings=tuple(timings))
 
 
-def _count_flops_of_texts(model: EarlyExitModel, examples: Examples, device: torch.device) -> Iterator[TextFlops]:
-    """Count the FLOPs of the shortest, the median and the longest text, for each layer that it may leave after."""
+def count_flops_of_texts(model: EarlyExitModel, examples: Examples) -> tuple[TextFlops, ...]:
+    """Count the FLOPs of the shortest, the median and the longest text, for each layer that it may leave after.
+
+    A text of at least `HALVED_FROM` tokens skips half of the layer that it leaves after; the FLOPs of texts on both sides
+    of that length do not lie on one parabola.
+    """
     by_length = np.argsort(examples.lengths, kind="stable")
     rows = {int(examples.lengths[row]): row for row in by_length[[0, len(by_length) // 2, -1]]}
-    for tokens, row in rows.items():
-        batch = examples.batch(np.array([row]), device)
-        answers = [_Answer(model, FixedLayer(layer), batch, 0) for layer in range(1, model.encoder.num_layers + 1)]
-        yield TextFlops(tokens=tokens, by_layer=tuple(float(count_flops(answer)) for answer in answers))
+    rules = [FixedLayer(layer) for layer in range(1, model.encoder.num_layers + 1)]
+    with evaluating(model) as device:
+        batches = {tokens: examples.batch(np.array([row]), device) for tokens, row in rows.items()}
+        flops = {
+            tokens: [count_flops(_Answer(model, rule, batch, seed=0)) for rule in rules]
+            for tokens, batch in batches.items()
+        }
+    return tuple(TextFlops(tokens=tokens, by_layer=tuple(map(float, counts))) for tokens, counts in flops.items())
 
 
 def _choose_batches(num_examples: int, batch_size: int, num_batches: int) -> list[np.ndarray]:

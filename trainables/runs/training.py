@@ -44,7 +44,7 @@ from trainables.runs.evaluation import (
     swept,
     write_predictions,
 )
-from trainables.runs.latency import measure_latency, timed_rules
+from trainables.runs.latency import count_flops_of_texts, measure_latency, timed_rules
 from trainables.runs.optimiser import FiniteLosses, Optimiser, naming_memory_errors, training_words
 from trainables.runs.random_numbers import own_generator, own_random_numbers
 from trainables.runs.select_exit import select_exit
@@ -349,8 +349,9 @@ class TrainingRun:
     def measure_latency(self) -> Latency:
         """Measure the latency of the selected epoch's model, on examples of the split that selected it."""
         with _with_weights(self._model, self._selected_weights):
-            rules = timed_rules(self._model)
-            return measure_latency(self._model, self._data.selection, rules, num_batches=TIMED_BATCHES)
+            model, examples = self._model, self._data.selection
+            latency = measure_latency(model, examples, timed_rules(model), num_batches=TIMED_BATCHES)
+            return replace(latency, texts=count_flops_of_texts(model, examples))
 
     def try_out(self, *, rows: int = 2) -> None:
         """Train and evaluate on so few rows, to see whether the method's code works. The run is of no use then."""
