@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace as dataclass_replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from analysis.layouts.cost_tables import exits_table
 from analysis.layouts.evidence import gather
 from analysis.statistics.costs import flops_of_exits
 from analysis.statistics.curves import Settings, halves, make_curves, read_curves, shared_ranges
+from analysis.studies.cells import Cell
 from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import Answers
 from study.facts.study_folder import predictions_file
@@ -130,8 +132,9 @@ def test_a_common_line_of_flops_changes_no_difference_of_curves(study):
     assert f"FLOPs, each text at its own length (RTE {10 + 2 * fewest:.3g} to {10 + 2 * most:.3g})" in table.caption
 
 
-def timed_cell(study, texts: tuple[TextFlops, ...], lengths: np.ndarray | None):
-    """Palbert's cell, with this latency and these lengths of texts in the predictions of its first seed."""
+def timed_cell(folder: Path, texts: tuple[TextFlops, ...], lengths: np.ndarray | None) -> Cell:
+    """Palbert's cell of a new study, with this latency and these lengths of texts in its first seed's predictions."""
+    study = swept_study(folder / "s", ["palbert"], ["rte"])
     (cell,) = (row.cells["rte"] for row in rows_in(study) if row.method == "palbert")
     latency = replace(made_latency(LAYERS, lambda layers, size: layers), texts=texts)  # 100 million FLOPs a layer
     path = predictions_file(study, cell.records[0].key)
@@ -140,12 +143,12 @@ def timed_cell(study, texts: tuple[TextFlops, ...], lengths: np.ndarray | None):
     return dataclass_replace(cell, records=tuple(replace(record, latency=latency) for record in cell.records))
 
 
-def test_flops_of_older_records_lie_on_the_line_through_the_counted_settings(study):
-    found = flops_of_exits(timed_cell(study, (), None))
+def test_flops_of_older_records_lie_on_the_line_through_the_counted_settings(tmp_path):
+    found = flops_of_exits(timed_cell(tmp_path, (), None))
     assert found[:, 0] == pytest.approx(100 * np.arange(1, LAYERS + 1)) and found.shape == (LAYERS, 1)
 
 
-def test_flops_of_a_text_follow_the_square_of_its_length(study):
+def test_flops_of_a_text_follow_the_square_of_its_length(tmp_path):
     """Three lengths, of which each is one text's, give the FLOPs of every other one."""
     layers, lengths = np.arange(1, LAYERS + 1), np.random.default_rng(0).integers(5, 60, N).astype(np.uint16)
 
@@ -153,12 +156,12 @@ def test_flops_of_a_text_follow_the_square_of_its_length(study):
         return 3 + layers * (24 * tokens + 4 * tokens**2.0)  # millions
 
     texts = tuple(TextFlops(tokens=n, by_layer=tuple(1e6 * cost(n))) for n in (5, 20, 59))
-    found = flops_of_exits(timed_cell(study, texts, lengths))
+    found = flops_of_exits(timed_cell(tmp_path, texts, lengths))
     assert found == pytest.approx(np.stack([cost(int(n)) for n in lengths], axis=1))
 
 
-def test_a_curve_over_flops_charges_each_text_its_own(study):
-    curves = read_curves(timed_cell(study, (), None))
+def test_a_curve_over_flops_charges_each_text_its_own(tmp_path):
+    curves = read_curves(timed_cell(tmp_path, (), None))
     costs = np.random.default_rng(1).uniform(1, 2, (LAYERS, N)).cumsum(axis=0)
     settings, by_cost = curves.whole[0][0], curves.at_cost(costs).whole[0][0]
     expected = [costs[settings.exit_layers[0][i] - 1, i] for i in range(N)]
