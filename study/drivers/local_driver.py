@@ -40,7 +40,7 @@ class LocalDriver(Driver):
                 self._fill_slots()
                 if self.drained or (self.has_ended and not self._training):
                     return
-                self._hear()
+                self._receive()
                 self.on_progress(self)
         finally:
             processes = [slot.process for slot in self._slots if slot.process]
@@ -73,7 +73,7 @@ class LocalDriver(Driver):
             except (ProcessLost, OSError) as lost:
                 self._lose(slot, str(lost))
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         """Process the messages that arrive within `WAIT_SECONDS`."""
         slots: dict[Any, _Slot] = {slot.process.connection: slot for slot in self._slots if slot.process}
         for slot in (slots[connection] for connection in wait(slots, timeout=WAIT_SECONDS)):
