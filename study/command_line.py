@@ -267,7 +267,7 @@ def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
 
 
 def _meanings(unknown: Sequence[str], flags: Sequence[str]) -> str:
-    """Format the advice on unknown options: `; here it is --epochs 3`; if there are several, each with its name."""
+    """Format advice on unknown options, such as `; here it is --epochs 3`. If there are several, name each."""
     places = [place for place, text in enumerate(unknown) if re.match("--?[a-zA-Z]", text)]
     meanings = [(unknown[place].partition("=")[0], _meaning(unknown[place:], flags)) for place in places]
     if len(meanings) == 1:

@@ -316,7 +316,7 @@ def _notes(rows: Sequence[Row], shown: Sequence[PublishedRow]) -> Iterator[str]:
 
 
 def _number_notes(shown: Iterable[PublishedRow], tasks: Iterable[Collection[str]]) -> Iterator[str]:
-    """Print what the file notes of the numbers of these rows on these tasks of each."""
+    """Give the published file's notes on each row's numbers for its own tasks."""
     places: dict[str, dict[str, list[str]]] = {}
     for other, own in zip(shown, tasks, strict=True):
         for task, number in other.numbers.items():
@@ -577,7 +577,7 @@ def _papers_of(published: Iterable[PublishedRow]) -> list[str]:
 
 
 def _papers_with_test(rows: list[Row]) -> list[str]:
-    """PALBERT's tables of the rows' backbones, and COSEE's on ALBERT."""
+    """List PALBERT's tables for the rows' backbones, and COSEE's if one of them is for ALBERT."""
     papers = _papers_of(_paper_rows(rows))
     return papers + ["COSEE Tab.3"] * ("PALBERT Tab.2" in papers)
 

@@ -209,7 +209,7 @@ def _latex_entry(entry: Entry | None) -> str:
 
 
 def tex(text: str) -> str:
-    """Escape the text, every character standing for itself; one that plain LaTeX lacks is its code: `[U+1F600]`."""
+    """Escape the text so that LaTeX prints it as is; a character that LaTeX lacks becomes its code: `[U+1F600]`."""
     line = re.sub(r"[ \t\n\r\f\v]+", " ", unicodedata.normalize("NFC", text))
     line = re.sub(r"\S{25}(?=\S)", "\\g<0>\u200b", re.sub("-(?=-)", "-\u2060", line))
     return "".join(map(_latex_sign, line))

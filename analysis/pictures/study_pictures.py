@@ -262,7 +262,7 @@ def _without_predictions(evidence: Evidence) -> list[str]:
 
 
 def _own_exit(curves: list[Curve], exits: Exits) -> tuple[float, float]:
-    """Mean layers and score, in points, that the models were recorded with, median over the seeds."""
+    """Compute the median over the seeds of the models' recorded mean layers and score (in points)."""
     for curve in curves:
         if curve.recorded is not None:
             return float(curve.layers[curve.recorded]), float(curve.median[curve.recorded])

@@ -74,7 +74,7 @@ class Sample:
 
     @property
     def is_above_constant(self) -> bool:
-        """Whether the mean score is above that of the best constant answer, on other dev examples too.
+        """Whether the mean score beats the best constant answer's beyond the chance of the dev sample.
 
         The 95 % interval of their difference, on the same resamples, must lie above 0.
         """

@@ -44,7 +44,7 @@ def decide(
 def compute_cutoff(ascending: Sequence[float], stopping: EarlyStopping) -> float:
     """Compute the (1 - 1/factor) quantile of one score or more, by linear interpolation.
 
-    To the bit what `numpy.percentile` gives: constant in time, and without numpy.
+    Bit for bit what `numpy.percentile` gives, in constant time and without numpy.
     """
     position = 100 * (1 - 1 / stopping.factor) / 100 * (len(ascending) - 1)
     below = int(position)

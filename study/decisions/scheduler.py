@@ -196,7 +196,7 @@ class Scheduler:
         self._journal.append(TrialRestarted(time=self._journal.now(), key=key, reason=reason))
 
     def end(self, key: str, *, failure: Failure | None = None, predictions_digest: str | None = None) -> Record:
-        """End a trial, and return its record, safe on disk: failed with a failure, stopped if ASHA decided so.
+        """End a trial and return its record, safe on disk: failed if given `failure`, stopped if ASHA said so.
 
         `predictions_digest` is that of its predictions file, if it left one.
         """
@@ -271,7 +271,7 @@ class Scheduler:
         return self.facts.trials[key]
 
     def _close_unpaid(self) -> bool:
-        """End searches, or else confirm trials, that nothing is left for; return True if there were any."""
+        """Close the searches, or else the confirm trials, that no GPU budget is left for; True if there were any."""
         budget, limit = GpuBudget(self.progress), self.progress.max_gpu_hours
         if searches := budget.searches_to_close():
             self._journal.append(SearchClosed(time=self._journal.now(), arms=searches, max_gpu_hours=limit))

@@ -1,4 +1,4 @@
-"""The watchdog: it warns if a launch makes no progress, and stops the launch in the end. It can be continued."""
+"""The watchdog: it warns if a launch makes no progress, and in the end stops it; the launch can be continued."""
 
 from __future__ import annotations
 

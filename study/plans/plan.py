@@ -233,7 +233,7 @@ def no_such_field(
 
     Args:
         named: the option with the field.
-        departures: of the method; one that names the field explains what replaces it.
+        departures: the method's; one that names the field says what replaces it.
     """
     naming = (f"; {one}" for one in departures if "_" in field and field in re.findall(r"\w+", str(one)))
     near = next(naming, nearest_field(field, known))

@@ -135,8 +135,7 @@ def require_plan(folder: Path) -> PlanFile:
         return found
     if lost := _plan_in_journal(folder):
         raise ValueError(
-            f"{folder} has lost its {FILE}; its journal has the plan, and the same launch writes the file again: "
-            f"{lost.command}"
+            f"{folder} has lost its {FILE}; to write it again from its journal, repeat the launch: {lost.command}"
         )
     raise ValueError(f"no {FILE} in {folder}; allowed: the folder of a study{_near(folder)}")
 

@@ -36,7 +36,7 @@ LARGE_SHARE = 0.2  # of tokens that a tokenizer does not know
 
 
 class Epoch(Typed, frozen=True, kw_only=True):
-    """One epoch, which is a number of steps, and when it ended."""
+    """One epoch (a number of steps): when it ended, and its row."""
 
     ended: str  # UTC, ISO 8601
     row: PretrainingRow

@@ -340,7 +340,7 @@ def _repeated(arm: Arm, repeat: int, arms: Collection[Arm]) -> Arm:
 
 
 def kind_of(plan: Plan) -> str:
-    """Choose the kind of backbone for a plan: a tiny one on generated data."""
+    """Choose the kind of backbone: `mini` if the plan's profile or data is, else `paper`."""
     return "mini" if "mini" in (plan.profile, plan.data) else "paper"
 
 
@@ -422,7 +422,7 @@ def _values(field: str, ranged: Layered[BaseDistribution], *, why: str) -> Seque
     allowed = make_range(ranged.value)
     if allowed.values is None:
         raise ValueError(
-            f"{why}: {field} is {allowed} ({ranged.origin}), which is not a list; allowed: choices (A,B,C), or whole "
+            f"{why}: {field} is {allowed} ({ranged.origin}), which is continuous; allowed: choices (A,B,C), or whole "
             "numbers"
         )
     return allowed.values

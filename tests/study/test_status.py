@@ -168,8 +168,8 @@ def test_a_study_that_has_lost_its_plan_is_told_how_it_comes_back(tmp_path, caps
     (folder / "plan.json").unlink()
     assert status.main([str(folder)]) == 2
     assert capsys.readouterr().err == (
-        f"study.status: {folder} has lost its plan.json; its journal has the plan, and the same launch writes the file "
-        f"again: {command}\n"
+        f"study.status: {folder} has lost its plan.json; to write it again from its journal, repeat the "
+        f"launch: {command}\n"
     )
 
 

@@ -213,7 +213,7 @@ def check_attention(backbone: str, config: EncoderConfig) -> None:
 
 
 def pretrained_convolution(backbone: str) -> int | None:
-    """Read the kernel size of the convolutions of a backbone pretrained with Nystrom attention; None: of any other."""
+    """Read the kernel size of the convolutions of a backbone pretrained with Nystrom attention; None for others."""
     return None if backbone in MINI_BACKBONES else _read_configuration(backbone).get("conv_kernel_size")
 
 

@@ -110,7 +110,7 @@ _IN_PLAIN_WORDS = {  # part of a message of torch or transformers, about an opti
 
 @contextlib.contextmanager
 def _explaining_errors(kind: str, name: str) -> Iterator[None]:
-    """Turn errors of files that are there into `Unusable`; those of a disk or the hub stay what they are."""
+    """Turn errors in the content of files into `Unusable`; those of memory, a disk or the hub pass."""
     try:
         yield
     except Exception as error:  # whatever the libraries that read such files raise

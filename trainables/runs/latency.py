@@ -110,8 +110,8 @@ def _summarise(rule: ExitRule, timed: list[_Timed]) -> ExitLatency:
 def count_flops_of_texts(model: EarlyExitModel, examples: Examples) -> tuple[TextFlops, ...]:
     """Count the FLOPs of the shortest, the median and the longest text, for each layer that it may leave after.
 
-    A text of at least `HALVED_FROM` tokens skips half of the layer that it leaves after; the FLOPs of texts on both sides
-    of that length do not lie on one parabola.
+    A text of at least `HALVED_FROM` tokens skips half of the layer that it leaves after, so FLOPs of shorter and longer
+    texts do not lie on one parabola.
     """
     by_length = np.argsort(examples.lengths, kind="stable")
     rows = {int(examples.lengths[row]): row for row in by_length[[0, len(by_length) // 2, -1]]}

@@ -27,7 +27,7 @@ def own_generator(seed: int, purpose: str, epoch: int) -> torch.Generator:
 
 
 def own_numpy_generator(seed: int, purpose: str, number: int) -> np.random.Generator:
-    """Make NumPy's generator for this seed, purpose and number of an epoch, a step or a pass."""
+    """Make NumPy's generator for a seed, a purpose and the number of an epoch, a step or a pass."""
     return np.random.default_rng(_derive_seed(seed, purpose, number))
 
 

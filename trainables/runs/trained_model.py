@@ -200,7 +200,7 @@ def _make_plain_model(config: Any) -> PreTrainedModel:
 
 
 def _find_shared_parameters(plain: PreTrainedModel) -> dict[str, nn.Parameter]:
-    """Find the parameters of a model of `transformers` that are also ours, by our names."""
+    """Map our names to the parameters of a `transformers` model that are also ours."""
     ids = {id(parameter) for parameter in plain.parameters()}
     encoder = {f"encoder.{name}": value for name, value in layerwise(plain).named_parameters() if id(value) in ids}
     classifier = getattr(plain, "classifier", nn.Module())

@@ -66,7 +66,7 @@ def test_a_hand_made_menu_replaces_the_files():
 
 
 def test_an_exit_setting_needs_a_list():
-    with pytest.raises(ValueError, match=r"^an exit setting: q is 0.1 to 0.9 \(--search q\), which is not a list"):
+    with pytest.raises(ValueError, match=r"^an exit setting: q is 0.1 to 0.9 \(--search q\), which is continuous"):
         arm_of(method="palbert", settings={"q": Interval(low=0.1, high=0.9)})
 
 

@@ -173,7 +173,7 @@ def test_a_grid_has_choices_and_whole_numbers():
         ("--set beta=1 --search beta=1..2", "beta is both set and searched; allowed: one of the two"),
         (
             "--sampler grid --search beta=0.1..2",
-            "--sampler grid: beta is 0.1 to 2.0 (--search beta), which is not a list",
+            "--sampler grid: beta is 0.1 to 2.0 (--search beta), which is continuous",
         ),
         (
             "--search-only learing_rate",
