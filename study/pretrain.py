@@ -33,7 +33,6 @@ from study.storage.output_places import check_folder
 from trainables import objectives
 from trainables.configuration import AtLeastOne, Count
 from trainables.corpora import corpus as corpora
-from trainables.departure import in_words
 from trainables.encoders import backbones
 from trainables.encoders.backbones import local_tokenizer
 from trainables.pretraining_configuration import PretrainingConfig, PretrainingSpec
@@ -323,7 +322,7 @@ def _describe(
     print(*format_columns(rows), sep="\n")
     if file.made.departures:
         print("differences from the original recipe:")
-        print(wrapped(f"  {in_words(file.made.departures)}", columns(output) or WIDTH))
+        print(*(wrapped(f"  {departure}", columns(output) or WIDTH) for departure in file.made.departures), sep="\n")
     print_lines(warn_of_unknown_words(request), sys.stderr)
     if unchecked:
         print_lines([f"{NOT_CHECKED}{', '.join(unchecked)}"], output)
