@@ -108,7 +108,7 @@ class StudyOnHosts:
         predicted = {path.stem for path in (self.folder / "predictions").glob("*.npz")}
         assert predicted == {record.key for record in records if record.phase == "confirm"}
         answer = self.cluster.on_node(HEAD, f"python -m analysis.verify {self._out}/{self.name}")
-        assert answer.returncode == 0, answer.stdout
+        assert answer.returncode == 0 and (self.folder / "tables" / "dev.csv").exists(), answer.stdout
         return by_key
 
     def _reports(self) -> int:

@@ -290,6 +290,7 @@ def main() -> None:
         counts = check_as_alone(study.folder, home / "cache")
         assert set(counts) == {"completed"}, counts
         print(f"{counts['completed']} trials are as they are where nothing happens")
+        assert (study.folder / "tables" / "dev.csv").exists()
         if drift := verify(study.folder):
             raise SystemExit("\n".join(drift))
 
