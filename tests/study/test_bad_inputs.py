@@ -141,7 +141,7 @@ def test_one_line_says_the_value_and_what_is_allowed(capsys, here, command, mess
         (b'data = "nowhere"', "--plan plan.toml: data: no folder nowhere; data is mini, hub or a folder"),
         (
             b'backbone = "mini-albrt"',
-            "--plan plan.toml: backbone: no backbone is named 'mini-albrt'; near it are mini-",
+            "--plan plan.toml: backbone: no backbone is named 'mini-albrt'; nearest: mini-",
         ),
         (b'sampler = "cmae"', "--plan plan.toml: sampler: no sampler named 'cmae'; available: tpe, random, grid, qmc"),
         (b"[early_stopping]\ngrace = 0", "early_stopping.grace is 0; allowed: a whole number >= 1"),

@@ -88,7 +88,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         (["--task", "qqp", "--data", "/nowhere"], "no folder /nowhere; data is mini, hub or a folder"),
         (["--backbone", "/nowhere"], "backbone '/nowhere' is not a folder"),
         (["--backbone", "nobody/nothing"], "HF_HUB_OFFLINE=1"),
-        (["--backbone", "albert-bsae", "--dry-run"], "no backbone is named 'albert-bsae'; near it are albert-base, "),
+        (["--backbone", "albert-bsae", "--dry-run"], "no backbone is named 'albert-bsae'; nearest: albert-base, "),
         (
             ["--backbone", "albert-base"],
             "backbone 'albert-base' has no tokenizer; name one by --tokenizer: a folder, a hub name",

@@ -75,7 +75,7 @@ def refused(capsys, *arguments: str) -> str:
             "'mini-sharebert' is a 'sharebert' model; available for: albert, bert, electra",
         ),
         (["electra-rtd", "--backbone", "mini-albert"], "no model of family 'albert'; available: bert, electra"),
-        (["mlm", "--backbone", "mini-albrt"], "no backbone is named 'mini-albrt'; near it are mini-albert"),
+        (["mlm", "--backbone", "mini-albrt"], "no backbone is named 'mini-albrt'; nearest: mini-albert"),
         (["mlm", "--backbone", "owner/name"], "backbone 'owner/name' "),
         (["mlm", "--backbone", "albert-base"], "backbone 'albert-base' has no tokenizer; name one by --tokenizer: "),
         (["mlm", "--processes", "0"], "--processes is 0; allowed: a whole number >= 1"),

@@ -1,4 +1,4 @@
-"""Names and folders of backbones and tokenizers, checked before anything runs.
+"""Checks the names and folders of backbones and tokenizers before anything runs.
 
 Imports neither torch nor transformers.
 """
@@ -35,7 +35,7 @@ _SMALL: Mapping[str, Any] = {
 
 
 def _albert(hidden_size: int, num_layers: int, num_heads: int) -> Mapping[str, Any]:
-    """Configure one of arXiv:1909.11942, table 1; google-research/albert, albert_config.json of each."""
+    """Build a configuration of ALBERT (arXiv:1909.11942, table 1; albert_config.json in google-research/albert)."""
     return {
         "model_type": "albert",
         "vocab_size": 30000,
@@ -48,8 +48,8 @@ def _albert(hidden_size: int, num_layers: int, num_heads: int) -> Mapping[str, A
     }
 
 
-# Published backbones, by name with random weights. Each is a configuration of `transformers`: fields that it leaves out
-# are its family's defaults there. Counts of parameters: tests/trainables/encoders/test_published_sizes.py.
+# Published backbones by name, made here with random weights. Each value is a `transformers` configuration; missing
+# fields have the family's defaults. Parameter counts: tests/trainables/encoders/test_published_sizes.py.
 PUBLISHED_SIZES: Mapping[str, Mapping[str, Any]] = {
     # hidden size, layers, heads
     "albert-base": _albert(768, 12, 12),
@@ -58,11 +58,11 @@ PUBLISHED_SIZES: Mapping[str, Mapping[str, Any]] = {
     "albert-xxlarge": _albert(4096, 12, 64),
     # arXiv:2003.10555, table 6 (google-research/electra, configure_pretraining.py): the discriminator.
     "electra-small": {"model_type": "electra", "embedding_size": 128, "max_position_embeddings": 512, **_SMALL},
-    # shoarora/lmtuners, experiments/disc_lm_small: ALECTRA's discriminator, and BERT of ELECTRA-small's width.
+    # shoarora/lmtuners, experiments/disc_lm_small: ALECTRA's discriminator, and a BERT as wide as ELECTRA-small.
     "alectra-small": {"model_type": "albert", "embedding_size": 128, "max_position_embeddings": 128, **_SMALL},
     "bert-small": {"model_type": "bert", "max_position_embeddings": 128, **_SMALL},
-    # AAAI 2024, 29781 (jchenghu/sharebert, README): width 2048, 16 heads. The original trained 30528 embeddings, 6 of
-    # them for no token.
+    # AAAI 2024, 29781 (jchenghu/sharebert, README): width 2048, 16 heads. The original trained 30528 embeddings, of
+    # which 6 belong to no token.
     "sharebert-small": {"model_type": "sharebert", "factor_size": 128, "num_hidden_layers": 12},
     "sharebert-base": {"model_type": "sharebert", "factor_size": 384, "num_hidden_layers": 12},
     "sharebert-large": {"model_type": "sharebert", "factor_size": 768, "num_hidden_layers": 6},
@@ -75,7 +75,7 @@ MINI_BACKBONES = tuple(f"mini-{family}" for family in FAMILIES)
 MINI_LAYERS = 6
 UNTRAINED = (*MINI_BACKBONES, *PUBLISHED_SIZES)  # made here, with random weights: neither folders nor hub names
 
-# Names without an owner that the hub has for models of these families: its first ones, which it forwards to an owner.
+# Hub names without an owner for models of these families: the hub's oldest names, which it redirects to an owner.
 BARE_HUB_NAMES = (
     *(f"albert-{size}-v{version}" for size in ("base", "large", "xlarge", "xxlarge") for version in (1, 2)),
     *(f"bert-{size}-{case}" for size in ("base", "large") for case in ("uncased", "cased")),
@@ -97,10 +97,10 @@ _WEIGHTS = (
     "pytorch_model.bin.index.json",
 )
 _LIKE_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".ckpt", ".index", ".index.json")
-PRETRAINING_FILE = "pretraining.json"  # how a folder was pretrained, with times: no part of its content
+PRETRAINING_FILE = "pretraining.json"  # record of the pretraining; it has times, so fingerprints leave it out
 _TOKENIZERS = ("tokenizer.json", "vocab.txt", "spiece.model", "vocab.json")
 _UNKNOWN = ("[UNK]", "<unk>")
-MOST_TEXTS = 1_000  # that `unknown_share` reads
+MOST_TEXTS = 1_000  # largest number of texts that `unknown_share` reads
 _MENUS = {
     "backbone": f"a folder, a hub name, {', '.join(UNTRAINED)}",
     "tokenizer": "a folder, a hub name",
@@ -108,15 +108,15 @@ _MENUS = {
 
 
 def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
-    """Check that a backbone and its tokenizer can be loaded from here.
+    """Check that a backbone and its tokenizer can be loaded on this machine.
 
     Args:
-        tokenizer: hub name or folder of a tokenizer that is used instead of the backbone's own, which need not exist.
+        tokenizer: hub name or folder of a tokenizer to use instead of the backbone's, which then need not exist.
 
     Raises:
-        ValueError: it is not made here, nor a folder, nor on the hub; it has no weights or no tokenizer; its
-            architecture is of another family; one of its files is damaged; a folder's tokenizer has more tokens than it
-            has embeddings.
+        ValueError: if the backbone is not made here, not a folder and not on the hub; if weights or tokenizer are
+            missing; if the architecture belongs to no known family; if a file is damaged; or if a folder's tokenizer
+            has more tokens than the backbone has embeddings.
     """
     check_weights(backbone)
     if tokenizer is not None:
@@ -130,12 +130,12 @@ def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
 
 
 def check_spelling(name: str, *, kind: str = "backbone") -> None:
-    """Check that a name is not a near miss of a backbone that is made here or of a hub name without an owner.
+    """Reject misspelt names of backbones that are made here and of hub names without an owner.
 
-    A name with an owner, or one that resembles no other, is left to the hub; one in the local cache is accepted.
+    Names with an owner, names in the local cache and names that resemble no known one pass; the hub decides on them.
 
     Raises:
-        ValueError: it is a near miss; the message has the nearest names.
+        ValueError: if the name nearly equals a known one; the message lists the nearest names.
     """
     bare = hub_revision(name)[0]
     known = BARE_HUB_NAMES if kind == "tokenizer" else (*UNTRAINED, *BARE_HUB_NAMES)
@@ -144,14 +144,14 @@ def check_spelling(name: str, *, kind: str = "backbone") -> None:
     near = get_close_matches(bare, known)
     if near and not _find_cached_files(name):
         near_names = ", ".join(near)
-        raise ValueError(f"no {kind} is named {name!r}; near it are {near_names}; allowed: {_MENUS[kind]}, OWNER/NAME")
+        raise ValueError(f"no {kind} is named {name!r}; nearest: {near_names}; allowed: {_MENUS[kind]}, OWNER/NAME")
 
 
 def check_weights(backbone: str) -> None:
-    """Check that the model of a backbone can be loaded from here.
+    """Check that the model of a backbone can be loaded on this machine, whatever its tokenizer.
 
     Raises:
-        ValueError: see `check_backbone`.
+        ValueError: as for `check_backbone`.
     """
     if backbone not in UNTRAINED:
         weights = {} if is_untrained(backbone) else {"weights": _WEIGHTS}
@@ -166,12 +166,16 @@ def check_weights(backbone: str) -> None:
 
 
 def check_depth(backbone: str, num_layers: int, *, of: str) -> None:
-    """Check that the backbone has so many layers; 0 is all. `of`: who asks.
+    """Check that a backbone has at least `num_layers` layers.
+
+    Args:
+        num_layers: 0 stands for all layers.
+        of: name of the method that sets the number, for the message.
 
     Raises:
-        ValueError: it has fewer.
+        ValueError: if the backbone has fewer layers.
     """
-    if not num_layers:  # a hub is not asked for nothing
+    if not num_layers:  # saves a request to the hub
         return
     depth = MINI_LAYERS if backbone in MINI_BACKBONES else _read_configuration(backbone).get("num_hidden_layers")
     if depth is not None and num_layers > depth:
@@ -179,12 +183,16 @@ def check_depth(backbone: str, num_layers: int, *, of: str) -> None:
 
 
 def check_positions(backbone: str, max_length: object, *, of: str) -> None:
-    """Check that a backbone of a published size, or of a folder, has a position for every token. `of`: who asks.
+    """Check that a backbone has a position for every token, if it has a published size or is a folder.
+
+    Args:
+        of: name of the arm or recipe that sets `max_length`, for the message.
 
     Raises:
-        ValueError: it has fewer.
+        ValueError: if the backbone has fewer than `max_length` positions.
     """
-    if backbone in MINI_BACKBONES or is_hub_name(backbone):  # made as long as needed; not asked for this alone
+    # Tiny backbones are made long enough, and this check alone is not worth a request to the hub.
+    if backbone in MINI_BACKBONES or is_hub_name(backbone):
         return
     sizes = _read_configuration(backbone)
     positions = sizes.get("max_position_embeddings")
@@ -195,10 +203,10 @@ def check_positions(backbone: str, max_length: object, *, of: str) -> None:
 
 
 def check_attention(backbone: str, config: EncoderConfig) -> None:
-    """Check that the backbone can have the configuration's attention: its family has it, and its convolutions fit.
+    """Check that a backbone's family has the configured attention, and that any pretrained convolutions fit.
 
     Raises:
-        ValueError: the family lacks it, or the backbone was pretrained with another.
+        ValueError: if the family lacks the attention, or the backbone was pretrained with another one.
     """
     family = family_of(backbone)
     if config.attention == "nystrom" and family not in NYSTROM_FAMILIES:
@@ -213,15 +221,15 @@ def check_attention(backbone: str, config: EncoderConfig) -> None:
 
 
 def pretrained_convolution(backbone: str) -> int | None:
-    """Read the kernel size of the convolutions of a backbone pretrained with Nystrom attention; None for others."""
+    """Read the convolutions' kernel size of a backbone pretrained with Nystrom attention; None for other backbones."""
     return None if backbone in MINI_BACKBONES else _read_configuration(backbone).get("conv_kernel_size")
 
 
 def check_tokenizer(name: str) -> set[str]:
-    """Check that a tokenizer can be loaded from here by its hub name or folder, and return its files' names.
+    """Check that a tokenizer, a hub name or folder, can be loaded, and return the names of its files.
 
     Raises:
-        ValueError: it is neither a folder nor on the hub, or holds no tokenizer.
+        ValueError: if the name is neither a folder nor on the hub, or its tokenizer is missing or damaged.
     """
     return _check_files("tokenizer", name, {"tokenizer": _TOKENIZERS}) & {*_TOKENIZERS, "tokenizer_config.json"}
 
@@ -229,11 +237,12 @@ def check_tokenizer(name: str) -> set[str]:
 def backbone_fingerprint(backbone: str, *, kind: str = "backbone") -> str:
     """Identify the content of a backbone or tokenizer.
 
-    It is the hash of a folder's files; `NAME@COMMIT` for a hub name, by the local cache or else by the hub; for a
-    backbone that is made here `NAME@HASH` of the code and settings that make it.
+    The fingerprint of a folder is the hash of its files. For a hub name it is `NAME@COMMIT`, with the commit from the
+    local cache or else from the hub. For a backbone that is made here it is `NAME@HASH`, where HASH covers the code and
+    the settings that make the backbone.
 
     Raises:
-        ValueError: it is not on the hub, or that cannot be reached.
+        ValueError: if the hub does not have the name, or cannot be reached.
     """
     if backbone in UNTRAINED:
         settings = str(MINI_LAYERS) if backbone in MINI_BACKBONES else json.dumps(dict(PUBLISHED_SIZES[backbone]))
@@ -244,9 +253,9 @@ def backbone_fingerprint(backbone: str, *, kind: str = "backbone") -> str:
 
 
 def backbone_digest(backbone: str, *, kind: str = "backbone") -> str:
-    """Hash the files that loading has read on this machine, for a hub name in the local cache; 16 hexadecimal digits.
+    """Hash the files that were loaded on this machine, those of a hub name in the local cache; 16 hexadecimal digits.
 
-    A backbone that is made here has the hash of its fingerprint.
+    For a backbone that is made here, return the hash in its fingerprint.
     """
     if backbone in UNTRAINED:
         return backbone_fingerprint(backbone).partition("@")[2]
@@ -256,23 +265,23 @@ def backbone_digest(backbone: str, *, kind: str = "backbone") -> str:
 
 
 def pinned(backbone: str, fingerprint: str) -> str:
-    """Pin a backbone or tokenizer of the hub to the commit of its fingerprint; any other is returned as it is."""
+    """Pin a hub name to the commit in its fingerprint; return any other name unchanged."""
     return fingerprint if is_hub_name(backbone) and "@" in fingerprint else backbone
 
 
 def seen_from_anywhere(backbone: str) -> str:
-    """Make the path of a folder absolute, for loading from another working directory."""
+    """Make a folder's path absolute, for loading from another working directory; return other names unchanged."""
     return str(Path(backbone).resolve()) if is_folder(backbone) else backbone
 
 
 def hub_revision(backbone: str) -> tuple[str, str]:
-    """Split `NAME@REVISION`; anything else has the revision that loading takes for granted."""
+    """Split `NAME@REVISION` into name and revision; without a revision, or for a folder, the revision is `main`."""
     name, _, revision = backbone.partition("@") if is_hub_name(backbone) else (backbone, "", "")
     return name, revision or "main"
 
 
 def whole_name(backbone: str) -> str:
-    """Complete a hub name by its owner, without a revision; anything else is returned as it is."""
+    """Add the missing owner to a hub name and drop its revision; return any other name unchanged."""
     name = hub_revision(backbone)[0]
     if name not in BARE_HUB_NAMES or not is_hub_name(backbone):
         return name
@@ -281,7 +290,7 @@ def whole_name(backbone: str) -> str:
 
 
 def is_untrained(backbone: str) -> bool:
-    """Tell whether its weights are random: it is made here, or a folder with a configuration and no weights at all."""
+    """Check whether a backbone has random weights: it is made here, or a folder with a configuration but no weights."""
     if backbone in UNTRAINED or not is_folder(backbone):
         return backbone in UNTRAINED
     folder = Path(backbone)
@@ -290,21 +299,21 @@ def is_untrained(backbone: str) -> bool:
 
 
 def is_hub_name(backbone: str) -> bool:
-    """Recognise NAME and OWNER/NAME, with @REVISION behind or not."""
+    """Check whether a name is a hub name: NAME or OWNER/NAME, with or without @REVISION."""
     return backbone not in UNTRAINED and not is_folder(backbone)
 
 
 def is_folder(name: str) -> bool:
-    """Tell whether the name is a folder's, or written like one."""
+    """Check whether a name is an existing folder or looks like a path."""
     looks_like_path = name.startswith((".", "~", os.sep)) or name.count("/") > 1
     return name not in UNTRAINED and (looks_like_path or Path(name).is_dir())
 
 
 def family_of(backbone: str) -> str:
-    """Find the family, one of `FAMILIES`.
+    """Find a backbone's family, one of `FAMILIES`.
 
     Raises:
-        ValueError: its architecture is another.
+        ValueError: if the configuration has no architecture, or one of another family.
     """
     if backbone in MINI_BACKBONES:
         return backbone.removeprefix("mini-")
@@ -317,9 +326,9 @@ def family_of(backbone: str) -> str:
 
 
 def _list_sources(backbone: str) -> tuple[str, ...]:
-    """List the files of this folder that define a backbone that is made here."""
+    """List the source files in this folder that define an untrained backbone."""
     made_by = ("mini_backbones.py", "word_vocabulary.py") if backbone in MINI_BACKBONES else ()
-    # The models of the other families are those of `transformers`.
+    # The other families use the models of `transformers`.
     model = ("sharebert.py", "sharebert_slices.py") if family_of(backbone) == "sharebert" else ()
     return ("families.py", *made_by, *model)
 
@@ -336,7 +345,12 @@ def _read_configuration(backbone: str) -> Mapping[str, Any]:
 
 
 def _check_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) -> set[str]:
-    """Check that one file of each wanted thing is there, and return all names. `kind`: backbone or tokenizer."""
+    """Check that each wanted part has one of its files, and return the names of all files.
+
+    Args:
+        kind: "backbone" or "tokenizer", for messages.
+        wanted: part, such as "weights" -> names of files, of which the first that exists is checked.
+    """
     files = _list_folder_files(kind, name) if is_folder(name) else _list_hub_files(kind, name, wanted)
     for what, names in wanted.items():
         if not (found := next((file for file in names if file in files), "")):
@@ -347,10 +361,10 @@ def _check_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) ->
 
 
 def _check_embeddings(backbone: str, tokenizer: Path) -> None:
-    """Check that the backbone has an embedding for every token in the first file of a tokenizer's folder.
+    """Check that a backbone has an embedding for every token in the first tokenizer file of a folder.
 
     Raises:
-        Unusable: it has fewer.
+        Unusable: if the backbone has fewer embeddings.
     """
     tokens = _count_tokens(next(tokenizer / name for name in _TOKENIZERS if (tokenizer / name).is_file()))
     embeddings = _read_configuration(backbone).get("vocab_size")
@@ -359,10 +373,10 @@ def _check_embeddings(backbone: str, tokenizer: Path) -> None:
 
 
 def _count_tokens(file: Path) -> int:
-    """Count the tokens in a file of a tokenizer; the files beside it may add some.
+    """Count the tokens in one file of a tokenizer; its other files may add more.
 
     Raises:
-        Exception: the file is damaged; as its library raises it.
+        Exception: if the file is damaged; the type depends on the library that reads the file.
     """
     if file.name == "tokenizer.json":
         from tokenizers import Tokenizer
@@ -374,21 +388,21 @@ def _count_tokens(file: Path) -> int:
         with suppress(RuntimeError):
             if content := file.read_bytes():
                 return SentencePieceProcessor(model_proto=content).get_piece_size()
-        raise ValueError("no whole model of SentencePiece")
+        raise ValueError("not a complete SentencePiece model")
     text = file.read_text(encoding="utf-8")
     if file.name == "vocab.json":
         return len(json.loads(text))
     words = {*text.split("\n")} - {""}
-    if "[UNK]" not in words and not (file.parent / "tokenizer_config.json").is_file():  # BERT's, which needs it
-        raise ValueError("it has no [UNK]")
+    if "[UNK]" not in words and not (file.parent / "tokenizer_config.json").is_file():  # BERT reads it, and needs [UNK]
+        raise ValueError("[UNK] is missing")
     return len(words)
 
 
 def _check_content(what: str, file: Path) -> None:
-    """Check that a file can be what its name says; of weights the header alone is read.
+    """Check that a file has the format that its name implies; only the header of a weights file is read.
 
     Raises:
-        Unusable: it is damaged.
+        Unusable: if the file is damaged.
     """
     from safetensors import safe_open
 
@@ -402,15 +416,15 @@ def _check_content(what: str, file: Path) -> None:
             _check_shards(file)
     except OSError:
         raise
-    except Exception as error:  # as the libraries raise it
+    except Exception as error:  # the libraries raise many types
         raise Unusable(f"{what} cannot be loaded: {file.name}: {error}") from error
 
 
 def _check_shards(index: Path) -> None:
-    """Check that every file of weights that an index names is beside it.
+    """Check that all weights files in an index exist, in the folder of the index.
 
     Raises:
-        ValueError: it names none, or one is missing.
+        ValueError: if the index names no files, or a file is missing.
     """
     content = json.loads(index.read_text(encoding="utf-8"))
     shards = sorted({*content["weight_map"].values()}) if "weight_map" in content else []
@@ -418,11 +432,11 @@ def _check_shards(index: Path) -> None:
     if missing:
         raise ValueError(f"{len(missing)} of its {len(shards)} files are missing, the first is {missing[0]}")
     if not shards:
-        raise ValueError("it names no files")
+        raise ValueError("the index names no files")
 
 
 def _list_folder_files(kind: str, name: str) -> set[str]:
-    """List the files of a folder that matter: configuration, weights (all shards), tokenizer."""
+    """List a folder's files of configuration, weights (all shards) and tokenizer."""
     folder = Path(name)
     if not folder.is_dir():
         raise ValueError(f"{kind} {name!r} is not a folder; allowed: {_MENUS[kind]}")
@@ -440,7 +454,7 @@ def _hash_files(folder: Path, files: Iterable[str], *texts: str) -> str:
 
 
 def _list_hub_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) -> set[str]:
-    """List files on the hub: those in the local cache if they are enough, else as the hub lists them."""
+    """List the files of a hub name: those in the local cache if they suffice, or else all files on the hub."""
     with _hub_errors(kind, name):
         cached = _find_cached_files(name)
         if all(cached.keys() & names for names in wanted.values()):
@@ -449,7 +463,7 @@ def _list_hub_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]])
 
 
 def _find_commit(kind: str, name: str) -> str:
-    """Find the commit of a hub name: in the local cache, which loading takes first, else on the hub."""
+    """Find the commit of a hub name, in the local cache (as loading does) or else on the hub."""
     with _hub_errors(kind, name):
         snapshot = _find_snapshot(name)
         return snapshot.name if snapshot else str(_ask_hub(name).sha)
@@ -478,7 +492,7 @@ def _find_cached_files(name: str) -> dict[str, Path]:
 
 
 def _find_snapshot(name: str) -> Path | None:
-    """Find the folder of the local cache with the files of a hub name, named by their commit; None if it has none."""
+    """Find a hub name's folder in the local cache, which is named after the commit; None if no file is cached."""
     return next((path.parent for path in _find_cached_files(name).values()), None)
 
 
@@ -492,14 +506,14 @@ def _find_hub_configuration(name: str) -> Path:
     reach_or_work_offline()
     try:
         return Path(hf_hub_download(repository, "config.json", revision=revision))
-    except HfHubHTTPError as error:  # for instance of a repository that asks for a token
+    except HfHubHTTPError as error:  # for instance because the repository requires a token
         raise ValueError(f"backbone {name!r} cannot be read from the hub: {str(error).splitlines()[0]}") from error
 
 
 def local_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> Tokenizer | None:
-    """Make the tokenizer of a tiny backbone from `texts()`, or read that of a folder.
+    """Make a tiny backbone's tokenizer from `texts()`, or read the `tokenizer.json` of a folder.
 
-    None: it is on the hub, or in files of another kind than `tokenizer.json`, which only `transformers` can read.
+    Return None for a hub name, and for a folder without `tokenizer.json`, whose files only `transformers` can read.
     """
     if name in MINI_BACKBONES:
         return word_model(texts())
@@ -512,7 +526,7 @@ def local_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> Tokeniz
 
 
 def unknown_share(tokenizer: Tokenizer, texts: Iterable[str]) -> float:
-    """Compute the share of unknown tokens in the first `MOST_TEXTS` texts, in [0, 1]."""
+    """Compute the share of unknown tokens, from 0 to 1, in the first `MOST_TEXTS` texts."""
     unknown = {tokenizer.token_to_id(token) for token in _UNKNOWN} - {None}
     encoded = tokenizer.encode_batch(list(islice(texts, MOST_TEXTS)), add_special_tokens=False)
     tokens = [token for encoding in encoded for token in encoding.ids]

@@ -1,4 +1,4 @@
-"""Encoders and tokenizers of backbones: pretrained ones from the hub or a folder, untrained ones made here."""
+"""Loads the encoders and tokenizers of pretrained backbones (hub or folder), and makes those of untrained ones."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> L
     New weights are drawn from PyTorch's global generator.
 
     Args:
-        backbone: a hub name, with @REVISION behind or not; a local folder, whose weights (safetensors or .bin) are
-            random if it has a configuration alone; an untrained one that is tiny (`MINI_BACKBONES`) or of a published
-            size (`PUBLISHED_SIZES`).
-        vocab_size: of the tokenizer.
+        backbone: a hub name, with or without @REVISION; a local folder with weights (safetensors or .bin), or with a
+            configuration alone for random weights; or an untrained backbone, either tiny (`MINI_BACKBONES`) or of a
+            published size (`PUBLISHED_SIZES`).
+        vocab_size: number of the tokenizer's tokens.
 
     Raises:
-        ValueError: no such backbone, another family, one that is too small for the configuration, or that cannot have
-            its attention.
+        ValueError: if the backbone does not exist, is of an unknown family, is too small for the configuration, or
+            cannot have the configured attention.
     """
     if backbone in MINI_BACKBONES:
         model = mini_model(family_of(backbone), vocab_size, config)
@@ -74,24 +74,24 @@ def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> L
 
 
 def load_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a folder or of the hub; a tiny backbone's is made of the most frequent words of `texts()`.
+    """Load a tokenizer from a folder or the hub, or make a tiny backbone's from the most frequent words of `texts()`.
 
     Raises:
-        ValueError: the folder or the hub has no such tokenizer.
-        Unusable: it has one that cannot be loaded.
+        ValueError: if the folder or the hub has no such tokenizer.
+        Unusable: if the tokenizer cannot be loaded.
     """
     if name in MINI_BACKBONES:
         return word_tokenizer(texts())
     files = check_tokenizer(name)
     with _explaining_errors("tokenizer", name), quiet_transformers():
         tokenizer = _load_tokenizer_files(files, *hub_revision(name))
-        if len(tokenizer) <= len(tokenizer.all_special_ids):  # no file that its class reads was there
+        if len(tokenizer) <= len(tokenizer.all_special_ids):  # its class found no file that it reads
             raise ValueError(f"no word in {', '.join(sorted(files))} for a {type(tokenizer).__name__}")
     return tokenizer
 
 
 def _load_tokenizer_files(files: Set[str], place: str, revision: str) -> PreTrainedTokenizerBase:
-    """Load the tokenizer that files describe; `vocab.txt` or `spiece.model` alone is BERT's or ALBERT's."""
+    """Load the tokenizer in some files; a lone `vocab.txt` is BERT's and a lone `spiece.model` ALBERT's."""
     if files & {"tokenizer.json", "tokenizer_config.json"} or not files & {"vocab.txt", "spiece.model"}:
         return AutoTokenizer.from_pretrained(place, revision=revision)
     if "spiece.model" in files:
@@ -102,18 +102,18 @@ def _load_tokenizer_files(files: Set[str], place: str, revision: str) -> PreTrai
     return uncased
 
 
-_IN_PLAIN_WORDS = {  # part of a message of torch or transformers, about an option that a user cannot give
-    "Weights only load failed": "pytorch_model.bin holds something else than weights",
-    "ignore_mismatched_sizes": "its weights have other shapes than in its config.json",
+_IN_PLAIN_WORDS = {  # part of a message that advises an option that users cannot set -> replacement
+    "Weights only load failed": "pytorch_model.bin does not hold weights alone",
+    "ignore_mismatched_sizes": "the shapes of the weights differ from config.json",
 }
 
 
 @contextlib.contextmanager
 def _explaining_errors(kind: str, name: str) -> Iterator[None]:
-    """Turn errors in the content of files into `Unusable`; those of memory, a disk or the hub pass."""
+    """Turn errors in the content of files into `Unusable`; errors of memory, disk and hub pass unchanged."""
     try:
         yield
-    except Exception as error:  # whatever the libraries that read such files raise
+    except Exception as error:  # the libraries that read such files raise many types
         if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
             raise
         if isinstance(error, OSError) and (error.errno is not None or is_hub_name(name)):
@@ -125,7 +125,7 @@ def _explaining_errors(kind: str, name: str) -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def fingerprint_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Hash of all that decides how a text is tokenised: vocabulary, rules, special tokens; 16 hexadecimal digits."""
+    """Hash all that decides how a text is tokenised: vocabulary, rules, special tokens; 16 hexadecimal digits."""
     rules = json.loads(tokenizer.backend_tokenizer.to_str())
     for setting_of_last_call in ("truncation", "padding"):
         del rules[setting_of_last_call]
@@ -134,7 +134,7 @@ def fingerprint_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def _load_configuration(backbone: str, config: EncoderConfig) -> PreTrainedConfig:
-    """Load the configuration of a backbone that is not a tiny one, with this dropout."""
+    """Load the `transformers` configuration of a backbone that is not tiny, with the dropout of `config`."""
     if backbone in PUBLISHED_SIZES:
         return AutoConfig.for_model(**{**PUBLISHED_SIZES[backbone], **dropouts(config)})
     check_weights(backbone)
@@ -146,7 +146,7 @@ def _load_configuration(backbone: str, config: EncoderConfig) -> PreTrainedConfi
 
 
 def _load_model(backbone: str, config: TrainingConfig) -> PreTrainedModel:
-    """Load the model of a backbone that is not a tiny one: pretrained, or with random weights."""
+    """Load the model of a backbone that is not tiny, with pretrained or random weights."""
     model_config = _load_configuration(backbone, config)
     options: dict[str, Any] = {**family_options(model_config.model_type), "attn_implementation": "sdpa"}
     if is_untrained(backbone):
@@ -165,18 +165,18 @@ def _check_size(backbone: str, encoder: PreTrainedConfig, config: EncoderConfig,
         raise Unusable(f"the tokenizer has {vocab_size} tokens, backbone {backbone} {encoder.vocab_size} embeddings")
 
 
-# ---- what a pretraining begins with
+# ---- the start of a pretraining
 
 
 def encoder_configuration(backbone: str, config: PretrainingConfig, *, vocab_size: int) -> PreTrainedConfig:
-    """Load the `transformers` configuration of a backbone's encoder, with this dropout.
+    """Load the `transformers` configuration of a backbone's encoder, with the dropout of `config`.
 
     Args:
-        vocab_size: of the tokenizer.
+        vocab_size: number of the tokenizer's tokens.
 
     Raises:
-        ValueError: no such backbone, one that is too small for the texts or the tokenizer, or that cannot have the
-            configuration's attention.
+        ValueError: if the backbone does not exist, is too small for the texts or the tokenizer, or cannot have the
+            configured attention.
     """
     if backbone in MINI_BACKBONES:
         with torch.device("meta"):
@@ -190,14 +190,14 @@ def encoder_configuration(backbone: str, config: PretrainingConfig, *, vocab_siz
 
 
 def begin_with(backbone: str, model: PretrainingModel, config: PretrainingConfig) -> None:
-    """Give the encoder that is kept the weights of the backbone, and all encoders the configuration's attention."""
+    """Load the backbone's weights into the encoder that is kept, and give all encoders the configured attention."""
     kept: Any = model.kept.base_model
     if not is_untrained(backbone):
         place, revision = hub_revision(backbone)
         with _explaining_errors("backbone", backbone), quiet_transformers():
             pretrained = AutoModel.from_pretrained(place, revision=revision, dtype=torch.float32, weights_only=True)
         weights = pretrained.state_dict()
-        kept.load_state_dict({name: weights[name] for name in kept.state_dict()})  # it may have no pooler
+        kept.load_state_dict({name: weights[name] for name in kept.state_dict()})  # the kept encoder may lack a pooler
     for part in model.children():
         if isinstance(part, PreTrainedModel):
             one_kernel_gelu(with_attention(part, config))
@@ -207,7 +207,7 @@ def begin_with(backbone: str, model: PretrainingModel, config: PretrainingConfig
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Hide progress bars, and the table of the pre-training heads that are left out on purpose."""
+    """Hide progress bars, and the table of pretraining heads, which are left out on purpose."""
     verbosity, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()

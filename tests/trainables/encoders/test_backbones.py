@@ -256,7 +256,7 @@ def test_backbone_whose_weights_cannot_be_read_here_is_refused(beside, tmp_path)
             '{"weight_map": {"a": "part-1", "b": "part-2", "c": "part-3"}}',
             "2 of its 3 files are missing, the first is part-2",
         ),
-        ('{"weight_map": {}}', "it names no files"),
+        ('{"weight_map": {}}', "the index names no files"),
         ('{"weight_map": {"a": "par', "Unterminated string"),
     ],
 )
@@ -363,7 +363,7 @@ def test_unreachable_name_says_how_to_work_offline(backbone):
     ],
 )
 def test_near_miss_of_a_name_is_refused_with_the_nearest(name, kind, nearest):
-    with pytest.raises(ValueError, match=f"no {kind} is named '{name}'; near it are .*{nearest}.*; allowed: a folder"):
+    with pytest.raises(ValueError, match=f"no {kind} is named '{name}'; nearest: .*{nearest}.*; allowed: a folder"):
         check_spelling(name, kind=kind)
 
 
@@ -413,7 +413,7 @@ def test_bin_with_code_in_it_is_not_executed(tmp_path):
     folder = saved(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     torch.save({"embeddings.word_embeddings.weight": Executes(tmp_path / "executed")}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(Exception, match="holds something else than weights"):
+    with pytest.raises(Exception, match="does not hold weights alone"):
         load_encoder(folder, config_of(), vocab_size=7)
     assert not (tmp_path / "executed").exists()
 
@@ -530,10 +530,10 @@ def test_a_lone_vocabulary_in_the_cache_of_the_hub_loads(tmp_path, monkeypatch):
     [
         ("tokenizer.json", b'{"version": "1.0", ', "EOF while parsing a value at line 1 column 19"),
         ("tokenizer.json", b'{"version": "1.0"}', "Model missing. at line 1 column 18"),
-        ("spiece.model", b"", "no whole model of SentencePiece"),
-        ("spiece.model", b"garbage", "no whole model of SentencePiece"),
-        ("spiece.model", b"\n\x0e\n\x05<unk>\x15\x00", "no whole model of SentencePiece"),
-        ("vocab.txt", b"hello\nworld\n", "it has no [UNK]"),
+        ("spiece.model", b"", "not a complete SentencePiece model"),
+        ("spiece.model", b"garbage", "not a complete SentencePiece model"),
+        ("spiece.model", b"\n\x0e\n\x05<unk>\x15\x00", "not a complete SentencePiece model"),
+        ("vocab.txt", b"hello\nworld\n", "[UNK] is missing"),
         ("vocab.json", b'{"a": 0, ', "Expecting property name enclosed in double quotes: line 1 column 10 (char 9)"),
         ("vocab.txt", b"\xff\xfe", "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
         ("model.safetensors", b"garbage" * 9, "Error while deserializing header: header too large"),
@@ -550,8 +550,8 @@ def test_a_damaged_file_of_a_folder_is_named_before_anything_is_loaded(file, con
 @pytest.mark.parametrize(
     ("file", "content", "fault"),
     [
-        ("pytorch_model.bin", b"garbage", "pytorch_model.bin holds something else than weights"),
-        ("config.json", None, "its weights have other shapes than in its config.json"),
+        ("pytorch_model.bin", b"garbage", "pytorch_model.bin does not hold weights alone"),
+        ("config.json", None, "the shapes of the weights differ from config.json"),
     ],
 )
 def test_weights_that_cannot_be_loaded_are_refused_in_one_line(file, content, fault, tmp_path):
@@ -607,5 +607,5 @@ def test_real_model_of_sentencepiece_is_counted_and_refused_if_cut(tmp_path):
     with pytest.raises(Unusable, match=r"the tokenizer has 30000 tokens, backbone .* 50 embeddings"):
         check_backbone(saved(tmp_path / "backbone"), str(tmp_path))
     (tmp_path / "spiece.model").write_bytes(content[:300_000])
-    with pytest.raises(Unusable, match=r"cannot be loaded: spiece.model: no whole model of SentencePiece$"):
+    with pytest.raises(Unusable, match=r"cannot be loaded: spiece.model: not a complete SentencePiece model$"):
         check_backbone("albert-base", str(tmp_path))
