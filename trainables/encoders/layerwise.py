@@ -1,10 +1,10 @@
-"""Layerwise encoders: the embedding step and then one layer at a time, for every family of backbones.
+"""Encoders of every family of backbones that run the embeddings and then one layer at a time.
 
-The modules are those of `transformers` (ShareBERT's ours); only the walk over the layers is ours, and a family is one
-small adapter that names its modules. With the same weights the full walk equals the model of `transformers`.
-Attention goes through PyTorch's scaled_dot_product_attention or is Nystrom's, with the padding mask prepared once.
-Wide encoders run without pads (`token_states.py`).
-`pool` is what the family's own sequence classifier does below its last dropout and linear layer: tanh(dense([CLS]))
+The modules come from `transformers`, and ShareBERT's from this package. Only the loop over the layers is new, and a
+small adapter for each family names its modules. With the same weights, running all layers gives the same output as the
+`transformers` model. Attention is PyTorch's scaled_dot_product_attention or Nystrom's, and the padding mask is prepared
+once. Wide encoders run without pads (`token_states.py`).
+`pool` does the same as the family's sequence classifier before its last dropout and linear layer: tanh(dense([CLS]))
 for ALBERT and BERT, tanh(dense(dropout([CLS]))) for RoBERTa, gelu(dense(dropout([CLS]))) for ELECTRA,
 dense(norm([CLS])) for ShareBERT.
 """
@@ -23,8 +23,8 @@ from trainables.encoders.backbones import FAMILIES
 from trainables.encoders.sharebert import ShareBertConfig, ShareBertLayer
 from trainables.encoders.token_states import Places, TokenStates
 
-PADDING_FREE_WIDTH = 128  # hidden size from which on leaving pads out saves more than it costs
-LARGEST_SHARE = 0.95  # of real tokens; with fewer pads than that they stay
+PADDING_FREE_WIDTH = 128  # smallest hidden size at which leaving out pads saves more time than it costs
+LARGEST_SHARE = 0.95  # largest share of real tokens at which pads are left out
 
 
 def _attend(layer: Any, hidden: Tensor, mask: Any) -> Tensor:
@@ -34,18 +34,19 @@ def _attend(layer: Any, hidden: Tensor, mask: Any) -> Tensor:
 
 @dataclass(frozen=True)
 class _Parts:
-    """The modules of a family that a walk needs."""
+    """The modules and functions of a family from which `LayerwiseEncoder` is made."""
 
-    project: nn.Module  # from the width of the embeddings to that of the layers
-    layers: list[nn.Module]  # in order of use; a shared layer is there several times
+    project: nn.Module  # map from the width of the embeddings to that of the layers
+    layers: list[nn.Module]  # layers in order of use; a shared layer appears several times
     pooler: nn.Module
-    activation: Callable[[Tensor], Tensor]  # of the pooler
-    pooler_dropout: float = 0.0  # below the pooler, in training
-    final_norm: nn.Module = field(default_factory=nn.Identity)  # above the last layer, if layers do not end in one
-    words_are_looked_up: bool = True  # and not also the stuff of other weights
-    one_attention_each: bool = True  # of `transformers`, so that a layer can be asked for the first tokens alone
-    attend: Callable[[Any, Tensor, Any], Tensor] = _attend  # first half of a layer: of its states and their mask
-    # Second half, token by token.
+    activation: Callable[[Tensor], Tensor]  # activation after the pooler
+    pooler_dropout: float = 0.0  # dropout rate before the pooler, in training
+    final_norm: nn.Module = field(default_factory=nn.Identity)  # norm after the last layer, if layers end without one
+    words_are_looked_up: bool = True  # False if other weights are made of the word embeddings
+    # True if a layer has a single attention module of `transformers`, which can compute the first tokens alone.
+    one_attention_each: bool = True
+    attend: Callable[[Any, Tensor, Any], Tensor] = _attend  # first half of a layer, from its states and their mask
+    # The second half of a layer, which handles each token separately.
     feed_forward: Callable[[Any, Tensor], Tensor] = lambda layer, attended: layer.feed_forward_chunk(attended)
 
 
@@ -53,11 +54,11 @@ class LayerwiseEncoder(nn.Module):
     """An encoder that runs one layer at a time."""
 
     def __init__(self, model: Any, parts: _Parts) -> None:
-        """Take the parts of a model; call `layerwise` to make one."""
+        """Store the parts of a model; call `layerwise` to make an encoder."""
         super().__init__()
         self.num_layers = len(parts.layers)
         self.hidden_size: int = model.config.hidden_size
-        self.configuration = model.config  # that of `transformers`, to make the same encoder again
+        self.configuration = model.config  # configuration of `transformers`, to make the same encoder again
         self.has_token_types = model.config.type_vocab_size > 1
         self.embeddings = model.base_model.embeddings
         self.project = parts.project
@@ -88,8 +89,8 @@ class LayerwiseEncoder(nn.Module):
         """Compute the states below the first layer.
 
         Args:
-            input_ids: (batch, tokens), int64; so the two others. Pads are behind the real tokens.
-            token_type_ids: ignored by backbones that have none.
+            input_ids: (batch, tokens), int64, like the other two. Pads follow the real tokens.
+            token_type_ids: ignored if the backbone has no token types.
         """
         hidden = self.embeddings(input_ids, token_type_ids=token_type_ids if self.has_token_types else None)
         mask = attention_mask[:, None, None, :].bool()
@@ -100,25 +101,26 @@ class LayerwiseEncoder(nn.Module):
         return TokenStates(self.project(hidden), mask)
 
     def layer(self, index: int, states: TokenStates) -> TokenStates:
-        """Compute the states after the layer `index`, from 0."""
+        """Compute the states after layer `index`, counted from 0."""
         return self.feed_forward(index, self.attend(index, states))
 
     def attend(self, index: int, states: TokenStates) -> TokenStates:
-        """Compute the states between the halves of the layer `index`: from there on every token is by itself."""
+        """Compute the states after the first half of layer `index`; the second half handles each token separately."""
         return states.through(partial(self._attend, self.layers[self.layer_order[index]]))
 
     def feed_forward(self, index: int, attended: TokenStates) -> TokenStates:
-        """Compute the states after the layer `index`, from those between its halves."""
+        """Compute the states after layer `index`, from those after its first half."""
         return TokenStates(self._run_feed_forward(index, attended.hidden), attended.mask)
 
     def first_after(self, index: int, attended: TokenStates) -> Tensor:
-        """Compute the state of each example's first token alone, (batch, hidden), after the layer `index`."""
+        """Compute only the first token's state of each example after layer `index`, (batch, hidden)."""
         return self._run_feed_forward(index, attended.first())
 
     def first_of_last(self, states: TokenStates) -> Tensor:
-        """Compute the last layer for each example's first token alone, (batch, hidden), from the states below it.
+        """Compute only the first token's state of each example after the last layer, (batch, hidden).
 
-        If the layers have softmax attention, no other token's queries are computed either.
+        `states` are those before the last layer. If the layers have softmax attention, only the first tokens' queries
+        are computed.
         """
         last = self.num_layers - 1
         if not self.first_tokens_alone:
@@ -130,19 +132,19 @@ class LayerwiseEncoder(nn.Module):
         return self._feed_forward(self.layers[self.layer_order[index]], attended)
 
     def as_output(self, first: Tensor) -> Tensor:
-        """Compute the model's output for [CLS] if these, (..., hidden), were its states after the last layer."""
+        """Apply the model's final norm, if any, to the states of [CLS] after any layer, (..., hidden)."""
         return self.final_norm(first)
 
     def pool(self, first: Tensor, pooler: nn.Module | None = None) -> Tensor:
-        """Pool the states of [CLS] after a layer, (..., hidden) both; `pooler`: in place of the encoder's."""
+        """Pool the states of [CLS] after a layer, (..., hidden), by `pooler` or else by the encoder's pooler."""
         output = nn.functional.dropout(self.as_output(first), self.pooler_dropout, self.training)
         return self.activation((pooler or self.pooler)(output))
 
     def parameter_depths(self) -> dict[str, int]:
-        """Count the depths of parameters: 0 embeddings, 1 ... num_layers the layers, num_layers + 1 the rest.
+        """Find each parameter's depth: 0 for embeddings, 1 ... num_layers for layers, num_layers + 1 for the rest.
 
-        A layer that is used several times (ALBERT) lies where it is used last. ShareBERT's matrices are made of the
-        embeddings and lie there.
+        A layer that is used several times (ALBERT) has the depth of its last use. ShareBERT's matrices are made of the
+        embeddings and have their depth.
         """
         last_use = {layer: index + 1 for index, layer in enumerate(self.layer_order)}
         return {name: self._depth(name.split("."), last_use) for name, _ in self.named_parameters()}
@@ -154,9 +156,9 @@ class LayerwiseEncoder(nn.Module):
 
 
 def _albert(model: Any, num_layers: int) -> _Parts:
-    """Spread the hidden groups, which may hold several inner layers, over the depth."""
+    """Find the parts of an ALBERT, whose layer groups (of one or more inner layers) are spread over its depth."""
     config, encoder = model.config, model.base_model.encoder
-    # Groups are spread over the backbone's whole depth, also when only its first layers are used.
+    # The whole depth counts here, even if only the first layers are used.
     layers_per_group = config.num_hidden_layers / config.num_hidden_groups
     layers = [encoder.albert_layer_groups[int(index / layers_per_group)] for index in range(num_layers)]
     pooler = model.base_model.pooler or _new_pooler(model)
@@ -172,7 +174,7 @@ def _albert(model: Any, num_layers: int) -> _Parts:
 
 
 def _attend_in_group(group: Any, hidden: Tensor, mask: Any) -> Tensor:
-    """Run ALBERT's inner layers up to the attention of the last."""
+    """Run the inner layers of an ALBERT group up to the attention of the last one."""
     *below, last = group.albert_layers
     for layer in below:
         hidden = layer(hidden, mask)
@@ -191,13 +193,13 @@ def _bert(model: Any, num_layers: int) -> _Parts:
 
 
 def _roberta(model: Any, num_layers: int) -> _Parts:
-    """Take the pooler of RoBERTa's sequence classifier, not the base model's. Embeddings count the positions."""
+    """Find the parts of a RoBERTa; the pooler is its sequence classifier's, not the base model's."""
     layers = list(model.base_model.encoder.layer[:num_layers])
     return _Parts(nn.Identity(), layers, _find_pooler(model), torch.tanh, _read_dropout(model))
 
 
 def _electra(model: Any, num_layers: int) -> _Parts:
-    """Take the pooler of ELECTRA's sequence classifier. Embeddings may be narrower than the layers."""
+    """Find the parts of an ELECTRA; the pooler is its classifier's, and embeddings may be narrower than the layers."""
     project = getattr(model.base_model, "embeddings_project", nn.Identity())
     layers = list(model.base_model.encoder.layer[:num_layers])
     return _Parts(project, layers, _find_pooler(model), nn.functional.gelu, _read_dropout(model))
@@ -212,8 +214,8 @@ def _sharebert(model: Any, num_layers: int) -> _Parts:
         base.pooler,
         nn.Identity(),
         final_norm=base.final_norm,
-        words_are_looked_up=False,  # the matrices of all layers are made of them
-        one_attention_each=False,  # keys are made of the states' norm
+        words_are_looked_up=False,  # all layers' matrices are made of the word embeddings
+        one_attention_each=False,  # keys are computed from normalised states
         attend=ShareBertLayer.attend,
         feed_forward=ShareBertLayer.feed_forward,
     )
@@ -229,19 +231,19 @@ _ADAPTERS = {
 
 
 def layerwise(model: PreTrainedModel, num_layers: int = 0) -> LayerwiseEncoder:
-    """Make the layerwise encoder of a model of `transformers`, which shares its weights.
+    """Make a layerwise encoder that shares the weights of a `transformers` model.
 
     Args:
-        model: a base model or one for sequence classification, with SDPA or Nystrom attention. If it has no layer
-            for `pool` (base models of ELECTRA and RoBERTa) a new one is drawn from PyTorch's global generator.
-        num_layers: the first of the model's, 0 is all.
+        model: a base model or one for sequence classification, with SDPA or Nystrom attention. If it has no pooler
+            (base models of ELECTRA and RoBERTa), a new one is drawn from PyTorch's global generator.
+        num_layers: number of the model's first layers to use; 0 uses all.
 
     Raises:
-        ValueError: another family, or fewer layers.
+        ValueError: if the model's family is not supported, or the model has fewer layers.
     """
     if model.config._attn_implementation == "sdpa":
         model.set_attn_implementation("padding_free")
-    assert model.config._attn_implementation in ("padding_free", "nystrom"), "the masks of `TokenStates` are for these"
+    assert model.config._attn_implementation in ("padding_free", "nystrom"), "`TokenStates` has masks for these only"
     one_kernel_gelu(model)
     family, depth = model.config.model_type, model.config.num_hidden_layers
     if family not in _ADAPTERS:
@@ -256,7 +258,7 @@ def _find_pooler(model: Any) -> nn.Linear:
 
 
 def _read_dropout(model: Any) -> float:
-    """Read the dropout of the classifier, or if that is not set of the hidden states, as `transformers` does."""
+    """Read the classifier's dropout, or the hidden states' if that is not set, as `transformers` does."""
     rate = model.config.classifier_dropout
     return model.config.hidden_dropout_prob if rate is None else rate
 
@@ -274,9 +276,9 @@ def initialised(linear: nn.Linear, standard_deviation: float = 0.02) -> nn.Linea
 
 
 def one_kernel_gelu(model: nn.Module) -> None:
-    """Replace the `gelu_new` of `transformers`, PyTorch's approximation by tanh in eight operations, by one kernel.
+    """Replace the `gelu_new` of `transformers`, a tanh approximation in eight operations, by PyTorch's single kernel.
 
-    The values are the same to rounding.
+    The values are the same up to rounding.
     """
     for module in model.modules():
         for name, child in module.named_children():

@@ -1,13 +1,16 @@
-"""Nystrom attention for ALBERT, BERT and ELECTRA of `transformers`: its cost grows with the length, not its square.
+"""Nystrom attention, whose cost is linear in the length, for ALBERT, BERT and ELECTRA of `transformers`.
 
-Nystromformer (arXiv:2102.03902; mlpen/Nystromformer, code/attention_nystrom.py): with the means of segments of queries
-and keys as landmarks q~ and k~,
+Nystromformer (arXiv:2102.03902; mlpen/Nystromformer, code/attention_nystrom.py) takes the means of segments of queries
+and keys as landmarks q~ and k~, and computes
 
     softmax(q k~T) pinv(softmax(q~ k~T)) (softmax(q~ kT) v) + depthwise convolution(v)
 
-The original is wrong if texts are padded: an answer depends on its batch. Here a segment's length follows
-from the configuration, a landmark is the mean of its segment's real tokens, pads are 0 in queries, keys and values, a
-segment without a token is no landmark, and the inverse of each matrix is started and iterated on its own.
+In the original, padding is not handled: an example's answer depends on its batch. Here it does not, because
+
+* the length of a segment follows from the configuration;
+* a landmark is the mean of its segment's real tokens, and a segment without real tokens has no landmark;
+* queries, keys and values of pads are 0;
+* the inverse of each matrix is started and iterated separately.
 """
 
 from __future__ import annotations
@@ -24,8 +27,8 @@ from transformers.utils.hub import cached_file
 from trainables.configuration import EncoderConfig
 from trainables.encoders.token_states import without_waste
 
-ITERATIONS = 6  # of the inverse, as in the paper
-_CONVOLUTION = "convolution"  # parameter of an attention module, (heads, 1, kernel, 1)
+ITERATIONS = 6  # number of iterations for the inverse, as in the paper
+_CONVOLUTION = "convolution"  # name of an attention module's parameter, (heads, 1, kernel, 1)
 
 
 def nystrom_attention(
@@ -38,13 +41,13 @@ def nystrom_attention(
     convolution: Tensor | None = None,
     iterations: int = ITERATIONS,
 ) -> Tensor:
-    """Compute the values after attention, (batch, heads, tokens, head size); meaningless at a pad.
+    """Compute the output of attention, (batch, heads, tokens, head size); it is meaningless at pads.
 
     Args:
         query: (batch, heads, tokens, head size), already scaled; `key` and `value` of the same shape, unscaled.
-        real: true at tokens that are no pads, (batch, 1, tokens), bool.
-        segment_length: tokens of a landmark. It must not depend on the batch.
-        convolution: depthwise over the tokens, (heads, 1, kernel, 1), kernel odd.
+        real: true at tokens that are not pads, (batch, 1, tokens), bool.
+        segment_length: number of tokens per landmark; must not depend on the batch.
+        convolution: weights of a depthwise convolution over the tokens, (heads, 1, kernel, 1); kernel is odd.
     """
     query, key, value = (states.masked_fill(~real[..., None], 0) for states in (query, key, value))
     counts = _cut_into_segments(real[..., None].to(query.dtype), segment_length).sum(-2)  # (batch, 1, landmarks, 1)
@@ -54,7 +57,7 @@ def nystrom_attention(
     present = counts.squeeze(-1) > 0  # (batch, 1, landmarks)
     to_landmarks = _softmax(query @ key_landmarks.mT, present)  # (batch, heads, tokens, landmarks)
     among_landmarks = _softmax(query_landmarks @ key_landmarks.mT, present)  # (batch, heads, landmarks, landmarks)
-    # A landmark that is not present gets a row and, by the mask, a column of the identity: so does its inverse.
+    # An absent landmark has a row and, through the mask, a column of the identity, and so it has in the inverse.
     identity = torch.eye(present.shape[-1], dtype=query.dtype, device=query.device)
     among_landmarks = torch.where(present[..., None], among_landmarks, identity)
     from_tokens = _softmax(query_landmarks @ key.mT, real)  # (batch, heads, landmarks, tokens)
@@ -68,12 +71,12 @@ def nystrom_attention(
 def pseudo_inverse(matrices: Tensor, iterations: int = ITERATIONS) -> Tensor:
     """Approximate the inverses of square matrices (..., n, n) with rows that sum to 1, by the paper's iteration.
 
-    Not `linalg.pinv`: landmarks that are alike make a matrix nearly singular, and the exact inverse blows that up.
+    `linalg.pinv` is unsuitable: similar landmarks make a matrix nearly singular, and its exact inverse has huge values.
     """
     with torch.autocast(matrices.device.type, enabled=False):  # bfloat16 would end far from the inverse
         exact = matrices.to(torch.promote_types(matrices.dtype, torch.float32))
         identity = torch.eye(matrices.shape[-1], dtype=exact.dtype, device=exact.device)
-        norms = exact.sum(-2).amax(-1) * exact.sum(-1).amax(-1)  # of each matrix: largest column, largest row
+        norms = exact.sum(-2).amax(-1) * exact.sum(-1).amax(-1)  # largest column sum times largest row sum
         inverse = exact.mT / norms[..., None, None]
         for _ in range(iterations):
             product = exact @ inverse
@@ -82,10 +85,10 @@ def pseudo_inverse(matrices: Tensor, iterations: int = ITERATIONS) -> Tensor:
 
 
 def with_attention(model: PreTrainedModel, config: EncoderConfig) -> PreTrainedModel:
-    """Give every attention of a model that of the configuration of a trial or a pretraining, and return the model.
+    """Give a model the attention that a trial or pretraining configures, and return the model.
 
-    Nystrom's has a convolution that is still 0; all other weights stay. Its settings stand in the model's configuration
-    under the names of `transformers`' Nystromformer, and a saved model has its convolutions beside its other weights.
+    Nystrom attention adds convolutions whose weights are 0; all other weights stay. The model's configuration stores
+    the settings, under the names of `transformers`' Nystromformer. A saved model includes its convolutions.
     """
     if config.attention != "nystrom":
         return model
@@ -101,13 +104,13 @@ def with_attention(model: PreTrainedModel, config: EncoderConfig) -> PreTrainedM
 
 
 def load_convolutions(model: PreTrainedModel, place: str, revision: str) -> None:
-    """Give a model with Nystrom attention the convolutions that were saved with its other weights.
+    """Load the saved convolutions of a model with Nystrom attention.
 
     Args:
         place: a folder or a hub name.
 
     Raises:
-        ValueError: they are not there, or not all.
+        ValueError: if one of the convolutions is missing.
     """
     file = cached_file(place, "model.safetensors", revision=revision)
     prefix = f"{model.base_model_prefix}."
@@ -131,11 +134,11 @@ def _attend(
     scaling: float,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attend as `transformers` asks: (batch, tokens, heads, head size). Dropout has no probabilities here."""
+    """Compute attention for `transformers`, (batch, tokens, heads, head size); dropout of probabilities is ignored."""
     if attention_mask is None:
         real = torch.ones(len(query), 1, query.shape[-2], dtype=torch.bool, device=query.device)
     else:
-        assert attention_mask.dtype == torch.bool and attention_mask.shape[-2] == 1, "a mask of padding, no other"
+        assert attention_mask.dtype == torch.bool and attention_mask.shape[-2] == 1, "only padding masks are allowed"
         real = attention_mask[..., 0, :]
     config: Any = module.config
     segment_length = math.ceil(config.segment_means_seq_len / config.num_landmarks)
@@ -145,7 +148,7 @@ def _attend(
 
 
 def _padding_mask(*, attention_mask: Tensor | None = None, **_: Any) -> Tensor | None:
-    """Make a mask (batch, 1, 1, tokens), bool, of the model's (batch, tokens)."""
+    """Turn the model's mask (batch, tokens) into (batch, 1, 1, tokens), bool."""
     return None if attention_mask is None else attention_mask[:, None, None, :].bool()
 
 
@@ -156,7 +159,12 @@ def _cut_into_segments(states: Tensor, length: int) -> Tensor:
 
 
 def _softmax(scores: Tensor, present: Tensor) -> Tensor:
-    """Compute softmax over the m of (batch, heads, n, m) that are `present`, (batch, 1, m); uniform if none is."""
+    """Compute softmax over the last dimension, at the m that are `present`; uniform if all are absent.
+
+    Args:
+        scores: (batch, heads, n, m).
+        present: (batch, 1, m), bool.
+    """
     scores = scores.masked_fill(~present[..., None, :], torch.finfo(scores.dtype).min)
     return scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(scores.dtype)
 

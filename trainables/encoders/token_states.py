@@ -1,8 +1,9 @@
-"""The states of a batch's tokens between two layers: with pads, or those of the real tokens alone.
+"""The states of a batch's tokens between two layers, padded or packed.
 
-Nearly all work of a layer is done token by token, and needs no pads: there the real tokens of all examples lie end to
-end. Only attention asks which tokens belong together (`without_waste`): on a GPU it gets all padded, on a CPU the
-examples of each length for themselves. Where only the first token's state is wanted, attention is asked for that alone.
+A layer handles nearly all work token by token. That work needs no pads, so the real tokens of all examples are packed
+end to end. Only attention needs to know which tokens belong together (`without_waste`): on a GPU it gets the whole
+batch with pads, on a CPU the examples of each length separately. If only the first token's state is needed, attention
+computes only that.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-Attention = Callable[..., tuple[Tensor, None]]  # as `transformers` calls it
+Attention = Callable[..., tuple[Tensor, None]]  # an attention function of `transformers`
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Examples that attention gets together."""
+    """A group of examples that attention handles in one call."""
 
-    examples: int
-    tokens: int  # of the longest
-    mask: Tensor | None = None  # (examples, 1, 1, tokens), bool: true at real tokens; None: all have as many
-    places: Tensor | None = None  # of the real tokens among all of the part, (real tokens,), int64; None: all are real
+    examples: int  # number of examples
+    tokens: int  # tokens of the longest example
+    mask: Tensor | None = None  # (examples, 1, 1, tokens), bool: true at real tokens; None if there are no pads
+    places: Tensor | None = None  # (real tokens,), int64: indices among the part's tokens; None if there are no pads
 
     @property
     def num_tokens(self) -> int:
@@ -36,14 +37,14 @@ class _Part:
         return self.examples * self.tokens if self.places is None else len(self.places)
 
     def attend(self, attend: Attention, module: nn.Module, states: list[Tensor], options: dict[str, Any]) -> Tensor:
-        """Mix query, key and value, (real tokens, heads, size) each, to (real tokens, heads, size)."""
+        """Apply attention to query, key and value; these and the result are (real tokens, heads, size)."""
         shape = self.examples, self.tokens
         padded = [self._pad(of_all).unflatten(0, shape).transpose(1, 2) for of_all in states]
         mixed = attend(module, *padded, self.mask, **options)[0].flatten(0, 1)
         return mixed if self.places is None else mixed.index_select(0, self.places)
 
     def _pad(self, states: Tensor) -> Tensor:
-        """Put zeros at pads."""
+        """Insert zeros as pads."""
         if self.places is None:
             return states
         zeros = states.new_zeros(self.examples * self.tokens, *states.shape[1:])
@@ -55,18 +56,18 @@ class Places:
     """Places of the real tokens in the padded batch. On a CPU the shortest examples come first."""
 
     mask: Tensor  # (batch, 1, 1, tokens), bool: true at real tokens
-    places: Tensor  # of the real tokens among all of the batch, (real tokens,), int64
-    firsts: Tensor  # of each example's first token among the real ones, (batch,), int64
-    parts: tuple[_Part, ...]  # examples that attention gets together
+    places: Tensor  # (real tokens,), int64: indices of the real tokens among all tokens of the batch
+    firsts: Tensor  # (batch,), int64: index of each example's first token among the real tokens
+    parts: tuple[_Part, ...]  # the batch, split for attention
 
     @classmethod
     def of(cls, mask: Tensor) -> Places:
-        """Find the places; every example has a token, and its pads behind its tokens."""
+        """Find the places; every example must have a real token, and its pads after its real tokens."""
         return cls._by_length(mask) if mask.device.type == "cpu" else cls._in_order(mask)
 
     @classmethod
     def _in_order(cls, mask: Tensor) -> Places:
-        """Make one part: each further size would be waited for."""
+        """Find the places with all examples in one part; more parts would need their sizes, which wait for the GPU."""
         lengths = mask.flatten(1).sum(1)
         places = mask.flatten().nonzero()[:, 0]
         batch, _, _, tokens = mask.shape
@@ -74,9 +75,9 @@ class Places:
 
     @classmethod
     def _by_length(cls, mask: Tensor) -> Places:
-        """Make one part of the examples of each length, without pads."""
+        """Find the places with one part for the examples of each length, which need no pads."""
         real = mask.flatten(1)
-        lengths, order = real.sum(1).sort(stable=True)  # stable: the rest of a batch keeps its order
+        lengths, order = real.sum(1).sort(stable=True)  # stable: the order of the others survives when examples leave
         of_parts = (sizes.tolist() for sizes in lengths.unique_consecutive(return_counts=True))
         parts = tuple(_Part(examples, tokens) for tokens, examples in zip(*of_parts, strict=True))
         example, token = real[order].nonzero(as_tuple=True)
@@ -96,13 +97,13 @@ class Places:
 
 @dataclass(frozen=True)
 class FirstTokens:
-    """The mask of attention whose queries are first tokens alone: the tokens that they look at."""
+    """The mask of attention that has queries for first tokens only; it holds the states that they attend to."""
 
-    hidden: Tensor  # as that of `TokenStates`
+    hidden: Tensor  # as in `TokenStates`
     mask: Tensor | Places
 
     def keys_and_values(self, module: Any) -> tuple[Tensor, Tensor]:
-        """Compute both, (batch, heads, tokens, head size), by the maps of an attention module of `transformers`."""
+        """Compute keys and values, (batch, heads, tokens, head size), by an attention module of `transformers`."""
         size = module.num_attention_heads, -1
         states = (linear(self.hidden).unflatten(-1, size) for linear in (module.key, module.value))
         key, value = (of_all if isinstance(self.mask, Tensor) else self.mask.padded(of_all) for of_all in states)
@@ -113,15 +114,15 @@ class FirstTokens:
 class TokenStates:
     """The input and the output of a layer."""
 
-    hidden: Tensor  # (batch, tokens, hidden), or of the real tokens alone (1, real tokens, hidden)
-    mask: Tensor | Places  # (batch, 1, 1, tokens), bool: true at real tokens; or their places
+    hidden: Tensor  # (batch, tokens, hidden) if padded, (1, real tokens, hidden) if packed
+    mask: Tensor | Places  # (batch, 1, 1, tokens), bool: true at real tokens; or, if packed, their places
 
     def through(self, layer: Callable[[Tensor, Any], Tensor]) -> TokenStates:
         """Apply a layer to these states."""
         return TokenStates(layer(self.hidden, self.mask), self.mask)
 
     def first_through(self, layer: Callable[[Tensor, Any], Tensor]) -> Tensor:
-        """Apply a layer for each example's first token alone, (batch, hidden)."""
+        """Apply a layer, but compute only the first token of each example, (batch, hidden)."""
         return layer(self.first()[:, None], FirstTokens(self.hidden, self.mask))[:, 0]
 
     def first(self) -> Tensor:
@@ -134,11 +135,11 @@ class TokenStates:
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens that a layer computes, pads included if there are any."""
+        """Number of tokens that a layer computes, including pads."""
         return self.hidden.shape[:2].numel()
 
     def of(self, rows: Tensor | None) -> TokenStates:
-        """Take the states of some examples, (batch,), bool; None: all."""
+        """Select the states of some examples by a mask, (batch,), bool; None selects all."""
         if rows is None:
             return self
         if isinstance(self.mask, Tensor):
@@ -148,7 +149,7 @@ class TokenStates:
 
 
 def without_waste(attend: Attention) -> Attention:
-    """Make an attention function of `transformers` take `Places` and `FirstTokens` as its mask too."""
+    """Extend an attention function of `transformers` to accept `Places` and `FirstTokens` as its mask."""
 
     def attend_to_real_tokens(
         module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any
@@ -160,7 +161,7 @@ def without_waste(attend: Attention) -> Attention:
         if not isinstance(attention_mask, Places):
             return attend(module, query, key, value, attention_mask, **options)
         sizes = [part.num_tokens for part in attention_mask.parts]
-        # (1, heads, real tokens, head size) each; what comes back is (1, real tokens, heads, head size)
+        # Query, key and value are (1, heads, real tokens, head size); the result is (1, real tokens, heads, head size).
         split = (states.squeeze(0).transpose(0, 1).split(sizes) for states in (query, key, value))
         parts = zip(attention_mask.parts, *split, strict=True)
         mixed = [part.attend(attend, module, of_part, options) for part, *of_part in parts]
@@ -169,7 +170,7 @@ def without_waste(attend: Attention) -> Attention:
     return attend_to_real_tokens
 
 
-softmax_attention = without_waste(partial(sdpa_attention_forward, is_causal=False))  # nor without a mask
+softmax_attention = without_waste(partial(sdpa_attention_forward, is_causal=False))  # not causal, even without a mask
 
 AttentionInterface.register("padding_free", softmax_attention)
 AttentionMaskInterface.register("padding_free", sdpa_mask)
