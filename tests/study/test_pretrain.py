@@ -68,7 +68,7 @@ def refused(capsys, *arguments: str) -> str:
         (["mlm", "--set", "mask_probability=nan"], "_probability is 'nan'; allowed: a number"),
         (["mlm", "--set", "masking=word"], "masking is 'word'; allowed: bernoulli, token"),
         (["mlm", "--set", "gradient_accumulation=5"], "allowed: a divisor of batch_size (32)"),
-        (["albert-mlm", "--set", "packing=full"], "packing is 'full'; allowed for sentence order: sentence_pairs"),
+        (["albert-mlm", "--set", "packing=full"], "packing is 'full'; allowed for albert-mlm: sentence_pairs"),
         (["mlm", "--attention", "linear"], "--attention is 'linear'; allowed: softmax, nystrom"),
         (
             ["mlm", "--attention", "nystrom", "--backbone", "mini-sharebert"],

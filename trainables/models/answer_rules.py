@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 DECIMALS = 9
 TINY = 1e-300  # smallest probability, to avoid log(0)
 
-# DeeBERT sweeps 0 to 0.7 nats for two classes (scripts/eval_entropy.sh), PCEE-BERT 0.06 to 1 of ln C; closer at the
-# ends, which have all entropies of models that are unsure, or sure.
+# DeeBERT sweeps 0 to 0.7 nats for two classes (scripts/eval_entropy.sh), PCEE-BERT 0.06 to 1 of ln C. The steps are
+# finer at both ends, because all entropies of a very sure or very unsure model lie there.
 SWEPT_ENTROPIES = (0.001, 0.01, *(round(0.05 * step, 2) for step in range(1, 20)), 0.98, 0.99, 0.999)
 SWEPT_PROBABILITIES = (*(round(0.05 * step, 2) for step in range(7, 20)), 0.98, 0.99, 0.995, 0.999)
 SWEPT_DIVERGENCES = (1e-6, 1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3)  # in nats, up to ln 2
@@ -49,7 +49,7 @@ SWEPT_SHARE = 0.8  # share of the largest possible evidence that BEEM's swept th
 class FixedLayer(ExitRule):
     """Every example leaves after layer `layer`, as if the model ended there. That layer's classifier answers.
 
-    F-PABEE (arXiv:2305.11916, table 1) calls it BERT-6L; at half of the layers it beats four adaptive rules there.
+    In F-PABEE's table 1 (arXiv:2305.11916) the rule at half of the layers, BERT-6L, beats four adaptive rules.
     """
 
     layer: AtLeastOne
@@ -69,8 +69,8 @@ class FixedLayer(ExitRule):
 class Entropy(ExitRule):
     """Leave at the first layer with H(p_j) / ln C < `entropy`.
 
-    DeeBERT (arXiv:2004.12993; castorini/DeeBERT@563eac1, modeling_highway_bert.py:71-75, 101-106) compares H itself,
-    FastBERT (arXiv:2004.02178; autoliuweijie/FastBERT@859632f, run_fastbert.py:31-34) the share of ln C.
+    FastBERT (arXiv:2004.02178; autoliuweijie/FastBERT@859632f, run_fastbert.py:31-34) compares this share of ln C;
+    DeeBERT (arXiv:2004.12993; castorini/DeeBERT@563eac1, modeling_highway_bert.py:71-75, 101-106) compares H.
     """
 
     entropy: NotNegative  # share of ln C
@@ -105,12 +105,12 @@ class Pcee(ExitRule):
     """PCEE-BERT: leave after `patience` layers in a row with H(p_j) / ln C < `entropy` (Findings of NAACL 2022).
 
     michael-wzhu/PCEE-BERT@68fe1cf, pabee/modeling_pabee_bert.py:488-517. With `ensemble` the answer is the mean p of
-    these layers and, as released, of the uncertain layer before them: --do_ensemble 1, the default of
-    run_glue_with_pabee.py:768. The released script has patience 2 and --do_ensemble 0: the layer at which the example
-    leaves answers.
+    these layers and, as in the released code, of the uncertain layer before them (--do_ensemble 1, the default of
+    run_glue_with_pabee.py:768). Without it, the answer is that of the layer at which the example leaves. The released
+    script sets patience 2 and --do_ensemble 0.
     """
 
-    entropy: NotNegative  # of ln C
+    entropy: NotNegative  # share of ln C
     patience: AtLeastOne = 2
     ensemble: bool = True
     name = "pcee"
@@ -144,7 +144,7 @@ class FPabee(ExitRule):
     (JerryYin777/F-PABEE@b8d348b, F-PABEE/single_label/paccbee/modeling_albert.py:629-692): each step runs two layers
     and counts one, takes the first one's classifier for both, and compares the entropy of their mean with the
     threshold, which asks for certain layers instead of similar ones. No fixed patience was found in the paper; with 2
-    a curve begins at a quarter of twelve layers.
+    the first possible exit is layer 3, a quarter of twelve layers.
     """
 
     divergence: NotNegative  # in nats, from 0 to ln 2

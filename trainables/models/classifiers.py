@@ -76,7 +76,7 @@ class ClassifierPerLayer(EarlyExitModel):
         return {"loss": (weights * losses).sum() / weights.sum()}
 
     def sweep_rules(self) -> list[ExitRule]:
-        """List the exit rules that the constructor was given."""
+        """List the exit rules that were passed to the constructor."""
         return list(self.swept)
 
 
@@ -127,7 +127,7 @@ class LearnedExitModel(PoolerPerLayer):
         """Add a new exit head to the pooled outputs, and a counter of training steps."""
         super().__init__(encoder, *others, **named)
         self.exit_head = initialised(nn.Linear(encoder.hidden_size, 1))
-        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))  # saved, so that a resumed trial counts on
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))  # saved for resumed trials
 
     def exit_heads(self, index: int, first: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor, None]:
         """Compute the classifiers' logits, and the logits of u from the same pooled outputs without dropout."""
@@ -185,6 +185,6 @@ class ElectraModel(LastLayerModel):
         return super().pooled(first) if self.uses_pooler else self.encoder.as_output(first)
 
     def decay_steps(self, depth: int) -> int:
-        """Count as the released code does: one step more for everything below the head."""
+        """Count one step more for everything below the head, if the convention is `released`."""
         steps = super().decay_steps(depth)
         return steps + 1 if steps and self.layer_decay_convention == "released" else steps

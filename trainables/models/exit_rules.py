@@ -1,4 +1,4 @@
-"""Exit rules: after which layer an example leaves, and with which answer.
+"""Exit rules, which decide after which layer an example leaves and with which answer.
 
 Each rule is defined once, as a step at one layer. `apply_exit` applies it to the stored outputs of all layers, and
 `EarlyExitModel.infer` applies it while the model runs. A step works on PyTorch tensors on any device, and on NumPy
@@ -205,7 +205,7 @@ class Expectation(ExitRule):
     """The expected answer over all layers, without early exit: log Σ p_i softmax(logits_i); for scores Σ p_i y_i.
 
     The last layer takes the remaining probability. With `legacy` it takes 1 - p_N, as in the released PALBERT code, so
-    that the weights sum to more than 1. The paper's table 1, row 3, was computed like that.
+    that the weights sum to more than 1. The paper's table 1, row 3, was computed with `legacy`.
     """
 
     legacy: bool
@@ -257,7 +257,7 @@ class LearnedExit(ExitRule):
 
 
 def settings_of(menus: Mapping[str, Sequence[Value]]) -> list[Configuration]:
-    """Combine the values of all menus; a single empty setting if there are no menus."""
+    """List all combinations of the menus' values; a single empty setting if there are no menus."""
     return [dict(zip(menus, values, strict=True)) for values in itertools.product(*menus.values())]
 
 

@@ -2,7 +2,7 @@
 
 A front contains the settings that no other setting beats with as few layers. Fronts are interpolated linearly between
 two settings: applying one of them to a random part of the examples and the other to the rest gives, in expectation, the
-interpolated layers and accuracy (other metrics approximately). Beyond the last setting, more layers bring nothing.
+interpolated layers and accuracy (other metrics approximately). Beyond the last setting, the score stays constant.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The model of PonderNet and PALBERT: a shared classifier, and a head Λ for the probability of leaving at a layer.
 
-λ_i = σ(Λ(h_i)), p_i = λ_i Π_{j<i} (1 - λ_j), loss = Σ_i p_i L_i + β KL(prior, posterior). h_i is the pooled [CLS], with
-dropout on what Λ sees of it, as in the released PALBERT code (tinkoff-ai/palbert, src/modeling/palbert_fast.py at
-52a79af), not the hidden state; h_0 is zero. The posterior is cut at the first layer where its sum passes 1 - ε.
-Behind the cut (`posterior_tail`):
+λ_i = σ(Λ(h_i)), p_i = λ_i Π_{j<i} (1 - λ_j), loss = Σ_i p_i L_i + β KL(prior, posterior). h_i is the pooled [CLS], not
+the hidden state, and Λ sees it through dropout, as in the released PALBERT code (tinkoff-ai/palbert at 52a79af,
+src/modeling/palbert_fast.py); h_0 is zero. The posterior is cut at the first layer at which its sum passes 1 - ε.
+`posterior_tail` defines p_i after the cut:
 
-* `constant`: every p_i is ε / N, without gradient, as released. It counts in the KL term at all layers and in the task
-  loss at those layers that are computed, which are the layers up to the last cut of the batch.
+* `constant`: every p_i is ε / N, without gradient, as in the released code. These layers count in the KL term, and in
+  the task loss up to the last cut of the batch.
 * `drop`: no layer counts, neither in the task loss nor in the KL term (PALBERT, section 3.1).
 * `remainder`: as `drop`, and the last layer that counts takes all remaining probability, in the posterior and in the
   prior, so that both sum to 1 (PonderNet, section 2.2).
@@ -158,7 +158,7 @@ class Posterior:
 
     log_probabilities: Tensor  # (layers, batch)
     log_prior: Tensor  # (layers, batch)
-    counts: Tensor  # (layers, batch), bool: whether the layer counts in the loss
+    counts: Tensor  # (layers, batch), bool: True if the layer counts in the loss
     is_reached: Tensor  # (layers, 1), bool: False if the layer lies after every example's cut
 
     def probabilities(self) -> Tensor:
@@ -171,11 +171,10 @@ class Posterior:
 
 
 def cut_posterior(exit_logits: Tensor, *, num_layers: int, epsilon: float, tail: str, prior_lambda: float) -> Posterior:
-    """Compute the posterior; each example's is cut at the layer at which its sum passes 1 - epsilon (see the module).
+    """Compute the posterior over all layers, with the prior; the module's docstring explains the cut and `tail`.
 
     Args:
-        exit_logits: logits of λ at the computed layers, (computed, batch); every example is cut before the other
-            layers.
+        exit_logits: logits of λ at the computed layers, (computed, batch); all examples are cut before any later layer.
         num_layers: number of layers of the encoder.
     """
     # log p_i = log λ_i + Σ_{j<i} log(1 - λ_j)
@@ -212,7 +211,7 @@ def log_survival(exit_logits: Tensor) -> Tensor:
 
 
 def shifted(rows: Tensor, *, first: float) -> Tensor:
-    """Shift the rows down by one, below a new first row."""
+    """Shift the rows down by one, drop the last one, and fill the first row with `first`."""
     return nn.functional.pad(rows[:-1], (0, 0, 1, 0), value=first)
 
 

@@ -1,7 +1,7 @@
-"""Models for the pretraining objectives: a loss for a part of a step's batch, held-out scores, and the model to keep.
+"""Models for the pretraining objectives. Each has a loss for a part of a batch, held-out scores and a model to keep.
 
-In replaced token detection, a generator fills masked places and a discriminator finds the tokens that are not the
-original. Tokens are sampled by inverse transform sampling with the batch's `noise`, so they depend only on seed and
+In replaced token detection, a generator fills the masked places, and a discriminator finds the tokens that differ from
+the original. Tokens are sampled by inverse transform sampling with the batch's `noise`, so they depend only on seed and
 step, not on the device or the number of processes. No gradient flows through the samples.
 """
 
@@ -71,7 +71,7 @@ _HEADS: dict[str, Callable[[Any, Tensor], Tensor]] = {
 def masked_logits(model: PreTrainedModel, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the logits of masked tokens only, (predictions, vocabulary), float32, and their labels (predictions,).
 
-    For the other tokens the head would cost as much as the encoder, for nothing.
+    Computing the head for all tokens would cost as much as the encoder, and the other logits are not needed.
     """
     masked = labels != IGNORED
     return _HEADS[model.config.model_type](model, hidden[masked]).float(), labels[masked]

@@ -1,4 +1,4 @@
-"""Selects the setting with the earliest exits that is shown to lose little against running all layers.
+"""Selects the setting with the earliest exits that provably loses little compared with running all layers.
 
 An example is lost if the last layer answers it right and its exit does not; without labels, if its exit and the last
 layer answer differently. The share of lost examples is at least the loss in accuracy. Both guarantees assume that new
@@ -8,7 +8,7 @@ examples are drawn like the given ones:
   The settings are tested by the exact binomial bound, from the one that runs the most layers to the first that fails.
   Tests in a fixed order need no correction for their number (Angelopoulos et al., arXiv:2110.01052, fixed sequence).
 * `expected`: the expected loss over such draws is at most `risk`, by conformal risk control (arXiv:2208.02814). An
-  example that one setting loses counts as lost for all later settings, because the proof needs losses that rise.
+  example that one setting loses counts as lost for all later settings, because the proof needs losses that never fall.
 
 RC-EENN (arXiv:2405.20915; metodj/RC-EENN@3db9a52, rc/risk_control.py:106-205) introduced both for early exits. It
 bounds real-valued losses; here losses are 0 or 1, for which the binomial bound is exact.
@@ -43,7 +43,7 @@ class Walk:
     whole: np.ndarray  # (n,) classes predicted by the last layer
 
     def lost(self, labels: np.ndarray | None) -> np.ndarray:
-        """Check which examples each setting loses, (settings, n). The last layer's answers replace missing labels."""
+        """Find the examples that each setting loses, (settings, n). The last layer's answers replace missing labels."""
         if labels is None:
             return np.asarray(self.answers != self.whole)
         return np.asarray((self.answers != labels) & (self.whole == labels))
@@ -107,7 +107,7 @@ def expected(lost: np.ndarray, risk: float) -> int | None:
 
 
 def most_lost(n: int, risk: float, confidence: float) -> int:
-    """Compute how many of n examples may be lost at most to refute a true share of `risk`; -1 if none may."""
+    """Compute the largest number of lost examples, of n, that refutes a true share of `risk`; -1 if even 0 does not."""
     below = 0.0
     for count in range(n + 1):
         ways = lgamma(n + 1) - lgamma(count + 1) - lgamma(n - count + 1)

@@ -3,7 +3,7 @@
 An objective has a file here and a file of the same name in `search_spaces/objectives/`; a `-` in its name becomes `_`
 in the files'. The file here defines `Config`, `FAMILIES` (the families of backbones that it has models for), `ORDER`
 (whether a pair's segments are swapped at random) and `build(config, encoder)`. `build` takes the `transformers`
-configuration of the encoder and draws weights from PyTorch's global generator.
+configuration of the encoder, and draws weights from PyTorch's global generator.
 """
 
 from __future__ import annotations
@@ -54,10 +54,13 @@ def configure(objective: str, values: Configuration) -> PretrainingConfig:
 
 
 def check_family(objective: str, family: str, *wanted: str) -> None:
-    """Check that the objective has a model for this family of backbones.
+    """Check that an objective has a model for a family of backbones.
+
+    Args:
+        wanted: the families that the objective has models for.
 
     Raises:
-        ValueError: if it has none.
+        ValueError: if the objective has no model for the family.
     """
     if family not in wanted:
         raise ValueError(f"objective {objective} has no model of family {family!r}; available: {', '.join(wanted)}")

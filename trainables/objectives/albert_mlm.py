@@ -1,7 +1,7 @@
 """ALBERT's pretraining: masked n-grams, and the order of two consecutive segments (SOP). arXiv:1909.11942.
 
 google-research/albert at b772393: create_pretraining_data.py, run_pretraining.py, lamb_optimizer.py. Label 1 of the
-order is `swapped`.
+order means `swapped`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Config(PretrainingConfig, frozen=True, kw_only=True):
         """Check that examples are pairs."""
         super().__post_init__()
         if self.packing != "sentence_pairs":
-            raise ValueError(f"packing is {self.packing!r}; allowed for sentence order: sentence_pairs")
+            raise ValueError(f"packing is {self.packing!r}; allowed for albert-mlm: sentence_pairs")
 
 
 def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:

@@ -1,7 +1,8 @@
 """ALECTRA's replaced token detection: ELECTRA's with an ALBERT. shoarora/lmtuners at 86f31ba, train_alectra_small.py.
 
-The input embeddings are tied and the projections behind them are not, as its README recommends. Its two other
-variants are fields: a BERT as the generator, and ALBERTs whose layers have the same weights.
+Generator and discriminator share the input embeddings but not the projections after them, as the README recommends.
+Two fields give the README's other variants: a BERT as the generator, and an ALBERT generator that shares the weights of
+the discriminator's layers.
 """
 
 from __future__ import annotations

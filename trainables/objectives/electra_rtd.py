@@ -3,8 +3,8 @@
 google-research/electra at 8a46635: run_pretraining.py, pretrain/pretrain_helpers.py, build_pretraining_dataset.py.
 Generator and discriminator share the tables of words, positions and segments, and the embeddings' normalisation.
 
-On a BERT it is that of lmtuners (shoarora/lmtuners at 86f31ba, train_electra_small.py): the discriminator has two
-classes for each token, and only the tables are shared.
+For a BERT, the objective follows lmtuners (shoarora/lmtuners at 86f31ba, train_electra_small.py): the discriminator has
+two classes for each token, and only the tables are shared.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def with_generator(
     """Build a model with new weights.
 
     Args:
-        generator: the generator's configuration; it gets the sizes of `config`.
+        generator: the generator's configuration; its sizes are replaced by those of `config`.
         encoder: the discriminator's configuration.
         shared: module paths that have the same weights in both encoders.
     """
@@ -56,7 +56,7 @@ def with_generator(
     generator.num_attention_heads = config.generator_heads
     generator.intermediate_size = config.generator_intermediate_size
     discriminator = deepcopy(encoder)
-    discriminator.num_labels = 2  # original or replaced; ELECTRA's own model has one logit for it
+    discriminator.num_labels = 2  # original and replaced; ELECTRA's model ignores this and has one logit
     kind: Any = AutoModelForPreTraining if encoder.model_type == "electra" else AutoModelForTokenClassification
     return ReplacedTokenModel(
         AutoModelForMaskedLM.from_config(generator, attn_implementation="sdpa"),

@@ -1,6 +1,6 @@
 """Masked language modelling alone, for any family: BERT's pretraining (arXiv:1810.04805) without next sentences.
 
-ShareBERT (AAAI 2024; jchenghu/sharebert, pretraining/) and BERT-small of lmtuners have it, each by a recipe of its own.
+ShareBERT (AAAI 2024; jchenghu/sharebert, pretraining/) and lmtuners' BERT-small use it, each with a different recipe.
 """
 
 from __future__ import annotations

@@ -264,7 +264,7 @@ def test_a_value_that_is_not_allowed_is_refused(changes: dict, message: str) -> 
 
 
 def test_what_an_objective_cannot_use_is_refused() -> None:
-    with pytest.raises(ValueError, match="packing is 'full'; allowed for sentence order: sentence_pairs"):
+    with pytest.raises(ValueError, match="packing is 'full'; allowed for albert-mlm: sentence_pairs"):
         pretraining_config("albert-mlm", packing="full")
     with pytest.raises(ValueError, match="generator_heads is 3; allowed: a divisor of generator_hidden_size"):
         pretraining_config("electra-rtd", generator_heads=3)
