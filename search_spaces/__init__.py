@@ -175,7 +175,7 @@ def _check_shape(file: MethodFile, module: ModuleType) -> None:
 
 def _find_faults(name: str, value: object, kind: str) -> Iterator[str]:
     if not isinstance(value, Mapping):
-        yield f"{name} is {value!r:.60}; allowed: a mapping, of each name {kind}"
+        yield f"{name} is {value!r:.60}; allowed: a mapping with {kind} for each name"
         return
     for key, held in value.items():
         if not (isinstance(key, str) and _fits(held, kind)):

@@ -1,7 +1,7 @@
 """Fields that are the same for every method, and the fields that `--attention` sets.
 
-Nystrom's kernel size is that of vvvm23/albert. Its 256 landmarks exceed the 128 tokens of GLUE's texts; 32 landmarks
-are one for every four tokens. At this length Nystrom costs as much as softmax (python -m benchmarks.attention).
+Nystrom's kernel size is that of vvvm23/albert. The 256 landmarks there exceed the 128 tokens of GLUE's texts; the 32
+here are one for every four tokens. At this length Nystrom costs as much as softmax (python -m benchmarks.attention).
 """
 
 from trainables.schema import Configuration

@@ -16,8 +16,8 @@ MINI_SPACE = random_start.SPACE
 MINI_GRID = random_start.GRID
 MINI_FIXED = random_start.FIXED
 
-# RTE's first is from the command in the PALBERT repository's README; the others are ALBERT's (arXiv:1909.11942, table
-# 14).
+# RTE's first configuration is from the command in the PALBERT repository's README; the others are ALBERT's
+# (arXiv:1909.11942, table 14).
 PUBLISHED: dict[str, list[Configuration]] = {
     "cola": [{"learning_rate": 1e-5, "batch_size": 16}],
     "stsb": [{"learning_rate": 2e-5, "batch_size": 16}],

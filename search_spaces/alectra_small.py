@@ -1,8 +1,8 @@
 """ALECTRA-small search space: the range of the best learning rates and batch sizes in shoarora/lmtuners' search.
 
-Its README (experiments/disc_lm_small/README.md at 86f31ba) gives learning rate, batch size and epochs of each task.
-There RTE and STS-B start from an MNLI model. It takes the other values from ELECTRA's appendix B: no weight decay, and
-a learning rate that decays after the warm-up. All layers share their weights, so there is no layer-wise decay.
+The README (experiments/disc_lm_small/README.md at 86f31ba) gives learning rate, batch size and epochs for each task,
+and starts RTE and STS-B from an MNLI model. Its other values are from ELECTRA's appendix B: no weight decay, and a
+learning rate that decays after the warm-up. All layers share their weights, so there is no layer-wise decay.
 """
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution

@@ -58,8 +58,8 @@ MINI_FIXED = random_start.FIXED | {"layer_decay_convention": None}
 _RELEASED = {"learning_rate": 1e-4}  # the released code's default
 _RERUN = {"learning_rate": 3e-4}  # richarddwang/electra_pytorch
 
-# lmtuners' README (shoarora/lmtuners at 86f31ba, experiments/disc_lm_small) gives one value, 2e-5 for RTE. There RTE
-# and STS-B start from an MNLI model; for the numbers in ELECTRA's README no task does.
+# lmtuners' README (shoarora/lmtuners at 86f31ba, experiments/disc_lm_small) gives one value, 2e-5 for RTE. RTE and
+# STS-B start from an MNLI model there, but not for the numbers in ELECTRA's README.
 PUBLISHED: dict[str, list[Configuration]] = {
     "cola": [_RELEASED, _RERUN],
     "mnli": [_RELEASED, _RERUN],

@@ -61,7 +61,7 @@ def load(method: str) -> ModuleType:
     """Import the module of a method, or of a variant of it: its `Config`, `build` and `DEPARTURES`.
 
     Raises:
-        ValueError: no method has this name, or nothing follows the colon; or its file cannot be run.
+        ValueError: if the method is unknown, nothing follows the colon, or the method's file cannot be run.
     """
     name = base_method(method)
     method_files.check_whole(name)
@@ -86,12 +86,12 @@ def configure(method: str, values: Configuration) -> TrainingConfig:
 
 
 def departures(method: str) -> tuple[Departure, ...]:
-    """List all differences between a method here and its original, those that weigh most first.
+    """List all differences between a method here and its original, the most important first.
 
-    A variant whose original is another one has its own: VARIANT_DEPARTURES of the method's file.
+    A variant with a different original has a separate list, in VARIANT_DEPARTURES of the method's file.
 
     Raises:
-        ValueError: no method has this name.
+        ValueError: if the method is unknown.
     """
     module = load(method)
     lines = getattr(module, "VARIANT_DEPARTURES", {}).get(method.partition(VARIANT)[2], module.DEPARTURES)

@@ -52,7 +52,7 @@ def write_json(path: Path, value: object) -> None:
 def write_folder(folder: Path, fill: Callable[[Path], object]) -> None:
     """Create a folder with the files that `fill` writes, or replace the existing folder by it.
 
-    If the process is killed, the old folder or the new one is there, or neither if it was killed between two renames.
+    A process that is killed leaves the old folder or the new one, or neither if it is killed between the two renames.
     """
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
     replaced = folder.with_name(f"{unfinished.name}.replaced")
@@ -86,11 +86,11 @@ def is_unfinished(path: Path, of: str | None = None) -> bool:
 
 @contextmanager
 def _held(unfinished: Path, name: str) -> Iterator[None]:
-    """Lock an unfinished file while this process writes it; remove what dead processes left of the same name."""
+    """Lock an unfinished file while this process writes it; remove what dead processes left under the same name."""
     with _locked(unfinished):
         for leftover in unfinished.parent.iterdir():
             if leftover != unfinished and is_unfinished(leftover, of=name):
-                with suppress(OSError), _locked(leftover) as is_ours:  # still being written
+                with suppress(OSError), _locked(leftover) as is_ours:  # False if another process is writing it
                     if is_ours:
                         shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
         yield

@@ -58,8 +58,8 @@ class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
 
     learning_rate: Positive  # peak, AdamW
     batch_size: AtLeastOne  # examples per step
-    epochs: AtLeastOne  # at most
-    stop_after: Count  # stops after so many epochs without improvement; 0 never stops
+    epochs: AtLeastOne  # largest number of epochs
+    stop_after: Count  # number of epochs without improvement after which training stops; 0 never stops early
     select: Literal["best", "last"]  # the epoch that is kept: the one with the best selection score, or the last
     weight_decay: NotNegative  # decoupled weight decay; not applied to biases and normalisation
     adam_epsilon: Positive
@@ -67,7 +67,7 @@ class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
     warmup_steps: Count  # number of steps; 0 if warmup_ratio is set
     gradient_clip: NotNegative  # largest gradient norm; 0 does not clip
     layer_decay: Annotated[float, Meta(gt=0, le=1)]  # factor from a layer's learning rate to that of the layer below
-    num_hidden_layers: Count  # keeps only the first so many layers of the backbone; 0 keeps all
+    num_hidden_layers: Count  # number of the backbone's layers that are kept, from the first; 0 keeps all
 
     def __post_init__(self) -> None:
         """Check that the training fields fit together."""
@@ -81,7 +81,7 @@ class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
         """Check that the configuration sets exactly the fields that the task needs.
 
         Raises:
-            ValueError: if a set field has no effect on the task, or a needed one is None.
+            ValueError: if a field is set that has no effect on the task, or a needed field is None.
         """
 
 
@@ -94,7 +94,7 @@ class PonderConfig(TrainingConfig, frozen=True, kw_only=True):
     epsilon: Inside  # the posterior is cut at the layer at which its sum passes 1 - epsilon
     # prior_posterior is KL(prior || posterior), as in the released code.
     kl_direction: Literal["prior_posterior", "posterior_prior"]
-    posterior_tail: Literal["constant", "drop", "remainder"]  # of the layers after the cut: see models/ponder.py
+    posterior_tail: Literal["constant", "drop", "remainder"]  # treatment of layers after the cut: see models/ponder.py
 
 
 def check_used(config: object, field: str, *, used: bool, condition: str) -> None:

@@ -41,7 +41,7 @@ class Config(TrainingConfig, frozen=True, kw_only=True):
     def check_task(self, task: Task) -> None:
         """Check that the task has classes: a regression score has no entropy."""
         if task.is_regression:
-            raise ValueError(f"deebert leaves by the entropy of classes, and {task.title} has scores")
+            raise ValueError(f"deebert needs classes to compute an entropy; {task.title} has scores")
 
 
 def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:
@@ -55,6 +55,6 @@ def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitMod
 
     config.check_task(task)
     if encoder.num_layers < 2:
-        raise ValueError("num_hidden_layers is 1; allowed: at least 2, for the exits lie below the last layer")
+        raise ValueError("num_hidden_layers is 1; allowed: at least 2, because the exits lie below the last layer")
     swept = [Entropy(entropy) for entropy in SWEPT_ENTROPIES]
     return FrozenEncoderModel(encoder, Entropy(config.entropy), task.num_labels, config, swept=swept)

@@ -20,9 +20,9 @@ class Departure(NamedTuple):
         return f"{self.what}: {self.here}" + f" ({paper})" * bool(self.paper)
 
 
-Departures = tuple[Departure | str, ...]  # sentences in files of before 2026-11-25
+Departures = tuple[Departure | str, ...]  # strings in files written before 2026-11-25
 
 
 def in_words(departures: Iterable[Departure | str]) -> str:
-    """Write all of them on one line, as captions and screens have them."""
+    """Join departures to one line, for captions and screens."""
     return "; ".join(map(str, departures))

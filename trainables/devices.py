@@ -20,7 +20,7 @@ import torch
 
 from trainables.configuration import Precision
 
-# The settings of torch 2.9 and later; reading the older ones while these differ from them is an error.
+# The settings of torch 2.9 and later. PyTorch raises an error if the older settings are read while the two differ.
 _CUDNN: Any = torch.backends.cudnn  # missing from torch's type hints
 _OF_FLOAT32 = (torch.backends.cuda.matmul, _CUDNN.conv, _CUDNN.rnn)
 

@@ -2,15 +2,15 @@
 
 The original is google-research/electra at 8a46635 (configure_finetuning.py, run_finetuning.py, model/optimization.py,
 finetune/preprocessing.py, finetune/classification/classification_tasks.py, and the README's "Expected Results"). Three
-things are done in one way there and in another elsewhere; both are here:
+fields choose between the original's way and another:
 
-* `head`: `first_token` is the original's, dropout and `tf.layers.dense` on [CLS]. That layer is given no initialiser,
-  so TensorFlow's default holds: a Glorot-uniform kernel and zero bias. `pooled` is `ElectraClassificationHead` of
-  `transformers`: dropout, dense, GELU, dropout and a linear layer, started from a normal distribution of 0.02.
-* `layer_decay_convention`: by the paper the top layer has learning_rate * layer_decay (`paper`); in the original's
-  `_get_layer_lrs` every layer and the embeddings have one factor more (`released`).
-* `schedule`: `linear_from_start` is the original's, whose warm-up multiplies a rate that decays meanwhile; with
-  `linear` the decay begins after the warm-up.
+* `head`: `first_token` is the original's, dropout and `tf.layers.dense` on [CLS]. The original sets no initialiser, so
+  TensorFlow's default holds: a Glorot-uniform kernel and zero bias. `pooled` is `ElectraClassificationHead` of
+  `transformers`: dropout, dense, GELU, dropout and a linear layer, with normal weights of standard deviation 0.02.
+* `layer_decay_convention`: with `paper` the top layer has learning_rate * layer_decay, as in the paper. With `released`
+  every layer and the embeddings have one factor more, as in the original's `_get_layer_lrs`.
+* `schedule`: `linear_from_start` is the original's: the rate decays from the first step, and warm-up multiplies it.
+  With `linear` the decay begins after the warm-up.
 """
 
 from __future__ import annotations

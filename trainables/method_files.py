@@ -33,12 +33,12 @@ _IS_METHOD = re.compile(r"^(def build|class Config)\b", re.MULTILINE)
 class IncludedMethods(Typed, frozen=True, kw_only=True):
     """The Python files of an included folder, with their text when it was read."""
 
-    folder: str  # whole path
+    folder: str  # absolute path
     sources: Mapping[str, str]  # name of a file -> its text
 
     @property
     def digests(self) -> dict[str, str]:
-        """Hash of the names and texts of each method's files (16 hexadecimal digits), wherever the folder lies."""
+        """Hash of the names and texts of each method's files, 16 hexadecimal digits; the folder's path is left out."""
         return {_name(stem): _digest(self.of_method(stem)) for stem, both in self.pairs.items() if all(both)}
 
     def has(self, method: str) -> bool:
@@ -54,7 +54,7 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
 
     @property
     def pairs(self) -> dict[str, tuple[bool, bool]]:
-        """Whether the folder has `NAME.py` and `NAME_space.py`, for each NAME."""
+        """Presence of `NAME.py` and of `NAME_space.py` in the folder, for each NAME."""
         stems = {name.removesuffix(".py") for name in self.sources if not name.startswith("_")}
         spaces = {stem.removesuffix(SPACE) for stem in stems if stem.endswith(SPACE)}
         methods = {stem for stem in stems if stem in spaces or _IS_METHOD.search(self.sources[f"{stem}.py"])}
@@ -276,7 +276,7 @@ def _explain_failure(error: BaseException, path: str) -> ValueError:
 
 
 def _find_place(error: BaseException, path: str) -> str | None:
-    """Find file and line at which a method's file, or one beside it, raised the error."""
+    """Find the last line of a method's file that was running when the error was raised, as `path:line`."""
     frames = traceback.extract_tb(error.__traceback__)
     numbers = [frame.lineno for frame in frames if _is_same_file(frame.filename, path)]
     return f"{path}:{numbers[-1]}" if numbers else None

@@ -107,8 +107,8 @@ class PretrainingRow(Typed, frozen=True, kw_only=True):
     score: Annotated[float, Meta(ge=0, le=1)]  # the objective's main held-out score
     scores: dict[str, float]  # all held-out scores by name, on masks that never change
     steps: AtLeastOne
-    examples: AtLeastOne  # with repetitions
-    tokens: AtLeastOne  # the same without padding
+    examples: AtLeastOne  # examples seen, with repetitions
+    tokens: AtLeastOne  # tokens of these examples, without padding
     train_loss: float  # mean over the epoch's steps
     train_seconds: NotNegative
     eval_seconds: NotNegative

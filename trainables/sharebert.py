@@ -2,7 +2,7 @@
 
 AAAI 2024, article 29781. The original is jchenghu/sharebert at 6530e06: run_glue.py, run by the command of its README.
 That script scores CoLA by QQP's metric, accuracy with F1 (lines 438 to 440), so its CoLA numbers are not Matthews
-correlations. The weights are not on the hub: pretrain them (study/profiles.py), or the backbone is random.
+correlations. The weights are not on the hub: unless they are pretrained here (study/profiles.py), they are random.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ T = TypeVar("T")
 NOT_CHECKED = "not checked, because the hub cannot be reached: "  # prefix of the list of unchecked things in a dry run
 HUB_SECONDS = 5  # seconds to wait for the hub's answer
 _OFFLINE_SECONDS = 60  # seconds before an unreachable hub is tried again; a trial may run for days
-_DIGESTS = "digests.json"  # lists the digests of a cache entry's files
+_DIGESTS = "digests.json"  # file with the digests of a cache entry's files
 _next_attempt = 0.0  # monotonic time before which the hub is not tried; infinite once it has answered
 
 
@@ -166,7 +166,7 @@ def cached_folder(cache: Path, content: str, fill: Callable[[Path], object]) -> 
         with FileLock(f"{entry}.lock"):
             if not _is_whole(entry):
                 if (entry / _DIGESTS).exists():
-                    print(f"{entry} was damaged; its tokens are made anew", file=sys.stderr)
+                    print(f"{entry} was damaged; its tokens are computed again", file=sys.stderr)
                 write_folder(entry, fill_with_digests)
     return entry
 

@@ -42,7 +42,7 @@ def nearest_in_words(name: str, menu: Iterable[str]) -> str:
 
 
 def is_same_name(name: str, other: str) -> bool:
-    """Tell whether both are the same name, however they are written."""
+    """Check whether two names are equal, ignoring case, `-`, `_` and spaces."""
     return _normalise(name) == _normalise(other)
 
 

@@ -13,7 +13,7 @@ from search_spaces import alectra_small
 from study.contract.space_rules import POINT_RULES, RULES, Method
 from trainables.data.tasks import TRAINABLE_TASKS
 
-NO_ENTROPY = "deebert leaves by the entropy of classes, and STS-B has scores"
+NO_ENTROPY = "deebert needs classes to compute an entropy; STS-B has scores"
 EVERY_METHOD = pytest.mark.parametrize("method", search_spaces.available())
 
 
