@@ -107,7 +107,7 @@ def hub_errors(what: str, *, allowed: str, offline: str) -> Iterator[None]:
         raise ValueError(f"{what} is not on the hub; allowed: {allowed}") from error
     except Exception as error:  # HF_HUB_OFFLINE, or any error of a network library
         reason = f"{what} is not in the local cache and the hub cannot be reached"
-        raise HubUnreachable(f"{reason}; allowed: {allowed}; to work offline {offline}") from error
+        raise HubUnreachable(f"{reason}; allowed: {allowed}; to work offline, {offline}") from error
 
 
 def hash_of_file(file: Path) -> str:

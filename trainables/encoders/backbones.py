@@ -345,11 +345,11 @@ def _read_configuration(backbone: str) -> Mapping[str, Any]:
 
 
 def _check_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) -> set[str]:
-    """Check that each wanted part has one of its files, and return the names of all files.
+    """Check that a backbone or tokenizer has the wanted parts, and return the names of all its files.
 
     Args:
-        kind: "backbone" or "tokenizer", for messages.
-        wanted: part, such as "weights" -> names of files, of which the first that exists is checked.
+        kind: "backbone" or "tokenizer".
+        wanted: part, such as "weights" -> file names; one of these files must exist, and the first one is checked.
     """
     files = _list_folder_files(kind, name) if is_folder(name) else _list_hub_files(kind, name, wanted)
     for what, names in wanted.items():
@@ -369,7 +369,7 @@ def _check_embeddings(backbone: str, tokenizer: Path) -> None:
     tokens = _count_tokens(next(tokenizer / name for name in _TOKENIZERS if (tokenizer / name).is_file()))
     embeddings = _read_configuration(backbone).get("vocab_size")
     if isinstance(embeddings, int) and tokens > embeddings:
-        raise Unusable(f"the tokenizer has {tokens} tokens, backbone {backbone} {embeddings} embeddings")
+        raise Unusable(f"the tokenizer has {tokens} tokens; backbone {backbone} has {embeddings} embeddings")
 
 
 def _count_tokens(file: Path) -> int:
@@ -393,7 +393,7 @@ def _count_tokens(file: Path) -> int:
     if file.name == "vocab.json":
         return len(json.loads(text))
     words = {*text.split("\n")} - {""}
-    if "[UNK]" not in words and not (file.parent / "tokenizer_config.json").is_file():  # BERT reads it, and needs [UNK]
+    if "[UNK]" not in words and not (file.parent / "tokenizer_config.json").is_file():  # BERT's needs [UNK]
         raise ValueError("[UNK] is missing")
     return len(words)
 
@@ -421,7 +421,7 @@ def _check_content(what: str, file: Path) -> None:
 
 
 def _check_shards(index: Path) -> None:
-    """Check that all weights files in an index exist, in the folder of the index.
+    """Check that the folder of an index has all weights files that the index names.
 
     Raises:
         ValueError: if the index names no files, or a file is missing.

@@ -1,10 +1,10 @@
-"""Encoders of every family of backbones that run the embeddings and then one layer at a time.
+"""Layerwise encoders, which run the embeddings and then one layer at a time, for every family of backbones.
 
 The modules come from `transformers`, and ShareBERT's from this package. Only the loop over the layers is new, and a
 small adapter for each family names its modules. With the same weights, running all layers gives the same output as the
 `transformers` model. Attention is PyTorch's scaled_dot_product_attention or Nystrom's, and the padding mask is prepared
 once. Wide encoders run without pads (`token_states.py`).
-`pool` does the same as the family's sequence classifier before its last dropout and linear layer: tanh(dense([CLS]))
+`pool` computes the family's sequence classifier up to its last dropout and linear layer: tanh(dense([CLS]))
 for ALBERT and BERT, tanh(dense(dropout([CLS]))) for RoBERTa, gelu(dense(dropout([CLS]))) for ELECTRA,
 dense(norm([CLS])) for ShareBERT.
 """
@@ -158,7 +158,7 @@ class LayerwiseEncoder(nn.Module):
 def _albert(model: Any, num_layers: int) -> _Parts:
     """Find the parts of an ALBERT, whose layer groups (of one or more inner layers) are spread over its depth."""
     config, encoder = model.config, model.base_model.encoder
-    # The whole depth counts here, even if only the first layers are used.
+    # Groups are spread over the backbone's whole depth, even if only its first layers are used.
     layers_per_group = config.num_hidden_layers / config.num_hidden_groups
     layers = [encoder.albert_layer_groups[int(index / layers_per_group)] for index in range(num_layers)]
     pooler = model.base_model.pooler or _new_pooler(model)

@@ -86,7 +86,7 @@ def load_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> PreTrain
     with _explaining_errors("tokenizer", name), quiet_transformers():
         tokenizer = _load_tokenizer_files(files, *hub_revision(name))
         if len(tokenizer) <= len(tokenizer.all_special_ids):  # its class found no file that it reads
-            raise ValueError(f"no word in {', '.join(sorted(files))} for a {type(tokenizer).__name__}")
+            raise ValueError(f"{type(tokenizer).__name__} finds no words in {', '.join(sorted(files))}")
     return tokenizer
 
 
@@ -162,7 +162,9 @@ def _check_size(backbone: str, encoder: PreTrainedConfig, config: EncoderConfig,
     if config.max_length > positions:
         raise Unusable(f"max_length is {config.max_length}; backbone {backbone} has {positions} positions")
     if vocab_size > encoder.vocab_size:
-        raise Unusable(f"the tokenizer has {vocab_size} tokens, backbone {backbone} {encoder.vocab_size} embeddings")
+        raise Unusable(
+            f"the tokenizer has {vocab_size} tokens; backbone {backbone} has {encoder.vocab_size} embeddings"
+        )
 
 
 # ---- the start of a pretraining

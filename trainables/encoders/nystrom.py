@@ -5,7 +5,7 @@ and keys as landmarks q~ and k~, and computes
 
     softmax(q k~T) pinv(softmax(q~ k~T)) (softmax(q~ kT) v) + depthwise convolution(v)
 
-In the original, padding is not handled: an example's answer depends on its batch. Here it does not, because
+In the original, an example's answer depends on the padding of its batch. Here it does not:
 
 * the length of a segment follows from the configuration;
 * a landmark is the mean of its segment's real tokens, and a segment without real tokens has no landmark;
@@ -57,7 +57,7 @@ def nystrom_attention(
     present = counts.squeeze(-1) > 0  # (batch, 1, landmarks)
     to_landmarks = _softmax(query @ key_landmarks.mT, present)  # (batch, heads, tokens, landmarks)
     among_landmarks = _softmax(query_landmarks @ key_landmarks.mT, present)  # (batch, heads, landmarks, landmarks)
-    # An absent landmark has a row and, through the mask, a column of the identity, and so it has in the inverse.
+    # An absent landmark gets the identity's row and, through the mask, its column; the inverse then has both too.
     identity = torch.eye(present.shape[-1], dtype=query.dtype, device=query.device)
     among_landmarks = torch.where(present[..., None], among_landmarks, identity)
     from_tokens = _softmax(query_landmarks @ key.mT, real)  # (batch, heads, landmarks, tokens)
@@ -119,7 +119,7 @@ def load_convolutions(model: PreTrainedModel, place: str, revision: str) -> None
         names = weights.keys()
         saved = {name.removeprefix(prefix): name for name in names if name.endswith(f".{_CONVOLUTION}")}
         if missing := sorted(wanted.keys() - saved.keys()):
-            raise ValueError(f"backbone {place!r} has no {missing[0]}; its configuration has conv_kernel_size")
+            raise ValueError(f"backbone {place!r} has no {missing[0]}, but its configuration has conv_kernel_size")
         for name, parameter in wanted.items():
             parameter.copy_(weights.get_tensor(saved[name]))
 

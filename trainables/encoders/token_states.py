@@ -67,7 +67,7 @@ class Places:
 
     @classmethod
     def _in_order(cls, mask: Tensor) -> Places:
-        """Find the places with all examples in one part; more parts would need their sizes, which wait for the GPU."""
+        """Find the places, with all examples in one part: the sizes of more parts would wait for the GPU."""
         lengths = mask.flatten(1).sum(1)
         places = mask.flatten().nonzero()[:, 0]
         batch, _, _, tokens = mask.shape
@@ -75,9 +75,9 @@ class Places:
 
     @classmethod
     def _by_length(cls, mask: Tensor) -> Places:
-        """Find the places with one part for the examples of each length, which need no pads."""
+        """Find the places, with one part for each length of examples: such a part needs no pads."""
         real = mask.flatten(1)
-        lengths, order = real.sum(1).sort(stable=True)  # stable: the order of the others survives when examples leave
+        lengths, order = real.sum(1).sort(stable=True)  # stable: when examples leave, the others keep their order
         of_parts = (sizes.tolist() for sizes in lengths.unique_consecutive(return_counts=True))
         parts = tuple(_Part(examples, tokens) for tokens, examples in zip(*of_parts, strict=True))
         example, token = real[order].nonzero(as_tuple=True)
@@ -97,7 +97,7 @@ class Places:
 
 @dataclass(frozen=True)
 class FirstTokens:
-    """The mask of attention that has queries for first tokens only; it holds the states that they attend to."""
+    """A mask for attention from first tokens only; it holds the states of the tokens that they attend to."""
 
     hidden: Tensor  # as in `TokenStates`
     mask: Tensor | Places
@@ -112,7 +112,7 @@ class FirstTokens:
 
 @dataclass(frozen=True)
 class TokenStates:
-    """The input and the output of a layer."""
+    """The states of a batch's tokens, as a layer takes and returns them."""
 
     hidden: Tensor  # (batch, tokens, hidden) if padded, (1, real tokens, hidden) if packed
     mask: Tensor | Places  # (batch, 1, 1, tokens), bool: true at real tokens; or, if packed, their places

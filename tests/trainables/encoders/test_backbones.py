@@ -432,7 +432,7 @@ def test_sequence_longer_than_the_backbone_s_positions_is_refused(tmp_path):
 
 
 def test_tokenizer_larger_than_the_embeddings_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"the tokenizer has 99 tokens, backbone .* 50 embeddings"):
+    with pytest.raises(ValueError, match=r"the tokenizer has 99 tokens; backbone .* has 50 embeddings"):
         load_encoder(saved(tmp_path), config_of(), vocab_size=99)
 
 
@@ -573,7 +573,7 @@ def test_weights_that_cannot_be_loaded_are_refused_in_one_line(file, content, fa
         ({"vocab.json": "{}"}, "cannot be loaded: "),
         (
             {"tokenizer_config.json": '{"tokenizer_class": "AlbertTokenizer"}', "vocab.txt": "[PAD]\nman"},
-            "cannot be loaded: no word in tokenizer_config.json, vocab.txt for a AlbertTokenizer",
+            "cannot be loaded: AlbertTokenizer finds no words in tokenizer_config.json, vocab.txt",
         ),
     ],
 )
@@ -595,7 +595,7 @@ def test_vocabulary_larger_than_the_embeddings_is_refused_before_anything_is_loa
         Tokenizer(WordLevel(vocabulary, unk_token="[UNK]")).save(str(tokenizer / file))
     else:
         (tokenizer / file).write_text(json.dumps(vocabulary) if file == "vocab.json" else "\n".join(words) + "\n")
-    with pytest.raises(Unusable, match=rf"^the tokenizer has 51 tokens, backbone {backbone} 50 embeddings$"):
+    with pytest.raises(Unusable, match=rf"^the tokenizer has 51 tokens; backbone {backbone} has 50 embeddings$"):
         check_backbone(backbone, str(tokenizer))
 
 
@@ -604,7 +604,7 @@ def test_real_model_of_sentencepiece_is_counted_and_refused_if_cut(tmp_path):
     content = (SHARED / "tokenizers" / "albert-base-v2" / "spiece.model").read_bytes()
     (tmp_path / "spiece.model").write_bytes(content)
     check_backbone("albert-base", str(tmp_path))
-    with pytest.raises(Unusable, match=r"the tokenizer has 30000 tokens, backbone .* 50 embeddings"):
+    with pytest.raises(Unusable, match=r"the tokenizer has 30000 tokens; backbone .* has 50 embeddings"):
         check_backbone(saved(tmp_path / "backbone"), str(tmp_path))
     (tmp_path / "spiece.model").write_bytes(content[:300_000])
     with pytest.raises(Unusable, match=r"cannot be loaded: spiece.model: not a complete SentencePiece model$"):

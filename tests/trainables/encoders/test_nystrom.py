@@ -251,7 +251,7 @@ def test_a_backbone_pretrained_with_nystrom_is_not_used_without(changes, message
 def test_convolutions_that_are_missing_are_named(tmp_path):
     model_of("albert").save_pretrained(tmp_path)
     model = with_random_convolutions(model_of("albert"))
-    with pytest.raises(ValueError, match=r"has no encoder.*convolution; its configuration has conv_kernel_size"):
+    with pytest.raises(ValueError, match=r"has no encoder.*convolution, but its configuration has conv_kernel_size"):
         load_convolutions(model, str(tmp_path), "main")
 
 

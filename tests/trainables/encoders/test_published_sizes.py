@@ -100,7 +100,7 @@ def test_weights_are_a_function_of_the_seed():
     ("name", "max_length", "vocab_size", "message"),
     [
         ("alectra-small", 512, 9, "max_length is 512; backbone alectra-small has 128 positions"),
-        ("albert-base", 128, 30_522, "the tokenizer has 30522 tokens, backbone albert-base 30000 embeddings"),
+        ("albert-base", 128, 30_522, "the tokenizer has 30522 tokens; backbone albert-base has 30000 embeddings"),
     ],
 )
 def test_what_a_published_size_cannot_hold_is_refused(name, max_length, vocab_size, message):
