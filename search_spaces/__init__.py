@@ -43,7 +43,7 @@ class SearchSpace:
     mini_space: Mapping[str, BaseDistribution]  # replaces fields of `space` on a tiny random backbone
     mini_grid: Mapping[str, Sequence[Value]]  # replaces fields of `paper_grid` there
     mini_fixed: Configuration  # replaces fields of `fixed` there; not tuned
-    start: str | None = None  # method whose best model on the same task each trial starts from
+    start: str | None = None  # method; each trial starts from its best model on the same task
     seeds: int | None = None  # number of final runs, or None for the plan's number
 
     @property

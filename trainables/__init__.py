@@ -58,7 +58,7 @@ def include(folder: str | Path, *, named: str = "folder") -> None:
 
 
 def load(method: str) -> ModuleType:
-    """Import the module of a method, or of a variant of it: its `Config`, `build` and `DEPARTURES`.
+    """Import the module of a method or variant, which has `Config`, `build` and `DEPARTURES`.
 
     Raises:
         ValueError: if the method is unknown, nothing follows the colon, or the method's file cannot be run.

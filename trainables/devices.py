@@ -4,7 +4,7 @@ Parameters and optimiser states are always float32. PyTorch's precision settings
 when a kernel starts. Gradients are computed after the loss, so their computation sets the precision again.
 
     float32         IEEE, even though cuDNN multiplies convolutions and recurrent layers in TF32 by default
-    tensorfloat32   float32 with factors that the GPU rounds to a 10-bit mantissa; float32 on other devices
+    tensorfloat32   float32 with factors that the GPU rounds to a 10-bit mantissa; refused on devices without it
     bfloat16        autocast; operations that autocast leaves in float32 are IEEE
 """
 
@@ -83,7 +83,7 @@ def device_name(device: str | torch.device) -> str:
 
 
 def device_and_threads(device: str | torch.device) -> str:
-    """Name the device; a CPU with PyTorch's number of threads: `AMD EPYC (AVX2), 1 thread`."""
+    """Name the device and, for a CPU, PyTorch's number of threads: `AMD EPYC (AVX2), 1 thread`."""
     number = torch.get_num_threads()
     threads = f", {number} thread{'s' * (number != 1)}"
     return device_name(device) + threads * (torch.device(device).type == "cpu")

@@ -69,7 +69,7 @@ class MethodFile:
     path: str  # path as messages print it
 
     def place_of(self, name: str) -> str:
-        """Format the file's path, with the line at which the name is assigned, if it is."""
+        """Format the file's path, followed by the number of the line that assigns `name`, if there is one."""
         match = re.search(rf"^{name}\b", inspect.getsource(self.load()), re.MULTILINE)
         return self.path if match is None else f"{self.path}:{match.string.count(chr(10), 0, match.start()) + 1}"
 
@@ -293,7 +293,7 @@ def in_words(error: BaseException) -> str:
 
 
 def _suggest_name(error: BaseException) -> str:
-    """Suggest the nearest known name: `; did you mean is_regression?`. Empty without one."""
+    """Suggest the nearest known name: `; did you mean is_regression?`; an empty text if no name is near."""
     if isinstance(error, AttributeError) and error.name:
         return nearest_in_words(error.name, dir(error.obj))
     if isinstance(error, NameError) and error.name:

@@ -40,7 +40,7 @@ DEPARTURES = (  # what, in the paper or its code, here
 class Config(PonderConfig, frozen=True, kw_only=True):
     """PALBERT's fields beyond `PonderConfig`."""
 
-    lambda_learning_rate: Positive | None  # for Λ, then without weight decay; None: the rest of the model's
+    lambda_learning_rate: Positive | None  # Λ's, which then has no weight decay; None: as the rest of the model
     lambda_layer_arch: Literal["linear", "linear_cat", "linear_diff", "rnn"]  # see `Lambda` in models/ponder.py
     num_lambda_layers: Count  # hidden layers of Λ: tanh, or recurrent for rnn; 0 (in the released code 1): linear Λ
     exit: Literal["threshold", "sample", "expectation", "expectation_legacy", "last"]  # see models/exit_rules.py

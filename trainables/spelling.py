@@ -35,7 +35,7 @@ def no_such(what: str, name: str, menu: Iterable[str], *, known: Iterable[str] =
 
 
 def nearest_in_words(name: str, menu: Iterable[str]) -> str:
-    """Suggest `; did you mean palbert?`, or nothing if no name is near."""
+    """Suggest the nearest name: `; did you mean palbert?`; an empty text if no name is near."""
     letters = {_normalise(known): known for known in menu}
     near = get_close_matches(_normalise(name), letters, n=1)
     return f"; did you mean {letters[near[0]]}?" if near else ""

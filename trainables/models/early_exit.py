@@ -53,7 +53,7 @@ class EarlyExitModel(nn.Module, ABC):
         Args:
             index: number of the first of these layers, from 0.
             first: states of the first token after each layer, (layers, batch, hidden).
-            carried: what the heads of the previous layer passed on, (batch, ...); None at the first layer.
+            carried: state from the heads of the previous layer, (batch, ...); None at the first layer.
 
         Returns:
             Logits (layers, batch, labels), logits of λ or u (layers, batch) or None, and `carried` for the next layer.
@@ -89,7 +89,7 @@ class EarlyExitModel(nn.Module, ABC):
             return self._infer(batch, generator)
 
     def heads(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """Compute every layer's logits (layers, batch, labels) and those of λ or u (layers, batch), each head once."""
+        """Run each head once: every layer's logits (layers, batch, labels) and those of λ or u (layers, batch)."""
         logits, exit_logits, _ = self.exit_heads(0, torch.stack(list(self.first_tokens(batch))), None)
         return logits, exit_logits
 
@@ -145,7 +145,7 @@ class EarlyExitModel(nn.Module, ABC):
         answers = torch.zeros(len(going.rows), self.num_labels, device=going.rows.device)
         exit_layer = torch.full_like(going.rows, num_layers)
         states, first = self.encoder.embed(**_drop_labels(batch)), []
-        some_left = True  # after the previous layer; unknown before the first
+        some_left = True  # True if examples left after the previous layer; a guess at the first
         for index in range(num_layers):
             if index + 1 < rule.earliest(num_layers):  # nobody may leave: the heads of these layers run together later
                 states = self.encoder.layer(index, states)
@@ -207,7 +207,7 @@ class _Going:
     """The examples that are still running, with the inputs of their next heads and of the rule's next step."""
 
     rows: Tensor  # row numbers in the batch, (going,), int64
-    carried: Tensor | None = None  # what the heads passed on, (going, ...)
+    carried: Tensor | None = None  # `carried` from the previous layer's heads, (going, ...)
     state: State | None = None  # state of the exit rule; None before its first step
 
     def of(self, stays: Tensor | None) -> _Going:

@@ -33,7 +33,7 @@ class LayerOutputs:
     """The outputs of every layer for every example of a batch."""
 
     logits: Array  # (layers, batch, labels)
-    lambdas: Array | None = None  # (layers, batch): Λ's probability of leaving at a layer that an example reached
+    lambdas: Array | None = None  # (layers, batch): Λ's probability of leaving at a layer, if the layer is reached
     uncertainties: Array | None = None  # (layers, batch): BERxiT's probability that the layer's answer is wrong
 
     @property

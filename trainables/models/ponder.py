@@ -28,7 +28,7 @@ from trainables.encoders.layerwise import LayerwiseEncoder, initialised
 from trainables.models.early_exit import Batch, EarlyExitModel
 from trainables.models.exit_rules import ExitRule, every_threshold
 
-LAYERS_PER_LOOK = 6  # layers between two checks of whether all examples are cut
+LAYERS_PER_LOOK = 6  # number of layers between two checks for uncut examples
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class PonderModel(EarlyExitModel):
         self.lambda_head = LambdaHead(encoder.hidden_size, config, shape)
 
     def exit_heads(self, index: int, first: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute the logits of classifier and λ, and what Λ passes on to the next layer."""
+        """Compute the logits of the classifier and of λ, and Λ's state for the next layer."""
         pooled = self.encoder.pool(first)
         logits = self.classifier(self.dropout(pooled))
         with torch.autocast(pooled.device.type, enabled=False):
@@ -73,8 +73,8 @@ class PonderModel(EarlyExitModel):
     def heads_until_cut(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Compute the logits of the first layers: of classes (computed, batch, labels) and of λ (computed, batch).
 
-        It stops when every example's posterior is cut. This is checked after every `LAYERS_PER_LOOK` layers, because a
-        check waits for the device and runs the heads.
+        Computation stops when every example's posterior is cut. This is checked only every `LAYERS_PER_LOOK` layers,
+        because a check waits for the device and runs the heads.
         """
         parts: list[tuple[Tensor, Tensor]] = []
         carried, log_survived = None, torch.zeros((), device=batch["input_ids"].device)
@@ -102,7 +102,7 @@ class PonderModel(EarlyExitModel):
     def parameter_group(
         self, config: TrainingConfig, name: str, parameter: nn.Parameter, depth: int
     ) -> tuple[str, float, float]:
-        """Put Λ into a group without weight decay and with its own learning rate, if it has one."""
+        """Put Λ, if it has a separate learning rate, into a group with this rate and without weight decay."""
         if name.startswith("lambda_head.") and self.lambda_learning_rate is not None:
             return "lambda", self.lambda_learning_rate, 0.0
         return super().parameter_group(config, name, parameter, depth)
@@ -136,7 +136,7 @@ class LambdaHead(nn.Module):
     def forward(self, pooled: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor]:
         """Compute the logits of consecutive layers, (layers, batch), from their pooled outputs, (layers, batch, size).
 
-        Also returns what the next call needs: the recurrent state (batch, recurrent layers, size), or the last pooled
+        Also return `carried` for the next call: the recurrent state (batch, recurrent layers, size), or the last pooled
         output (batch, size).
         """
         if self.arch == "rnn":

@@ -249,8 +249,8 @@ def _share(path: str, ours: nn.Module, theirs: nn.Module) -> None:
             old = getattr(ours.get_submodule(module_path), name)
             if old.shape != parameter.shape:
                 raise ValueError(
-                    f"the generator cannot share {module_path} of {tuple(parameter.shape)}, its own is "
-                    f"{tuple(old.shape)}; allowed: a generator_hidden_size and a generator_intermediate_size that fit"
+                    f"cannot share {module_path}: {tuple(parameter.shape)} in the discriminator, {tuple(old.shape)} in "
+                    "the generator; allowed: a generator_hidden_size and a generator_intermediate_size that fit"
                 )
             setattr(ours.get_submodule(module_path), name, parameter)
 
