@@ -10,6 +10,7 @@ tests/house/test_real_results.py makes it anew.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -40,6 +41,8 @@ from analysis.studies.stored_predictions import Answers, read_cell_predictions
 from analysis.tables import tables_of
 from benchmarks.real_results import DONE, KEPT, RATES
 from benchmarks.real_results_stages import SCALES, Scale, launches_of, measurements_of
+from benchmarks.second_run import FILE as SECOND_RUN
+from benchmarks.second_run import describe
 from study.command_line import Parser, guarded
 from study.plans.plan_file import FILE as PLAN
 from trainables.atomic_files import write_text
@@ -101,7 +104,7 @@ def _main(argv: Sequence[str] | None) -> int:
     if arguments.keep:
         keep(arguments.scale, arguments.keep)
     kept = KEPT / arguments.scale
-    for evidence in by_protocol(kept_studies(arguments.scale, kept)):
+    for evidence in by_protocol(complete(kept_studies(arguments.scale, kept))):
         for path, drawn in drawn_pictures(arguments.scale, evidence).items():
             path.write_bytes(image_of(drawn.figure, "svg"))
     write_text(page_path(arguments.scale), page(arguments.scale, kept))
@@ -118,6 +121,12 @@ def build_parser() -> Parser[Typed]:
 
 def page_path(scale: Scale) -> Path:
     return ROOT / "docs" / f"real_results_{scale}.md"
+
+
+def complete(studies: Mapping[str, Study]) -> dict[str, Study]:
+    """The studies whose last launch ended with every trial: a claim is tested once, on all that its plan registered."""
+    ends = {name: study.facts.last_launch and study.facts.last_launch.ended for name, study in studies.items()}
+    return {name: studies[name] for name, ended in ends.items() if ended and ended.status == "complete"}
 
 
 def by_protocol(studies: Mapping[str, Study]) -> list[Evidence]:
@@ -188,15 +197,19 @@ def page(scale: Scale, kept: Path) -> str:
         ValueError: no study of the scale is kept.
     """
     studies = kept_studies(scale, kept)
-    protocols = by_protocol(studies)
+    whole = complete(studies)
+    protocols = by_protocol(whole)
     parts = [
         f"# Early exit with MiniLM on real GLUE ({scale.upper()})",
         "PALBERT, PonderNet, PABEE's training and ALBERT's fine-tuning on one backbone, under plans registered "
         f"before their first trial. Written by `python -m benchmarks.real_results_page {scale}` from the records in "
         f"`benchmarks/results/real/{scale}`; not to be edited.",
         *(part for evidence in protocols for part in answer(scale, evidence)),
-        *folded("What a verdict means, and what the numbers show", [VERDICT_MEANS, limits_in_words(studies.values())]),
-        *folded("What ran, registered how", [*map(study_in_words, studies.values()), not_run(scale, studies, kept)]),
+        *folded("What a verdict means, and what the numbers show", [VERDICT_MEANS, limits_in_words(whole.values())]),
+        *folded(
+            "What ran, registered how",
+            [*map(study_in_words, studies.values()), *second_run(kept), not_run(scale, studies, kept)],
+        ),
         *folded("All tables, with what they depend on", (part for own in protocols for part in table_parts(own))),
         *folded("Rates", rates_parts(kept)),
     ]
@@ -381,6 +394,14 @@ def command_in_words(command: str) -> str:
             place = words.index(option)
             words[place : place + 2] = [option, word] if word else []
     return shlex.join(words)
+
+
+def second_run(kept: Path) -> Iterator[str]:
+    """Describe the trials that were trained again on another day."""
+    if (path := kept / SECOND_RUN).exists():
+        facts = json.loads(path.read_text())
+        lines = [f"- {describe(trial)}" for trial in facts["trials"]]
+        yield f"### {facts['study']}: trials trained again on {facts['time'][:10]}\n\n" + "\n".join(lines)
 
 
 def not_run(scale: Scale, studies: dict[str, Study], kept: Path) -> str:
