@@ -148,9 +148,11 @@ def reports_of(config: dict[str, str]) -> list[Report]:
     """What an actor reports of the trial, to its end."""
     actor, reports = TrialActor(config), []
     while not reports or not reports[-1].row.finished:
-        news = MESSAGES.read(actor.step()[MESSAGE].encode(), where="a message").news
-        assert news.report, news.failure
-        reports.append(news.report)
+        message = MESSAGES.read(actor.step()[MESSAGE].encode(), where="a message")
+        if message.news is None:  # progress within a slow epoch
+            continue
+        assert message.news.report, message.news.failure
+        reports.append(message.news.report)
     actor.cleanup()
     return reports
 
