@@ -1,1 +1,1 @@
-"""Decisions: what runs next, what stops and what it may cost, by the facts alone."""
+"""Decisions, made from the facts alone: which trial runs next, which stops, and how much they may cost."""

@@ -1,8 +1,8 @@
 """Asynchronous successive halving (ASHA) for the search trials of one arm: arXiv:1810.05934.
 
-Rungs stand at `grace * factor**k` epochs. A trial that reaches a rung goes on if its score is at least the
-(1 - 1/factor) quantile of the scores recorded there before it, as Ray Tune's `AsyncHyperBandScheduler` decides with one
-bracket. The scores are facts of the arm, so there is no other state.
+The rungs are at `grace * factor**k` epochs. A trial that reaches a rung continues if its score is at least the
+(1 - 1/factor) quantile of the scores recorded there before it, as in Ray Tune's `AsyncHyperBandScheduler` with one
+bracket. The scores are facts of the arm, so ASHA keeps no other state.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Decision:
 
     rung: int  # epochs
     score: float
-    cutoff: float | None  # None at an empty rung
+    cutoff: float | None  # None if the rung was empty
     recorded: int  # scores at the rung before this one
     decision: Literal["continue", "stop"]
 
@@ -30,7 +30,7 @@ class Decision:
 def decide(
     rungs: Rungs, key: str, *, epoch: int, score: float, epochs: int, stopping: EarlyStopping
 ) -> Decision | None:
-    """Decide on trial `key` at `epoch` of `epochs`; None if no rung stands there, or it passed this one before."""
+    """Decide on trial `key` at `epoch` of `epochs`; None if there is no rung, or the trial was judged there before."""
     if epoch not in list_rungs(epochs, stopping):
         return None
     recorded = rungs.get(epoch, {})
@@ -42,9 +42,9 @@ def decide(
 
 
 def compute_cutoff(ascending: Sequence[float], stopping: EarlyStopping) -> float:
-    """Compute the (1 - 1/factor) quantile of one score or more, by linear interpolation.
+    """Compute the (1 - 1/factor) quantile of at least one score, by linear interpolation.
 
-    Bit for bit what `numpy.percentile` gives, in constant time and without numpy.
+    The result equals that of `numpy.percentile` bit for bit, in constant time and without numpy.
     """
     position = 100 * (1 - 1 / stopping.factor) / 100 * (len(ascending) - 1)
     below = int(position)
@@ -54,7 +54,7 @@ def compute_cutoff(ascending: Sequence[float], stopping: EarlyStopping) -> float
 
 
 def list_rungs(epochs: int, stopping: EarlyStopping) -> list[int]:
-    """List the epochs at which rungs stand; at the last epoch there is nothing left to stop."""
+    """List the epochs of the rungs; the last epoch has none, since nothing is left to stop."""
     rungs, rung = [], stopping.grace
     while rung < epochs:
         rungs.append(rung)

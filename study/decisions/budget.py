@@ -1,9 +1,9 @@
-"""The shares of a limit on GPU time: which trials may start, and which searches and confirm trials it ends.
+"""The division of a limit on GPU time: which trials may start, and which searches and confirm trials it ends.
 
-Nothing starts that is not paid for: what trials under way may still use is set aside, and so are one search trial and
-all confirm trials of every arm, before any arm gets another search trial. The arm with the least part of its search
-comes next. So the limit is passed by no more than what trials under way take longer than expected, and a tenth of one
-confirm trial.
+A trial starts only if the limit pays for it. Before an arm gets another search trial, GPU time is set aside for the
+rest of the trials under way, and for one search trial and all confirm trials of every arm. The arm that has started
+the smallest part of its search comes next. The limit can therefore be exceeded only by the time that trials under way
+take beyond their estimates, and by a tenth of one confirm trial.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from study.decisions.progress import ArmProgress, StudyProgress
 from study.facts.record import Phase
 from study.facts.study_facts import TrialFacts
 
-_MARGIN = 1.1  # by how much a confirm trial may be dearer than the search has led to expect
-_ROUNDING = 1 + 1e-9  # sums of the same seconds in another order
+_MARGIN = 1.1  # allowed ratio of a confirm trial's cost to its estimate from the search
+_ROUNDING = 1 + 1e-9  # tolerance for sums of the same seconds in another order
 
 
 class GpuBudget:
-    """The amounts that a study's limit allows by its facts of this moment, in GPU seconds."""
+    """A study's limit on GPU time, applied to its current facts. All amounts are GPU seconds."""
 
     def __init__(self, progress: StudyProgress):
         """Read the limit of the launch."""
@@ -30,9 +30,9 @@ class GpuBudget:
         self._limit = math.inf if hours is None else 3600 * hours * _ROUNDING
 
     def allows(self, arm: ArmProgress, phase: Phase) -> bool:
-        """Check if the limit pays for one more trial of an arm that has some to start.
+        """Check if the limit pays for one more trial of an arm that has trials to start.
 
-        Before anything was measured it pays for one of the shortest alone: all costs are known from its first epoch on.
+        Until an epoch is reported, it pays only for one trial of the shortest arm, which gives the first estimates.
         """
         if self._limit in (0, math.inf):
             return self._limit > 0
@@ -47,14 +47,14 @@ class GpuBudget:
     def searches_to_close(self) -> list[str]:
         """Name the arms whose searches end now.
 
-        Nothing can start, and they get no other search trial, whatever becomes of the trials under way.
+        A search ends if no trial can start and its next trial would not fit even if all trials under way ended now.
         """
         if self._limit == math.inf or self._can_start_any:
             return []
         return [arm.arm.name for arm in self._startable if arm.search_trials_to_start and not self._may_fit_later(arm)]
 
     def confirms_to_close(self) -> list[str]:
-        """Name the arms whose missing confirm trials will not be started, since nothing is left for them."""
+        """Name the arms whose missing confirm trials will not be started, since no GPU time is left for them."""
         if self._limit == math.inf or self._progress.facts.under_way or self._can_start_any:
             return []
         return [arm.arm.name for arm in self._startable if arm.missing_seeds]
@@ -62,9 +62,9 @@ class GpuBudget:
     def sort_by_turn(self) -> Sequence[ArmProgress]:
         """Sort the arms by turn.
 
-        Long trials come first, so that short ones fill the end, and the confirm trials of an arm behind the search of
-        the next one, so that they fill the wait for its last trials. Under a limit, the arms with the least part of
-        their searches come first, of these the short ones, so that many cells are served.
+        Long trials come first, so that short ones fill the end. An arm's confirm trials come after the search of the
+        next arm, so that they fill the wait for the last trials of that search. Under a limit, the arms that have
+        started the smallest part of their searches come first, short ones before long ones, to complete many cells.
         """
         arms = self._progress.arms  # sorting is stable: equals stay in the plan's order
         if self._limit != math.inf:
@@ -73,7 +73,7 @@ class GpuBudget:
         turns = {arm.arm.name: turn + (0 if arm.search_trials_to_start else 1.5) for turn, arm in enumerate(by_length)}
         return sorted(by_length, key=lambda arm: turns[arm.arm.name])
 
-    # ---- what is used and set aside
+    # ---- amounts used and set aside
 
     @cached_property
     def _used(self) -> float:
@@ -81,7 +81,7 @@ class GpuBudget:
 
     @cached_property
     def _committed(self) -> float:
-        """The seconds used so far, and those that trials under way are expected to use yet."""
+        """The seconds used so far, plus those that trials under way are still expected to use."""
         return self._used + sum(map(self._to_come, self._progress.facts.under_way.values()))
 
     def _to_come(self, trial: TrialFacts) -> float:
@@ -91,7 +91,7 @@ class GpuBudget:
 
     @cached_property
     def _served(self) -> list[str]:
-        """The names of the arms that the limit pays a whole cell for: those that have begun, then the cheapest."""
+        """The names of the arms whose whole cell the limit pays for: those that have begun, then the cheapest."""
         served, total = [], self._committed
         for arm in sorted(self._progress.arms, key=lambda arm: (not arm.facts.trials, self._owed_to(arm))):
             total += self._owed_to(arm)
@@ -104,12 +104,12 @@ class GpuBudget:
         return sum(self._owed_to(self._progress.arm(name)) for name in self._served)
 
     def _owed_to_cheaper(self, arm: ArmProgress) -> float:
-        """Sum what is set aside for arms of cheaper trials; if costs were underrated, dear cells stay incomplete."""
+        """Sum the time set aside for arms with cheaper trials: if estimates were low, dear cells stay incomplete."""
         cheaper = [other for other in self._startable if self._confirm_cost(other) < self._confirm_cost(arm)]
         return sum(self._owed_to(other) for other in cheaper if other.arm.name in self._served)
 
     def _owed_to(self, arm: ArmProgress) -> float:
-        """Compute what is set aside for the arm: confirm trials, and search trials up to the part that all have had."""
+        """Compute the time set aside for an arm: confirm trials, and search up to the part that all begun arms have."""
         wanted = max(1, math.ceil(self._part_of_all * arm.arm.samples)) if arm.search_trials_to_start else 0
         search = max(0, wanted - len(arm.facts.search)) * self._cost(arm)
         return search + _MARGIN * arm.confirm_trials_to_start * self._confirm_cost(arm)
@@ -120,14 +120,14 @@ class GpuBudget:
         return min(map(_part_searched, begun), default=0.0)
 
     def _with_one_more(self, arm: ArmProgress) -> float:
-        """Compute what is set aside, and one more search trial of the arm."""
+        """Compute the time set aside for all arms, plus one more search trial of this arm."""
         return self._owed_to_all + self._cost(arm)
 
-    # ---- what can start
+    # ---- trials that can start
 
     @property
     def _are_all_measured(self) -> bool:
-        """True if every arm that could have begun has an epoch, or a trial that failed without one."""
+        """True if every paid arm with search trials to start has reported an epoch or ended a trial."""
         return all(
             arm.facts.records or arm.facts.reported.epochs
             for arm in self._startable
@@ -140,7 +140,7 @@ class GpuBudget:
 
     @cached_property
     def _shortest(self) -> ArmProgress | None:
-        """The shortest of the arms that have something to start now."""
+        """The arm with the shortest trials among those with a trial to start now; None if there is none."""
         waiting = [arm for arm in self._startable if arm.search_trials_to_start or arm.missing_seeds]
         return min(waiting, key=self._length, default=None)
 
@@ -153,19 +153,19 @@ class GpuBudget:
         )
 
     def _may_fit_later(self, arm: ArmProgress) -> bool:
-        """Check if another search trial fits if all trials under way end now."""
+        """Check if another search trial would fit if all trials under way ended now."""
         is_under_way = bool(self._progress.facts.under_way)
         if self._pace is None or not arm.facts.search or not self._are_all_measured:
             return is_under_way
         return is_under_way and self._used + self._with_one_more(arm) <= self._limit
 
-    # ---- what trials are expected to cost, by what the study has measured so far
+    # ---- expected costs of trials, estimated from the study's measurements so far
 
     def _cost(self, arm: ArmProgress) -> float:
         """Estimate the GPU seconds of a trial that is not stopped.
 
-        They are those of the dearest that completed; else by the arm's epochs, or by those of all arms. 0 before any
-        epoch was measured.
+        The estimate is the dearest completed trial of the arm, otherwise the mean cost of the arm's epochs, or of
+        all arms' training examples. It is 0 before any epoch was measured.
         """
         if arm.facts.dearest is not None:
             return arm.facts.dearest
@@ -175,7 +175,7 @@ class GpuBudget:
         return (self._pace or 0.0) * self._length(arm)
 
     def _confirm_cost(self, arm: ArmProgress) -> float:
-        """Estimate the GPU seconds of a confirm trial: those of the search trial that it repeats, if that is known."""
+        """Estimate the GPU seconds of a confirm trial: those of the search trial that it repeats, if known."""
         winner = arm.winner if arm.is_search_over else None
         return winner.search.gpu_seconds if winner and winner.search else self._cost(arm)
 
@@ -190,5 +190,5 @@ class GpuBudget:
 
 
 def _part_searched(arm: ArmProgress) -> float:
-    """Compute the started share of the arm's samples."""
+    """Compute the fraction of the arm's search trials that have started."""
     return len(arm.facts.search) / max(1, arm.arm.samples)

@@ -1,17 +1,18 @@
-"""The rules for faults of the machine: which trial waits or is set aside, which node is left out, when all pause.
+"""The rules for machine faults: which trial waits or is set aside, which node is left out, when the study pauses.
 
-These are the memory of one launch: the next one looks at everything afresh. A trial *gets on* when it reports an epoch
-that it has trained; earlier faults are judged by that:
+They look at one launch only: the next launch starts without earlier faults. A trial *gets on* when it reports an epoch
+that it has trained. Earlier faults are judged by the trials that get on after them:
 
-- a trial waits after a fault, twice as long after each in a row;
-- a trial that broke off, others got on, it broke off again, more often than `max_failures`, is set aside until the
-  next launch;
-- a node on which two trials broke off, one got on elsewhere, and one broke off again, is left out for a while; at once
-  one that has other code or data than the launch;
-- if every node was last heard of by a fault, all wait, twice as long each time, then one trial tries;
-- a trial that broke off on a node that is lost, is not to blame for that;
-- after `PATIENCE_SECONDS` in which no trial got on, the launch gives up; after `LASTING_PAUSES` before any trial got
-  on, if all faults are one that no waiting mends, such as a folder that cannot be written. No trial fails by this.
+- A trial waits after a fault; the wait doubles with each further fault in a row.
+- A trial is set aside until the next launch if, more than `max_failures` times, it broke off and others then got on.
+- A node is left out for a while if several trials broke off on it and, before the last of these faults, a trial got on
+  elsewhere. A node that has other code or data than the launch is left out at once.
+- If the last report from every node is a fault, all trials wait; the wait doubles with each pause in a row. From the
+  second pause on, one trial is tried alone.
+- A trial that broke off on a lost node is not blamed for it.
+- The launch gives up after `PATIENCE_SECONDS` in which no trial got on. If no trial has ever got on and all faults are
+  the same one that waiting cannot mend, such as a folder without write permission, it gives up after `LASTING_PAUSES`.
+  Trials do not fail when the launch gives up.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
 LEFT_OUT_SECONDS = 600.0
 PATIENCE_SECONDS = 600.0
-LASTING_PAUSES = 4  # time enough for every node to be heard of
+LASTING_PAUSES = 4  # enough for every node to report once
 _LASTING = re.compile(r"^(ImportError|ModuleNotFoundError)\b|\[Errno (1|13|30)\]")  # EPERM, EACCES, EROFS
 DEFAULT_MAX_FAILURES = 3
 
@@ -38,37 +39,37 @@ class _TrialFaults:
     """The faults of one trial since it last got on."""
 
     failures: list[Failure] = field(default_factory=list)
-    is_last_heard: bool = True  # no other trial got on since
-    blamed: int = 0  # times that others got on after it broke off: those of an outage count as one
+    is_last_heard: bool = True  # False once any trial has got on since
+    blamed: int = 0  # times that others got on after it broke off; several faults in one outage count once
     not_before: float = 0.0
 
     def forget_node(self, node: str) -> None:
-        """Forget the faults on a node, which say nothing about the trial."""
+        """Forget the faults on a node, since they are not the trial's."""
         others = [failure for failure in self.failures if failure.node != node]
         self.blamed, self.failures = min(self.blamed, len(others)), others
         self.is_last_heard = self.is_last_heard and bool(others)
 
 
 class Faults:
-    """The faults of a launch."""
+    """The machine faults of a launch."""
 
     def __init__(self, *, max_failures: int = DEFAULT_MAX_FAILURES, clock: Callable[[], float] = time.monotonic):
-        """`clock`: seconds; one that nobody sets."""
+        """`clock` returns seconds and is never set back."""
         self.max_failures = max_failures
         self._clock = clock
         self._trials: dict[str, _TrialFaults] = defaultdict(_TrialFaults)
-        self._nodes: set[str | None] = set()  # that were heard of
-        self._broken: dict[str, dict[str, Failure]] = defaultdict(dict)  # node -> trial -> last, since one got on there
-        self._suspects: set[str] = set()  # of these nodes those after whose faults a trial got on elsewhere
+        self._nodes: set[str | None] = set()  # nodes with a reported epoch or fault
+        self._broken: dict[str, dict[str, Failure]] = defaultdict(dict)  # node -> trial -> last fault since one got on
+        self._suspects: set[str] = set()  # nodes after whose faults a trial got on elsewhere
         self._left_out: dict[str, tuple[float, str]] = {}  # node -> until, host
-        self.differing: set[str] = set()  # of these nodes those with other code or data than the launch
-        self._in_a_row: list[tuple[str, Failure]] = []  # since any trial got on
-        self._since = 0.0  # when the first of these came
+        self.differing: set[str] = set()  # left-out nodes with other code or data than the launch
+        self._in_a_row: list[tuple[str, Failure]] = []  # faults since any trial got on
+        self._since = 0.0  # time of the first fault in a row
         self._pauses, self._paused_until = 0, 0.0
-        self._has_got_on = False  # any trial, in this launch
+        self._has_got_on = False  # True once any trial got on in this launch
 
     def add(self, key: str, failure: Failure, *, running: int, time: str) -> list[NodeLeftOut | StudyPaused]:
-        """Take in that the trial broke off while `running` others go on; return what follows for node and study."""
+        """Record that the trial broke off while `running` others continue; return the events for node or study."""
         now, trial = self._clock(), self._trials[key]
         if not self._in_a_row:
             self._since = now
@@ -87,7 +88,7 @@ class Faults:
         return [StudyPaused(time=time, seconds=seconds, faults=len(self._in_a_row), error=failure.error)]
 
     def got_on(self, key: str, node: str | None) -> None:
-        """Take in that the trial trained an epoch on the node."""
+        """Record that the trial trained an epoch on the node."""
         self._trials.pop(key, None)
         self._has_got_on = True
         self._nodes.add(node)
@@ -99,7 +100,7 @@ class Faults:
             trial.is_last_heard = False
 
     def forget(self, nodes: Iterable[str]) -> None:
-        """Forget faults on nodes that are lost: they may have been heard of sooner than the loss."""
+        """Forget the faults on lost nodes: they may have been reported before the loss."""
         for node in nodes:
             for trial in self._trials.values():
                 trial.forget_node(node)
@@ -117,30 +118,32 @@ class Faults:
         return not self.is_set_aside(key) and (key not in self._trials or self._clock() >= self._trials[key].not_before)
 
     def is_set_aside(self, key: str) -> bool:
-        """Check if the trial waits for the next launch, since it broke off too often."""
+        """Check if the trial broke off too often and therefore waits for the next launch."""
         return key in self._trials and self._trials[key].blamed > self.max_failures
 
     def is_final(self, key: str, failure: Failure) -> bool:
-        """Check if the trial is over with this failure: its method's, or too little memory for the last time."""
+        """Check if the failure ends the trial: a method's fault, or more than `max_failures` memory faults."""
         if failure.cause == "memory":
             before = self._trials[key].failures if key in self._trials else []
             return sum(earlier.cause == "memory" for earlier in before) >= self.max_failures
         return failure.cause == "method"
 
     def room(self, *, running: int) -> bool:
-        """Check if anything may be handed out now; after a second pause in a row one trial shows the way."""
+        """Check if a trial may be handed out now; after the second pause in a row, only if no other trial runs."""
         return self._clock() >= self._paused_until and (self._pauses < 2 or running == 0)
 
     @property
     def surrender(self) -> str | None:
-        """The reason why nothing more is tried in this launch; None while something is."""
+        """The reason why this launch gives up; None if it does not."""
         if not self._in_a_row:
             return None
         if self._clock() - self._since >= PATIENCE_SECONDS:
-            return f"no trial got on for {PATIENCE_SECONDS / 60:g} minutes, none has failed by that: {self._last_error}"
+            return (
+                f"no trial got on for {PATIENCE_SECONDS / 60:g} minutes; none was marked as failed: {self._last_error}"
+            )
         is_lasting = len({failure.error for _, failure in self._in_a_row}) == 1 and _LASTING.search(self._last_error)
         if is_lasting and not self._has_got_on and self._pauses >= LASTING_PAUSES:
-            return f"every trial meets the same fault, and no waiting mends it: {self._last_error}"
+            return f"every trial meets the same fault, which waiting cannot mend: {self._last_error}"
         return None
 
     @property
@@ -148,19 +151,19 @@ class Faults:
         return self._in_a_row[-1][1].error
 
     def avoided_by(self, key: str) -> frozenset[str]:
-        """List the nodes that the trial should not run on, if there is another."""
+        """List the nodes that the trial should avoid if another node is available."""
         failures = self._trials[key].failures if key in self._trials else []
         return frozenset(self._left_out) | {failure.node for failure in failures if failure.node is not None}
 
     def _is_everywhere(self, running: int) -> bool:
-        """Check if every node was last heard of by a fault; one trial's alone proves nothing while others run."""
+        """Check if the last report from every node is a fault; while others run, one trial's faults prove nothing."""
         at_fault = {failure.node for _, failure in self._in_a_row}
         trials = {key for key, _ in self._in_a_row}
         several = len(self._in_a_row) > 1 and (len(trials) > 1 or running == 0)
         return several and at_fault >= self._nodes - self._left_out.keys()
 
     def _is_nodes_fault(self, key: str, failure: Failure) -> bool:
-        """Take in a fault of a node, and return True if the node is to be left out."""
+        """Record a fault on a node, and return True if the node must be left out."""
         node = failure.node
         if node is None or node in self._left_out:
             return False
@@ -181,5 +184,5 @@ class Faults:
 
 
 def pause_seconds(number: int) -> float:
-    """Compute the seconds to wait after so many faults in a row."""
+    """Compute the seconds to wait after `number` faults or pauses in a row."""
     return min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(number - 1, 30))

@@ -1,4 +1,4 @@
-"""The done and the open part of a plan, by its facts: decisions, forecast, status and screen ask here."""
+"""The done and the remaining part of a plan, for decisions, forecast, status and screen."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ class ArmProgress:
     """The progress of one arm."""
 
     def __init__(self, arm: Arm, facts: ArmFacts, *, max_gpu_hours: float | None):
-        """`max_gpu_hours`: of this launch; None: no limit."""
+        """`max_gpu_hours` is the limit of this launch; None: no limit."""
         self.arm = arm
         self.facts = facts
         self._limit = math.inf if max_gpu_hours is None else max_gpu_hours
         self._winner: Winner | None = None
-        self._winner_of = -1  # how many records it was decided from
+        self._winner_of = -1  # number of records from which `_winner` was decided
 
     @property
     def winner(self) -> Winner | None:
-        """The configuration that confirm trials repeat, by the trials that have ended; None if none completed."""
+        """The configuration that confirm trials repeat, chosen from the ended trials; None if none completed."""
         if self._winner_of != len(self.facts.records) or not self.arm.space:
             self._winner = winner_of(self.arm, self.facts.records, start=self.facts.start_key)
             self._winner_of = len(self.facts.records)
@@ -36,17 +36,17 @@ class ArmProgress:
 
     @property
     def is_search_closed(self) -> bool:
-        """True if no search trial is started any more, whatever is wanted; a larger budget opens it again."""
+        """True if no further search trial may start; a larger budget reopens the search."""
         return any(event.max_gpu_hours is None or event.max_gpu_hours >= self._limit for event in self.facts.closed)
 
     @property
     def search_trials_to_start(self) -> int:
-        """The search trials that are wanted and not started; 0 for a closed search."""
+        """The number of search trials still to start; 0 for a closed search."""
         return 0 if self.is_search_closed else max(0, self.arm.samples - len(self.facts.search))
 
     @property
     def is_search_over(self) -> bool:
-        """True if no search trial is to start or under way."""
+        """True if no search trial is under way or still to start."""
         is_under_way = any(trial.phase == "search" for trial in self.facts.under_way.values())
         return self.search_trials_to_start == 0 and not is_under_way
 
@@ -66,7 +66,7 @@ class ArmProgress:
 
     @property
     def confirm_trials_to_start(self) -> int:
-        """The number of them, as far as it is known: all while the search goes on."""
+        """The number of confirm trials still to start; all of them while the search continues."""
         return len(self.missing_seeds) if self.is_search_over else len(self.arm.seeds)
 
     @property
@@ -77,7 +77,7 @@ class ArmProgress:
 
     @property
     def best_confirmed(self) -> Record | None:
-        """The best of them, the lowest seed of equals; None if none completed."""
+        """The record of the best completed confirm trial, the lowest seed of equals; None if none completed."""
         return max(self.confirmed, key=lambda record: (record.score, -record.seed), default=None)
 
     @property
@@ -88,7 +88,7 @@ class ArmProgress:
 
     @property
     def missing(self) -> str:
-        """The part that the arm's cell lacks, for people; empty when it is complete."""
+        """A description of what the arm's cell lacks; empty if the cell is complete."""
         if not self.facts.trials:
             return "not begun"
         if not self.is_search_over:
@@ -112,7 +112,7 @@ class StudyProgress:
         max_gpu_hours: float | None,
         launched: Collection[str] | None = None,
     ):
-        """`max_gpu_hours`: of this launch; None: no limit. `launched`: names of the arms that it runs; None: all."""
+        """`max_gpu_hours` limits this launch; None: no limit. `launched` names the arms that it runs; None: all."""
         self.plan = plan
         self.facts = facts
         self.max_gpu_hours = max_gpu_hours
@@ -126,17 +126,17 @@ class StudyProgress:
 
     @property
     def total_trials(self) -> int:
-        """The trials that will have ended when this launch has done its work, as far as it is known."""
+        """The number of trials that will have ended when this launch is done, as far as is known now."""
         to_start = sum(
             arm.search_trials_to_start + arm.confirm_trials_to_start
             for arm in self.launched
-            if self.can_start(arm) or self.has_work(arm)  # else what it would begin from has failed
+            if self.can_start(arm) or self.has_work(arm)  # otherwise the source of its start has failed
         )
         return self.ended_trials + len(self.under_way) + to_start
 
     @property
     def ended_trials(self) -> int:
-        """The trials that have ended and do not run again; each counts once, however many records it has."""
+        """The number of ended trials that do not run again; a trial with several records counts once."""
         return len(self.facts.trials) - len(self.facts.under_way)
 
     @property
@@ -146,7 +146,7 @@ class StudyProgress:
 
     @property
     def is_done(self) -> bool:
-        """True if every trial of this launch has ended: of the whole plan, or of some of its arms."""
+        """True if every trial of this launch's arms has ended."""
         return not (self.under_way or any(map(self.has_work, self.launched)))
 
     @property
@@ -157,46 +157,46 @@ class StudyProgress:
 
     @property
     def unsettled(self) -> list[TrialFacts]:
-        """The trials that had only to be ended when an earlier launch broke off."""
+        """The trials under way that have finished or were stopped, but whose end is not recorded yet."""
         trials = self.facts.under_way.values()
         return [t for t in trials if t.last and (t.last.row.finished or t.stopped_at is not None)]
 
     @property
     def failures(self) -> list[Record]:
-        """The records of the trials that failed and count: neither reopened nor of a former winner."""
+        """The records of the failed trials, without reopened trials and those of a former winner."""
         trials = [trial for arm in self.arms for trial in (*arm.facts.search, *arm.confirm_trials)]
         return [trial.record for trial in trials if trial.record and trial.record.status == "failed"]
 
     @property
     def missing(self) -> dict[str, str]:
-        """The part that each incomplete cell of the table lacks, by the name of its arm."""
+        """A description of what each incomplete cell of the table lacks, by arm name."""
         return {arm.arm.name: reason for arm in self.arms if (reason := arm.missing)}
 
     def examples_per_epoch(self, arm: ArmProgress) -> int:
-        """Count the training examples of an epoch of the official data; all generated tasks count alike."""
+        """Count the training examples of an epoch of the full data; all mini-GLUE tasks have the same number."""
         task = self.plan.own_task(arm.arm.task) or TASKS[arm.arm.task]
         return mini_glue.TRAIN_ROWS if self.plan.asked.data == "mini" and not task.place else task.sizes["train"]
 
     def seconds_per_example(
         self, arms: Iterable[ArmProgress], of: Literal["gpu_seconds", "wall_seconds"]
     ) -> float | None:
-        """Compute the seconds that these arms took for a training example; None before any epoch."""
+        """Compute the mean seconds that these arms took per training example; None before any epoch."""
         measured = list(arms)
         examples = sum(arm.facts.reported.epochs * self.examples_per_epoch(arm) for arm in measured)
         return sum(getattr(arm.facts.reported, of) for arm in measured) / examples if examples else None
 
     def start_of(self, arm: ArmProgress) -> Record | None:
-        """Find the best confirm record of the arm's source; None until all have ended, or if none completed."""
+        """Find the best confirm record of the arm's source; None while the source has work, or if none completed."""
         assert arm.arm.start_from is not None
         source = self.arm(arm.arm.start_from)
         return None if self._is_under_way(source) else source.best_confirmed
 
     def can_start(self, arm: ArmProgress) -> bool:
-        """Check if the arm's trials have what they begin from."""
+        """Check if the arm's trials have the model from which they begin, or need none."""
         return arm.arm.start_from is None or arm.facts.start is not None or self.start_of(arm) is not None
 
     def has_work(self, arm: ArmProgress) -> bool:
-        """Check if a trial of the arm is still to start, now or after those of another arm."""
+        """Check if the arm has trials to start, now or once those of its source have ended."""
         if not self.can_start(arm):
             assert arm.arm.start_from is not None
             return self._is_under_way(self.arm(arm.arm.start_from))
@@ -207,6 +207,6 @@ class StudyProgress:
 
 
 def last_progress(plan: ResolvedPlan, facts: StudyFacts) -> StudyProgress:
-    """Compute the progress of a study within the GPU time of its last launch."""
+    """Compute the progress of a study under the GPU limit of its last launch."""
     last = facts.last_launch
     return StudyProgress(plan, facts, max_gpu_hours=last.began.max_gpu_hours if last else None)

@@ -1,8 +1,8 @@
-"""The next configuration of an arm. Optuna proposes; it knows only the facts of the arm.
+"""The next configuration of an arm, which Optuna proposes from the facts of the arm alone.
 
-A proposal is a function of the arm's facts: its sampler is new, with a seed derived from the arm and the number of
-trials before it, so a search that is rebuilt from the journal goes on as if it had never stopped. A sampler that keeps
-something between trials, in Optuna's study or in itself, goes through all earlier trials before it proposes one.
+Each proposal is a function of the arm's facts. Its sampler is created anew, with a seed derived from the arm and the
+number of earlier trials, so a search rebuilt from the journal continues as if it had never stopped. A sampler that
+keeps state between trials, in Optuna's study or in itself, first replays all earlier trials.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ STATES: dict[Status, TrialState] = {
     "failed": TrialState.FAIL,
     "dropped": TrialState.FAIL,
 }
-_ATTEMPTS = 50  # proposals in a row; if all were drawn before, the points of the space are gone through
+_ATTEMPTS = 50  # proposals per trial; if all were drawn before, the points of a finite space are tried in turn
 
 
 class Proposals:
-    """The proposals for one arm, in memory; they catch up with the facts when they are asked."""
+    """The proposals for one arm, kept in memory and updated from the facts at each request."""
 
     def __init__(self, arm: Arm, *, sampler: str):
-        """`sampler`: its name, or `package.module:Factory`."""
-        optuna.logging.set_verbosity(optuna.logging.ERROR)  # it would announce every trial, and again in each replay
+        """`sampler` is a sampler's name or `package.module:Factory`."""
+        optuna.logging.set_verbosity(optuna.logging.ERROR)  # otherwise it logs every trial, also in each replay
         self._arm = arm
         self._sampler = sampler
         self._space = make_distributions(arm)
-        self._is_replayed = sampler in ("qmc", "cmaes") or OWN in sampler  # these keep something between trials
+        self._is_replayed = sampler in ("qmc", "cmaes") or OWN in sampler  # these keep state between trials
         self._forget()
 
     def _forget(self) -> None:
         self._study = optuna.create_study(direction="maximize", study_name=self._arm.name)
         self._drawn: list[dict[str, Value]] = []
-        self._open: dict[str, Trial] = {}  # trials that Optuna has and that have not ended, by key
-        self._reported: dict[str, int] = {}  # reports of each open trial that Optuna has
+        self._open: dict[str, Trial] = {}  # key -> Optuna's trial, for trials that have not ended
+        self._reported: dict[str, int] = {}  # key -> number of the trial's reports that Optuna has
 
     def next(self, facts: ArmFacts) -> dict[str, Value] | None:
-        """Propose values of the tuned fields that no trial of the arm has had; None when every point was tried.
+        """Propose values of the tuned fields that no trial of the arm has had; None if every point was tried.
 
-        The first proposals are the arm's `first` configurations; the sampler fills in the fields that they leave open.
+        The arm's `first` configurations are proposed first; the sampler fills in the fields that they leave open.
         """
         if self._is_replayed:
             self._forget()
@@ -72,7 +72,7 @@ class Proposals:
         return new or self._first_new_point()
 
     def _first_new_point(self) -> dict[str, Value] | None:
-        """Find a point of a finite space that no trial has had; None if there is none, or the space is not finite."""
+        """Find a point of a finite space that no trial has had; None if all were tried or the space is infinite."""
         menus = [allowed.values for allowed in self._arm.space.values()]
         finite = [menu for menu in menus if menu is not None]
         if len(finite) < len(menus):
@@ -91,7 +91,7 @@ class Proposals:
                 self._tell(trial)
 
     def _tell(self, trial: TrialFacts) -> None:
-        """Report a trial to Optuna. One that ASHA stopped is pruned: its score is not one of full training."""
+        """Report a trial to Optuna, as pruned if ASHA stopped it: its score is not that of a full training."""
         reported = self._reported.get(trial.key, 0)
         for step, score in islice(trial.scores.items(), reported, None):
             self._open[trial.key].report(score, step)
@@ -101,7 +101,7 @@ class Proposals:
             self._study.tell(self._open.pop(trial.key), value, state=STATES[trial.record.status])
 
     def _sample(self, attempt: int) -> dict[str, Value]:
-        """Ask the sampler through a trial that is then withdrawn: the real one comes as a fact."""
+        """Ask the sampler through a temporary trial; the real trial is added later from the facts."""
         if not self._is_replayed:
             self._study.sampler = self._make_sampler(number=len(self._drawn), attempt=attempt)
         trial = self._study.ask(self._space)
@@ -119,14 +119,14 @@ class Proposals:
                 return CmaEsSampler(seed=seed, warn_independent_sampling=False)
             case "gp":
                 return GPSampler(seed=seed, warn_independent_sampling=False)
-            case "random" | "grid":  # what the first points of a grid leave open is nothing
+            case "random" | "grid":  # the first points of a grid leave no field open
                 return RandomSampler(seed=seed)
             case own:
                 return make_own_sampler(own, seed=seed)
 
 
 class _Sequence(QMCSampler):
-    """Optuna's scrambled Sobol sequence from its first point, which Optuna itself draws at random without a space."""
+    """Optuna's scrambled Sobol sequence from its first point, which Optuna otherwise draws at random."""
 
     def __init__(self, space: Mapping[str, BaseDistribution], *, seed: int) -> None:
         with warnings.catch_warnings():

@@ -1,7 +1,7 @@
-"""The decisions of a study: what runs next, what is stopped, what a trial amounts to. No Ray.
+"""The decisions of a study: which trial runs next, which is stopped, and how a trial ends. Nothing here uses Ray.
 
-Every change of state is an event, which is safe in the journal before it is a fact. So a study that was interrupted
-anywhere decides on as if it never was.
+Every change of state is an event that is written to the journal before it becomes a fact. A study that was interrupted
+at any point therefore continues with the same decisions.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Scheduler:
     ):
         """Begin with the facts of the journal.
 
-        Nothing starts that `max_gpu_hours` cannot pay for, see `GpuBudget`, nor any arm that is not `launched`, by
-        name; None: all are. `provenance` is the launch's; `faults` default to the usual patience.
+        A trial starts only if `max_gpu_hours` pays for it (see `GpuBudget`) and `launched` names its arm; None: all
+        arms are launched. `provenance` is the launch's code; `faults` default to `Faults()`.
         """
         self.plan = plan
         self.progress = StudyProgress(plan, journal.facts, max_gpu_hours=max_gpu_hours, launched=launched)
@@ -80,7 +80,7 @@ class Scheduler:
         return self._journal.facts
 
     def begin_launch(self, *, command: str, host: str, pid: int, storage: str | None = None) -> None:
-        """Note that a launch begins; `storage` is None for the study's folder."""
+        """Record the start of a launch; `storage` is None for the study's folder."""
         self._journal.append(
             LaunchBegan(
                 time=self._journal.now(),
@@ -100,12 +100,12 @@ class Scheduler:
         )
 
     def end_launch(self, status: LaunchStatus, note: str | None = None) -> None:
-        """Note that the launch has ended."""
+        """Record the end of the launch."""
         now, number = self._journal.now(), self.facts.launch_number
         self._journal.append(LaunchEnded(time=now, launch=number, status=status, note=note))
 
     def next_trial(self) -> TrialFacts | None:
-        """Choose the trial to run now, its start on disk; None if there is nothing to hand out at present."""
+        """Choose the trial to run now and write its start to disk; None if no trial can be handed out now."""
         for event in self.faults.nodes_due(time=self._journal.now()):
             self._journal.append(event)
         if self.draining or not self.faults.room(running=self.running):
@@ -117,12 +117,12 @@ class Scheduler:
 
     @property
     def running(self) -> int:
-        """The number of trials that were handed out and have not come back."""
+        """The number of trials that were handed out and have neither ended nor been taken back."""
         return len(self._handed_out)
 
     @property
     def has_given_up(self) -> bool:
-        """True if faults of the machine leave nothing that this launch could still do, though trials are left."""
+        """True if trials are under way, but machine faults keep this launch from running any of them."""
         under_way = self.progress.under_way
         if self.running or not under_way:
             return False
@@ -130,10 +130,10 @@ class Scheduler:
         return self.faults.surrender is not None or is_stuck
 
     def report(self, key: str, report: Report, *, node: str | None = None) -> Literal["continue", "stop"]:
-        """Take in one epoch of a trial. A known one changes nothing: a trial that came back repeats its own.
+        """Record one epoch of a trial; a known epoch, repeated by a resumed trial, is not recorded again.
 
         Raises:
-            ValueError: it was trained on something else than in the plan; nothing is noted.
+            ValueError: the code, data or backbone differs from the plan's; nothing is recorded.
         """
         trial, row = self.facts.trials[key], report.row
         if report.attested is not None:
@@ -151,7 +151,7 @@ class Scheduler:
         return "stop" if may_stop and is_stopped else "continue"
 
     def _reported(self, trial: TrialFacts, report: Report) -> EpochReported:
-        """Make the event of a report, without what the journal has already."""
+        """Make the event of a report, without values that the journal already has."""
         row, outcome, process = report.row, report.outcome, None
         selected = trial.best.row if trial.best and row.best_epoch != row.epoch else row
         if outcome is not None and outcome.reported == selected.reported:
@@ -170,7 +170,7 @@ class Scheduler:
         )
 
     def retry(self, key: str, failure: Failure) -> None:
-        """Take back a trial that a fault of the machine broke off, to be handed out again once `faults` allow it."""
+        """Take back a trial that a machine fault broke off; it is handed out again once `faults` allow it."""
         self._journal.append(TrialRetried(time=self._journal.now(), key=key, failure=failure))
         self._handed_out.discard(key)
         if failure.cause != "preemption":
@@ -178,12 +178,12 @@ class Scheduler:
                 self._journal.append(event)
 
     def refuse(self, key: str, attested: Attestation, *, host: str, node: str | None, others: bool) -> None:
-        """Take back a trial that a worker refused, since its node has other code or data than the launch.
+        """Take back a trial that a worker refused because its node has other code or data than the launch.
 
-        `others`: whether there are nodes that may do better.
+        `others` is True if there are other nodes that may have the right ones.
 
         Raises:
-            ValueError: there are none, or it is unknown which node is in error.
+            ValueError: there are no such nodes, or it is unknown which node is in error.
         """
         expected = expected_attestation(self.progress, self.facts.trials[key], by=self.provenance)
         if not others or agree_but_for_digests(attested, expected):
@@ -192,13 +192,14 @@ class Scheduler:
         self.retry(key, Failure(cause="node", error=error, host=host, node=node))
 
     def restart(self, key: str, reason: str) -> None:
-        """Note that a trial begins anew, since its saved state cannot be used."""
+        """Record that a trial restarts from its beginning because its saved state cannot be used."""
         self._journal.append(TrialRestarted(time=self._journal.now(), key=key, reason=reason))
 
     def end(self, key: str, *, failure: Failure | None = None, predictions_digest: str | None = None) -> Record:
-        """End a trial and return its record, safe on disk: failed if given `failure`, stopped if ASHA said so.
+        """End a trial, write its end to disk and return its record.
 
-        `predictions_digest` is that of its predictions file, if it left one.
+        The trial is failed if `failure` is given, otherwise stopped if ASHA stopped it, otherwise completed.
+        `predictions_digest` is the digest of its predictions file; None if there is no file.
         """
         trial = self.facts.trials[key]
         status: Status = "failed" if failure else "stopped" if trial.stopped_at is not None else "completed"
@@ -211,7 +212,7 @@ class Scheduler:
         return trial.record
 
     def _taken_back(self) -> TrialFacts | None:
-        """Find a trial that was started and does not run: of an earlier launch, or taken back in this one."""
+        """Find a started trial that does not run: one of an earlier launch, or one taken back in this launch."""
         waiting = (trial for key, trial in self.progress.under_way.items() if key not in self._handed_out)
         return next((trial for trial in waiting if self.faults.is_due(trial.key)), None)
 
@@ -244,7 +245,7 @@ class Scheduler:
         return None
 
     def _choose_start(self, arm: ArmProgress) -> None:
-        """Choose the start once for all trials of the arm: a source that is extended later changes nothing."""
+        """Choose the start once for all trials of the arm; extending its source later does not change the start."""
         if arm.arm.start_from is None or arm.facts.start is not None:
             return
         source = self.progress.start_of(arm)
@@ -271,7 +272,7 @@ class Scheduler:
         return self.facts.trials[key]
 
     def _close_unpaid(self) -> bool:
-        """Close the searches, or else the confirm trials, that no GPU budget is left for; True if there were any."""
+        """Close searches, or else confirm trials, if no GPU time is left for them; return True if any were closed."""
         budget, limit = GpuBudget(self.progress), self.progress.max_gpu_hours
         if searches := budget.searches_to_close():
             self._journal.append(SearchClosed(time=self._journal.now(), arms=searches, max_gpu_hours=limit))
@@ -283,7 +284,7 @@ class Scheduler:
         return True
 
     def _decide(self, trial: TrialFacts, epoch: int, score: float) -> AshaDecided | None:
-        """Ask ASHA about a score; None if it decides nothing."""
+        """Ask ASHA about a score; None if there is nothing to decide."""
         stopping = self.plan.protocol.early_stopping
         if stopping is None:
             return None
@@ -302,17 +303,17 @@ class Scheduler:
         )
 
 
-# ---- failed trials that run again: a failure is the method's, under the code and the versions that its record names
+# ---- failed trials that run again: a failure counts only for the code and versions in its record
 
 
 def reopen_failed(journal: Journal, progress: StudyProgress, provenance: Provenance, *, asked: bool) -> None:
-    """Reopen trials that failed with other code or versions than this launch has; all of them, if asked."""
+    """Reopen the trials that failed with other code or versions than this launch's, or all failed ones if `asked`."""
     for key, reason in to_reopen(progress, provenance, asked=asked).items():
         journal.append(TrialReopened(time=journal.now(), key=key, reason=reason))
 
 
 def to_reopen(progress: StudyProgress, provenance: Provenance, *, asked: bool) -> dict[str, Reopening]:
-    """List the failed trials that a launch of this provenance reopens, by key, with the reasons."""
+    """Find the failed trials that a launch of this provenance reopens: trial key -> reason."""
     others = {arm.arm.name for arm in progress.arms} - {arm.arm.name for arm in progress.launched}
     failures = [record for record in progress.failures if record.arm not in others]
     reasons = {record.key: "asked" if asked else find_change(record, provenance) for record in failures}
@@ -320,13 +321,13 @@ def to_reopen(progress: StudyProgress, provenance: Provenance, *, asked: bool) -
 
 
 def find_arms_of_other_code(progress: StudyProgress, provenance: Provenance) -> list[str]:
-    """List the arms with a trial that was trained with other code than this launch has."""
+    """List the names of the arms with a trial that was trained with other code than this launch has."""
     trained = [record for arm in progress.arms for record in arm.facts.records if record.epochs]
     return list(dict.fromkeys(record.arm for record in trained if find_change(record, provenance) == "code"))
 
 
 def find_change(record: Record, now: Provenance) -> Reopening | None:
-    """Find what has changed since the record's last launch, code before versions; None if nothing has."""
+    """Find out if code or else versions have changed since the record's last launch; None if neither has."""
     if _last(record.code_digest) != now.of_method(record.method).code_digest:
         return "code"
     versions = {name: _last(version) for name, version in record.versions.items()}
@@ -334,5 +335,5 @@ def find_change(record: Record, now: Provenance) -> Reopening | None:
 
 
 def _last(text: str) -> str:
-    """Take the last launch's value from a record of several."""
+    """Take the last of several values joined by `join_code`."""
     return text.rpartition(", ")[2]

@@ -1,4 +1,4 @@
-"""The spec of a trial, and the attestation expected of its worker: both follow from plan and facts."""
+"""The spec of a trial and the attestation expected of its worker, both derived from plan and facts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainables.schema import Configuration
 
 
 def trial_spec(plan: ResolvedPlan, facts: StudyFacts, trial: TrialFacts) -> TrialSpec:
-    """Specify all that the trial's numbers depend on."""
+    """Make the spec of a trial: everything on which its numbers depend."""
     started, start = trial.started, facts.arm(trial.started.arm).start
     is_confirm, arm = trial.phase == "confirm", plan.arm(started.arm)
     spec = specify_arm(plan, arm, trial.config, seed=started.seed, reads_dev=is_confirm)
@@ -26,7 +26,7 @@ def trial_spec(plan: ResolvedPlan, facts: StudyFacts, trial: TrialFacts) -> Tria
 def specify_arm(
     plan: ResolvedPlan, arm: Arm, config: Configuration, *, seed: int, reads_dev: bool = False
 ) -> TrialSpec:
-    """Specify a trial of this configuration, which starts from the backbone; `reads_dev` counts under `holdout`."""
+    """Make the spec of a trial that starts from the backbone; `reads_dev` matters only under `holdout`."""
     tokenizer = arm.pinned_tokenizer
     return TrialSpec(
         method=arm.method,
@@ -44,9 +44,9 @@ def specify_arm(
 
 
 def expected_attestation(progress: StudyProgress, trial: TrialFacts, *, by: Provenance) -> Attestation:
-    """Collect what a worker must find for the trial, `by` being the code of the launch.
+    """Collect what the trial's worker must attest; `by` is the code of the launch.
 
-    Digests are those of the arm's first trial.
+    The digests are those that the arm's trials attested first.
     """
     arm, facts = progress.plan.arm(trial.started.arm), progress.facts.arm(trial.started.arm)
     code = by.of_method(arm.method)
@@ -62,10 +62,10 @@ def expected_attestation(progress: StudyProgress, trial: TrialFacts, *, by: Prov
 
 
 def check_attested(progress: StudyProgress, key: str, attested: Attestation, *, host: str, by: Provenance) -> None:
-    """Raise ValueError with all differences if a worker on this host trains something else than the plan."""
+    """Raise ValueError with all differences if the worker on `host` does not train what the plan describes."""
     trial = progress.facts.trials[key]
     if found := contradictions(attested, expected_attestation(progress, trial, by=by)):
         raise ValueError(
-            f"trial {key} of {trial.started.arm} on {host} differs from the plan: {'; '.join(found)}; nothing of it "
-            "was noted. Mend that, and the same command continues"
+            f"trial {key} of {trial.started.arm} on {host} differs from the plan: {'; '.join(found)}; nothing was "
+            "recorded. Mend the difference, and the same command continues"
         )

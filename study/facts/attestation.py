@@ -1,4 +1,4 @@
-"""The code of launches, and what a worker attests of code and data, compared with plan and launch."""
+"""The code of launches, and the comparison of a worker's code and data with plan and launch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Provenance(Typed, frozen=True, kw_only=True):
 
     versions: Mapping[str, str]
     git_commit: str | None
-    code_digest: str  # of the sources of what trains
+    code_digest: str  # of the training code
     included: Mapping[str, str] = {}  # method of an included folder -> digest of its files
 
     @classmethod
@@ -45,14 +45,14 @@ class Provenance(Typed, frozen=True, kw_only=True):
         )
 
     def of_method(self, method: str) -> Provenance:
-        """Narrow the code to a method or variant: the digest covers the files of an included one."""
+        """Narrow the code to one method or variant; the digest of an included method also covers its files."""
         files = self.included.get(base_method(method))
         code = self.code_digest if files is None else digest([self.code_digest, files])
         return replace(self, code_digest=code, included={})
 
 
 def join_code(method: str, launches: Sequence[LaunchBegan]) -> Provenance:
-    """Join the code of a method over launches. Values that differ are listed, the last one last: `2.12.0, 2.13.0`."""
+    """Join the code of a method over launches; each different value is listed once: `2.12.0, 2.13.0`."""
     codes = [Provenance.of(launch).of_method(method) for launch in launches]
     names = dict.fromkeys(name for code in codes for name in code.versions)
     return Provenance(
@@ -67,14 +67,14 @@ def _joined(values: Iterable[str | None]) -> str:
 
 
 class Attestation(Content, frozen=True, kw_only=True):
-    """The data, backbone and code of a trial: found by a worker, or expected of it."""
+    """The data, backbone and code of a trial, as a worker finds them or as the launch expects them."""
 
-    code_digest: str  # of the sources of what trains
-    versions: Mapping[str, str]  # of Python and of packages; what is not installed is left out
+    code_digest: str  # of the training code
+    versions: Mapping[str, str]  # of Python and of the installed packages
 
 
 def contradictions(attested: Attestation, expected: Attestation) -> list[str]:
-    """List what is not as expected. Builds of one version, `2.8.0+cpu` and `2.8.0+cu128`, do not differ."""
+    """List the differences; builds of one version (`2.8.0+cpu`, `2.8.0+cu128`) count as equal."""
     pairs = [(word, getattr(attested, name), getattr(expected, name)) for name, word in _WORDS.items()]
     known = [pair for pair, name in zip(pairs, _WORDS, strict=True) if name not in _DIGESTS or pair[2] is not None]
     differing = [f"{word} {found}, not {wanted}" for word, found, wanted in known if found != wanted]
@@ -82,7 +82,7 @@ def contradictions(attested: Attestation, expected: Attestation) -> list[str]:
 
 
 def other_code(found: Attestation | Provenance | SmokeReport, wanted: Attestation | Provenance) -> list[str]:
-    """List the code and versions that differ; packages that are missing from either are left out."""
+    """List the differences in code and versions; a package missing from either side is ignored."""
     both = [name for name in found.versions if name in wanted.versions]
     pairs = [("code", found.code_digest, wanted.code_digest)]
     pairs += [(name, _release(found.versions[name]), _release(wanted.versions[name])) for name in both]
@@ -90,7 +90,7 @@ def other_code(found: Attestation | Provenance | SmokeReport, wanted: Attestatio
 
 
 def agree_but_for_digests(attested: Attestation, expected: Attestation) -> bool:
-    """Check all that a launch knows by itself; the rest is from the first worker, which may be wrong."""
+    """Check everything but the digests: these come from an arm's first worker, which may be wrong."""
     return not contradictions(attested, replace(expected, **dict.fromkeys(_DIGESTS)))
 
 

@@ -1,4 +1,4 @@
-"""The events of a study, one line of `events.jsonl` each. Read and checked here alone."""
+"""The events of a study, one per line of `events.jsonl`, and the reader that checks them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ FILE = "events.jsonl"
 LaunchStatus = Literal["complete", "partial", "drained", "interrupted", "paused"]
 Reopening = Literal["asked", "code", "versions"]
 
-# Whose fault it is that a trial broke off. Of the machine (disk, network, a lost process): tried again, never a result.
-# Of the node, which has other code or data than the launch: tried again elsewhere, and the node is left out.
-# Of memory: of the machine, until it did not suffice as often as `--max-failures` allows. Of the method: a result.
+# The cause of a trial's failure. `machine` (disk, network, a lost process): the trial is retried; never a result.
+# `node` (other code or data than the launch): the trial is retried elsewhere, and the node is left out.
+# `preemption`: the trial is retried, and no fault is counted. `method`: the failure is a result.
+# `memory`: a machine fault, but a result once memory has run out more often than `--max-failures`.
 Cause = Literal["machine", "node", "preemption", "memory", "method"]
 TRACEBACK_CHARACTERS = 4_000
-_LAUNCH = b'{"event":"launch_began"'  # the beginning of its line
+_LAUNCH = b'{"event":"launch_began"'  # first bytes of a launch's line
 
 
 def _snake_case(name: str) -> str:
@@ -38,7 +39,7 @@ def _snake_case(name: str) -> str:
 
 
 class BaseEvent(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="event", tag=_snake_case):
-    """The fields of all events; the field `event` names their kind."""
+    """The fields that every event has; the field `event` names its kind."""
 
     time: str  # UTC, ISO 8601 with microseconds
 
@@ -46,41 +47,41 @@ class BaseEvent(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False, 
 class LaunchBegan(BaseEvent, frozen=True, kw_only=True):
     """The start of a `study.launch`."""
 
-    format: Count  # of its lines, see study/facts/formats.py
-    launch: AtLeastOne  # its number
+    format: Count  # of this launch's lines, see study/facts/formats.py
+    launch: AtLeastOne  # number of the launch, from 1
     command: str
     host: str
     pid: Count
     versions: Mapping[str, str]
     git_commit: str | None
-    code_digest: str  # of the sources of what trains
+    code_digest: str  # of the training code
     max_gpu_hours: NotNegative | None = None  # None: no limit
     storage: str | None = None  # place of the trials' states and models; None: the study's folder
-    plan: ResolvedPlan  # with all that launches before were asked for
+    plan: ResolvedPlan  # with everything that earlier launches were asked for
     included: Mapping[str, str] | UnsetType = UNSET  # method of an included folder -> digest of its files
 
 
 class LaunchEnded(BaseEvent, frozen=True, kw_only=True):
-    """The end of a launch; one that was killed has none.
+    """The end of a launch; a killed launch has none.
 
-    `complete` and `partial`: by itself, with the whole study or the arms asked for. `drained`: by one Ctrl-C.
-    `interrupted`: by two, or because nothing moved. `paused`: because faults of the machine went on.
+    `complete`: the whole study was done. `partial`: the requested arms were done. `drained`: stopped by one Ctrl-C.
+    `interrupted`: stopped by two, or because nothing progressed. `paused`: stopped by persistent machine faults.
     """
 
     launch: AtLeastOne
     status: LaunchStatus
-    note: str | None = None  # one line: what interrupted it, beside Ctrl-C, or the outputs that it lost
+    note: str | None = None  # one line: the cause of an interruption other than Ctrl-C, or the lost outputs
 
 
 class PlanRegistered(BaseEvent, frozen=True, kw_only=True):
-    """A digest of the plan held by somebody else; it counts only before the first trial."""
+    """A registration of the plan's digest outside the study; it counts only before the first trial."""
 
     digest: str
-    place: str  # a git tag, or the address of an MLflow
+    place: str  # a git tag, or the address of an MLflow server
 
 
 class StartChosen(BaseEvent, frozen=True, kw_only=True):
-    """The model that all trials of an arm begin from, for good."""
+    """The model from which all trials of an arm begin; the choice is final."""
 
     arm: str
     key: str  # of the trial that left the model
@@ -88,14 +89,14 @@ class StartChosen(BaseEvent, frozen=True, kw_only=True):
 
 
 class TrialStarted(BaseEvent, frozen=True, kw_only=True):
-    """The first time that a trial is handed out."""
+    """The first hand-out of a trial to a worker."""
 
     key: str
-    arm: str  # its name in the plan of the launch
+    arm: str  # name in the launch's plan
     phase: Phase
     trial: Count  # number within the arm and phase, from 0
     seed: int
-    config: Configuration  # as far as it is not what the arm fixes
+    config: Configuration  # without the values that the arm fixes
     start: str | None = None  # key of the trial whose model it begins from
 
 
@@ -103,26 +104,26 @@ class Report(Typed, frozen=True, kw_only=True, omit_defaults=True):
     """A worker's report of an epoch. Seconds are totals of the trial so far."""
 
     row: EpochRow
-    outcome: Outcome | None = None  # with the last epoch; its model is an address that everybody sees
+    outcome: Outcome | None = None  # only with the last epoch; its model's address works on every machine
     wall_seconds: NotNegative
     gpu_seconds: NotNegative
     host: str
     device: str
-    attested: Attestation | None = None  # with the first epoch that a process trains
+    attested: Attestation | None = None  # only with the first epoch that a process trains
 
 
 class Failure(Typed, frozen=True, kw_only=True):
-    """The reason and the place of a trial's break-off."""
+    """The cause and place of a trial's failure."""
 
     cause: Cause
     error: str  # one line
-    traceback: str | None = None  # its last `TRACEBACK_CHARACTERS`; None if the process is gone
-    host: str | None = None  # None if it is unknown
-    node: str | None = None  # Ray's number of it
+    traceback: str | None = None  # the last `TRACEBACK_CHARACTERS` characters; None if the process is gone
+    host: str | None = None  # None if unknown
+    node: str | None = None  # Ray's node ID
 
 
 class Process(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The process that trains a trial, and the digests that it found, which no plan can know."""
+    """The process that trains a trial, with the digests that only a worker can compute."""
 
     host: str
     device: str
@@ -135,31 +136,31 @@ class EpochReported(BaseEvent, frozen=True, kw_only=True):
 
     key: str
     row: EpochRow
-    outcome: Outcome | None = None  # with the last epoch
+    outcome: Outcome | None = None  # only with the last epoch
     wall_seconds: NotNegative
     gpu_seconds: NotNegative = 0.0
-    process: Process | None = None  # with the first epoch that a process trains
+    process: Process | None = None  # only with the first epoch that a process trains
 
 
 class AshaDecided(BaseEvent, frozen=True, kw_only=True):
     """ASHA's decision on a search trial at a rung."""
 
     key: str
-    rung: AtLeastOne  # epochs; the score is that of the epoch
+    rung: AtLeastOne  # epochs; the decision uses the score at this epoch
     cutoff: Score | None = None  # None if the rung was empty
     recorded: Count  # scores at the rung before this one
     decision: Literal["continue", "stop"]
 
 
 class TrialRetried(BaseEvent, frozen=True, kw_only=True):
-    """A fault of the machine that broke a trial off; the trial is handed out again."""
+    """A machine fault that interrupted a trial; the trial is handed out again."""
 
     key: str
     failure: Failure
 
 
 class TrialRestarted(BaseEvent, frozen=True, kw_only=True):
-    """A new beginning of a trial whose saved state cannot be used. Its earlier reports no longer count."""
+    """A restart of a trial whose saved state cannot be used. Its earlier reports no longer count."""
 
     key: str
     reason: str
@@ -170,26 +171,26 @@ class TrialEnded(BaseEvent, frozen=True, kw_only=True):
 
     key: str
     status: Status
-    failure: Failure | None = None  # of a failed one
+    failure: Failure | None = None  # None unless the trial failed
     predictions_digest: str | None = None  # SHA-256 of its predictions file; None if none is stored
 
 
 class TrialReopened(BaseEvent, frozen=True, kw_only=True):
-    """A new run of a failed trial, from its beginning."""
+    """A rerun of a failed trial from its beginning."""
 
     key: str
-    reason: Reopening  # `--retry-failed`, or other code or versions than those of its record
+    reason: Reopening  # `asked`: by --retry-failed; `code`, `versions`: these differ from the record's
 
 
 class TrialDropped(BaseEvent, frozen=True, kw_only=True):
-    """An ended trial that a person set aside: it stays, and counts nowhere."""
+    """A person's exclusion of an ended trial: its record stays and counts nowhere."""
 
     key: str
-    because: str | None  # in a line; None takes it back
+    because: str | None  # one line; None undoes the drop
 
 
 class SmokeStepFailed(BaseEvent, frozen=True, kw_only=True):
-    """The failure of an arm's one step before any trial: the launch ended, and nothing ran."""
+    """The failure of an arm's smoke step, a single step before any trial. The launch then ran no trial."""
 
     arm: str
     config: Configuration
@@ -197,42 +198,42 @@ class SmokeStepFailed(BaseEvent, frozen=True, kw_only=True):
 
 
 class NodeLeftOut(BaseEvent, frozen=True, kw_only=True):
-    """A node that gets no trials for a while: it has other code, or trials failed only there."""
+    """A node that gets no trials for a while: it has other code or data, or trials failed only there."""
 
-    node: str  # Ray's number of it
+    node: str  # Ray's node ID
     host: str
-    trials: AtLeastOne  # that broke off there
+    trials: AtLeastOne  # number of trials that broke off there
     seconds: NotNegative
-    error: str  # the last one there
+    error: str  # last error on the node
 
 
 class NodeTakenBack(BaseEvent, frozen=True, kw_only=True):
-    """The end of that while."""
+    """The return of a node that was left out."""
 
     node: str
     host: str
 
 
 class StudyPaused(BaseEvent, frozen=True, kw_only=True):
-    """A while in which nothing is handed out: every node was last heard of by a fault."""
+    """A pause in which no trial is handed out, since the last report from every node was a fault."""
 
     seconds: NotNegative
-    faults: AtLeastOne  # since a trial last got on
-    error: str  # the last one
+    faults: AtLeastOne  # number since a trial last trained an epoch
+    error: str  # last error
 
 
 class SearchClosed(BaseEvent, frozen=True, kw_only=True):
-    """An early end of searches: their share of the GPU time is used, or every configuration was drawn."""
+    """The early end of searches: their share of the GPU time is used up, or every configuration was drawn."""
 
     arms: list[str]
-    max_gpu_hours: NotNegative | None  # the limit that was kept; None: every configuration was drawn
+    max_gpu_hours: NotNegative | None  # limit of the launch; None: every configuration was drawn
 
 
 class ConfirmClosed(BaseEvent, frozen=True, kw_only=True):
-    """The end of GPU time for the missing confirm trials of these arms."""
+    """The early end of these arms' confirm trials: no GPU time is left for the missing ones."""
 
     arms: list[str]
-    max_gpu_hours: NotNegative  # the limit that was kept
+    max_gpu_hours: NotNegative  # limit of the launch
 
 
 class ModelOnTest(Typed, frozen=True, kw_only=True):
@@ -249,7 +250,7 @@ class ScoredOnTest(BaseEvent, frozen=True, kw_only=True):
 
     task: str
     rows: AtLeastOne
-    labels_digest: str  # SHA-256 of the file of labels
+    labels_digest: str  # SHA-256 of the label file
     models: list[ModelOnTest]
 
 
@@ -283,7 +284,7 @@ class _Began(msgspec.Struct):
 
 
 class EventReader(Reader):
-    """A reader of the lines of one journal, in order: each launch says the format of those that follow."""
+    """A reader of one journal's lines, in order; each `launch_began` names the format of the following lines."""
 
     def __init__(self) -> None:
         """Begin with today's format."""
@@ -291,7 +292,7 @@ class EventReader(Reader):
         self._format = formats.FORMAT
 
     def read(self, line: bytes, *, where: str) -> Event:
-        """Read one line, `where` being its place for errors; older formats are migrated."""
+        """Read one line and migrate it from older formats; errors name its place, `where`."""
         if line.startswith(_LAUNCH):
             with suppress(msgspec.DecodeError, UnicodeDecodeError):  # reported below
                 self._format = msgspec.json.decode(line, type=_Began).format
@@ -307,11 +308,11 @@ def read_events(folder: Path) -> list[Event]:
     """Read the events of a study folder, in order; [] before its first launch.
 
     Raises:
-        ValueError: a line is not an event; it names file, line and field.
+        ValueError: a line is not an event; the message names file, line and field.
     """
     return [event for _, event in read_lines(folder / FILE, EventReader())]
 
 
 def utc_now() -> str:
-    """Format the time of now: UTC, ISO 8601 with microseconds."""
+    """Format the current time: UTC, ISO 8601 with microseconds."""
     return datetime.now(UTC).isoformat(timespec="microseconds")

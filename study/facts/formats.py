@@ -1,9 +1,9 @@
-"""The format of a study's folder: its number, and how folders of older formats are read.
+"""The format of a study's folder: its number, and the conversion of older formats.
 
-`plan.json` says its format, and in `events.jsonl` each launch says that of its lines: a study that a newer version
-continues has lines of both. 2 is the first format that was released. What older folders cannot fill in with a default
-(a field renamed, removed, of another meaning) takes a new number and a `Step` from the one before. A folder of each
-format is kept in tests/study/formats. tests/study/test_formats.py opens all of them, and notices what changes a format.
+`plan.json` names its format. In `events.jsonl` each launch names the format of its lines, so a study that a newer
+version continues may have lines of both formats. Format 2 was the first to be released. A change that a default value
+cannot cover (a field renamed, removed or given another meaning) needs a new number and a `Step` from the previous one.
+tests/study/formats has a folder of each format. tests/study/test_formats.py opens all of them and detects changes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-FIRST = 2  # of plans without the field
+FIRST = 2  # also the format of plans without the field
 FORMAT = 2
 
 Plain = dict[str, Any]
@@ -22,15 +22,15 @@ Plain = dict[str, Any]
 class Step:
     """A conversion of plain values from one format to the next; neither function changes its argument."""
 
-    plan: Callable[[Plain], Plain]  # a resolved plan, of `plan.json` and of `launch_began`
-    event: Callable[[Plain], Plain]  # a line of the journal; its plan is made new already
+    plan: Callable[[Plain], Plain]  # for a resolved plan, in `plan.json` or `launch_began`
+    event: Callable[[Plain], Plain]  # for a line of the journal, whose plan is already converted
 
 
-STEPS: Mapping[int, Step] = {}  # format -> to the next
+STEPS: Mapping[int, Step] = {}  # format -> conversion to the next format
 
 
 def check_format(number: int, *, where: str) -> None:
-    """Raise ValueError for a format that is newer than this version, or was never released."""
+    """Raise ValueError for a format that is newer than this version's or was never released."""
     if FIRST <= number <= FORMAT:
         return
     is_newer = number > FORMAT
@@ -43,14 +43,14 @@ def check_format(number: int, *, where: str) -> None:
 
 
 def migrate_plan(plan: Plain, number: int) -> Plain:
-    """Convert a resolved plan of this format to today's."""
+    """Convert a resolved plan from format `number` to the current one."""
     for step in _steps(number):
         plan = step.plan(plan)
     return plan
 
 
 def migrate_event(event: Plain, number: int) -> Plain:
-    """Convert a line of a journal of this format to today's; a launch keeps the number that it says."""
+    """Convert a journal line from format `number` to the current one; a `launch_began` keeps its format number."""
     for step in _steps(number):
         if "plan" in event:
             event = {**event, "plan": step.plan(event["plan"])}

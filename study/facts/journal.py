@@ -1,7 +1,7 @@
-"""The journal of a study, a file that survives a power cut, and the lock that keeps two launches apart.
+"""The journal of a study, a file that survives a power cut, and the lock that keeps a second launch out.
 
-A launch locks the journal itself. If locks mean nothing (a share mounted without them), its lease beside the journal
-shows that it runs; and a launch that finds lines of another in the journal writes no more.
+A launch locks the journal file. On a share mounted without working locks, the lease file beside the journal shows that
+the launch runs. A launch that finds another launch's lines in the journal stops writing.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from trainables.schema import Typed
 
 LEASE = "launch.lease"
 BEAT_SECONDS = 5.0
-SILENT_SECONDS = 15.0  # without a beat, after which a launch on another machine is dead
+SILENT_SECONDS = 15.0  # without a beat, after which a launch on another machine counts as dead
 _LOCK_ATTEMPTS = 10
 
 
 class Lease(Typed, frozen=True, kw_only=True):
-    """The launch that has a study. While it lives, it touches the file that holds this."""
+    """The launch that holds a study. While it runs, it keeps touching the lease file."""
 
     host: str
-    boot: str  # of the kernel, and the process numbers that count there; "" if the system does not have them
+    boot: str  # kernel boot ID and PID namespace; "" if the system has none
     pid: int
-    started: str  # when the process did, in the kernel's words: numbers of processes come again
+    started: str  # start of the process in kernel ticks, since PIDs are reused
     since: str
 
     @classmethod
     def of_this_process(cls) -> Lease:
-        """Describe this process."""
+        """Make the lease of this process."""
         host, pid = socket.gethostname(), os.getpid()
         return cls(host=host, boot=_boot(), pid=pid, started=_started(pid), since=to_second(utc_now()))
 
@@ -53,17 +53,17 @@ class Lease(Typed, frozen=True, kw_only=True):
 
     @property
     def is_of_this_machine(self) -> bool:
-        """True if its process numbers count here: the same host, kernel start and container."""
+        """True if the lease's PID is valid here: same host, boot and container."""
         return bool(self.boot) and (self.host, self.boot) == (socket.gethostname(), _boot())
 
     @property
     def runs_here(self) -> bool:
-        """True if it is of another process of this machine that still runs."""
+        """True if the lease belongs to another process on this machine that still runs."""
         return self.is_of_this_machine and self.pid != os.getpid() and _started(self.pid) == self.started
 
 
 def _boot() -> str:
-    """Identify the kernel's start and its space of process numbers: each container has its own; "" if unknown."""
+    """Identify the kernel's boot and the PID namespace, which differs between containers; "" if unknown."""
     try:
         return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
@@ -71,7 +71,7 @@ def _boot() -> str:
 
 
 def _started(pid: int) -> str:
-    """Read when a process started, in ticks of the kernel; "" if it is gone."""
+    """Read the start time of a process in kernel ticks; "" if the process is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:
@@ -79,7 +79,7 @@ def _started(pid: int) -> str:
 
 
 def read_lease(folder: Path) -> Lease | None:
-    """Read the lease of a study folder; None if there is none, or it is being written."""
+    """Read the lease of a study folder; None if the file is missing or unreadable."""
     try:
         return msgspec.json.decode((folder / LEASE).read_bytes(), type=Lease)
     except (OSError, msgspec.DecodeError):
@@ -90,10 +90,10 @@ class StudyLock:
     """The lock of a study folder, held by one launch; the kernel releases it when the process dies."""
 
     def __init__(self, folder: Path):
-        """Lock the journal and leave a lease.
+        """Lock the journal and write a lease.
 
         Raises:
-            ValueError: another launch has the study, or its file system has no locks.
+            ValueError: another launch holds the study, or the file system has no locks.
         """
         self._path = folder / LEASE
         self._descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT, 0o644)
@@ -113,7 +113,7 @@ class StudyLock:
         self._thread.start()
 
     def _taken(self, folder: Path) -> bool:
-        """Try to take the lock, more than once: `lock_holder` holds it for a moment to look."""
+        """Try several times to take the lock, since `lock_holder` may hold it for a moment."""
         for _ in range(_LOCK_ATTEMPTS):
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -128,10 +128,10 @@ class StudyLock:
         return False
 
     def _lives(self, lease: Lease) -> bool:
-        """Check if the launch of a lease still runs, though its lock could be taken."""
+        """Check if the launch of a lease still runs even though its lock could be taken."""
         if lease.is_of_this_machine:
             return lease.runs_here
-        print(f"waiting {SILENT_SECONDS:g} s for a sign of the launch of {lease}", file=sys.stderr, flush=True)
+        print(f"waiting {SILENT_SECONDS:g} s to see if the launch still runs: {lease}", file=sys.stderr, flush=True)
         before, end = self._last_beat(), time.monotonic() + SILENT_SECONDS
         while time.monotonic() < end:
             time.sleep(min(1.0, SILENT_SECONDS / 10))
@@ -141,14 +141,14 @@ class StudyLock:
 
     def _last_beat(self) -> int:
         try:
-            with self._path.open("rb") as file:  # opening it has a network's file system ask the server
+            with self._path.open("rb") as file:  # on a network file system, open() refreshes the file's times
                 return os.fstat(file.fileno()).st_mtime_ns
         except FileNotFoundError:
             return 0
 
     def _beat(self) -> None:
         while not self._is_over.wait(BEAT_SECONDS):
-            with suppress(OSError):  # the disk is full or away
+            with suppress(OSError):  # the disk is full or unreachable
                 if self._path.exists():
                     os.utime(self._path)
                 else:
@@ -172,7 +172,7 @@ def _file_system(folder: Path) -> str:
 
 
 def lock_holder(folder: Path) -> str | None:
-    """Describe the launch that runs the study now; None if none does."""
+    """Describe the launch that runs the study now; None if no launch does."""
     lease = read_lease(folder)
     try:
         with (folder / FILE).open("rb") as file:
@@ -186,7 +186,7 @@ def lock_holder(folder: Path) -> str | None:
 
 @contextmanager
 def undivided() -> Iterator[None]:
-    """Delay Ctrl-C and SIGTERM to the end of the block; only the main thread ever gets them."""
+    """Delay Ctrl-C and SIGTERM until the block ends; only the main thread receives them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -204,7 +204,7 @@ def undivided() -> Iterator[None]:
 
 
 class Journal:
-    """The facts of a study, read once at opening, with the one way to add to them."""
+    """The facts of a study, read when the journal is opened, and the only way to add to them."""
 
     def __init__(self, folder: Path):
         """Open the journal of the folder, for this process alone.
@@ -222,11 +222,11 @@ class Journal:
             raise
 
     def now(self) -> str:
-        """Return the time for an event: never before the last event, even if somebody has set the clock back."""
+        """Return the current time for an event, or the last event's time if the clock was set back."""
         return max(utc_now(), self.facts.time)
 
     def append(self, *events: Event) -> None:
-        """Sync events to disk, all at once, and then apply them; no signal comes in between."""
+        """Sync all events to disk together and then apply them; signals are delayed until this is done."""
         with undivided():
             self._events_file.append_lines([msgspec.json.encode(event) for event in events])
             for event in events:

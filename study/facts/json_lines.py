@@ -1,4 +1,4 @@
-"""Files of one JSON object per line: appended to one whole line at a time, and read whole lines only."""
+"""JSON-lines files, which are written and read in whole lines only."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from trainables.schema import Reader
 class AppendOnlyFile:
     """A JSON-lines file to which whole lines are added and synced to disk.
 
-    Opening it cuts a torn last line off, with a warning. A failed append (disk full) leaves the file as it was.
+    Opening the file cuts off a torn last line, with a warning. A failed append (disk full) leaves the file unchanged.
     """
 
     def __init__(self, path: Path, reader: Reader):
-        """Open the file; `reader` reads its lines, and nothing is written that it could not read again."""
+        """Open the file; only lines that `reader` can read are written to it."""
         self.path = path
         self._reader = reader
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -30,10 +30,10 @@ class AppendOnlyFile:
         self._size = os.fstat(self._descriptor).st_size
 
     def append_lines(self, lines: Sequence[bytes]) -> None:
-        """Append JSON lines, given without their line ends; all are synced at once.
+        """Append JSON lines, given without line ends, and sync them together.
 
         Raises:
-            ValueError: a line could not be read again, or the file is no longer what this process has left.
+            ValueError: the reader cannot read a line, or the file was changed, replaced or deleted by someone else.
         """
         for line in lines:
             self._reader.read(line, where=f"{self.path}, a new line")
@@ -52,7 +52,7 @@ class AppendOnlyFile:
         self._size += written
 
     def _check_untouched(self) -> None:
-        """Refuse a file that somebody else has changed or moved; write a deleted one again."""
+        """Raise ValueError if the file was changed, replaced or deleted; restore a deleted file first."""
         now = os.fstat(self._descriptor)
         if now.st_nlink and now.st_size != self._size:
             raise ValueError(f"{self.path}: another process has written to it; this one writes no more")
@@ -60,7 +60,7 @@ class AppendOnlyFile:
             if not self.path.exists():
                 write_bytes(self.path, os.pread(self._descriptor, self._size, 0))
             raise ValueError(
-                f"{self.path} was deleted or replaced meanwhile; the same command continues with what is there"
+                f"{self.path} was deleted or replaced meanwhile; the same command continues with the file there now"
             )
 
     def close(self) -> None:
@@ -71,19 +71,19 @@ class AppendOnlyFile:
         content = self.path.read_bytes()
         whole = content.rfind(b"\n") + 1
         if whole < len(content) and _is_json(content[whole:]):
-            os.write(self._descriptor, b"\n")  # only the end of the line was lost
+            os.write(self._descriptor, b"\n")  # only the line end was lost
         elif whole < len(content):
             warnings.warn(f"{self.path}: cut a torn last line of {len(content) - whole} bytes", stacklevel=3)
             os.ftruncate(self._descriptor, whole)
 
 
 def read_lines(path: Path, reader: Reader) -> Iterator[tuple[int, Any]]:
-    """Yield the number, from 1, and the content of each line; nothing if there is no file.
+    """Yield each line's number (from 1) and content; yield nothing if the file is missing.
 
     A last line that a crash has torn is left out with a warning.
 
     Raises:
-        ValueError: any other broken line; file, line and field are named.
+        ValueError: another line is broken (the message names file, line and field), or the path is a folder.
     """
     if not path.exists():
         return
@@ -99,10 +99,10 @@ def read_lines(path: Path, reader: Reader) -> Iterator[tuple[int, Any]]:
 
 
 class Tail:
-    """The lines of a file as they come; a torn last line is left for later."""
+    """A reader of the lines added to a file; an incomplete last line is left for the next read."""
 
     def __init__(self, path: Path, reader: Reader) -> None:
-        """Begin at the first line of a file, which may come later."""
+        """Begin at the first line of the file, which need not exist yet."""
         self._path = path
         self._reader = reader
         self._offset = 0
@@ -112,7 +112,7 @@ class Tail:
         """Read the lines written since the last call, each with its number from 1.
 
         Raises:
-            ValueError: a line is broken; file, line and field are named.
+            ValueError: a line is broken; the message names file, line and field.
         """
         if not self._path.exists():
             return []
@@ -126,7 +126,7 @@ class Tail:
 
 
 def _is_json(line: bytes) -> bool:
-    """Check if a line is whole: an object that was cut short is not JSON."""
+    """Check if a line is whole; a truncated object is not valid JSON."""
     try:
         msgspec.json.decode(line)
     except msgspec.DecodeError:

@@ -10,7 +10,7 @@ from trainables.schema import Typed
 
 
 class Spent(Typed, frozen=True, kw_only=True):
-    """The compute of one phase of one arm, all of its ended trials together."""
+    """The compute of one phase of one arm, summed over its ended trials."""
 
     arm: str
     phase: Phase
@@ -19,7 +19,7 @@ class Spent(Typed, frozen=True, kw_only=True):
     train_examples: int  # repeats counted
     train_seconds: float
     eval_seconds: float
-    wall_seconds: float  # a trial's start-up and waiting for its data included
+    wall_seconds: float  # includes start-up and waiting for data
     gpu_seconds: float  # share of a GPU x seconds held
     cpu_seconds: float  # wall-clock seconds of the trials that held no GPU
 
@@ -30,7 +30,7 @@ class Spent(Typed, frozen=True, kw_only=True):
 
 
 def ledger(records: Iterable[Record]) -> list[Spent]:
-    """Sum the records of each arm and phase, in the order of the records, search before confirm."""
+    """Sum the records by arm and phase: arms in the order of the records, search before confirm."""
     arms: dict[str, list[Record]] = {}
     for record in records:
         arms.setdefault(record.arm, []).append(record)

@@ -1,4 +1,4 @@
-"""The trials trained with other code than the study's first: their numbers may differ for that alone."""
+"""Trials that were trained with other code than the study's first ones, which alone may change their numbers."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from study.facts.plain_words import counted
 from study.facts.study_facts import StudyFacts, TrialFacts
 from trainables import base_method
 
-_DIGITS = 12  # of a commit or a digest, as people see them
+_DIGITS = 12  # of a commit or a digest, as displayed
 
 
 class FirstCode:
-    """The code of the study's first trials, and of the first of each method of an included folder."""
+    """The code of the study's first trials, and of the first trials of each included method."""
 
     def __init__(self, facts: StudyFacts) -> None:
         """Find the first launch that trained, overall and for each method."""
         self._launches = {number: launch.began for number, launch in facts.launches.items()}
         trials = facts.trials.values()
         trained = sorted((number, base_method(trial.arm.method)) for trial in trials for number in trial.trained_in)
-        # None if no trial had an epoch: a launch that ended before that has made no number.
+        # None if no trial has run an epoch; a launch without an epoch has produced no numbers.
         self.launch = self._launches[trained[0][0]] if trained else None
-        self._files: dict[str, str | None] = {}  # method -> digest of its files; None: it was the package's
+        self._files: dict[str, str | None] = {}  # method -> digest of its files; None for the package's methods
         for number, method in trained:
             self._files.setdefault(method, _find_files(method, self._launches[number]))
 
     def others(self, trial: TrialFacts) -> list[str]:
-        """Describe the code that trained the trial and differs from the first of its study or method."""
+        """List the code that trained the trial and differs from the first code of its study or method."""
         others = [", ".join(self._others(trial, self._launches[number])) for number in trial.trained_in]
         return list(dict.fromkeys(filter(None, others)))
 
     def _others(self, trial: TrialFacts, launch: LaunchBegan) -> list[str]:
-        """Name the sources by commit and digest; the digest alone if the commit is the same."""
+        """Name the sources by commit and digest, or by digest alone if the commit is the same."""
         assert self.launch is not None, "the trial was trained"
         method, differing = base_method(trial.arm.method), []
         if launch.code_digest != self.launch.code_digest:

@@ -1,4 +1,4 @@
-"""Counts, times, lines and tables in the one form in which people read them."""
+"""The formats in which people read counts, times, lines and tables."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TextIO
 
-_TO_PASTE = re.compile(r"`[^`]*`|\S*python\S* -m [^;]*[^;,.)]|--continue \S+")  # commands, and what stands in backticks
+_TO_PASTE = re.compile(r"`[^`]*`|\S*python\S* -m [^;]*[^;,.)]|--continue \S+")  # commands, and text in backticks
 
 
 @dataclass(frozen=True)
 class CellInWords:
-    """A cell of a table with what is missing from it."""
+    """A cell of a table and a description of what it lacks."""
 
     row: str
     column: str
-    name: str  # of the cell, if it is alone
+    name: str  # used if no other cell of the row lacks the same
     shortfall: str  # empty if nothing is missing
 
 
 def shortfalls(cells: Sequence[CellInWords]) -> list[str]:
-    """Describe missing cells, one line for all cells of a row that miss the same."""
+    """Describe incomplete cells, with one line for all cells of a row that lack the same."""
     incomplete: dict[tuple[str, str], list[CellInWords]] = {}
     for cell in cells:
         if cell.shortfall:
@@ -47,7 +47,7 @@ def joined(parts: Sequence[str]) -> str:
 
 
 def first_of(names: Sequence[str], most: int) -> str:
-    """Format all of a few names, or the first of many: `a, b, c and 4 more`."""
+    """Format names, of which only the first `most` are shown: `a, b, c and 4 more`."""
     return ", ".join(names[:most]) + f" and {len(names) - most} more" * (len(names) > most)
 
 
@@ -57,7 +57,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def columns(output: TextIO) -> int | None:
-    """Return the width of a terminal in columns; None for another output, or if it is unknown."""
+    """Return the width of a terminal in columns; None if it is unknown or the output is not a terminal."""
     try:
         return os.get_terminal_size(output.fileno()).columns or None
     except (OSError, ValueError):
@@ -65,9 +65,9 @@ def columns(output: TextIO) -> int | None:
 
 
 def wrapped(line: str, width: int, *, hang: str = "  ") -> str:
-    """Break a line between its words, with `hang` before the next ones.
+    """Wrap a line between words; `hang` is the extra indent of the continuation lines.
 
-    Commands and quoted code stay whole, so that they can be pasted: a terminal breaks them itself.
+    Commands and quoted code stay whole so that they can be pasted.
     """
     whole = _TO_PASTE.sub(lambda quoted: quoted[0].replace(" ", "\0"), line)
     indent = line[: len(line) - len(line.lstrip())] + hang
@@ -76,13 +76,13 @@ def wrapped(line: str, width: int, *, hang: str = "  ") -> str:
 
 
 def on_screen(text: str, output: TextIO) -> str:
-    """Break lines between their words for a terminal; leave them alone for other outputs."""
+    """Wrap lines between words for a terminal; leave them unchanged for other outputs."""
     width = columns(output)
     return text if width is None else "\n".join(wrapped(line, width) for line in text.split("\n"))
 
 
 def print_lines(lines: Iterable[str], output: TextIO) -> None:
-    """Print lines as this output shows them, each at once."""
+    """Print and flush each line, wrapped if the output is a terminal."""
     for line in lines:
         print(on_screen(line, output), file=output, flush=True)
 
@@ -90,7 +90,7 @@ def print_lines(lines: Iterable[str], output: TextIO) -> None:
 def for_screen(markdown: str, output: TextIO) -> str:
     """Prepare a Markdown text for an output.
 
-    In a terminal escapes are removed, and lines other than rows of tables are broken between their words.
+    For a terminal, escapes are removed, and all lines except table rows are wrapped between words.
     """
     if not output.isatty():
         return markdown

@@ -1,4 +1,4 @@
-"""The facts of a study, the one fold of its journal: every other module asks here."""
+"""The facts of a study: the state that the events of its journal add up to, for all other modules."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables.configuration import AtLeastOne
 from trainables.schema import Configuration, Typed, Value
 
-Became = Literal["tried again", "failed", "launch refused"]  # of an attempt
+Became = Literal["tried again", "failed", "launch refused"]  # outcome of a failed attempt
 Notice = NodeLeftOut | NodeTakenBack | StudyPaused | TrialRestarted | TrialReopened
 
 
 def read_facts(folder: Path) -> StudyFacts:
-    """Fold the journal of a study folder as it is now; nothing is written.
+    """Read the journal of a study folder and apply its events; nothing is written.
 
     Raises:
-        ValueError: a line of the journal is broken; file, line and field are named.
+        ValueError: a line of the journal is broken; the message names file, line and field.
     """
     facts, name, is_collected = StudyFacts(), str(folder / FILE), gc.isenabled()
-    gc.disable()  # nothing here is garbage, and looking for it takes a fifth of the time
+    gc.disable()  # reading leaves no garbage, and collection takes a fifth of the time
     try:
         for number, event in read_lines(folder / FILE, EventReader()):
             apply_line(facts, event, where=f"{name}:{number}")
@@ -68,12 +68,12 @@ def read_facts(folder: Path) -> StudyFacts:
 
 
 def read_records(folder: Path) -> list[Record]:
-    """Read the records of a study folder's ended trials, in the order of their ends; errors as in `read_facts`."""
+    """Read the records of a study's trials, in the order in which these ended; errors as in `read_facts`."""
     return read_facts(folder).records
 
 
 def apply_line(facts: StudyFacts, event: Event, *, where: str) -> None:
-    """Apply an event that was read at `where`, which errors name."""
+    """Apply an event; errors name the place `where` it was read."""
     try:
         facts.apply(event)
     except ValueError as error:
@@ -82,28 +82,28 @@ def apply_line(facts: StudyFacts, event: Event, *, where: str) -> None:
 
 @dataclass
 class Reported:
-    """Sums over the reports of an arm's trials, so that nobody has to go through the trials for them."""
+    """Running sums over the reports of an arm's trials, which save a pass over the trials."""
 
     epochs: int = 0
     gpu_seconds: float = 0.0
     wall_seconds: float = 0.0
 
     def add(self, before: EpochReported | None, now: EpochReported) -> None:
-        """Add the work of a trial between two reports, or up to its first one."""
+        """Add a trial's work between two reports, or up to its first report."""
         self.epochs += now.row.epoch - (before.row.epoch if before else 0)
         self.gpu_seconds += now.gpu_seconds - (before.gpu_seconds if before else 0.0)
         self.wall_seconds += now.wall_seconds - (before.wall_seconds if before else 0.0)
 
 
 class FailedAttempt(Typed, frozen=True, kw_only=True):
-    """An attempt at a trial, or a smoke step, that failed."""
+    """A failed attempt at a trial, or a failed smoke step."""
 
     time: str
     launch: AtLeastOne
     arm: str
-    trial: str  # its phase and number, or "smoke step"
-    key: str | None  # None of a smoke step
-    attempt: AtLeastOne  # at the trial, since it was started or reopened
+    trial: str  # phase and number, or "smoke step"
+    key: str | None  # None for a smoke step
+    attempt: AtLeastOne  # counted since the trial was started or reopened
     config: Configuration
     became: Became
     failure: Failure
@@ -111,13 +111,13 @@ class FailedAttempt(Typed, frozen=True, kw_only=True):
 
 @dataclass
 class LaunchFacts:
-    """A `python -m study.launch` and how it ended."""
+    """The start and end of a `python -m study.launch`."""
 
     began: LaunchBegan
-    ended: LaunchEnded | None = None  # None while it runs, and for ever if it was killed
+    ended: LaunchEnded | None = None  # None while the launch runs, or if it was killed
 
     def is_over(self) -> bool:
-        """Check if it has ended, or its process is gone from this machine."""
+        """Check if the launch has ended, or its process on this machine is gone."""
         if self.ended is not None or self.began.host != socket.gethostname():
             return self.ended is not None
         try:
@@ -129,37 +129,37 @@ class LaunchFacts:
 
 @dataclass
 class TrialFacts:
-    """A trial that was started, and its progress. Only the last and the best of its reports are kept."""
+    """A started trial and its progress. Only its last and its best report are kept."""
 
     started: TrialStarted
-    arm: Arm  # in the plan that it was started by
-    launch: int  # the last one that heard of it
-    trained_in: list[int] = field(default_factory=list)  # numbers of the launches that ran an epoch of it
+    arm: Arm  # as in the plan under which the trial started
+    launch: int  # last launch with an event of this trial
+    trained_in: list[int] = field(default_factory=list)  # numbers of the launches that ran an epoch of the trial
     scores: dict[int, float] = field(default_factory=dict)  # epoch -> selection score
     last: EpochReported | None = None  # the last epoch reported
     best: EpochReported | None = None  # the best epoch so far, by the trial's own rule
-    decision: AshaDecided | None = None  # ASHA's last
-    process: Process | None = None  # the last that trained it
-    attempts: int = 0  # that failed, since it was started or reopened
+    decision: AshaDecided | None = None  # ASHA's last decision
+    process: Process | None = None  # last process that trained the trial
+    attempts: int = 0  # failed attempts since the trial was started or reopened
     retries: list[TrialRetried] = field(default_factory=list)  # in all launches
-    is_broken_off: bool = False  # the last that was heard of it is a fault of the machine
+    is_broken_off: bool = False  # True from a machine fault until the next epoch
     ended: TrialEnded | None = None
-    record: Record | None = None  # once it has ended
+    record: Record | None = None  # None until the trial has ended
 
     def __post_init__(self) -> None:
-        """Derive what is asked often from the event and the arm."""
+        """Derive frequently used attributes from the event and the arm."""
         started = self.started
         self.key, self.phase, self.seed, self.start = started.key, started.phase, started.seed, started.start
         self.config: Configuration = {**self.arm.fixed, **started.config}
-        self.max_length = self.config.get("max_length")  # tokens of a row at most: by it its data are tokenised
+        self.max_length = self.config.get("max_length")  # most tokens in a row; the tokenised data depend on it
 
     def forget_reports(self) -> None:
-        """Discard its reports: it is trained from its beginning."""
+        """Discard the trial's reports, since it is trained from its beginning again."""
         self.scores, self.last, self.best, self.trained_in = {}, None, None, []
 
     @property
     def epochs(self) -> int:
-        """The epochs that it has reported."""
+        """The number of epochs reported so far."""
         return self.last.row.epoch if self.last else 0
 
     @property
@@ -169,7 +169,7 @@ class TrialFacts:
 
     @property
     def stopped_at(self) -> int | None:
-        """The epoch at which ASHA stopped it."""
+        """The epoch at which ASHA stopped the trial; None if ASHA did not stop it."""
         return self.decision.rung if self.decision and self.decision.decision == "stop" else None
 
 
@@ -179,15 +179,15 @@ class ArmFacts:
 
     search: list[TrialFacts] = field(default_factory=list)
     confirm: list[TrialFacts] = field(default_factory=list)
-    records: list[Record] = field(default_factory=list)  # in the order they ended; of a reopened trial all
-    under_way: dict[str, TrialFacts] = field(default_factory=dict)  # those that have not ended, running now or not
+    records: list[Record] = field(default_factory=list)  # in the order they ended; all those of a reopened trial
+    under_way: dict[str, TrialFacts] = field(default_factory=dict)  # trials not ended, whether running now or not
     reported: Reported = field(default_factory=Reported)
-    dearest: float | None = None  # GPU seconds of a completed trial at most; None before any
+    dearest: float | None = None  # most GPU seconds of a completed trial; None before the first
     rungs: dict[int, dict[str, float]] = field(default_factory=dict)  # epochs -> trial key -> score, as ASHA saw them
     start: StartChosen | None = None
     closed: list[SearchClosed] = field(default_factory=list)
     confirm_closed: list[ConfirmClosed] = field(default_factory=list)
-    tokens_digests: dict[Value, str | None] = field(default_factory=dict)  # by max_length, as first attested
+    tokens_digests: dict[Value, str | None] = field(default_factory=dict)  # max_length -> digest first attested
     backbone_digest: str | None = None  # as first attested
 
     @property
@@ -201,7 +201,7 @@ class ArmFacts:
 
     @property
     def searched(self) -> list[Record]:
-        """The last record of each search trial, by the trials' numbers, up to the first that has not ended."""
+        """The last record of each search trial, in trial order, up to the first trial that has not ended."""
         return [trial.record for trial in takewhile(lambda trial: trial.record, self.search) if trial.record]
 
     @property
@@ -214,16 +214,16 @@ class StudyFacts:
     """The state that the events so far add up to."""
 
     def __init__(self) -> None:
-        """Begin without any event."""
+        """Begin without events."""
         self.launches: dict[int, LaunchFacts] = {}
         self.plan: ResolvedPlan | None = None  # of the last launch
-        self.registered: list[PlanRegistered] = []  # before the first trial
+        self.registered: list[PlanRegistered] = []  # those made before the first trial
         self.arms: defaultdict[str, ArmFacts] = defaultdict(ArmFacts)
         self.trials: dict[str, TrialFacts] = {}
-        self.under_way: dict[str, TrialFacts] = {}  # trials that were started and have not ended
-        self.records: list[Record] = []  # in the order they ended; a trial that was reopened may have several
+        self.under_way: dict[str, TrialFacts] = {}  # trials started and not ended
+        self.records: list[Record] = []  # in the order they ended; a reopened trial may have several
         self.left_out: dict[str, NodeLeftOut] = {}  # nodes that get no trials now
-        self.failed: list[FailedAttempt] = []  # of all trials, those that have run again since too
+        self.failed: list[FailedAttempt] = []  # of all trials, including those that ran again later
         self.smoke_failed: dict[str, SmokeStepFailed] = {}  # by arm, in the last launch
         self.scored_on_test: list[ScoredOnTest] = []
         self.notices: list[Notice] = []  # of the launch under way
@@ -245,7 +245,7 @@ class StudyFacts:
         """Apply one event.
 
         Raises:
-            ValueError: it is about a trial or a launch that never began, or about a trial that began or ended before.
+            ValueError: the event contradicts earlier ones, such as an event of a trial that never started.
         """
         if event.time > self.time:
             self.time = event.time
@@ -274,7 +274,7 @@ class StudyFacts:
                 trial.is_broken_off = True
                 self._note(event, event.failure, "tried again")
             case TrialRestarted():
-                self._touch(event.key).forget_reports()  # what ASHA has decided stays decided
+                self._touch(event.key).forget_reports()  # ASHA's decisions stay valid
                 self.notices.append(event)
             case TrialReopened():
                 self._reopen(event)
@@ -295,7 +295,7 @@ class StudyFacts:
                 self._note(event, event.failure, "launch refused")
 
     def check_unscored(self) -> None:
-        """Raise ValueError if a task was scored on test labels: a change could be chosen by them."""
+        """Raise ValueError if a task was scored on test labels, since these could guide later changes."""
         if self.scored_on_test:
             seen = f"{self.scored_on_test[0].task} was scored on test labels at {self.scored_on_test[0].time}"
             raise ValueError(f"{seen}, so its trials stay as they are; allowed: another study, by --name")
@@ -304,7 +304,7 @@ class StudyFacts:
         self.launches[event.launch] = LaunchFacts(event)
         self.launch_number = max(self.launch_number, event.launch)
         self.plan, self._planned = event.plan, {arm.name: arm for arm in event.plan.arms}
-        self.left_out, self.notices, self.smoke_failed = {}, [], {}  # a launch looks at its nodes afresh
+        self.left_out, self.notices, self.smoke_failed = {}, [], {}  # each launch judges its nodes anew
 
     def _touch(self, key: str) -> TrialFacts:
         if key not in self.trials:
@@ -315,7 +315,7 @@ class StudyFacts:
 
     def _start(self, event: TrialStarted) -> None:
         if event.key in self.trials:
-            if self.trials[event.key].started != event:  # else its line stands twice
+            if self.trials[event.key].started != event:  # otherwise the line is a duplicate
                 raise ValueError(f"trial {event.key!r} was started before")
             return
         if event.arm not in self._planned:
@@ -345,14 +345,14 @@ class StudyFacts:
     def _decide(self, event: AshaDecided) -> None:
         trial = self._touch(event.key)
         if event.rung not in trial.scores:
-            raise ValueError(f"ASHA decided at epoch {event.rung} of trial {event.key!r}, which it has not reported")
+            raise ValueError(f"ASHA decided at epoch {event.rung}, which trial {event.key!r} has not reported")
         trial.decision = event
         self.arm(trial.started.arm).rungs.setdefault(event.rung, {})[event.key] = trial.scores[event.rung]
 
     def _end(self, event: TrialEnded) -> None:
         trial = self._touch(event.key)
         if trial.ended is not None:
-            if trial.ended != event:  # else its line stands twice
+            if trial.ended != event:  # otherwise the line is a duplicate
                 raise ValueError(f"trial {event.key!r} has ended before")
             return
         record, arm = self._record(trial, event), self.arm(trial.started.arm)
@@ -369,8 +369,8 @@ class StudyFacts:
     def _record(self, trial: TrialFacts, event: TrialEnded) -> Record:
         """Make the record of a trial that ends with this event.
 
-        Its numbers are those of its selected epoch, or of the best epoch if it was stopped before its end; such a
-        record has no score on dev unless dev selects. A failed trial has no numbers.
+        The scores are those of the selected epoch, or of the best epoch so far if ASHA stopped the trial. A stopped
+        trial has a dev score only if dev is used to select. A failed trial has no scores.
         """
         last = trial.last
         config = trial.config if trial.best is None else {**trial.config, **trial.best.row.exit_setting}
@@ -398,9 +398,9 @@ class StudyFacts:
         )
 
     def _shared_facts(self, trial: TrialFacts) -> dict[str, Any]:
-        """Collect the part of a record that the arm and the launches that trained the trial decide.
+        """Collect the part of a record that follows from the arm and from the launches that trained the trial.
 
-        If none did, the code is that of the launch under way.
+        If no launch trained the trial, the code is that of the launch under way.
         """
         numbers = tuple(trial.trained_in) or (self.launch_number,)
         if (trial.started.arm, numbers) not in self._shared:
@@ -414,7 +414,7 @@ class StudyFacts:
         return self._shared[trial.started.arm, numbers]
 
     def _note(self, event: TrialRetried | TrialEnded | SmokeStepFailed, failure: Failure, became: Became) -> None:
-        """Note a failed attempt at a trial, or a failed smoke step."""
+        """Add a failed attempt at a trial, or a failed smoke step, to `failed`."""
         if isinstance(event, SmokeStepFailed):
             arm, of, key, attempt, config = event.arm, "smoke step", None, 1, event.config
         else:
@@ -437,7 +437,7 @@ class StudyFacts:
         )
 
     def _reopen(self, event: TrialReopened) -> None:
-        """Reset a trial to its start; other code may score otherwise, so ASHA decides anew too."""
+        """Reset a trial to its start, ASHA's decisions included, since other code may give other scores."""
         trial = self._touch(event.key)
         trial.forget_reports()
         trial.decision = trial.ended = trial.record = None
@@ -449,7 +449,7 @@ class StudyFacts:
         self.notices.append(event)
 
     def _drop(self, event: TrialDropped) -> None:
-        """Change the status of a record in place. What ASHA has decided by its scores stays decided."""
+        """Change the status of a record in place. ASHA's earlier decisions stay valid."""
         trial = self._touch(event.key)
         if trial.record is None or trial.ended is None:
             raise ValueError(f"trial {event.key!r} has not ended, so it cannot be dropped")
@@ -469,5 +469,5 @@ class StudyFacts:
 
 
 def _copied(source: object | None, *names: str) -> dict[str, Any]:
-    """Copy the fields that a record and its source share; nothing without a source."""
+    """Copy the named fields of a source; {} if the source is None."""
     return {} if source is None else {name: getattr(source, name) for name in names}

@@ -15,18 +15,18 @@ RECORDS = "records.jsonl"  # an export
 DEV_TABLE = "tables/dev.md"  # written by `analysis`
 DEV_NUMBERS = "tables/dev.json"  # likewise: its numbers in full
 ANSWER = "tables/answer.md"  # likewise
-BROWSE = "browse.txt"  # written by `study.mirror`: how to look at the runs
-WORKERS_LOG = "workers.log"  # what the processes that train print
+BROWSE = "browse.txt"  # written by `study.mirror`: how to browse the runs
+WORKERS_LOG = "workers.log"  # output of the training processes
 _BEGAN, _ENDED, _STARTED = (b'{"event":"%b"' % name for name in (b"launch_began", b"launch_ended", b"trial_started"))
 
 
 def read_export(folder: Path, name: str) -> str:
-    """Read a text that `analysis` wrote, such as `DEV_TABLE` or `ANSWER`; "" if it is not there."""
+    """Read a text that `analysis` wrote, such as `DEV_TABLE` or `ANSWER`; "" if the file is missing."""
     return (folder / name).read_text() if (folder / name).exists() else ""
 
 
 def mean_intervals(folder: Path) -> dict[tuple[str, ...], tuple[float, float]]:
-    """Read the interval of each mean score in the first table, by the keys of its records; {} without a table."""
+    """Read the interval of each mean score in the first table: record keys -> (low, high); {} without a table."""
     numbers = json.loads(read_export(folder, DEV_NUMBERS) or "{}")
     records = {(cell["row"], cell["task"]): tuple(cell["records"]) for cell in numbers.get("cells", [])}
     return {records[mean["row"], mean["task"]]: (mean["low"], mean["high"]) for mean in numbers.get("means", [])}
@@ -34,7 +34,7 @@ def mean_intervals(folder: Path) -> dict[tuple[str, ...], tuple[float, float]]:
 
 @dataclass(frozen=True)
 class JournalDigest:
-    """The digest of a study's journal, which tables, report and MLflow name."""
+    """The digest of a study's journal, as given in tables, report and MLflow."""
 
     sha256: str
     lines: int
@@ -50,10 +50,10 @@ class JournalDigest:
 
 
 def journal_digest(folder: Path, *, first: int | None = None) -> JournalDigest:
-    """Compute SHA-256 and number of the whole lines, as `head -n LINES events.jsonl | sha256sum` does.
+    """Count the whole lines and compute their SHA-256, as `head -n LINES events.jsonl | sha256sum` does.
 
-    A last `launch_ended` is left out: a launch writes it after its tables and its report. `first`: only so many lines,
-    those that there were at some time.
+    A final `launch_ended` is left out, since a launch writes it after its tables and its report. `first` limits the
+    digest to that many lines, which gives the digest of an earlier state.
     """
     path = folder / FILE
     content = path.read_bytes() if path.exists() else b""
@@ -76,11 +76,11 @@ def first_plan_digest(folder: Path) -> str:
 
 
 def predictions_file(folder: Path, key: str) -> Path:
-    """Return the path of a confirm trial's predictions."""
+    """Return the path of a confirm trial's predictions file."""
     return folder / "predictions" / f"{key}.npz"
 
 
 def predictions_digest(folder: Path, key: str) -> str | None:
-    """Compute SHA-256 of a confirm trial's predictions; None if none are stored."""
+    """Compute the SHA-256 of a confirm trial's predictions file; None if no file is stored."""
     path = predictions_file(folder, key)
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None

@@ -1,8 +1,8 @@
 """The winner of an arm: the configuration and start that its confirm trials repeat, and those trials.
 
-This is the one rule for what counts as a number of the arm. Decisions, tables, notebooks, MLflow, the model registry
-and submissions all ask here. A search that is extended may find a better configuration: the confirm trials of the
-former winner are then superseded. They are kept and count nowhere.
+Only this module decides which trials count for an arm. Decisions, tables, notebooks, MLflow, the model registry and
+submissions all use it. An extended search may find a better configuration. The confirm trials of the former winner are
+then superseded: they are kept and count nowhere.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class Winner:
 
 
 def winner_of(arm: Arm, records: Sequence[Record], *, start: str | None = None) -> Winner | None:
-    """Find the completed search trial with the best selection score, the first of equals; None if there is none.
+    """Find the winner: the completed search trial with the best selection score, the first of equals, or None.
 
-    If nothing is searched, the winner is the arm's one configuration, with the `start` that was chosen for the arm: all
-    its records have that one.
+    If nothing is searched, the winner is the arm's only configuration with the arm's `start`; without `start`, with
+    that of the arm's records.
     """
     if not arm.space:
         return Winner(arm.fixed, start or next((record.start for record in records), None), None)

@@ -189,7 +189,7 @@ def test_what_differs_from_the_plan_is_refused_in_one_line_and_not_noted(field):
 def test_a_node_with_another_version_is_refused_by_the_version():
     scheduler, key, expected = launch()
     attested = replace(expected, versions={"torch": "2.1.0", "accelerate": "1.0"})
-    with pytest.raises(ValueError, match=r"plan: torch 2.1.0, not 2.13.0; nothing of it was noted"):
+    with pytest.raises(ValueError, match=r"plan: torch 2.1.0, not 2.13.0; nothing was recorded"):
         check_attested(scheduler.progress, key, attested, host="node-1", by=scheduler.provenance)
 
 
