@@ -1,4 +1,4 @@
-"""A Ray cluster: a connection to one, or to one started on this machine, its nodes, and workers to come."""
+"""A Ray cluster, existing or started on this machine: the connection, its nodes, and the wait for workers."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from study.storage.addresses import named
 # Read by Ray when its modules and workers start.
 RAY_SETTINGS = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # the journal holds the results
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # ours drains
-    "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",  # nothing of Ray's state is kept
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # our handler drains the trials
+    "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",  # seconds; Ray's state is never saved
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # the record holds the error
-    "TUNE_MAX_PENDING_TRIALS_PG": "1000000",  # `TuneDriver.suggest` limits them
+    "TUNE_MAX_PENDING_TRIALS_PG": "1000000",  # `TuneDriver.suggest` limits pending trials
     "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "1000000000",
     "RAY_AIR_NEW_OUTPUT": "0",
-    "RAY_prestart_worker_first_driver": "0",  # a process a core, of which Tune's actors, with an environment, use none
-    "RAY_worker_niceness": "5",  # if processors are short the driver goes first, and the mirror last
+    "RAY_prestart_worker_first_driver": "0",  # one per core, unused: Tune's actors set an environment
+    "RAY_worker_niceness": "5",  # when CPUs are busy, the driver has priority over workers, and the mirror comes last
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
@@ -42,16 +42,16 @@ ANY = WorkerKind(name="any", resources={}, most=1)
 
 @contextmanager
 def ray_cluster(address: str | None) -> Iterator[None]:
-    """Connect to the Ray cluster at `address`, or to one started here on loopback.
+    """Connect to the Ray cluster at `address`, or start one on loopback if that is None.
 
-    A terminal shows how long the latter takes to stop.
+    While a cluster that was started here stops, a terminal shows the time it takes.
 
     Raises:
-        ValueError: no cluster answers there.
-        OSError: none starts here: no memory, a full disk.
+        ValueError: no cluster answers at the address.
+        OSError: Ray does not start on this machine, for lack of memory or disk space for instance.
     """
     os.environ.update(RAY_SETTINGS)
-    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # a trial's error is in its record
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # each trial's record holds its error
     try:
         with interrupts_held("Ray is starting"):
             _join(address) if address else _start()
@@ -64,18 +64,18 @@ def ray_cluster(address: str | None) -> Iterator[None]:
 
 
 def _start() -> None:
-    cores = len(os.sched_getaffinity(0))  # Ray counts those that are not ours too
+    cores = len(os.sched_getaffinity(0))  # Ray would also count cores outside this process's affinity
     try:
         with loopback_only():
             ray.init(address="local", num_cpus=cores, include_dashboard=False, **_QUIET)
-    except Exception as error:  # noqa: BLE001  # Ray raises just that if its processes do not start
+    except Exception as error:  # noqa: BLE001  # Ray raises a bare Exception if its processes do not start
         reason = str(error).splitlines()[0]
         advice = "; RAY_TMPDIR=/tmp gives its sockets a shorter folder" * ("107 bytes" in reason)
         raise OSError(f"Ray does not start on this machine ({reason}){advice}") from None
 
 
 def _join(address: str) -> None:
-    """Connect this process. If nobody answers, Ray itself would wait for a minute and log while it does."""
+    """Connect this process. The address is tried first, since Ray would wait and log for a minute without an answer."""
     try:
         _connect(address)
         if not address.startswith("ray://") and (head := find_head(address)) is not None:
@@ -90,9 +90,9 @@ def _join(address: str) -> None:
 
 
 def _connect(address: str) -> None:
-    """Check that something listens there."""
+    """Open and close a TCP connection to the address, to check that something listens there."""
     host, _, port = address.rpartition("://")[-1].rpartition(":")
-    if host and port.isdigit():  # "auto" has none
+    if host and port.isdigit():  # "auto" has no port
         socket.create_connection((host, int(port)), timeout=5).close()
 
 
@@ -104,9 +104,9 @@ def count_cluster_gpus(address: str) -> int:
 
 @contextmanager
 def interrupts_held(doing: str) -> Iterator[None]:
-    """Delay one Ctrl-C to the end of the block; a second ends the process at once, without a clean-up.
+    """Delay a Ctrl-C or SIGTERM to the end of the block; a second one ends the process at once, without cleanup.
 
-    A Ray that is left half started or half stopped may crash the interpreter.
+    The interpreter may crash if Ray is interrupted while it starts or stops.
     """
     held = False
 
@@ -128,22 +128,22 @@ def interrupts_held(doing: str) -> Iterator[None]:
 
 
 class RayNodes:
-    """The nodes of the cluster as Ray reports them, asked each time; a node's number is Ray's."""
+    """The nodes of the cluster, queried from Ray on each call; their numbers are Ray's node IDs."""
 
     def alive(self) -> dict[str, Mapping[str, float]]:
-        """Map the number of every node that is alive to its resources."""
+        """Map the number of every living node to its resources."""
         return {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
 
     def lost(self) -> dict[str, str]:
-        """Map the numbers of the nodes that are not alive any more to their hosts."""
+        """Map the number of every dead node to its host."""
         return {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes() if not node["Alive"]}
 
 
-# ---- a worker of every kind that a cluster may have, brought up so that it can be looked at before a study needs it
+# ---- starting one worker of every kind, to check them before a study needs them
 
 
 def find_absent_kinds() -> list[WorkerKind]:
-    """List the kinds of worker without a living node; if none are known, `ANY` if no node can run a trial."""
+    """List the kinds of worker without a living node; [ANY] if no kinds are known and no node can run a trial."""
     autoscaler = Autoscaler.here()
     kinds = [kind for kind in autoscaler.kinds if kind.most] if autoscaler else []
     nodes = RayNodes().alive().values()
@@ -151,9 +151,9 @@ def find_absent_kinds() -> list[WorkerKind]:
 
 
 def await_workers(*, minutes: float, say: Callable[[str], None]) -> list[WorkerKind]:
-    """Wait for a worker of each kind, and list the kinds without one after so many minutes.
+    """Wait up to `minutes` for a worker of each kind, and return the kinds that are still absent.
 
-    Their autoscaler is asked for one of each meanwhile.
+    Meanwhile, pending tasks request one worker of each kind from the autoscaler.
     """
     begun, spoken = time.monotonic(), -SPEAK_SECONDS
     absent = find_absent_kinds()
@@ -168,15 +168,15 @@ def await_workers(*, minutes: float, say: Callable[[str], None]) -> list[WorkerK
 
 
 def names(kinds: Sequence[WorkerKind]) -> str:
-    """Join the names of the kinds."""
+    """Format the names of the kinds: `small, large`."""
     return ", ".join(kind.name for kind in kinds)
 
 
 @contextmanager
 def _asked_for(kinds: Sequence[WorkerKind]) -> Iterator[None]:
-    """Keep a task waiting for each whole node: that is what an autoscaler adds nodes for.
+    """Keep one task pending per kind, each large enough for a whole node, so that the autoscaler adds the nodes.
 
-    Ray's `request_resources` would go on asking after this process is killed.
+    Ray's `request_resources` would keep requesting nodes after this process is killed.
     """
     tasks = [ray.remote(max_retries=0)(_nothing).options(**_whole(kind.resources)).remote() for kind in kinds]
     try:
@@ -187,10 +187,10 @@ def _asked_for(kinds: Sequence[WorkerKind]) -> Iterator[None]:
 
 
 def _nothing() -> None:
-    """Do nothing: only its place is wanted."""
+    """Do nothing: the task only requests its resources."""
 
 
 def _whole(resources: Mapping[str, float]) -> dict[str, Any]:
-    """Choose resources that fill such a node; a trial's if its own are unknown."""
+    """Choose a task's resources to fill a node with these; one CPU if the node's are unknown."""
     cpus, gpus = resources.get("CPU", 0), resources.get("GPU", 0)
     return {"num_cpus": cpus if cpus or gpus else 1, "num_gpus": gpus}

@@ -1,7 +1,7 @@
-"""Every use of Ray's private parts, so that a new version of Ray breaks this file alone.
+"""Every use of Ray's private API, so that a new version of Ray can break only this file.
 
-Ray has no public way to listen on loopback alone, to print nothing of what goes wrong on a node, to find the head of
-`auto` and ask it for nothing but an answer, or to read the limits of KubeRay's autoscaler.
+Ray has no public way to listen on loopback only, to suppress its printed node errors, to find the head for `auto`,
+to check only that a head answers, or to read the limits of KubeRay's autoscaler.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from ray._raylet import GcsClient  # type: ignore[attr-defined]
 
 @contextmanager
 def loopback_only() -> Iterator[None]:
-    """Have a Ray that starts within listen on 127.0.0.1: it runs any code that it is sent, without a token.
+    """Make a Ray started in the block listen on 127.0.0.1 only, since it runs code from anyone without a token.
 
-    Ray takes 127.0.0.1 for the address of a node only on macOS and Windows, where it has no clusters; given by hand it
-    replaces it by the address of a network.
+    Ray uses 127.0.0.1 as a node's address only on macOS and Windows, where it does not support clusters. Elsewhere Ray
+    replaces an explicit 127.0.0.1 with a network address.
     """
     before = ray_constants.ENABLE_RAY_CLUSTER
     ray_constants.ENABLE_RAY_CLUSTER = False
@@ -34,7 +34,7 @@ def loopback_only() -> Iterator[None]:
 
 @contextmanager
 def nothing_printed() -> Iterator[None]:
-    """Keep Ray from printing many lines on standard output for each fault of a node; the journal has one."""
+    """Stop Ray from printing many lines per node failure on standard output; the journal records each in one line."""
     before = worker.print_to_stdstream
     worker.print_to_stdstream = lambda data, ignore_prefix: None
     try:
@@ -44,16 +44,16 @@ def nothing_printed() -> Iterator[None]:
 
 
 def find_head(address: str) -> str | None:
-    """Find the host and port of a cluster's head; None if none is known for `auto`."""
+    """Find the host and port of a cluster's head; None if `auto` finds no cluster."""
     return services.canonicalize_bootstrap_address("auto") if address == "auto" else address
 
 
 def ask_head(head: str) -> None:
-    """Check that the head answers to this process. `ray.init` would print warnings and try for half a minute.
+    """Check that the head answers this process. `ray.init` would print warnings and retry for half a minute.
 
     Raises:
-        AuthenticationError: it asks for another token.
-        RpcError: nobody answers.
+        AuthenticationError: the head requires another token.
+        RpcError: the head does not answer.
     """
     with _no_standard_error():
         GcsClient(address=head)
@@ -61,7 +61,7 @@ def ask_head(head: str) -> None:
 
 @contextmanager
 def _no_standard_error() -> Iterator[None]:
-    """Silence standard error, also for code that is not Python."""
+    """Silence standard error, including output of native code."""
     sys.stderr.flush()
     before, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
@@ -74,14 +74,14 @@ def _no_standard_error() -> Iterator[None]:
 
 
 def read_kuberay_configuration(name: str, *, namespace: str) -> Mapping[str, Any] | None:
-    """Read the RayCluster of this name, as Ray's own autoscaler does; None if this pod may not read it.
+    """Read the RayCluster of this name as Ray's autoscaler does; None if it is unreadable or not autoscaled.
 
-    KubeRay lets the head do so if the cluster has `enableInTreeAutoscaling`.
+    KubeRay gives the head permission to read it if the cluster has `enableInTreeAutoscaling`.
     """
     from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr
     from ray.autoscaler._private.kuberay.node_provider import KubernetesHttpApiClient
 
-    logging.getLogger("ray.autoscaler").setLevel(logging.ERROR)  # it tells of every look at its token
+    logging.getLogger("ray.autoscaler").setLevel(logging.ERROR)  # it logs every read of its token
     try:
         cluster = KubernetesHttpApiClient(namespace).get(f"rayclusters/{name}")
     except OSError:  # the errors of `requests` derive from it

@@ -1,4 +1,4 @@
-"""The machines that trials run on, the share that a trial holds, and how many run at a time. No Ray."""
+"""The machines that run trials, the share of a node per trial, and the number of concurrent trials. No Ray."""
 
 from __future__ import annotations
 
@@ -10,66 +10,66 @@ from glob import glob
 from pathlib import Path
 from typing import Any, Protocol
 
-# One for each GPU: of the first pattern that matches. A sandbox may show its devices, and no folder of the driver.
+# Each match of the first pattern with matches is one GPU. A sandbox may expose devices without the driver's folder.
 GPUS = ("/proc/driver/nvidia/gpus/*", "/dev/nvidia[0-9]*")
-CONFIG = Path("~/ray_bootstrap_config.yaml").expanduser()  # where `ray up` puts it on the head
-ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # of a pod
+CONFIG = Path("~/ray_bootstrap_config.yaml").expanduser()  # written on the head by `ray up`
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # service account of a pod
 
 
 # ---- the nodes
 
 
 class Nodes(Protocol):
-    """The machines of a launch, as they are now."""
+    """The current machines of a launch."""
 
     def alive(self) -> Mapping[str, Mapping[str, float]]:
-        """Map the number of every node that is alive to its `CPU` and `GPU`."""
+        """Map the number of every living node to its `CPU` and `GPU` counts."""
         ...
 
     def lost(self) -> Mapping[str, str]:
-        """Map the numbers of the nodes that are not alive any more to their hosts."""
+        """Map the number of every dead node to its host."""
         ...
 
 
 class ThisMachine:
-    """The one node of a launch whose trials are processes of its own; its number is its host's name."""
+    """The only node of a launch that runs trials as its own processes; the node's number is its host name."""
 
     def alive(self) -> dict[str, dict[str, float]]:
-        """Return this machine, with the cores and GPUs that are ours."""
+        """Return this machine, with the cores and GPUs available to this process."""
         cores = len(os.sched_getaffinity(0))
         return {socket.gethostname(): {"CPU": float(cores), "GPU": float(local_gpus())}}
 
     def lost(self) -> dict[str, str]:
-        """Return nothing: a launch ends with its machine."""
+        """Return no nodes: a launch ends if its machine is lost."""
         return {}
 
 
 def list_visible_gpus() -> tuple[str, ...]:
-    """List the NVIDIA GPUs of this machine that CUDA_VISIBLE_DEVICES leaves, without loading a driver."""
-    there = next((number for pattern in GPUS if (number := len(glob(pattern)))), 0)  # noqa: PTH207  # a whole path
+    """List the NVIDIA GPUs of this machine that CUDA_VISIBLE_DEVICES allows, without loading a driver."""
+    there = next((number for pattern in GPUS if (number := len(glob(pattern)))), 0)  # noqa: PTH207  # absolute pattern
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = map(str, range(there)) if visible is None else (name.strip() for name in visible.split(","))
     return tuple(name for name in names if name not in ("", "-1"))[:there]
 
 
 def local_gpus() -> int:
-    """Count these."""
+    """Count the visible NVIDIA GPUs of this machine."""
     return len(list_visible_gpus())
 
 
-# ---- what the autoscaler of a cluster may add: what `ray up` leaves on the head, or what KubeRay has as a RayCluster
+# ---- limits of a cluster's autoscaler, from the file that `ray up` leaves on the head or from KubeRay's RayCluster
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerKind:
-    """A kind of node beside the head."""
+    """A kind of worker node."""
 
     name: str
     resources: Mapping[str, float]
-    most: int  # that there may be
+    most: int  # maximum number of these nodes
 
     def is_one(self, resources: Mapping[str, float]) -> bool:
-        """Check if a node with these resources can do what one of the kind can, and anything at all."""
+        """Check if a node has at least this kind's CPUs and GPUs; if the kind has neither, any CPU or GPU is enough."""
         wanted = {name: self.resources[name] for name in ("CPU", "GPU") if self.resources.get(name)}
         if not wanted:
             return bool(resources.get("CPU") or resources.get("GPU"))
@@ -80,7 +80,7 @@ class WorkerKind:
 class Autoscaler:
     """The limits of an autoscaler."""
 
-    most: int  # nodes beside the head
+    most: int  # maximum number of worker nodes
     kinds: tuple[WorkerKind, ...]
 
     @classmethod
@@ -96,7 +96,7 @@ class Autoscaler:
 
     @classmethod
     def here(cls) -> Autoscaler | None:
-        """Find the autoscaler of the cluster whose head this is; None if there is none, or it is unknown."""
+        """Find the autoscaler of the cluster whose head is this machine; None if no autoscaler is known."""
         if CONFIG.exists():
             import yaml
 
@@ -110,30 +110,30 @@ class Autoscaler:
         return None if config is None else cls.of(config)
 
 
-# ---- what trials hold
+# ---- the share of a trial
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """The share of one of the nodes that one trial holds. `gpus` may be a fraction."""
+    """The share of a node that one trial holds; `gpus` may be a fraction."""
 
     nodes: Nodes
     cpus: float
     gpus: float
-    autoscaler: Autoscaler | None = None  # of the cluster, if it has one
+    autoscaler: Autoscaler | None = None  # the cluster's; None without one
 
     @classmethod
     def of(cls, nodes: Nodes, *, cpus: float, gpus: float | None, address: str | None = None) -> Resources:
-        """Choose the share of a trial: a whole GPU, if there are any, unless `gpus` is given.
+        """Choose the share of a trial; if `gpus` is None, one GPU if any node has GPUs, else 0.
 
-        `address`: of the nodes' cluster; None: this machine.
+        `address` is that of the nodes' cluster, or None for this machine.
         """
         if gpus is None:
             gpus = float(any(node.get("GPU") for node in nodes.alive().values()))
         return cls(nodes=nodes, cpus=cpus, gpus=gpus, autoscaler=Autoscaler.here() if address else None)
 
     def slots(self, without: Collection[str] = ()) -> int:
-        """Count the trials that the cluster can run at a time now, `without` the nodes of these numbers."""
+        """Count the trials that the living nodes can run at a time; `without` lists the numbers of nodes to exclude."""
         return sum(fit for node, fit in self._rooms().items() if node not in without)
 
     def find_nodes_with_room(self) -> frozenset[str]:
@@ -141,18 +141,18 @@ class Resources:
         return frozenset(node for node, fit in self._rooms().items() if fit)
 
     def _rooms(self) -> dict[str, int]:
-        """Map the number of every living node to the trials that fit on it."""
+        """Map the number of every living node to the number of trials that fit on it."""
         return {number: self._fit_in(node) for number, node in self.nodes.alive().items()}
 
     def count_slots_to_come(self) -> int:
-        """Count the trials at a time once the autoscaler has added all nodes; 0 without an autoscaler."""
+        """Count the trials that fit at a time on all workers that the autoscaler may run; 0 without an autoscaler."""
         if self.autoscaler is None:
             return 0
         slots = [self._fit_in(kind.resources) for kind in self.autoscaler.kinds for _ in range(kind.most)]
         return sum(sorted(slots, reverse=True)[: self.autoscaler.most])
 
     def describe_room(self) -> str:
-        """Describe the share of a trial, and the kinds of living nodes."""
+        """Describe the share of a trial and the distinct sizes of living nodes."""
         kinds = sorted({_in_words(node) for node in self.nodes.alive().values()})
         there = f"there are nodes with {', '.join(kinds)}" if kinds else "there is no node"
         return f"a trial asks for {_in_words(self._wanted)} of one node; {there}"
@@ -162,7 +162,7 @@ class Resources:
         return {"CPU": self.cpus, "GPU": self.gpus}
 
     def _fit_in(self, node: Mapping[str, float]) -> int:
-        """Count the trials at a time; one that holds a part of a GPU holds that of a single one."""
+        """Count the trials that fit on a node at a time; a fraction of a GPU comes from a single GPU."""
         fit = {name: int(node.get(name, 0) / amount) for name, amount in self._wanted.items() if amount}
         if 0 < (part := self._wanted["GPU"]) < 1:
             fit["GPU"] = int(node.get("GPU", 0)) * int(1 / part)
@@ -177,7 +177,7 @@ def check_room(resources: Resources, *, address: str | None) -> str | None:
     """Return None if a trial fits on a node now, or a message if a node that fits may still be added.
 
     Raises:
-        ValueError: it fits on no present or future node.
+        ValueError: a trial fits on no current or future node.
     """
     if resources.slots():
         return None
