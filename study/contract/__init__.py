@@ -1,1 +1,1 @@
-"""The rules that every method keeps."""
+"""Rules that every method must satisfy."""

@@ -1,6 +1,6 @@
-"""Rules for the model of every method, on every backbone family: a rule is a function that raises at a fault.
+"""Rules for the model of every method on every backbone family; a rule is a function that raises `RuleBroken`.
 
-`study.check_method` and the tests hold methods against `RULES`, on generated data and tiny untrained backbones.
+`study.check_method` and the tests check methods against `RULES`, on generated data and tiny untrained backbones.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ NUM_EXAMPLES = 8
 
 
 class RuleBroken(AssertionError):
-    """A model that breaks a rule of every method."""
+    """The error for a model that breaks one of the rules."""
 
     def __init__(self, fault: str, function: Callable[..., object] | None = None) -> None:
-        """Keep the fault with the function that has it; None: no single one has."""
+        """Store the function at fault; None if the fault is in no single function."""
         super().__init__(fault)
         self.function = function
 
@@ -49,7 +49,7 @@ class Subject:
 
     @property
     def tasks(self) -> list[str]:
-        """One task with classes and one with scores, if the method takes them."""
+        """One classification task and one regression task, as far as the method accepts them."""
         method = Method(self.method)
         mini = [task for task in TRAINABLE_TASKS if is_generated(TASKS[task])]
         fitting = [task for task in mini if method.refuses(task) is None]
@@ -57,20 +57,20 @@ class Subject:
         return [*classes[:1], *(task for task in fitting if TASKS[task].is_regression)]
 
     def config(self, task: str, **changes: Any) -> TrainingConfig:
-        """Configure the first grid point, with a learning rate for tiny untrained backbones."""
+        """Configure the first grid point, with learning rates for tiny untrained backbones."""
         values = Method(self.method).values(task)
         values |= {name: 2e-3 for name, value in values.items() if name.endswith("learning_rate") and value is not None}
         return trainables.configure(self.method, values | {"max_length": 32} | changes)
 
     def model(self, task: str, **changes: Any) -> EarlyExitModel:
-        """Build the method's model with the weights of seed 0."""
+        """Build the method's model with weights from seed 0."""
         torch.manual_seed(0)
         config = self.config(task, **changes)
         encoder = load_encoder(self.backbone, config, vocab_size=examples(task)[1])
         return trainables.load(self.method).build(config, encoder, TASKS[task])
 
     def decisive_model(self, task: str) -> EarlyExitModel:
-        """Build a model with large random weights, whose examples leave at different layers. Do not change it."""
+        """Build a model whose large random weights spread the exits over layers. It is cached: do not modify it."""
         if task in self._decisive:
             return self._decisive[task]
         model = self._decisive[task] = self.model(task)
@@ -84,7 +84,7 @@ class Subject:
 
 @functools.cache
 def examples(task_name: str) -> tuple[Batch, int]:
-    """Make a padded batch of mini-GLUE, and count its vocabulary."""
+    """Return a padded batch of mini-GLUE and the size of its vocabulary."""
     task = TASKS[task_name]
     split = load_split(task, task.train_split, "mini")
     columns = [list(column) for column in zip(*split.texts[:NUM_EXAMPLES], strict=True)]
@@ -95,13 +95,13 @@ def examples(task_name: str) -> tuple[Batch, int]:
 
 
 def require(holds: bool, fault: str, function: Callable[..., object] | None = None) -> None:
-    """Raise RuleBroken, with the function at fault if it is a single one, unless the condition holds."""
+    """Raise RuleBroken unless the condition holds; `function` is the single function at fault, if any."""
     if not holds:
         raise RuleBroken(fault, function)
 
 
 def what_is_returned_can_be_used(subject: Subject) -> None:
-    """Check that build returns a model, loss a dictionary with a finite loss, and step of an exit rule a Step."""
+    """Check that build returns a model, loss a dict with a finite loss, and an exit rule's step a Step."""
     for task in subject.tasks:
         model, batch = subject.model(task), examples(task)[0]
         require(isinstance(model, EarlyExitModel), f"build returned {_kind(model)}; allowed: an EarlyExitModel")
@@ -118,7 +118,7 @@ def what_is_returned_can_be_used(subject: Subject) -> None:
         first, lambdas = outputs.logits[0], None if outputs.exit_head is None else outputs.exit_head[0]
         for rule in (model.exit_rule, *model.sweep_rules()):
             namesake = next((kind for kind in KEPT if kind.name == rule.name), type(rule))
-            taken = f"exit rule {type(rule).__name__} is named {rule.name}, as one of the package; allowed: other names"
+            taken = f"exit rule {type(rule).__name__} has the built-in rule's name {rule.name}; allowed: another name"
             require(namesake is type(rule), taken, type(rule).step)
             state = rule.start(len(outputs.logits), first, _seeded())
             step = rule.step(state, 1, len(outputs.logits), first, lambdas)
@@ -128,7 +128,7 @@ def what_is_returned_can_be_used(subject: Subject) -> None:
 
 
 def loss_decreases(subject: Subject) -> None:
-    """Check that the loss decreases on one batch, without dropout."""
+    """Check that the loss decreases on one batch without dropout."""
     task = subject.tasks[0] if Method(subject.method).refuses("sst2") else "sst2"
     off = {"hidden_dropout": 0.0, "classifier_dropout": 0.0}
     model = subject.model(task, **off)
@@ -141,11 +141,11 @@ def loss_decreases(subject: Subject) -> None:
         loss.backward()
         optimizer.step()
     last = model.eval().loss(batch)["loss"].item()
-    require(last < 0.92 * first, f"loss {first:.3f} is {last:.3f} after 20 steps on one batch")
+    require(last < 0.92 * first, f"loss {first:.3f} is still {last:.3f} after 20 steps on one batch")
 
 
 def exit_layers_are_within_bounds(subject: Subject) -> None:
-    """Check that every example leaves at one of the layers."""
+    """Check that every example exits at one of the layers."""
     model = subject.decisive_model(subject.tasks[0])
     layers = model.infer(examples(subject.tasks[0])[0], _seeded()).exit_layer
     last = model.encoder.num_layers
@@ -153,15 +153,15 @@ def exit_layers_are_within_bounds(subject: Subject) -> None:
 
 
 def examples_leave_at_different_layers(subject: Subject) -> None:
-    """Check that examples leave at different layers under some rule of sweep_rules, if there is any."""
+    """Check that examples exit at different layers under some rule of sweep_rules, if it has any."""
     model = subject.decisive_model(subject.tasks[0])
     results = sweep(model.sweep_rules(), model.all_exits(examples(subject.tasks[0])[0]))
     spreads = [len(result.exit_layer.unique()) for _, result in results]
-    require(max(spreads, default=2) > 1, f"under each of {len(spreads)} rules all examples leave at one layer")
+    require(max(spreads, default=2) > 1, f"under each of {len(spreads)} rules all examples exit at one layer")
 
 
 def batched_equals_one_by_one(subject: Subject) -> None:
-    """Check that a batch is answered as its examples are one by one."""
+    """Check that a batch gets the same answers as its examples one by one."""
     for task in subject.tasks:
         model = subject.decisive_model(task)
         batch, _ = examples(task)
@@ -174,7 +174,7 @@ def batched_equals_one_by_one(subject: Subject) -> None:
 
 
 def inference_equals_the_exit_on_all_layers(subject: Subject) -> None:
-    """Check that inference answers as its exit rule does on the outputs of all layers."""
+    """Check that inference gives the same answers as its exit rule applied to the outputs of all layers."""
     for task in subject.tasks:
         model = subject.decisive_model(task)
         batch, _ = examples(task)
@@ -183,13 +183,13 @@ def inference_equals_the_exit_on_all_layers(subject: Subject) -> None:
 
 
 def every_swept_rule_equals_inference_with_it(subject: Subject) -> None:
-    """Check that every rule of sweep_rules leaves as inference with it does."""
+    """Check that every rule of sweep_rules exits at the same layers as inference with that rule."""
     model = copy(subject.decisive_model(subject.tasks[0]))
     batch, _ = examples(subject.tasks[0])
     for rule, simulated in sweep(model.sweep_rules(), model.all_exits(batch)):
         model.exit_rule = rule
         found, wanted = model.infer(batch).exit_layer.tolist(), simulated.exit_layer.tolist()
-        require(found == wanted, f"under {describe_rule(rule)} examples leave at {found}, not at {wanted}")
+        require(found == wanted, f"under {describe_rule(rule)} inference exits at {found}, the sweep at {wanted}")
 
 
 def saved_weights_give_the_same_numbers(subject: Subject) -> None:
@@ -199,9 +199,9 @@ def saved_weights_give_the_same_numbers(subject: Subject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         save_file(model.state_dict(), Path(folder) / "model.safetensors")
         other.load_state_dict(load_file(Path(folder) / "model.safetensors"))
-    require(torch.equal(other.all_exits(batch).logits, model.all_exits(batch).logits), "other logits")
+    require(torch.equal(other.all_exits(batch).logits, model.all_exits(batch).logits), "other logits after loading")
     layers = [one.infer(batch, _seeded()).exit_layer for one in (other, model)]
-    require(torch.equal(*layers), "other exit layers")
+    require(torch.equal(*layers), "other exit layers after loading")
 
 
 def evaluation_has_no_dropout(subject: Subject) -> None:
@@ -213,16 +213,16 @@ def evaluation_has_no_dropout(subject: Subject) -> None:
 
 
 def every_trained_parameter_is_in_one_group(subject: Subject) -> None:
-    """Check that every trained parameter is in one group of the optimizer, with a learning rate and a name."""
+    """Check that every trained parameter is in one optimizer group, and each group has a learning rate and a name."""
     task = subject.tasks[0]
     model = subject.model(task, weight_decay=0.01)
     groups = model.parameter_groups(subject.config(task, weight_decay=0.01))
     grouped = sorted(id(parameter) for group in groups for parameter in group["params"])
     trained = sorted(id(parameter) for parameter in model.parameters() if parameter.requires_grad)
-    require(grouped == trained, f"{len(grouped)} parameters in groups, {len(trained)} that are trained")
+    require(grouped == trained, f"{len(grouped)} parameters in groups, {len(trained)} trained; allowed: the same")
     require(all(group["lr"] > 0 and group["name"] for group in groups), "a group has no learning rate or no name")
     decayed = [parameter for group in groups if group["weight_decay"] for parameter in group["params"]]
-    require(bool(decayed) and all(parameter.ndim > 1 for parameter in decayed), "a bias or a normalisation is decayed")
+    require(bool(decayed) and all(parameter.ndim > 1 for parameter in decayed), "weight decay is not on matrices alone")
 
 
 def every_trained_parameter_has_a_gradient(subject: Subject) -> None:
@@ -237,7 +237,7 @@ def every_trained_parameter_has_a_gradient(subject: Subject) -> None:
 
 
 def bfloat16_keeps_logits_and_lambdas_in_float32(subject: Subject) -> None:
-    """Check that in bfloat16 losses, logits and λ are float32 and finite."""
+    """Check that losses, logits and λ are float32 and finite when the model computes in bfloat16."""
     task = subject.tasks[0]
     model = subject.model(task, precision="bfloat16")
     batch, _ = examples(task)
@@ -246,13 +246,13 @@ def bfloat16_keeps_logits_and_lambdas_in_float32(subject: Subject) -> None:
     loss.backward()
     outputs = model.eval().all_exits(batch)
     kept = [loss, outputs.logits] + ([] if outputs.exit_head is None else [outputs.exit_head])
-    require({tensor.dtype for tensor in kept} == {torch.float32}, f"they are {[str(t.dtype) for t in kept]}")
+    require({tensor.dtype for tensor in kept} == {torch.float32}, f"types {[str(t.dtype) for t in kept]}")
     for name, tensor in zip(("a loss", "a logit", "a λ"), kept, strict=False):
         require(bool(tensor.isfinite().all()), f"{name} is not finite")
 
 
 def first_layers_alone_can_be_trained(subject: Subject) -> None:
-    """Check that with num_hidden_layers 2 the first two layers are all there is."""
+    """Check that num_hidden_layers 2 builds and trains a model of two layers."""
     task = subject.tasks[0]
     model = subject.model(task, num_hidden_layers=2)
     batch, _ = examples(task)
@@ -289,6 +289,6 @@ def _seeded() -> torch.Generator:
 
 def _same_answers(found: ExitResult, wanted: ExitResult, what: str) -> None:
     layers = found.exit_layer.tolist(), wanted.exit_layer.tolist()
-    require(layers[0] == layers[1], f"{what}: examples leave at {layers[0]} and {layers[1]}")
+    require(layers[0] == layers[1], f"{what}: examples exit at layers {layers[0]} and {layers[1]}")
     is_close = torch.allclose(found.logits, wanted.logits, rtol=1e-4, atol=1e-4)
     require(is_close, f"{what}: logits differ by {float((found.logits - wanted.logits).abs().max()):.2g}")

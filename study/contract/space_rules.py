@@ -1,7 +1,7 @@
-"""Rules for the two files of a method, which must fit each other: a rule is a function that yields every fault.
+"""Rules for the two files of a method, which must agree; a rule is a function that yields every fault.
 
-A launch holds its methods against `RULES`, `study.check_method` and the tests against these and `POINT_RULES`. No
-torch here.
+A launch checks its methods against `RULES`; `study.check_method` and the tests also check `POINT_RULES`. This module
+does not import torch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trainables.schema import Configuration, Value, from_plain
 from trainables.spelling import nearest_in_words
 
 MOST_IN_PART = 60  # characters of a departure
-CONFIG, DEPARTURES = "class Config", "DEPARTURES"  # names in the file that is trained; all others are the space's
+CONFIG, DEPARTURES = "class Config", "DEPARTURES"  # names in the model's file; all others are in the space's
 
 
 @dataclass(frozen=True)
@@ -43,22 +43,22 @@ class Method:
 
     @cached_property
     def fields(self) -> set[str]:
-        """The fields of its `Config`."""
+        """The field names of the method's `Config`."""
         return set(trainables.load(self.name).Config.__struct_fields__)
 
     def place_of(self, name: str) -> str:
-        """Find the file and line that define the name of a rule's fault: `PUBLISHED` of `PUBLISHED['rte']`."""
+        """Find the file and line that define a faulty name: `PUBLISHED` for `PUBLISHED['rte']`."""
         trained, space = files_of(self.name)
         file = trained if name in (CONFIG, DEPARTURES) else space
         return file.place_of(name.partition("[")[0])
 
     def values(self, task: str) -> dict[str, Value]:
-        """Complete the first point of the paper's grid to every field."""
+        """Return all fields' values at the first point of the paper's grid."""
         first = {field: menu[0] for field, menu in self.space.paper_grid.items()}
         return {**self.space.fixed, **self.space.fixed_by_task.get(task, {}), **first}
 
     def refuses(self, task: str) -> str | None:
-        """Explain why the method is not for a task; None if it is."""
+        """Return the reason why the method does not accept a task; None if it does."""
         try:
             trainables.configure(self.name, self.values(task)).check_task(TASKS[task])
         except ValueError as error:
@@ -66,7 +66,7 @@ class Method:
         return None
 
 
-Fault = tuple[str, str]  # the name in a file that is at fault, and what is wrong
+Fault = tuple[str, str]  # the faulty name in a file, and a description of the fault
 Rule = Callable[[Method], Iterator[Fault]]
 
 
@@ -74,51 +74,51 @@ def config_is_a_training_config(method: Method) -> Iterator[Fault]:
     """Check that Config is a TrainingConfig whose fields have no defaults."""
     config = trainables.load(method.name).Config
     if not (isinstance(config, type) and issubclass(config, TrainingConfig)):
-        yield CONFIG, f"Config is {config!r:.60}; allowed: a class of TrainingConfig"
+        yield CONFIG, f"Config is {config!r:.60}; allowed: a subclass of TrainingConfig"
     elif config.__struct_defaults__:
-        yield CONFIG, "fields of Config have defaults; allowed: none, the values are FIXED's"
+        yield CONFIG, "fields of Config have defaults; allowed: no defaults, values are in FIXED"
     else:
         try:
             get_type_hints(config)
-        except Exception as error:  # noqa: BLE001  # whatever a person's annotations may raise
+        except Exception as error:  # noqa: BLE001  # a user's annotations may raise anything
             yield CONFIG, in_words(error)
 
 
 def every_field_is_tuned_or_fixed(method: Method) -> Iterator[Fault]:
-    """Check that each field of Config is in one of SPACE, POST_HOC and FIXED, which may pin one of POST_HOC."""
+    """Check that each field of Config is in SPACE, POST_HOC or FIXED, and not in both SPACE and FIXED."""
     tuned, fixed = set(method.space.space), set(method.space.fixed)
     for field in sorted((tuned | fixed) - method.fields):
         name = "FIXED" if field in fixed else "POST_HOC" if field in method.space.post_hoc else "SPACE"
         config = method.place_of(CONFIG)
         yield name, f"{name} has {field}, which Config in {config} lacks{nearest_in_words(field, method.fields)}"
     for field in sorted(method.fields - tuned - fixed):
-        yield "FIXED", f"{field} of Config is in none of SPACE, POST_HOC and FIXED"
+        yield "FIXED", f"{field} of Config is not in SPACE, POST_HOC or FIXED"
     for field in sorted(tuned & fixed):
         yield "SPACE", f"{field} is in SPACE and in FIXED; allowed: one of the two"
 
 
 def values_of_tasks_are_of_fixed_fields(method: Method) -> Iterator[Fault]:
-    """Check that FIXED_BY_TASK names tasks and fields of FIXED."""
+    """Check that FIXED_BY_TASK names only known tasks and fields of FIXED."""
     yield from _known("FIXED_BY_TASK", method.space.fixed_by_task, trainable_tasks())
     for task, fields in method.space.fixed_by_task.items():
         yield from _known(f"FIXED_BY_TASK[{task!r}]", fields, method.space.fixed)
 
 
 def variants_fix_fields(method: Method) -> Iterator[Fault]:
-    """Check that VARIANTS fix fields of Config."""
+    """Check that VARIANTS fix only fields of Config."""
     for variant in search_spaces.variants(method.name):
         name = f"VARIANTS[{variant.partition(trainables.VARIANT)[2]!r}]"
         yield from _known(name, search_spaces.load(variant).variant, method.fields)
 
 
 def grid_covers_the_ranges(method: Method) -> Iterator[Fault]:
-    """Check that PAPER_GRID has every field of SPACE, within its range."""
+    """Check that PAPER_GRID has exactly the fields of SPACE, with values within their ranges."""
     yield from _same_fields("PAPER_GRID", method.space.paper_grid, method.space.space)
     yield from _within("PAPER_GRID", method.space.paper_grid, method.space.space)
 
 
 def published_points_are_whole(method: Method) -> Iterator[Fault]:
-    """Check that PUBLISHED names tasks, and whole points of SPACE."""
+    """Check that PUBLISHED has known tasks, and points with a valid value for every field of SPACE."""
     yield from _known("PUBLISHED", method.space.published, trainable_tasks())
     for task, points in method.space.published.items():
         for point in points:
@@ -128,7 +128,7 @@ def published_points_are_whole(method: Method) -> Iterator[Fault]:
 
 
 def mini_ranges_are_of_tuned_fields(method: Method) -> Iterator[Fault]:
-    """Check that MINI_SPACE and MINI_GRID name fields of SPACE, and MINI_FIXED only fields that neither names."""
+    """Check that MINI_SPACE and MINI_GRID name only fields of SPACE, and none of MINI_FIXED."""
     space = method.space
     for name, fields in (("MINI_SPACE", space.mini_space), ("MINI_GRID", space.mini_grid)):
         yield from _known(name, fields, space.space)
@@ -138,7 +138,7 @@ def mini_ranges_are_of_tuned_fields(method: Method) -> Iterator[Fault]:
 
 
 def mini_grid_lies_within_the_mini_ranges(method: Method) -> Iterator[Fault]:
-    """Check that MINI_GRID, or PAPER_GRID without it, lies within MINI_SPACE."""
+    """Check that each field's values in MINI_GRID, or else PAPER_GRID, lie within its range in MINI_SPACE."""
     space = method.space
     narrowed = {*space.mini_space} - {*space.mini_grid}
     paper = {field: menu for field, menu in space.paper_grid.items() if field in narrowed}
@@ -147,7 +147,7 @@ def mini_grid_lies_within_the_mini_ranges(method: Method) -> Iterator[Fault]:
 
 
 def backbones_are_named(method: Method) -> Iterator[Fault]:
-    """Check that BACKBONE has a tiny one for mini, and a folder or a hub name with its owner for paper."""
+    """Check that BACKBONE has a tiny backbone for mini, and a folder, OWNER/NAME or published sizes for paper."""
     mini, paper = method.space.backbone["mini"], method.space.backbone["paper"]
     if mini not in MINI_BACKBONES:
         yield "BACKBONE", f"BACKBONE['mini'] is {mini!r}; allowed: {', '.join(MINI_BACKBONES)}"
@@ -157,7 +157,7 @@ def backbones_are_named(method: Method) -> Iterator[Fault]:
 
 
 def departures_are_short(method: Method) -> Iterator[Fault]:
-    """Check that DEPARTURES are short, each with its subject, the paper's or code's way, and the way here."""
+    """Check that DEPARTURES are short triples: a subject, the choice in the paper or its code, the choice here."""
     lines = trainables.load(method.name).DEPARTURES
     try:
         from_plain(tuple[Departure, ...], lines, where=DEPARTURES)
@@ -165,7 +165,7 @@ def departures_are_short(method: Method) -> Iterator[Fault]:
         yield DEPARTURES, f'DEPARTURES is {lines!r:.60}; allowed: (("what", "in the paper or its code", "here"), ...)'
         return
     if len({what for what, *_ in lines}) < len(lines):
-        yield DEPARTURES, "two have the same first entry"
+        yield DEPARTURES, "two entries have the same first part"
     for part in itertools.chain(*lines):
         if not (len(part) <= MOST_IN_PART and part.isprintable() and part == part.strip() and part[-1:] != "."):
             yield (
@@ -175,28 +175,28 @@ def departures_are_short(method: Method) -> Iterator[Fault]:
 
 
 def some_task_is_studied(method: Method) -> Iterator[Fault]:
-    """Check that the values are a configuration, which some task takes."""
+    """Check that the values form a valid configuration for some task."""
     refused = {task: method.refuses(task) for task in TRAINABLE_TASKS}
     if all(refused.values()):
         yield "FIXED", str(refused[TRAINABLE_TASKS[0]])
 
 
 def every_point_is_a_configuration(method: Method) -> Iterator[Fault]:
-    """Check that every point of PUBLISHED and PAPER_GRID, and corner of SPACE, is a configuration."""
+    """Check that every point of PUBLISHED and PAPER_GRID, and every corner of SPACE, is a valid configuration."""
     space = method.space
     points = [*list_combinations(space.paper_grid), *list_corners(space.space)]
     yield from _refused("SPACE", lambda task: [*space.published.get(task, ()), *points], method)
 
 
 def every_mini_corner_is_a_configuration(method: Method) -> Iterator[Fault]:
-    """Check that every corner of the ranges on tiny backbones is a configuration."""
+    """Check that every corner of the ranges for tiny backbones is a valid configuration."""
     points = [{**method.space.mini_fixed, **point} for point in list_corners(mini_ranges(method.space))]
     yield from _refused("MINI_FIXED", lambda _: points, method)
 
 
-# All others build on these: if one of these is broken, faults of others add nothing.
+# All other rules assume these: if one of these is broken, faults of the others are meaningless.
 FIRST: tuple[Rule, ...] = (config_is_a_training_config, every_field_is_tuned_or_fixed)
-# Quick, and enough for a plan to be made.
+# Fast, and sufficient for making a plan.
 RULES: tuple[Rule, ...] = (
     *FIRST,
     values_of_tasks_are_of_fixed_fields,
@@ -216,36 +216,36 @@ POINT_RULES: tuple[Rule, ...] = (
 
 
 def describe(rule: Callable[..., object]) -> str:
-    """Format a rule as people read it: what its docstring checks."""
+    """Return a rule's description: its docstring without "Check that"."""
     return (rule.__doc__ or "").removeprefix("Check that ").removesuffix(".")
 
 
 def first_fault(rule: Rule, method: Method) -> str | None:
-    """Find the first fault by a rule, beginning with the file and line of the name at fault; None if it holds."""
+    """Return a rule's first fault, with the file and line of the faulty name; None if the method satisfies the rule."""
     return next((f"{method.place_of(name)}: {fault}" for name, fault in rule(method)), None)
 
 
 def check_files(method: str) -> None:
-    """Raise ValueError with the first fault if the two files of a method do not fit each other."""
+    """Raise ValueError with the first fault if the two files of a method break a rule of `RULES`."""
     for rule in RULES:
         if fault := first_fault(rule, Method(trainables.base_method(method))):
             raise ValueError(fault)
 
 
 def list_combinations(menus: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:
-    """List every way to take one value of each field's menu."""
+    """List every combination of one value from each field's menu."""
     return [dict(zip(menus, values, strict=True)) for values in itertools.product(*menus.values())]
 
 
 def list_corners(ranges: Mapping[str, Any]) -> list[dict[str, Value]]:
-    """List every combination of choices and ends of ranges."""
+    """List every combination of the ranges' choices and ends."""
     return list_combinations(
         {name: getattr(kept, "choices", None) or (kept.low, kept.high) for name, kept in ranges.items()}
     )
 
 
 def mini_ranges(space: SearchSpace) -> dict[str, BaseDistribution]:
-    """Merge the ranges of the fields that are tuned on a tiny random backbone."""
+    """Return the ranges of the fields that are tuned on a tiny random backbone."""
     laid_over = {**space.space, **space.mini_space}
     return {field: distribution for field, distribution in laid_over.items() if field not in space.mini_fixed}
 
@@ -271,7 +271,7 @@ def _within(name: str, points: Mapping[str, Sequence[Value]], ranges: Mapping[st
 
 
 def _contains(distribution: Any, value: Value) -> bool:
-    """Check if Optuna takes the value for one of the distribution."""
+    """Check if Optuna accepts the value as one of the distribution."""
     try:
         create_trial(value=0.0, params={"field": value}, distributions={"field": distribution})
     except ValueError:
@@ -280,7 +280,7 @@ def _contains(distribution: Any, value: Value) -> bool:
 
 
 def _refused(name: str, points: Callable[[str], Sequence[Configuration]], method: Method) -> Iterator[Fault]:
-    """Yield the first point on each task of the method that is no configuration."""
+    """Yield the first invalid point on each task of the method."""
     for task in [task for task in TRAINABLE_TASKS if method.refuses(task) is None]:
         for point in points(task):
             try:
