@@ -1,1 +1,1 @@
-"""Plans: what is asked for, and the arms, configurations and protocol that follow from it."""
+"""Plans: the wishes of the user, and the arms, configurations and protocol that follow from them."""

@@ -1,4 +1,4 @@
-"""The departures of a plan from the papers: those of its rules, and those of each of its methods."""
+"""The departures of a plan from the papers: in its protocol, its pretrainings and its methods."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainables.departure import Departure, Departures
 from trainables.schema import Configuration
 
 SEEDS_OF_PAPERS = 5  # PALBERT, section 4.1; lmtuners
-WIDTH = 120  # of the lines about departures if there is no terminal
+WIDTH = 120  # columns of the list of departures without a terminal
 OF_TINY_RECIPE = Departure("steps, packing, optimiser", "", "for a tiny random backbone, of no publication")
 
 
@@ -36,13 +36,13 @@ def departures(asked: Plan, arms: Sequence[Arm]) -> dict[str, Departures]:
 
 
 def _name(arm: Arm) -> str:
-    """Name the method of an arm, or its variant if that has departures of its own."""
+    """Return the name of an arm's method, or of its variant if the variant has its own departures."""
     has_own = trainables.departures(arm.method) != trainables.departures(arm.base_method)
     return arm.method if has_own else arm.base_method
 
 
 def _is_true(departure: Departure, arm: Arm) -> bool:
-    """Check if the arm has the values of the method's own file in the fields that the departure is about."""
+    """Check if the departure holds: its fields are searched, or fixed at the values in the method's file."""
     space = search_spaces.load(arm.base_method)
     fixed = {**space.fixed, **space.fixed_by_task.get(arm.task, {})}
     menus = {**space.paper_grid, **{field: [value] for field, value in fixed.items()}}
@@ -51,7 +51,7 @@ def _is_true(departure: Departure, arm: Arm) -> bool:
 
 
 def describe_departures(plan: ResolvedPlan) -> list[str]:
-    """List the departures of a plan, a line each: those of the plan, then those of all methods, then each method's."""
+    """List the departures, one per line: protocol and pretrainings first, then all methods, then each method."""
     rules = ["protocol", *_of_pretraining(plan.arms)]
     by_method = {who: lines for who, lines in plan.departures.items() if who not in rules}
     shared = [line for line in next(iter(by_method.values()), ()) if all(line in lines for lines in by_method.values())]
@@ -70,7 +70,7 @@ def describe_departures(plan: ResolvedPlan) -> list[str]:
 
 
 def pretraining_departures(recipe: Recipe, settings: Configuration, *, is_tiny: bool) -> Departures:
-    """Collect the departures of a pretraining; a tiny random backbone has a recipe of its own."""
+    """Collect the departures of a pretraining; tiny random backbones have a separate recipe."""
     changed = {field for field, value in settings.items() if value != recipe.fixed[field]}
     true = tuple(one for one in recipe.departures if not changed & {*one.what.split(", ")})
     lines = (OF_TINY_RECIPE,) if is_tiny else true
@@ -79,7 +79,7 @@ def pretraining_departures(recipe: Recipe, settings: Configuration, *, is_tiny: 
 
 
 def _of_pretraining(arms: Sequence[Arm]) -> dict[str, Departures]:
-    """Collect the departures of the recipes by which backbones were pretrained here, by objective."""
+    """Collect the departures of the pretrainings in this project that made the arms' backbones, by objective."""
     return {made.objective: made.departures for arm in arms if (made := arm.pretraining) is not UNSET}
 
 
@@ -90,7 +90,7 @@ def _of_protocol(asked: Plan, arms: Sequence[Arm]) -> Departures:
     fixed = dict.fromkeys(shorten(key) for key in by_hand if not is_searched(asked.settings[key]))
     kept = ", ".join(key for key in asked.settings if key not in by_hand)
     precision = asked.search_precision
-    ours = {  # what, in the papers, here
+    ours = {  # (what, in the papers, here): whether the departure holds
         (f"set by profile {asked.profile}", "", kept): bool(kept),
         ("set by hand", "", ", ".join(fixed)): bool(fixed),
         ("ranges by hand", "", ", ".join(searched)): bool(searched),

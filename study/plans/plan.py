@@ -1,6 +1,6 @@
-"""A plan: a profile's defaults with the command line laid over them.
+"""A plan: a profile's defaults, overridden by the command line.
 
-Also values laid over each other in general: the last value of each field, and its origin.
+Also layers of values in general: each field takes its value, and the value's origin, from the last layer.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from trainables.departure import Departure
 
 T = TypeVar("T")
-MOST_REPEATS = 9  # of a search: confirm seeds stay below the search seeds
+MOST_REPEATS = 9  # searches per arm; keeps all confirm seeds below the search seeds
 SearchRepeats = Annotated[int, Meta(ge=1, le=MOST_REPEATS)]
 AtLeastTwo = Annotated[int, Meta(ge=2)]
 
 
 class EarlyStopping(Typed, frozen=True, kw_only=True):
-    """ASHA's rule, which stops search trials."""
+    """ASHA's settings for stopping search trials early."""
 
     grace: AtLeastOne = 1  # epochs before a search trial can be stopped
-    factor: AtLeastTwo = 3  # one trial in `factor` goes on from a rung to the next
+    factor: AtLeastTwo = 3  # one in `factor` trials continues from each rung to the next
 
 
 class First(Typed, frozen=True, kw_only=True):
-    """Values of tuned fields that an arm tries first, as far as it tunes them."""
+    """Values of tuned fields that an arm tries first; fields that it does not tune are ignored."""
 
-    origin: str  # the study and the arm in which they won
+    origin: str  # study and arm in which these values won
     values: Configuration
 
 
@@ -58,98 +58,98 @@ def _kept(earlier: T | UnsetType, later: T | UnsetType) -> T | UnsetType:
     return earlier if later is UNSET else later
 
 
-# What may happen to a field when a study is extended: a function joins its earlier and its later value. Unmarked fields
-# are what the numbers of arms are made of: they may change as long as the facts of no arm with trials do
+# Marks for how a field may change when a study is extended; a function joins its earlier and its later value. Unmarked
+# fields determine the arms' numbers: they may change as long as no arm with trials has its facts changed
 # (`study.plans.plan_file.compare_plans`).
-Joined = Annotated[T, _union]  # keeps what it had
-Growing = Annotated[T, _most]  # never shrinks; None is the most
-Remembered = Annotated[T, _kept]  # may be left out later
-OfProtocol = Annotated[T, "protocol"]  # stays as it is: a field of `Protocol`
-Free = Annotated[T, "free"]  # of no number: may change
+Joined = Annotated[T, _union]  # keeps its earlier entries
+Growing = Annotated[T, _most]  # never shrinks; None is the largest value
+Remembered = Annotated[T, _kept]  # keeps the earlier value if the later command leaves it out
+OfProtocol = Annotated[T, "protocol"]  # may not change: a field of `Protocol`
+Free = Annotated[T, "free"]  # affects no number: may change
 
 
 class Plan(Typed, frozen=True, kw_only=True):
-    """The wishes of a user for a study. Options of `study.launch` have the names of these fields."""
+    """A user's wishes for a study. The options of `study.launch` are named after these fields."""
 
     profile: str
     methods: Joined[tuple[str, ...]]
     tasks: Joined[tuple[str, ...]]
     data: str  # "mini", "hub" or a folder
-    backbone: str | None = None  # None: each method's own for this profile and data
-    tokenizer: str | None = None  # None: each method's own if no backbone is given, else the backbone's
-    samples: Growing[Count | None]  # search trials per arm; None: the whole grid; 0: nothing is searched
+    backbone: str | None = None  # None: each method's default for this profile and data
+    tokenizer: str | None = None  # None: the backbone's if one is given, else each method's default
+    samples: Growing[Count | None]  # search trials per arm; None: the whole grid; 0: no search
     search_repeats: Growing[SearchRepeats] = 1  # searches per arm, each with its own seeds, winner and confirm trials
-    seeds: Growing[AtLeastOne]  # confirm trials per arm, unless the method has its own number
+    seeds: Growing[AtLeastOne]  # confirm trials per arm, unless the method sets its number
     sampler: OfProtocol[str]  # a name of `study.plans.samplers`, or package.module:Factory
     selection: OfProtocol[Selection] = "dev"
     select_by: OfProtocol[str | UnsetType] = UNSET  # `at:LAYERS` or `area`, see `study.plans.select_by`; UNSET: score
-    epochs: AtLeastOne | None = None  # of older files alone: it is among the settings
+    epochs: AtLeastOne | None = None  # only in older files; now one of the settings
     settings: Mapping[str, Setting] = {}  # --set and --search: see `study.plans.ranges`
-    search_only: tuple[str, ...] | UnsetType = UNSET  # tuned fields that are searched; the others have a paper's value
-    start_from: Mapping[str, str] = {}  # arm -> arm whose model is its start; a bare task is of the same method
-    early_stopping: OfProtocol[EarlyStopping | None] = EarlyStopping()  # None: every trial runs to its own stop
-    baseline: Free[str | None] = None  # method that the others are compared with
-    test_across: Free[Literal["backbones"] | None] = None  # what rows may differ in, and still be tested
-    search_precision: OfProtocol[Precision | UnsetType] = UNSET  # of search trials, whatever others compute in
-    include: Remembered[str | UnsetType] = UNSET  # --include: whole path of a folder of methods and tasks
-    first: Remembered[Mapping[str, tuple[First, ...]] | UnsetType] = UNSET  # --first-from: what each arm tries first
+    search_only: tuple[str, ...] | UnsetType = UNSET  # tuned fields to search; the others take a paper's value
+    start_from: Mapping[str, str] = {}  # arm -> arm whose model it starts from; a task alone means the same method
+    early_stopping: OfProtocol[EarlyStopping | None] = EarlyStopping()  # None: ASHA stops no trial
+    baseline: Free[str | None] = None  # method with which the others are compared
+    test_across: Free[Literal["backbones"] | None] = None  # property in which rows under test may differ
+    search_precision: OfProtocol[Precision | UnsetType] = UNSET  # of search trials only; UNSET: as in all other trials
+    include: Remembered[str | UnsetType] = UNSET  # --include: absolute path of a folder of methods and tasks
+    first: Remembered[Mapping[str, tuple[First, ...]] | UnsetType] = UNSET  # --first-from: first values by arm
 
     def __post_init__(self) -> None:
-        """Move `epochs` of an older file to the settings."""
+        """Move `epochs` from an older file to the settings."""
         if self.epochs is not None:
             force_setattr(self, "settings", {"epochs": self.epochs, **self.settings})
             force_setattr(self, "epochs", None)
 
     @property
     def searched_alone(self) -> tuple[str, ...] | UnsetType:
-        """The only fields that may be tuned: none without search trials; UNSET: all."""
+        """The only fields that may be tuned; empty without search trials; UNSET if all may be tuned."""
         return () if self.samples == 0 else self.search_only
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """The scopes that a setting can have if it is not for all methods: each method, and each arm."""
+        """The scopes of settings that do not apply to all methods: each method and each arm."""
         return (*self.methods, *(f"{method}/{task}" for method in self.methods for task in self.tasks))
 
     @property
     def is_generated(self) -> bool:
-        """True if any GLUE task of the plan is generated, so that no published number is comparable."""
+        """True if the plan's GLUE tasks use generated data, so that its scores do not compare with published ones."""
         return self.data == "mini" and any(task in TRAINABLE_TASKS for task in self.tasks)
 
     def extended_from(self, earlier: Plan) -> Plan:
-        """Extend this plan by what the study on disk was asked for before."""
+        """Merge the plan of the study on disk into this one, each field by the rule of its mark."""
         rules = {name: join for name, join in read_marks(Plan).items() if callable(join)}
         joined = {name: join(getattr(earlier, name), getattr(self, name)) for name, join in rules.items()}
         return replace(self, **joined)
 
     @property
     def of_protocol(self) -> dict[str, Any]:
-        """The fields that are rules of the protocol."""
+        """The fields that belong to the protocol, with their values."""
         return {name: getattr(self, name) for name, mark in read_marks(Plan).items() if mark == "protocol"}
 
     @property
     def of_numbers(self) -> dict[str, Any]:
-        """The fields that are set and decide any one number: all but those that may grow or change."""
+        """The fields with a value that affect the numbers: all but those that may grow or change freely."""
         names = [name for name, mark in read_marks(Plan).items() if mark in (None, "protocol")]
         return {name: value for name in names if (value := getattr(self, name)) is not UNSET}
 
     def start_of(self, method: str, task: str, its_own: str | None = None) -> str | None:
-        """Name the arm whose model this one starts from; `its_own`: the method that its file names."""
+        """Return the name of the arm whose model this one starts from; `its_own` is the method named in its file."""
         source = self.start_from.get(f"{method}/{task}", f"{its_own}/{task}" if its_own else self.start_from.get(task))
         return source if source is None or "/" in source else f"{method}/{source}"
 
     def first_of(self, arm: str) -> tuple[First, ...]:
-        """List the values that an arm tries first because they won in another study."""
+        """Return the winners of another study that the arm tries first."""
         return () if self.first is UNSET else self.first.get(arm, ())
 
     def search_precision_of(self, fixed: Configuration, *, is_searched: bool) -> Precision | UnsetType:
-        """Return the precision of an arm's search trials; UNSET if it is that of all its trials."""
+        """Return the precision of an arm's search trials; UNSET if all its trials have the same precision."""
         is_another = is_searched and self.search_precision != fixed.get("precision")
         return self.search_precision if is_another else UNSET
 
 
 @cache
 def read_marks(kind: type[Typed]) -> dict[str, object]:
-    """Map each field to its mark, which says what an extension may change; None for a field without one."""
+    """Map each field to its mark, the rule for changes in an extension; None for an unmarked field."""
     hints = get_type_hints(kind, include_extras=True)
     return {
         name: next((mark for mark in getattr(hints[name], "__metadata__", ()) if not isinstance(mark, Meta)), None)
@@ -157,12 +157,12 @@ def read_marks(kind: type[Typed]) -> dict[str, object]:
     }
 
 
-Layers = list[tuple[str, Mapping[str, T]]]  # origin and values, the last one wins
+Layers = list[tuple[str, Mapping[str, T]]]  # (origin, values) pairs; the last layer wins
 
 
 @dataclass(frozen=True)
 class Layered(Generic[T]):
-    """The value of a field, and the layer that it comes from."""
+    """The value of a field, and the name of the layer that set it."""
 
     value: T
     origin: str
@@ -174,7 +174,7 @@ def merge_layers(layers: Layers[T]) -> dict[str, Layered[T]]:
 
 
 def format_columns(rows: list[tuple[str, str, str]]) -> list[str]:
-    """Format field, value and origin in columns, a line each, sorted by field."""
+    """Format (field, value, origin) rows in aligned columns, one line per row, sorted by field."""
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     return [f"  {name:{widths[0]}}  {value:{widths[1]}}  {origin}" for name, value, origin in sorted(rows)]
 
@@ -182,7 +182,7 @@ def format_columns(rows: list[tuple[str, str, str]]) -> list[str]:
 def lay_backbone(
     source: SearchSpace | Recipe, kind: str, *, backbone: str | None, tokenizer: str | None
 ) -> tuple[Layered[str], Layered[str | None]]:
-    """Choose the backbone and tokenizer asked for, or else those in the file of a method or an objective."""
+    """Choose the backbone and tokenizer of the options, or else those in the file of the method or objective."""
     loaded = Layered(source.backbone[kind], f"{source.file} BACKBONE[{kind!r}]")
     its_own = Layered[str | None](source.tokenizer.get(kind), f"{source.file} TOKENIZER[{kind!r}]")
     if backbone is not None:
@@ -191,7 +191,7 @@ def lay_backbone(
 
 
 SAMPLED = "--method pondernet, or of palbert --set exit=sample --set q=null --set sample_draws=1"  # PALBERT's `sample`
-NAMES_IN_REPOSITORIES = {  # of fields, in the scripts of PALBERT, PABEE, DeeBERT, BERxiT and lmtuners
+NAMES_IN_REPOSITORIES = {  # option in the scripts of PALBERT, PABEE, DeeBERT, BERxiT or lmtuners -> field here
     "accumulate_grad_batches": "gradient_accumulation",
     "attention_probs_dropout_prob": "hidden_dropout",
     "d_loss_weight": "discriminator_weight",
@@ -229,11 +229,11 @@ def nearest_field(field: str, known: Collection[str]) -> str:
 def no_such_field(
     named: str, field: str, what: str, known: Collection[str], *, departures: Collection[Departure] = ()
 ) -> ValueError:
-    """Make the error for a field that a method or an objective lacks.
+    """Build the error for a field that a method or an objective lacks.
 
     Args:
-        named: the option with the field.
-        departures: the method's; one that names the field says what replaces it.
+        named: the option that names the field, for the message.
+        departures: the method's; the first that names the field ends the message, since it describes a replacement.
     """
     naming = (f"; {one}" for one in departures if "_" in field and field in re.findall(r"\w+", str(one)))
     near = next(naming, nearest_field(field, known))

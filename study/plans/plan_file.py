@@ -1,6 +1,6 @@
 """The files of a plan: `plan.json` of a study, the TOML file of --plan, and the folder of --include.
 
-Also what may change when a study is extended: `compare_plans`.
+Also the comparison of two plans, which decides if a study may be extended: `compare_plans`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from trainables.schema import Typed, from_plain, to_plain
 from trainables.spelling import nearest_in_words
 
 FILE = "plan.json"
-TABLES = ("set", "search")  # of a plan's settings in TOML
-MOST_NAMED = 5  # studies, in a message
+TABLES = ("set", "search")  # TOML tables of a plan's settings
+MOST_NAMED = 5  # studies or arms in a message
 INCLUDE = (
     "folder with your own methods (NAME.py and NAME_space.py) and tasks (NAME/task.toml with its files); the study "
     "remembers it"
@@ -42,7 +42,7 @@ INCLUDE_NOW = "folder with your own methods, if it has moved; for an exported mo
 
 
 class PlanFile(Typed, frozen=True, kw_only=True):
-    """The content of the file: the plan, and the launch that wrote it last."""
+    """The content of `plan.json`: the plan, and the last launch that wrote it."""
 
     format: Count = formats.FIRST
     name: str  # of the study
@@ -56,7 +56,7 @@ class PlanFile(Typed, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, folder: Path, plan: ResolvedPlan, code: Provenance, *, created: str, command: str) -> PlanFile:
-        """Make the file's content for a launch of this code; `created` is UTC, ISO 8601."""
+        """Build the file's content for a launch; `created` is UTC, ISO 8601."""
         return cls(
             format=formats.FORMAT,
             name=folder.name,
@@ -71,7 +71,7 @@ class PlanFile(Typed, frozen=True, kw_only=True):
 
 
 def read_plan(folder: Path) -> PlanFile | None:
-    """Read the plan of a study folder; None if it has no file.
+    """Read the plan of a study folder; None if `plan.json` is missing.
 
     Raises:
         ValueError: the file is not a plan, or was edited.
@@ -80,12 +80,12 @@ def read_plan(folder: Path) -> PlanFile | None:
     try:
         content = json.loads(path.read_text())
         number = content.get("format", formats.FIRST)
-        if isinstance(number, int):  # before the digest, whose rule may be another in that format
+        if isinstance(number, int):  # checked first: another format may compute the digest differently
             formats.check_format(number, where=str(path))
         written = content.pop("digest")
     except FileNotFoundError:
         return None
-    except OSError as error:  # a file in the place of a folder, or a folder in that of the file
+    except OSError as error:  # such as a file in place of the folder, or a folder in place of the file
         raise ValueError(f"{path} cannot be read: {error.strerror}; allowed: the folder of a study") from None
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
         fault = f"{type(error).__name__}: {error}"
@@ -97,39 +97,40 @@ def read_plan(folder: Path) -> PlanFile | None:
         content["plan"] = formats.migrate_plan(content["plan"], number)
     try:
         return _with_tasks(from_plain(PlanFile, content, where=str(path)))
-    except ValueError as error:  # and nobody has edited it
+    except ValueError as error:  # the digest matches, so the file was not edited
         raise ValueError(f"{error}; another version of glue-exit-study wrote it") from None
 
 
 def _describe_repair(folder: Path) -> str:
-    """Tell how to replace an invalid `plan.json`: with the last launch's command, if the journal can be read."""
+    """Explain how to regenerate an invalid `plan.json`, with the last launch's command if the journal has it."""
     try:
         lost = _plan_in_journal(folder)
     except ValueError:
         lost = None
-    return f"delete the file, and run what writes it again: {lost.command if lost else 'the launch of this study'}"
+    return f"delete the file, then rerun: {lost.command if lost else 'the launch of this study'}"
 
 
 def write_plan(folder: Path, content: PlanFile) -> None:
-    """Replace the plan of a study folder, whole or not at all."""
+    """Replace the `plan.json` of a study folder atomically."""
     plain = to_plain(content)
     write_json(folder / FILE, {**plain, "digest": digest(plain)})
 
 
 def find_plan(folder: Path) -> PlanFile | None:
-    """Read the plan of a study folder, or its last launch's if `plan.json` is lost; None without either.
+    """Read the plan of a study folder, from the journal if `plan.json` is lost; None if neither has a plan.
 
     Raises:
-        ValueError: the file is not a plan or was edited, or the journal that is read in its place is broken.
+        ValueError: the file is not a plan or was edited, or the file is lost and the journal is damaged.
     """
     return read_plan(folder) or _plan_in_journal(folder)
 
 
 def require_plan(folder: Path) -> PlanFile:
-    """Read the plan of a study folder from `plan.json` alone; only a launch also reads it from the journal.
+    """Read the plan of a study folder from `plan.json` only; a launch may also read it from the journal.
 
     Raises:
-        ValueError: it is missing, invalid or edited; if the journal has it, the message says how to restore the file.
+        ValueError: the file is missing, invalid or edited; if the journal has the plan, the message gives the command
+            that restores the file.
     """
     if found := read_plan(folder):
         return found
@@ -141,7 +142,7 @@ def require_plan(folder: Path) -> PlanFile:
 
 
 def _near(folder: Path) -> str:
-    """Suggest the studies in a folder or, if it does not exist, the sibling study with the most similar name."""
+    """Suggest the studies in a folder; if the folder does not exist, the sibling study with the nearest name."""
     if held := sorted(str(path.parent) for path in folder.glob(f"*/{FILE}")):
         return f", {first_of(held, MOST_NAMED)}"
     if folder.exists():
@@ -158,14 +159,14 @@ def _plan_in_journal(folder: Path) -> PlanFile | None:
 
 
 def _with_tasks(file: PlanFile) -> PlanFile:
-    """Register the tasks of one's own that the plan has, unless their files were read already."""
+    """Register the plan's user-defined tasks, unless their files were already read."""
     for name, task in (file.plan.own_tasks or {}).items():
         TASKS.setdefault(name, task)
     return file
 
 
 def format_plan(plan: Plan) -> str:
-    """Format the plan as TOML: every field that has a value, or whose profile has one."""
+    """Format the plan as TOML, with every field for which the plan or its profile has a value."""
     default = to_plain(profiles.load(plan.profile))
     fields = {
         name: NONE if value is None else value
@@ -176,10 +177,10 @@ def format_plan(plan: Plan) -> str:
 
 
 def read_toml(path: Path) -> Plan:
-    """Read the plan of a TOML file, over the defaults of its profile (`mini` if it names none).
+    """Read a plan from a TOML file; its profile (`mini` if unnamed) supplies the defaults.
 
     Raises:
-        ValueError: it cannot be read, is not TOML, or has a field or value that no plan has.
+        ValueError: the file cannot be read, is not TOML, or has an unknown field or an invalid value.
     """
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -203,7 +204,7 @@ def _from_tables(tables: Mapping[str, Any]) -> Plan:
         if name not in allowed:
             is_methods = name in TrainingConfig.__struct_fields__
             near = (
-                f"; fields of methods stand in [set]: {name} = ..." if is_methods else nearest_in_words(name, allowed)
+                f"; fields of methods belong in [set]: {name} = ..." if is_methods else nearest_in_words(name, allowed)
             )
             raise ValueError(f"no field named {name}; available: {', '.join(allowed)}{near}")
     fields = {name: None if value == NONE else value for name, value in tables.items() if name not in TABLES}
@@ -211,15 +212,15 @@ def _from_tables(tables: Mapping[str, Any]) -> Plan:
     return replace(plan, settings=lay_over(base.settings, from_tables(tables)))
 
 
-_NAMED = ("data", "backbone", "tokenizer")  # fields whose faults name their value
+_NAMED = ("data", "backbone", "tokenizer")  # fields whose errors quote their value
 
 
 def blame_plan_file(fault: str, plan: Plan, *, path: str, typed: Collection[str]) -> str:
-    """Blame what is invalid on the --plan file, its table and its key, if the file has it.
+    """Reword an error to name the --plan file, table and key if the invalid value comes from that file.
 
     Args:
-        fault: in the words of options: `--set KEY: ...`, `--search KEY is ...`, `METHOD: FIELD is ...`, `--seeds ...`.
-        typed: the fields of the plan, and keys of settings, that the command line has laid over the file.
+        fault: error about an option: `--set KEY: ...`, `--search KEY is ...`, `METHOD: FIELD is ...`, `--seeds ...`.
+        typed: fields of the plan, and keys of settings, that the command line sets.
     """
     methods = "|".join(map(re.escape, sorted(plan.methods, key=len, reverse=True)))
     if option := re.match(r"--(set|search) (\S+?)(:? .*)", fault, re.DOTALL):
@@ -238,23 +239,23 @@ def blame_plan_file(fault: str, plan: Plan, *, path: str, typed: Collection[str]
 
 
 def other_data(earlier: Plan, later: Plan) -> str:
-    """Describe the data of two plans by their options."""
+    """Format the data options of two plans, to report that they differ."""
     return f"--data {earlier.data} against --data {later.data}"
 
 
 def another_study(folder: Path, changed: Iterable[str], *, is_continued: bool) -> ValueError:
-    """Make the error for a command that asks for another study; `changed` is from `compare_plans`."""
-    more = f", or --continue {folder} for all that is not given"
+    """Build the error for a command that does not match the study on disk; `changed` is from `compare_plans`."""
+    more = f", or --continue {folder} to keep all other settings"
     return ValueError(
-        f"study {folder} is another than this command asks for; on disk against asked for: {'; '.join(changed)}. "
+        f"study {folder} does not match this command; on disk against asked for: {'; '.join(changed)}. "
         f"Choose another --name{' instead of --continue' if is_continued else more}"
     )
 
 
 def compare_plans(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collection[str] | None = None) -> list[str]:
-    """List every field in which two plans are not of one study, with both values.
+    """List every difference that two plans of one study may not have, with both values.
 
-    `settled` are the arms of which a trial was started: no number depends on the others. None: all.
+    `settled` names the arms with a started trial; other arms have no numbers yet and may change. None: all arms.
     """
     changed = changes("protocol", to_plain(earlier.protocol), to_plain(later.protocol))
     before, arms_by_change = {arm.name: arm for arm in earlier.arms}, dict[str, list[str]]()
@@ -274,7 +275,7 @@ def compare_plans(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collec
 
 
 def compare_arms(before: Arm, after: Arm) -> list[str]:
-    """List the fields of the configuration that differ, with both values, and then the other facts of the arm."""
+    """List the differing fields of two arms' configurations, then their other differing facts, with both values."""
     fields = dict.fromkeys(name for arm in (before, after) for name in (*arm.fixed, *arm.decided))
     pairs = {name: (before.field(name), after.field(name)) for name in fields}
     changed = [
@@ -289,7 +290,7 @@ def compare_arms(before: Arm, after: Arm) -> list[str]:
 
 
 def changes(where: str, before: object, after: object) -> list[str]:
-    """List every field, however deep, in which two plain values differ, with both values."""
+    """List every field, at any depth, in which two plain values differ, with both values."""
     if before == after:
         return []
     if isinstance(before, dict) and isinstance(after, dict):
@@ -299,10 +300,10 @@ def changes(where: str, before: object, after: object) -> list[str]:
 
 
 def include_folder(methods: Iterable[str], folder: str) -> None:
-    """Register the methods of a folder; it may be gone if the package has all of these methods.
+    """Register the methods of a folder, which may be missing if the package itself has all of `methods`.
 
     Raises:
-        ValueError: it has gone, or is no folder of methods.
+        ValueError: a needed folder is missing, or the folder is not a folder of methods.
     """
     known = method_files.included()
     if known is not None and known.folder == folder:
@@ -313,28 +314,28 @@ def include_folder(methods: Iterable[str], folder: str) -> None:
         trainables.include(folder, named="--include")
     elif needed:
         raise ValueError(
-            f"{needed[0]} is a method of the folder {folder}, which is gone; allowed: put it back, or name its new "
-            "place by --include FOLDER"
+            f"{needed[0]} is a method of the folder {folder}, which is missing; allowed: restore it, or give its new "
+            "location with --include FOLDER"
         )
 
 
 def check_in_one_folder(methods: Iterable[str], asked: Plan, earlier: Plan) -> None:
-    """Raise ValueError if a method of the study is missing from another folder: a study has one."""
+    """Raise ValueError if the folder has changed and lacks a method of the study: a study has one folder."""
     if UNSET in (asked.include, earlier.include) or asked.include == earlier.include:
         return
     missing = [method for method in methods if base_method(method) not in method_files.names()]
     if missing:
         raise ValueError(
-            f"the study's method {missing[0]} is of the folder {earlier.include}, and not in {asked.include}; allowed: "
+            f"the study's method {missing[0]} comes from {earlier.include}, but is not in {asked.include}; allowed: "
             "one folder with the files of all methods"
         )
 
 
 def include_for(method: str, asked: Plan | None, given: str | None) -> None:
-    """Register a study's method from the given folder, or else from the one that its plan names.
+    """Register a study's method from the given folder, or else from the folder that its plan names.
 
     Raises:
-        ValueError: the folder has gone, or is no folder of methods.
+        ValueError: the folder is missing, or is not a folder of methods.
     """
     if given is not None:
         trainables.include(given, named="--include")

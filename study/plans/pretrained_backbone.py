@@ -1,7 +1,7 @@
-"""Backbones that were pretrained here: how one was made, and texts that its tokenizer mostly does not know.
+"""Backbones from `study.pretrain`: the record of their pretraining, and warnings about words unknown to the tokenizer.
 
-`pretraining.json` of the folder that `study.pretrain` fills has this module as its one reader and writer. A folder with
-this file is a backbone once `finished`; `made` is what a study keeps of it in its plan.
+Only this module reads and writes `pretraining.json` in the folder of a pretraining. The folder can be used as a
+backbone once `finished` is true; a study copies `made` into its plan.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from trainables.schema import Configuration, Typed, from_json, to_plain
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-LARGE_SHARE = 0.2  # of tokens that a tokenizer does not know
+LARGE_SHARE = 0.2  # share of unknown tokens above which a warning is printed
 
 
 class Epoch(Typed, frozen=True, kw_only=True):
-    """One epoch (a number of steps): when it ended, and its row."""
+    """One epoch (a fixed number of steps): the time of its end, and its row of metrics."""
 
     ended: str  # UTC, ISO 8601
     row: PretrainingRow
 
 
 class PretrainingFile(Typed, frozen=True, kw_only=True):
-    """The content of the file."""
+    """The content of `pretraining.json`."""
 
     made: Pretraining
     config: Configuration
@@ -51,13 +51,13 @@ class PretrainingFile(Typed, frozen=True, kw_only=True):
     backbone_fingerprint: str
     tokenizer: str | None  # None: the backbone's own
     tokenizer_fingerprint: str | None
-    tokens_digest: str | None = None  # of the tokenised corpus and how it is packed; None before it was read
+    tokens_digest: str | None = None  # of the tokenised, packed corpus; None before the corpus is read
     created: str  # UTC, ISO 8601
     finished: bool = False
-    model_fingerprint: str | None = None  # of the folder as a backbone; None before the end
-    num_parameters: Count = 0  # of all that is trained, shared ones once
-    num_kept_parameters: Count = 0  # of the model that is left
-    processes: AtLeastOne = 1  # that computed its last epoch together
+    model_fingerprint: str | None = None  # of the folder as a backbone; None until finished
+    num_parameters: Count = 0  # of everything trained; shared parameters count once
+    num_kept_parameters: Count = 0  # of the model that is kept in the end
+    processes: AtLeastOne = 1  # number that computed the last epoch together
     versions: Mapping[str, str] = {}
     git_commit: str | None = None
     code_digest: str = ""
@@ -72,10 +72,10 @@ class PretrainingFile(Typed, frozen=True, kw_only=True):
 
 
 def read_pretraining(folder: Path) -> PretrainingFile | None:
-    """Read the file of a folder; None if it has none.
+    """Read the pretraining file of a folder; None if the folder has no such file.
 
     Raises:
-        ValueError: it is damaged.
+        ValueError: the file is damaged.
     """
     path = folder / PRETRAINING_FILE
     try:
@@ -85,46 +85,44 @@ def read_pretraining(folder: Path) -> PretrainingFile | None:
 
 
 def write_pretraining(folder: Path, content: PretrainingFile) -> None:
-    """Replace the file, whole or not at all."""
+    """Replace the pretraining file of a folder atomically."""
     write_json(folder / PRETRAINING_FILE, to_plain(content))
 
 
 def read_finished_pretraining(backbone: str) -> Pretraining | None:
-    """Read how a backbone was pretrained here; None for any other.
+    """Read the record of a backbone's pretraining; None for a backbone that `study.pretrain` did not make.
 
     Raises:
-        ValueError: its pretraining has not finished, or its file is damaged.
+        ValueError: the pretraining has not finished, or its file is damaged.
     """
     content = read_pretraining(Path(backbone)) if is_folder(backbone) else None
     if content is None:
         return None
     if not content.finished:
         steps = f"{content.made.steps:,} of {content.wanted_steps:,} steps"
-        raise ValueError(
-            f"backbone {backbone!r} is not finished: its pretraining has made {steps}; continue that first"
-        )
+        raise ValueError(f"backbone {backbone!r} is not finished: its pretraining has made {steps}; continue it first")
     return content.made
 
 
 def is_tiny(backbone: str) -> bool:
-    """Check if a backbone is tiny and random, or was pretrained from such; errors as in `read_finished_pretraining`."""
+    """Check if a backbone is tiny and random or pretrained from one; raises as `read_finished_pretraining` does."""
     made = read_finished_pretraining(backbone)
     return backbone in MINI_BACKBONES if made is None else made.is_tiny
 
 
 def warn_of_unknown_words(plan: ResolvedPlan) -> list[str]:
-    """Warn of the tasks of whose words a pretrained backbone's tokenizer knows few; [] if there are none.
+    """Return a warning that lists the tasks with many words unknown to the tokenizer; [] if there are none.
 
-    Only backbones of `study.pretrain` are checked, on generated texts or those of a folder.
+    Only backbones from `study.pretrain` are checked, and only on generated data or the data of a folder.
 
     Raises:
-        ValueError: data that are not as they should be; see `load_split`.
+        ValueError: the data are invalid; see `load_split`.
     """
-    arm, data = plan.arms[0], plan.asked.data  # all arms have one backbone, if that is a folder
+    arm, data = plan.arms[0], plan.asked.data  # a folder is the backbone of all arms, if of any
     if arm.pretraining is UNSET or glue.kind_of(data) == "hub":
         return []
     if is_generated(arm.pretraining.corpus) and arm.pretraining.is_tiny and data == "mini":
-        return []  # it is made of their words
+        return []  # the tokenizer was built from the same generated words
     name = arm.tokenizer or arm.backbone
     tokenizer = local_tokenizer(name, texts=lambda: ())
     texts = {TASKS[task].title: _dev_texts(task, data) for task in plan.asked.tasks}
@@ -132,21 +130,21 @@ def warn_of_unknown_words(plan: ResolvedPlan) -> list[str]:
 
 
 def warn_of_unknown(name: str, tokenizer: Tokenizer | None, texts: Mapping[str, Iterable[str]]) -> list[str]:
-    """Warn of those texts, by title, of whose words the tokenizer knows few; [] if there are none."""
+    """Return a warning that lists the texts, by title, with many unknown words; [] if there are none."""
     if tokenizer is None:
         return []
     shares = {title: unknown_share(tokenizer, sentences) for title, sentences in texts.items()}
     large = [f"about {share:.0%} of {title}" for title, share in shares.items() if share > LARGE_SHARE]
     warning = (
         f"warning: the tokenizer of {name} does not know {', '.join(large)} (share of tokens; limit "
-        f"{LARGE_SHARE:.0%}); one of word pieces does: --tokenizer NAME_OR_FOLDER"
+        f"{LARGE_SHARE:.0%}); a word-piece tokenizer knows them: --tokenizer NAME_OR_FOLDER"
     )
     return [warning] if large else []
 
 
 def _dev_texts(task: str, data: str) -> Iterable[str]:
-    """Read the texts of dev, which is short and has the words of train."""
+    """Read the texts of the dev split, which is short and uses the words of train."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of numbers of rows: trials warn of them
+        warnings.simplefilter("ignore")  # trials give the same warnings about row counts
         rows = glue.load_split(TASKS[task], TASKS[task].dev_splits[0], data).texts
     return (text for row in rows for text in row)

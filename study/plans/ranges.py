@@ -1,7 +1,8 @@
-"""Fields that a plan fixes or searches by hand, by `--set` and `--search` or by tables of a plan file.
+"""A plan's settings: fields fixed or searched by hand, with `--set` and `--search` or tables of a plan file.
 
-All stand in one mapping. A key is `FIELD`, for every method that has it, or `SCOPE:FIELD` for a method, a variant or an
-arm: `palbert:a:beta`, `palbert/rte:epochs`. A value fixes the field; choices or an interval search it.
+One mapping holds all settings. The key `FIELD` applies to every method with that field, and `SCOPE:FIELD` to one
+method, variant or arm: `palbert:a:beta`, `palbert/rte:epochs`. A single value fixes the field; choices or an interval
+make it searched.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 FORMS = "LOW..HIGH, LOW..HIGH:log, A,B,C"
-NONE = "none"  # null, which TOML lacks
+NONE = "none"  # stands for null, which TOML lacks
 _LOG = ":log"
 _OF_NUMBERS = "0123456789.eE+-_"
 
 
 class Interval(Typed, frozen=True, kw_only=True):
-    """A range of numbers with both of its ends."""
+    """A range of numbers that includes both ends."""
 
     low: int | float
     high: int | float
     log: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse ends that are not finite or not in order."""
+        """Raise ValueError unless both ends are finite and in order, and above 0 if `log` is true."""
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
             raise ValueError(f"low is {self.low} and high is {self.high}; allowed: finite numbers, low below high")
         if self.log and self.low <= 0:
@@ -44,7 +45,7 @@ Settings = Mapping[str, Setting]
 
 
 def is_searched(setting: Setting) -> bool:
-    """Check if the setting is a range, not a value."""
+    """Check if the setting is an interval or choices, not a single value."""
     return isinstance(setting, Interval | tuple)
 
 
@@ -61,26 +62,26 @@ def in_words(setting: Setting) -> str:
 
 
 def split_key(key: str) -> tuple[str, str]:
-    """Split a key; the scope is empty if the setting is for every method."""
+    """Split a key into scope and field; the scope is empty for a setting of every method."""
     scope, _, field = key.rpartition(":")
     return scope, field
 
 
 def shorten(key: str) -> str:
-    """Shorten a key of a single arm for captions, which would name too many."""
+    """Shorten the key of a single arm for captions, which cannot list every arm."""
     scope, field = split_key(key)
     return f"{field} of single arms" if "/" in scope else key
 
 
 def find_keys(settings: Settings, arm: str) -> dict[str, str]:
-    """Find the key of each field that holds for an arm: the arm's before its method's before that of all methods."""
+    """Map each field to the key that applies to an arm: the arm's, else its method's, else that of all methods."""
     scopes = ("", arm.partition("/")[0], arm)
     parts = {key: split_key(key) for key in settings}
     return {field: key for scope in scopes for key, (its, field) in parts.items() if its == scope}
 
 
 def lay_over(base: Settings, over: Settings) -> dict[str, Setting]:
-    """Merge settings; one of `over` replaces those of the same field in its scope and in narrower ones."""
+    """Merge settings; each of `over` replaces those for the same field in its scope and in narrower scopes."""
     replaced = [split_key(key) for key in over]
 
     def is_replaced(scope: str, field: str) -> bool:
@@ -90,10 +91,10 @@ def lay_over(base: Settings, over: Settings) -> dict[str, Setting]:
 
 
 def joined(fixed: Mapping[str, Value], searched: Mapping[str, Choices | Interval]) -> dict[str, Setting]:
-    """Merge what is fixed and what is searched.
+    """Merge fixed and searched settings.
 
     Raises:
-        ValueError: a field is both, in the same scope.
+        ValueError: a key is both fixed and searched.
     """
     if both := fixed.keys() & searched.keys():
         raise ValueError(f"{min(both)} is both set and searched; allowed: one of the two")
@@ -101,7 +102,7 @@ def joined(fixed: Mapping[str, Value], searched: Mapping[str, Choices | Interval
 
 
 def read_value(text: str) -> Value:
-    """Read the text as JSON, or else keep it."""
+    """Parse the text as a number or other JSON; return text that does not parse unchanged."""
     is_number = text.strip(_OF_NUMBERS) == ""
     try:
         read: Value = float(text) if is_number else json.loads(text)
@@ -110,15 +111,15 @@ def read_value(text: str) -> Value:
     if is_number and isinstance(read, float):
         if not math.isfinite(read):
             return text
-        return int(read) if read.is_integer() else read  # 1e3 is 1000; the field makes of it what it holds
+        return int(read) if read.is_integer() else read  # 1e3 becomes 1000; the field's type converts it later
     return read
 
 
 def read_searched(text: str) -> Choices | Interval:
-    """Read `3e-5..3e-4:log`, `1..3` or `16,32`.
+    """Parse an interval or choices: `3e-5..3e-4:log`, `1..3` or `16,32`.
 
     Raises:
-        ValueError: it has another form.
+        ValueError: the text has another form.
     """
     if not text:
         raise ValueError(f"it is empty; allowed: {FORMS}")
@@ -138,7 +139,7 @@ def _choices(values: list[Value], given: object) -> Choices:
     if len(values) < 2:
         raise ValueError(f"{given} is one value; allowed: {FORMS}, or the value by --set")
     if len({*map(json.dumps, values)}) < len(values):
-        raise ValueError(f"{given} has a choice twice; allowed: each once")
+        raise ValueError(f"{given} repeats a choice; allowed: each choice once")
     return tuple(values)
 
 
@@ -146,7 +147,7 @@ def from_tables(tables: Mapping[str, object]) -> dict[str, Setting]:
     """Read the settings from the tables `set` and `search` of a plan file.
 
     Raises:
-        ValueError: one is invalid; the message begins with table and key.
+        ValueError: a setting is invalid; the message begins with its table and key.
     """
     fixed = _flat(tables, "set", lambda value: from_plain(Value, None if value == NONE else value, where=""))  # type: ignore[arg-type]  # a union
     return joined(fixed, _flat(tables, "search", _from_plain))
@@ -192,14 +193,18 @@ def to_toml(fields: Mapping[str, object], settings: Settings) -> str:
 
 
 def _in_toml(value: Value | Interval) -> Value:
-    """Write an interval as a quoted text first, since tomli_w has no inline tables; `to_toml` unquotes it."""
+    """Write an interval as a string, since tomli_w has no inline tables; `to_toml` removes the quotes."""
     if isinstance(value, Interval):
         return f"{{ low = {value.low}, high = {value.high}{', log = true' * value.log} }}"
     return NONE if value is None else value
 
 
 def convert_option(kind: Any, value: Value, *, named: str) -> Any:
-    """Convert the value of the option `named` to the type of a field; a ValueError begins with that name."""
+    """Convert the value of an option to the type of a field.
+
+    Raises:
+        ValueError: the field cannot hold the value; the message begins with `named`, the name of the option.
+    """
     try:
         return from_plain(kind, value, where=named)
     except ValueError as error:
@@ -207,10 +212,10 @@ def convert_option(kind: Any, value: Value, *, named: str) -> Any:
 
 
 def make_distribution(setting: Choices | Interval, kind: Any, *, named: str) -> BaseDistribution:
-    """Make the Optuna distribution of a field of type `kind`; `named` is the option, for messages.
+    """Make the Optuna distribution for a field of type `kind`; `named` is the option's name for messages.
 
     Raises:
-        ValueError: the field cannot hold an end of the interval, or a choice.
+        ValueError: the field cannot hold a choice or an end of the interval.
     """
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 

@@ -1,15 +1,15 @@
-"""The resolution of a plan to its arms: each value of a configuration, and its origin.
+"""The resolution of a plan to its arms: every value of each configuration, with its origin.
 
-Every value is that of the last layer that has the field:
+A field takes its value from the last of these layers that has the field:
 
     fixed fields: FIXED, FIXED_BY_TASK, MINI_FIXED, VARIANTS of the method's search space
     tuned fields: SPACE, MINI_SPACE; with the grid sampler PAPER_GRID, MINI_GRID
-    exit settings: POST_HOC, likewise; no trial is spent on one, every model is evaluated under all of its values
-    any: the plan's settings, those of all methods, of the method, of the arm (`study.plans.ranges`)
+    exit settings: POST_HOC, as for tuned fields; they need no trials: each model is evaluated under all their values
+    all fields: the plan's settings, first for all methods, then for the method, then for the arm (`study.plans.ranges`)
 
-A field that MINI_FIXED, VARIANTS or --set fixes is no longer tuned; one that --search searches is no longer fixed.
-MINI_* apply if the backbone is a tiny random one. What --search-only leaves out has a paper's value, and so has an
-exit setting if nothing else is tuned.
+A field fixed by MINI_FIXED, VARIANTS or --set is no longer tuned; a field searched by --search is no longer fixed.
+MINI_* apply to tiny random backbones. Fields that --search-only leaves out take a paper's value, and so do exit
+settings if no other field is tuned.
 """
 
 from __future__ import annotations
@@ -87,31 +87,32 @@ from trainables.schema import Value, from_json
 from trainables.sources import checked
 from trainables.spelling import no_such
 
-_NOT_SEARCHED = ", not searched"  # ends the origin of a value that stands for a range
+_NOT_SEARCHED = ", not searched"  # ends the origin of a value used in place of a range
 
 
 @dataclass(frozen=True)
 class Resolution:
-    """The configurations of one arm, with the origin of everything in them."""
+    """The configurations of one arm, with the origin of every value and range."""
 
     fixed: dict[str, Layered[Value]]
     tuned: dict[str, Layered[BaseDistribution]]
-    post_hoc: dict[str, Layered[tuple[Value, ...]]]  # exit settings, each of at least two values
-    first: list[dict[str, Value]]  # tried first
+    post_hoc: dict[str, Layered[tuple[Value, ...]]]  # exit settings, each with at least two values
+    first: list[dict[str, Value]]  # points of tuned fields to try first
     backbone: Layered[str]
     tokenizer: Layered[str | None]
 
 
 def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str, str] | None = None) -> ResolvedPlan:
-    """Resolve a plan to its arms and protocol. Nothing is created.
+    """Resolve a plan to its arms and protocol, without creating any file.
 
-    `pins` are fingerprints of hub names that an earlier plan has resolved; they stay. All others are resolved to the
-    hub's commit of now.
+    `pins` maps hub names that an earlier plan resolved to their fingerprints, which are kept. All other hub names are
+    resolved to the hub's current commit.
 
-    If `unchecked` is a list, an unreachable hub is no error: its name is added there, and its fingerprint is "unknown".
+    If `unchecked` is a list, an unreachable hub is not an error: the name that needed it is added to the list, and its
+    fingerprint is "unknown".
 
     Raises:
-        ValueError: a part of it cannot be run.
+        ValueError: a part of the plan cannot be run.
     """
     _check_plan(plan)
     plan = replace(plan, baseline=_baseline(plan))
@@ -149,16 +150,16 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
 
 
 def _baseline(plan: Plan) -> str | None:
-    """Choose the plan's baseline; if several methods without it are compared, ALBERT or else the first."""
+    """Return the plan's baseline; if it is not among several methods of the plan, ALBERT or else the first method."""
     if plan.baseline is None or plan.baseline in plan.methods or len(plan.methods) == 1:
         return plan.baseline
     return "albert" if "albert" in plan.methods else plan.methods[0]
 
 
 def _check_backbones(plan: ResolvedPlan, unchecked: list[str] | None) -> None:
-    """Check that all that trials begin with is there, and fits them."""
+    """Check that the backbones and tokenizers exist and fit the configurations of their arms."""
     for backbone, tokenizer in {(arm.pinned_backbone, arm.pinned_tokenizer): None for arm in plan.arms}:
-        asked = backbone if tokenizer is None or is_hub_name(backbone) else tokenizer  # the one of a hub, if any
+        asked = backbone if tokenizer is None or is_hub_name(backbone) else tokenizer  # a hub name if either is one
         checked(partial(check_backbone, backbone, tokenizer), hub_revision(asked)[0], unchecked)
     for arm in plan.arms:
         config, depth = trainables.configure(arm.method, arm.any_configuration), arm.most("num_hidden_layers")
@@ -172,7 +173,7 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
     """Resolve every field of the method's configuration on this task, with the origin of its value or range.
 
     Raises:
-        ValueError: --set or --search name a field that the method lacks, or a value that the field cannot hold.
+        ValueError: --set or --search names a field that the method lacks, or a value that the field cannot hold.
     """
     space, arm = search_spaces.load(method), f"{method}/{task}"
     backbone, tokenizer = lay_backbone(space, kind_of(plan), backbone=plan.backbone, tokenizer=plan.tokenizer)
@@ -224,10 +225,10 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
 
 
 def explain(plan: Plan, method: str, task: str, *, origins: Mapping[str, str]) -> str:
-    """Describe every field of the arm's configuration with its value or range and its origin, a line each.
+    """Describe every field of the arm's configuration with its value or range and its origin, one field per line.
 
     Args:
-        origins: replacements for the options that were not given themselves.
+        origins: for options that the user did not type, such as `--set epochs`: the source to print instead.
     """
     resolution = resolve_configuration(plan, method, task)
     rows = [(name, json.dumps(layered.value), layered.origin) for name, layered in resolution.fixed.items()]
@@ -297,14 +298,14 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_
         config.check_task(TASKS[task])
     except ValueError as error:
         raise ValueError(f"{error}{_narrower_scopes(plan, arm, field=str(error).partition(' ')[0])}") from None
-    except Exception as error:  # whatever a person's code may do wrong
+    except Exception as error:  # a user's code may raise anything
         raise ValueError(method_files.describe_error(error, arm.base_method)) from error
-    fixed = {name: getattr(config, name) for name in arm.fixed}  # `0`, for a share, becomes 0.0 as elsewhere
+    fixed = {name: getattr(config, name) for name in arm.fixed}  # with the field's types: 0 becomes 0.0
     return replace(arm, fixed=fixed, search_precision=plan.search_precision_of(fixed, is_searched=bool(arm.space)))
 
 
 def _narrower_scopes(plan: Plan, arm: Arm, *, field: str) -> str:
-    """Suggest the options that set a field only for the tasks that take its value; "" if it is not set for all."""
+    """Suggest --set options for only those tasks that accept the field's value; "" if none help."""
     key = find_keys(plan.settings, arm.name).get(field, arm.name)
     if "/" in key:
         return ""
@@ -318,9 +319,9 @@ def _narrower_scopes(plan: Plan, arm: Arm, *, field: str) -> str:
 
 
 def _check_ends(arm: Arm, resolution: Resolution) -> None:
-    """Check that the method can have each end, and each choice, of what is searched by hand.
+    """Check that the method accepts every choice and both ends of each range from --search.
 
-    The ranges of its file are checked with that file.
+    `study.contract.space_rules` checks the ranges in the method's file.
     """
     menus = {name: (layered.origin, arm.space[name].extremes) for name, layered in resolution.tuned.items()}
     menus |= {name: (layered.origin, [*layered.value]) for name, layered in resolution.post_hoc.items()}
@@ -333,25 +334,25 @@ def _check_ends(arm: Arm, resolution: Resolution) -> None:
 
 
 def _repeated(arm: Arm, repeat: int, arms: Collection[Arm]) -> Arm:
-    """Copy an arm for another search, which starts from the same repeat of its source if that is searched too."""
+    """Copy an arm for a repeated search; it starts from the same repeat of its source if the source is searched."""
     source = next((other for other in arms if other.name == arm.start_from), None)
     start_from = format_arm_name(source.method, source.task, repeat) if source and source.space else arm.start_from
     return replace(arm, repeat=repeat, seeds=list_confirm_seeds(len(arm.seeds), repeat=repeat), start_from=start_from)
 
 
 def kind_of(plan: Plan) -> str:
-    """Choose the kind of backbone: `mini` if the plan's profile or data is, else `paper`."""
+    """Return the kind of default backbone: `mini` if the plan's profile or data is `mini`, else `paper`."""
     return "mini" if "mini" in (plan.profile, plan.data) else "paper"
 
 
 def fits(method: str, backbone: str) -> bool:
-    """Check if a backbone may stand under the name of a method, which may be limited to some families."""
+    """Check if a method may use a backbone; some methods are limited to certain families."""
     families = search_spaces.load(method).families
     return not families or family_of(backbone) in families
 
 
 def check_family(method: str, backbone: str) -> None:
-    """Raise ValueError for a backbone of a family that is not the method's."""
+    """Raise ValueError if the backbone's family is not one of the method's."""
     if not fits(method, backbone):
         families = search_spaces.load(method).families
         menu = ", ".join(name for name in UNTRAINED if family_of(name) in families)
@@ -378,7 +379,11 @@ def _known(space: SearchSpace) -> set[str]:
 def _by_hand(
     plan: Plan, space: SearchSpace, arm: str
 ) -> tuple[dict[str, Layered[Value]], dict[str, Layered[BaseDistribution]]]:
-    """Collect the fields that the plan fixes and searches; refuse one that the method or its values lack."""
+    """Collect the fields that the plan fixes or searches by hand.
+
+    Raises:
+        ValueError: the method lacks the field, or the field cannot hold a value.
+    """
     profile = profiles.load(plan.profile).settings
     kinds = get_type_hints(trainables.load(space.method).Config, include_extras=True)
     fixed, searched = dict[str, Layered[Value]](), dict[str, Layered[BaseDistribution]]()
@@ -399,13 +404,13 @@ def _by_hand(
 
 
 def list_papers_values(plan: Plan, method: str, task: str) -> list[str]:
-    """List the fields of an arm that take the paper's value because the plan leaves them out of the search."""
+    """List the tunable fields of an arm that take a fixed value because the plan leaves them out of the search."""
     fixed = resolve_configuration(plan, method, task).fixed
     return [name for name, layered in fixed.items() if layered.origin.endswith(_NOT_SEARCHED)]
 
 
 def _choose_papers_value(field: str, ranged: Layered[BaseDistribution], points: Layers[Value]) -> Layered[Value]:
-    """Fix a field that could be searched at the first of these points that its range holds, or else its middle."""
+    """Fix a tunable field at its value in the first point that lies in its range, or else at the range's middle."""
     for origin, point in points:
         if field in point and _holds(ranged, point[field]):
             return Layered(point[field], f"{origin}{_NOT_SEARCHED}")
@@ -418,7 +423,11 @@ def _holds(ranged: Layered[BaseDistribution], value: Value) -> bool:
 
 
 def _values(field: str, ranged: Layered[BaseDistribution], *, why: str) -> Sequence[Value]:
-    """List every value of a field, which has to be finite in number; `why` begins the error."""
+    """List every value of a field.
+
+    Raises:
+        ValueError: the field is continuous; the message begins with `why`, the reason for the list.
+    """
     allowed = make_range(ranged.value)
     if allowed.values is None:
         raise ValueError(
@@ -429,23 +438,23 @@ def _values(field: str, ranged: Layered[BaseDistribution], *, why: str) -> Seque
 
 
 def make_range(distribution: BaseDistribution) -> Range:
-    """Convert a distribution to the form that plans have."""
+    """Convert an Optuna distribution to a plan's `Range`."""
     return from_json(Range, distribution_to_json(distribution).encode(), where="an Optuna distribution")
 
 
 def _grid_points(grid: Mapping[str, Sequence[Value]], first: list[dict[str, Value]]) -> list[dict[str, Value]]:
-    """List every point of the grid once, beginning with those of `first`."""
+    """List every point of the grid once; points that are also in `first` come first."""
     points = list_combinations(grid)
     return _without_repeats([*(point for point in first if point in points), *points])
 
 
 def _check_range(first: First, tuned: Mapping[str, Layered[BaseDistribution]], arm: str) -> None:
-    """Refuse values that won elsewhere and that are outside of the arm's ranges."""
+    """Raise ValueError if a winning value from another study is outside the arm's ranges."""
     for name in tuned.keys() & first.values.keys():
         if not make_range(tuned[name].value).holds(first.values[name]):
             raise ValueError(
                 f"--first-from: {name} was {json.dumps(first.values[name])} in {first.origin}, but {arm} searches it "
-                f"in {make_range(tuned[name].value)}; allowed: a range that has it, or leave out --first-from"
+                f"in {make_range(tuned[name].value)}; allowed: a range that contains it, or leave out --first-from"
             )
 
 
@@ -476,13 +485,13 @@ def _check_plan(plan: Plan) -> None:
     if plan.select_by is not UNSET:
         read_select_by(plan.select_by)
     if plan.samples is None and plan.sampler != "grid":
-        raise ValueError(f"--sampler {plan.sampler} needs --samples; only grid knows its own number")
+        raise ValueError(f"--sampler {plan.sampler} needs --samples; only grid has a default")
     if plan.search_repeats > 1 and plan.seeds > MOST_SEEDS:
         raise ValueError(f"--seeds is {plan.seeds}; allowed beside --search-repeats: at most {MOST_SEEDS}")
 
 
 def _check_settings(plan: Plan) -> None:
-    """Refuse a scope that is not of the study, and a field that none of its methods has."""
+    """Raise ValueError if a scope is not in the study, or if --search-only names a field that no method tunes."""
     for key, setting in plan.settings.items():
         scope, _ = split_key(key)
         if scope and scope not in plan.scopes:
@@ -504,20 +513,20 @@ def _check_settings(plan: Plan) -> None:
 
 
 def _check_search_precision(plan: Plan, arms: Collection[Arm]) -> None:
-    """Refuse --search-precision if no arm would use it, or if one tunes its precision."""
+    """Raise ValueError if no arm would use --search-precision, or if an arm tunes its precision."""
     if plan.search_precision is UNSET:
         return
     if tuning := next((arm.name for arm in arms if "precision" in arm.space), None):
         raise ValueError(f"--search-precision is {plan.search_precision}, but {tuning} tunes precision; leave it out")
     if all(arm.search_precision is UNSET for arm in arms):
         raise ValueError(
-            f"--search-precision is {plan.search_precision}, and is ignored: every trial computes in that already, or "
-            "no arm is searched; leave it out"
+            f"--search-precision is {plan.search_precision}, but has no effect: all trials use that precision "
+            "already, or no arm is searched; leave it out"
         )
 
 
 def _check_starts(arms: Mapping[str, Arm]) -> None:
-    """Check that every arm starts from one that is studied too, and none from itself, however far round."""
+    """Raise ValueError if an arm starts from one outside the study, or if arms start from each other in a cycle."""
     for arm in arms.values():
         source, chain = arm.start_from, [arm.name]
         while source is not None:

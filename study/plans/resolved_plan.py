@@ -1,4 +1,4 @@
-"""A plan with its arms and its protocol, as `plan.json` holds it: all that decisions need, without Optuna.
+"""A plan with its arms and its protocol, as stored in `plan.json`; decisions need nothing else. No Optuna.
 
 Also the identities of arms, trials and protocols, and the seeds of trials.
 """
@@ -25,12 +25,12 @@ from trainables.schema import Configuration, Typed, Value, to_plain
 
 T = TypeVar("T")
 FIRST_SEED = 42  # confirm seeds are 42, 43, ...: tinkoff-ai/palbert test.py:34
-MOST_SEEDS = 100  # per arm, if its search is repeated
-Fact = Annotated[T, "fact"]  # what an arm's numbers are made of: may not change once one of its trials has begun
+MOST_SEEDS = 100  # confirm seeds per arm if searches are repeated
+Fact = Annotated[T, "fact"]  # determines an arm's numbers: may not change once a trial has begun
 
 
 class Range(Typed, frozen=True, kw_only=True):
-    """The range of a tuned field: an Optuna distribution as its JSON has it."""
+    """The range of a tuned field: an Optuna distribution in the form of its JSON."""
 
     name: str
     attributes: Mapping[str, Value | list[Value]]
@@ -44,7 +44,7 @@ class Range(Typed, frozen=True, kw_only=True):
 
     @property
     def middle(self) -> Value:
-        """The middle choice, or the middle between both ends, of a range with logarithms the geometric one."""
+        """The middle choice, or the mean of both ends: geometric for a log range, rounded down to a step."""
         choices, low, high = (self.attributes.get(name) for name in ("choices", "low", "high"))
         if isinstance(choices, list):
             return choices[(len(choices) - 1) // 2]
@@ -57,7 +57,7 @@ class Range(Typed, frozen=True, kw_only=True):
 
     @property
     def values(self) -> Sequence[Value] | None:
-        """Every value that the field can have; None for a real number."""
+        """Every value that the field can have; None for a continuous range."""
         choices, low, high, step = (self.attributes.get(name) for name in ("choices", "low", "high", "step"))
         if isinstance(choices, list):
             return choices
@@ -87,49 +87,49 @@ class Range(Typed, frozen=True, kw_only=True):
         choices, low, high = (self.attributes.get(name) for name in ("choices", "low", "high"))
         if isinstance(choices, list):
             return value in choices
-        return isinstance(value, int | float) and low <= value <= high  # type: ignore[operator]  # numbers, then
+        return isinstance(value, int | float) and low <= value <= high  # type: ignore[operator]  # ends are numbers
 
 
 class Pretraining(Typed, frozen=True, kw_only=True):
-    """The making of a backbone, which captions, the compute ledger and the report of a study name."""
+    """The record of a backbone's pretraining, for captions, the compute ledger and the report of a study."""
 
     objective: str
     corpus: str  # "mini", "mini-shuffled", "hub:NAME[:CONFIGURATION]" or a folder of text files
     corpus_fingerprint: str
-    backbone: str  # what it began with: sizes by name, with new weights, or a folder or a hub name
-    is_tiny: bool  # whether it began, perhaps several pretrainings ago, with a tiny random backbone
+    backbone: str  # starting point: a folder, a hub name, or the name of sizes with new weights
+    is_tiny: bool  # True if the first of a chain of pretrainings began with a tiny random backbone
     settings: Mapping[str, Value]  # fields of the objective that were set by hand
     batch_size: AtLeastOne  # examples per step
     steps: Count = 0
-    tokens: Count = 0  # with repetitions, padding not counted
-    scores: Mapping[str, float] = {}  # held out, by name; empty before the first epoch has ended
-    wall_seconds: NotNegative = 0.0  # over all processes that went on with it, one after another
-    gpu_seconds: NotNegative = 0.0  # the same times the number of GPUs
-    device: str = ""  # of the last of them
+    tokens: Count = 0  # repetitions count, padding does not
+    scores: Mapping[str, float] = {}  # held-out scores by name; empty before the first epoch ends
+    wall_seconds: NotNegative = 0.0  # summed over all runs that continued the pretraining
+    gpu_seconds: NotNegative = 0.0  # wall_seconds times the number of GPUs, per run
+    device: str = ""  # of the last run
     departures: Departures  # from the objective's original
 
 
 class Arm(Typed, frozen=True, kw_only=True):
-    """One (method, task) pair, with all that its trials have in common; each repeat of its search is another arm."""
+    """One (method, task) pair and everything that its trials share; each repeat of its search is a separate arm."""
 
     method: str
     task: str
-    space: Fact[Mapping[str, Range]]  # tuned; empty: nothing is searched
+    space: Fact[Mapping[str, Range]]  # ranges of tuned fields; empty: no search
     fixed: Fact[Configuration]  # the other fields of the method's configuration
-    post_hoc: Fact[Mapping[str, tuple[Value, ...]] | UnsetType] = UNSET  # exit settings: the best is chosen by a search
+    post_hoc: Fact[Mapping[str, tuple[Value, ...]] | UnsetType] = UNSET  # exit settings: a search chooses the best
     first: tuple[Configuration, ...]  # configurations tried first: published ones, or the grid
-    samples: int  # search trials wanted
+    samples: int  # requested search trials
     seeds: tuple[int, ...]  # of the confirm trials
     backbone: str
     backbone_fingerprint: Fact[str]
     tokenizer: str | None  # None: the backbone's own
     tokenizer_fingerprint: Fact[str | None]
     data_fingerprint: Fact[str]
-    repeat: int = 0  # of the search; tables show the first
-    start_from: Fact[str | None]  # name of the arm whose best confirm model is the start
-    pretraining: Pretraining | UnsetType = UNSET  # how its backbone was made, if that is a folder of `study.pretrain`
-    random_weights: bool | UnsetType = UNSET  # True for a folder of a configuration without weights; else left out
-    search_precision: Precision | UnsetType = UNSET  # of search trials, if that is not the fixed one
+    repeat: int = 0  # index of the search; tables show search 0
+    start_from: Fact[str | None]  # name of the arm whose best confirm model it starts from
+    pretraining: Pretraining | UnsetType = UNSET  # of its backbone, if that is a folder of `study.pretrain`
+    random_weights: bool | UnsetType = UNSET  # True if the backbone is a folder without weights, else UNSET
+    search_precision: Precision | UnsetType = UNSET  # of search trials; UNSET: as in `fixed`
 
     @property
     def name(self) -> str:
@@ -143,28 +143,28 @@ class Arm(Typed, frozen=True, kw_only=True):
 
     @property
     def epochs(self) -> int:
-        """The most epochs of a trial."""
+        """The maximum number of epochs of a trial."""
         return self.most("epochs")
 
     @property
     def pinned_backbone(self) -> str:
-        """The backbone; a hub name at the commit that the plan has resolved."""
+        """The backbone; a hub name includes the commit that the plan resolved."""
         return backbones.pinned(self.backbone, self.backbone_fingerprint)
 
     @property
     def whole_backbone(self) -> str:
-        """The backbone by its name in published tables: with its owner, without a revision; a folder as it is."""
+        """The backbone's name for published tables: a hub name with owner and no revision; a folder unchanged."""
         is_content = self.backbone_fingerprint.startswith("sha256:")
         return self.backbone if is_content else backbones.whole_name(self.backbone)
 
     @property
     def pinned_tokenizer(self) -> str | None:
-        """The tokenizer; a hub name at the commit that the plan has resolved; None: the backbone's."""
+        """The tokenizer; a hub name includes the commit that the plan resolved; None: the backbone's."""
         return self.tokenizer and backbones.pinned(self.tokenizer, self.tokenizer_fingerprint or "")
 
     @property
     def can_search_more(self) -> bool:
-        """True if more samples would find a point of the space that no search trial has yet."""
+        """True if the space has more points than search trials."""
         numbers = [math.inf if allowed.values is None else len(allowed.values) for allowed in self.space.values()]
         return bool(self.space) and math.prod(numbers) > self.samples
 
@@ -175,37 +175,37 @@ class Arm(Typed, frozen=True, kw_only=True):
 
     @property
     def decided(self) -> tuple[str, ...]:
-        """The fields whose values a search decides."""
+        """The names of the fields whose values a search decides."""
         return (*self.space, *self.exit_settings)
 
     def values_of(self, name: str) -> list[Value]:
-        """List the value of a fixed field; all choices or both ends of a tuned one."""
+        """List the value of a fixed field, or all choices or both ends of a tuned field."""
         return self.space[name].extremes if name in self.space else [self.fixed[name]]
 
     def most(self, name: str) -> int:
-        """Return the highest value of a field that counts something."""
+        """Return the highest value of an integer field."""
         return max(value for value in self.values_of(name) if isinstance(value, int))
 
     def field(self, name: str) -> Range | tuple[Value, ...] | Value:
-        """Return the range of a tuned field or the value of a fixed one; `absent` if the arm has no such field."""
+        """Return a field's range, exit settings or fixed value; `absent` if the arm has no such field."""
         return self.space.get(name) or self.exit_settings.get(name) or self.fixed.get(name, "absent")
 
     def fixes(self, name: str, value: Value) -> bool:
-        """Check if the field has this value in every configuration of the arm that does not name it."""
+        """Check if the arm fixes the field at this value, of the same type."""
         return name in self.fixed and self.fixed[name] == value and type(self.fixed[name]) is type(value)
 
     def searched(self, point: Configuration) -> Configuration:
-        """Complete the configuration of a search trial from its tuned values; exit settings stay open."""
+        """Complete a search trial's configuration from its tuned values; exit settings stay undecided."""
         precision = {} if self.search_precision is UNSET else {"precision": self.search_precision}
         return {**self.fixed, **precision, **point}
 
     def repeated(self, searched: Configuration) -> Configuration:
-        """Complete the configuration of the trials that repeat a search trial: all of it but the precision."""
+        """Return the configuration for repeats of a search trial: the same, but in the arm's fixed precision."""
         return searched if self.search_precision is UNSET else {**searched, "precision": self.fixed["precision"]}
 
     @property
     def any_configuration(self) -> Configuration:
-        """One configuration that the arm allows, with the first choices and the lower ends."""
+        """One valid configuration of the arm, with the first choice or the lower end of each range."""
         settings = {name: values[0] for name, values in self.exit_settings.items()}
         return {**self.fixed, **{name: allowed.extremes[0] for name, allowed in self.space.items()}, **settings}
 
@@ -216,7 +216,7 @@ FACTS_OF_ARM = [name for name, mark in read_marks(Arm).items() if mark == "fact"
 class Protocol(Typed, frozen=True, kw_only=True):
     """The rules of an evaluation. Scores under different protocols never share a table.
 
-    The inputs are facts of an arm instead: configurations, backbone, data, start, seeds and samples.
+    Inputs belong to the arms instead: configurations, backbone, data, start, seeds and samples.
     """
 
     selection: Selection
@@ -225,27 +225,27 @@ class Protocol(Typed, frozen=True, kw_only=True):
     aggregate: str
     sampler: str
     early_stopping: EarlyStopping | None
-    search_precision: Precision | UnsetType = UNSET  # of search trials alone; files leave out UNSET
+    search_precision: Precision | UnsetType = UNSET  # of search trials only; absent from files if UNSET
 
 
 class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
-    """A plan with the arms and the protocol that follow from it."""
+    """A plan together with the arms and protocol that follow from it."""
 
     asked: Plan
     arms: tuple[Arm, ...]
     protocol: Protocol
-    departures: Mapping[str, Departures]  # from the papers: of the protocol, and of each method
-    own_tasks: Mapping[str, Task] | UnsetType = UNSET  # those that are not of GLUE, by name, with the rows they have
+    departures: Mapping[str, Departures]  # from the papers; of the protocol, objectives and methods
+    own_tasks: Mapping[str, Task] | UnsetType = UNSET  # user-defined tasks by name, with their numbers of rows
 
     @cached_property
     def protocol_hash(self) -> str:
-        """The 16 hexadecimal digits that stand in every record."""
+        """The hash of the protocol, 16 hexadecimal digits, which every record contains."""
         return digest(to_plain(self.protocol))
 
     def trial_key(self, arm: Arm, *, phase: str, config: Configuration, seed: int, start: str | None) -> str:
-        """Compute the identity of a trial: the same key is the same training run; `start` is a trial's key.
+        """Compute the identity of a trial: equal keys mean the same training run; `start` is another trial's key.
 
-        The menu of exit settings is part of a search trial's, since it decides which epoch is best; no setting is.
+        A search trial's key includes the menu of exit settings, which decides the best epoch, but no chosen setting.
         """
         content = [arm.backbone_fingerprint, arm.tokenizer_fingerprint, arm.data_fingerprint]
         menu = [arm.exit_settings] if arm.exit_settings and phase == "search" else []
@@ -253,12 +253,12 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
 
     @property
     def untrained(self) -> list[str]:
-        """The backbones that begin with random weights, unless that goes without saying."""
+        """The backbones with random weights that captions must mention; see `untrained_backbones`."""
         return untrained_backbones(self.asked, self.arms)
 
     @property
     def pins(self) -> dict[str, str]:
-        """The hub names that the plan has resolved, with their fingerprints."""
+        """The fingerprints of the hub names that the plan resolved, by name."""
         pairs = [(arm.backbone, arm.backbone_fingerprint) for arm in self.arms]
         pairs += [(arm.tokenizer, arm.tokenizer_fingerprint or "") for arm in self.arms if arm.tokenizer]
         return {name: fingerprint for name, fingerprint in pairs if backbones.is_hub_name(name)}
@@ -270,16 +270,16 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
         return ", ".join([self.asked.data] * (len(tasks) < len(self.asked.tasks)) + ["own tasks"] * bool(tasks))
 
     def own_task(self, name: str) -> Task | UnsetType:
-        """Return the task of this name if it is one's own; UNSET for one of GLUE."""
+        """Return the user-defined task of this name; UNSET for a GLUE task."""
         return (self.own_tasks or {}).get(name, UNSET)
 
     def arm(self, name: str) -> Arm:
-        """Return the arm of this name; KeyError if the plan has none."""
+        """Return the arm of this name; raises KeyError if the plan has no such arm."""
         return self._arms[name]
 
     @property
     def first_arms(self) -> list[Arm]:
-        """The arms of the first search of each method on each task: tables show their numbers."""
+        """The arms of each pair's first search, whose numbers the tables show."""
         return [arm for arm in self.arms if not arm.repeat]
 
     @cached_property
@@ -288,7 +288,7 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
 
 
 def untrained_backbones(asked: Plan, arms: Iterable[Arm]) -> list[str]:
-    """List the arms' backbones with random weights; on generated data the tiny ones go without saying."""
+    """List the arms' backbones with random weights, except tiny backbones on generated data, which are expected."""
     names = backbones.PUBLISHED_SIZES if asked.is_generated else backbones.UNTRAINED
     return list(dict.fromkeys(arm.backbone for arm in arms if arm.backbone in names or arm.random_weights))
 
@@ -297,27 +297,27 @@ def untrained_backbones(asked: Plan, arms: Iterable[Arm]) -> list[str]:
 
 
 def digest(value: object, length: int = 16) -> str:
-    """Compute the first `length` hexadecimal digits of SHA-256 over canonical JSON of a plain value."""
+    """Compute the first `length` hexadecimal digits of the SHA-256 of a plain value's canonical JSON."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:length]
 
 
 def format_arm_name(method: str, task: str, repeat: int) -> str:
-    """Format `palbert/rte`, or `palbert/rte@2` for the second search of that arm, whose `repeat` is 1."""
+    """Format the name of an arm: `palbert/rte`, or `palbert/rte@2` for its second search (`repeat` 1)."""
     return f"{method}/{task}@{repeat + 1}" if repeat else f"{method}/{task}"
 
 
 def list_confirm_seeds(number: int, *, repeat: int = 0) -> tuple[int, ...]:
-    """List the seeds of confirm trials; repeats of a search share none while there are at most `MOST_SEEDS`."""
+    """List the seeds of confirm trials; repeats share no seed if each has at most `MOST_SEEDS`."""
     first = FIRST_SEED + repeat * MOST_SEEDS
     return tuple(range(first, first + number))
 
 
 def derive_search_seed(arm: str, number: int) -> int:
-    """Derive the seed of the arm's search trial `number`; never one of the confirm seeds."""
+    """Derive the seed of the arm's search trial `number`, which never equals a confirm seed."""
     return 1_000 + int(digest([arm, number], length=7), 16)
 
 
 def format_file_name(method: str) -> str:
-    """Replace the character of a method's name that names of files and registered models cannot hold."""
+    """Replace the variant separator in a method's name, which file and registered-model names cannot contain."""
     return method.replace(trainables.VARIANT, "-")

@@ -1,6 +1,6 @@
-"""The samplers of a search: Optuna's by name, or one's own as `package.module:Factory`.
+"""The samplers of a search: Optuna's by name, or a user's as `package.module:Factory`.
 
-`study.decisions.proposals` asks them for configurations. Importing this does not import Optuna.
+`study.decisions.proposals` asks them for configurations. Importing this module does not import Optuna.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from trainables.spelling import no_such, resolve_name
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
-OWN = ":"  # in the name of a sampler of one's own
+OWN = ":"  # marks the name of a user's sampler
 FORM = "PACKAGE.MODULE:FACTORY"
-RANDOM_TRIALS = 10  # of an arm's search, before TPE and GP begin to learn: Optuna's n_startup_trials
+RANDOM_TRIALS = 10  # random trials per arm before TPE and GP start to learn: Optuna's n_startup_trials
 
 
 class Sampler(NamedTuple):
     """The needs and limits of a sampler."""
 
-    needs: tuple[str, ...] = ()  # packages
-    with_asha: str = ""  # what it cannot do beside early stopping
-    always: str = ""
+    needs: tuple[str, ...] = ()  # required packages
+    with_asha: str = ""  # limit that applies only with early stopping
+    always: str = ""  # limit that always applies
 
 
 _LEARNS_FROM_WHOLE = "learns only from trials that ASHA does not stop"
@@ -40,16 +40,16 @@ SAMPLERS = {
 
 
 def resolve_sampler(name: str) -> str:
-    """Correct the spelling of a sampler's name; keep that of one's own.
+    """Correct the spelling of an Optuna sampler's name; return a user's `package.module:Factory` unchanged.
 
     Raises:
-        ValueError: there is no such sampler.
+        ValueError: the name is unknown.
     """
     return name if OWN in name else resolve_name(name, [*SAMPLERS, FORM], what="sampler")
 
 
 def check_sampler(name: str) -> None:
-    """Raise ValueError for a sampler that does not exist, or whose packages are not installed."""
+    """Raise ValueError if the sampler is unknown or invalid, or a package that it needs is not installed."""
     if OWN in name:
         make_own_sampler(name, seed=0)
     elif name not in SAMPLERS:
@@ -59,27 +59,27 @@ def check_sampler(name: str) -> None:
 
 
 def make_own_sampler(name: str, *, seed: int) -> BaseSampler:
-    """Import `package.module:Factory` from Python's path, and call it with a seed.
+    """Import `package.module:Factory` from Python's path and call it with the seed.
 
     Raises:
-        ValueError: it cannot be imported, or does not make an Optuna sampler of a seed.
+        ValueError: the factory cannot be imported, fails, or does not return an Optuna sampler.
     """
     from optuna.samplers import BaseSampler
 
     module, _, factory = name.partition(OWN)
     try:
         made = getattr(importlib.import_module(module), factory)(seed=seed)
-    except Exception as error:  # whatever a person's code may do wrong
+    except Exception as error:  # a user's code may raise anything
         fault = f"{type(error).__name__}: {error}"
         where = "; allowed: an installed package, or a module in a folder of PYTHONPATH"
         raise ValueError(f"--sampler {name}: {fault}{where * isinstance(error, ImportError)}") from error
     if not isinstance(made, BaseSampler):
-        raise ValueError(f"--sampler {name}: made {type(made).__name__} of seed={seed}; allowed: an Optuna sampler")
+        raise ValueError(f"--sampler {name}: returned {type(made).__name__} for seed={seed}; allowed: a BaseSampler")
     return made
 
 
 def describe_sampler(name: str, samples: int, stopping: EarlyStopping | None) -> str:
-    """Describe the sampler, and its limits in a search of so many trials under this rule."""
+    """Describe the sampler and its limits in a search of `samples` trials under this early stopping."""
     known = SAMPLERS.get(name, Sampler())
     limits = [known.with_asha] if stopping and known.with_asha else []
     if name in ("tpe", "gp") and 0 < samples <= RANDOM_TRIALS:

@@ -10,10 +10,10 @@ FORMS = f"score, {AREA}, {AT_LAYERS}LAYERS"
 
 
 def read_select_by(text: str) -> str | UnsetType:
-    """Read the rule into the form of plans: `at:6` for `at:6.0`, UNSET for the score.
+    """Parse a rule into its form in plans: `at:6` for `at:6.0`, UNSET for the score.
 
     Raises:
-        ValueError: there is no such rule.
+        ValueError: the text is not a rule.
     """
     if text == "score":
         return UNSET

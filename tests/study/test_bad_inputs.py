@@ -192,9 +192,7 @@ def test_a_folder_in_the_place_of_a_studys_file_is_named(capsys, here, file, com
 def test_a_plan_cut_short_says_how_it_comes_back_and_nothing_is_made(capsys, here, command):
     path = here / "runs" / "first" / "plan.json"
     path.write_bytes(path.read_bytes()[:400])
-    assert "; delete the file, and run what writes it again: python -m study.launch " in refused(
-        capsys, here, *command.split()
-    )
+    assert "; delete the file, then rerun: python -m study.launch " in refused(capsys, here, *command.split())
 
 
 @pytest.mark.parametrize("name", ["Mine", "my-own", "1st"])

@@ -70,7 +70,7 @@ def test_what_would_make_another_study_is_refused_with_both_ways_out(study, caps
     again = ["--out", str(study.parent), "--name", study.name, "--epochs", "99"]
     assert launch.main(["--profile", "mini", *arms, *again]) == 2
     error = capsys.readouterr().err
-    assert "epochs" in error and f"Choose another --name, or --continue {study} for all that is not given" in error
+    assert "epochs" in error and f"Choose another --name, or --continue {study} to keep all other settings" in error
     assert error.count("\n") == 1
 
 
@@ -80,7 +80,7 @@ def test_what_was_typed_is_not_offered_as_the_way_out(study, capsys):
 
 
 def test_other_data_are_refused_as_they_are_named_before_they_are_read(study, capsys):
-    said = f"study {study} is another than this command asks for; on disk against asked for: --data mini against "
+    said = f"study {study} does not match this command; on disk against asked for: --data mini against "
     for more in ([], ["--dry-run"]):
         assert launch.main(["--continue", str(study), "--data", "hub", *more]) == 2
         printed = capsys.readouterr()

@@ -147,7 +147,7 @@ def test_another_protocol_under_the_same_name_is_refused_field_by_field(capsys, 
     launched_study(folder, resolved)
     assert launch.main(["--task", "rte", "--epochs", "3", "--name", "s", "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
-    assert f"study {folder} is another than this command asks for; on disk against asked for: " in error
+    assert f"study {folder} does not match this command; on disk against asked for: " in error
     assert "on disk against asked for: epochs 2 against 3. Choose another --name" in error
     assert error.count("\n") == 1 and require_plan(folder).plan == resolved
 
@@ -162,7 +162,7 @@ def test_a_plan_edited_by_hand_is_refused(capsys, tmp_path, edited):
     assert launch.main(["--task", "rte", "--name", "s", "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert f"{folder / 'plan.json'} was edited: its digest is" in error and error.count("\n") == 1
-    assert error.endswith("; delete the file, and run what writes it again: the launch of this study\n")
+    assert error.endswith("; delete the file, then rerun: the launch of this study\n")
 
 
 def test_damaged_plan_names_the_launch_that_writes_it_again(capsys, tmp_path):
@@ -171,7 +171,7 @@ def test_damaged_plan_names_the_launch_that_writes_it_again(capsys, tmp_path):
     (folder / "plan.json").write_text('{"plan": ')
     assert launch.main(["--name", "s", "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
-    assert error.endswith(f"; delete the file, and run what writes it again: {command}\n") and error.count("\n") == 1
+    assert error.endswith(f"; delete the file, then rerun: {command}\n") and error.count("\n") == 1
 
 
 def test_a_plan_that_another_launch_made_meanwhile_is_not_overwritten(tmp_path):
@@ -179,7 +179,7 @@ def test_a_plan_that_another_launch_made_meanwhile_is_not_overwritten(tmp_path):
     made = opened_study.open_study(options)  # as a launch that is stopped in its import
     other = resolve(plan_from("--task", "rte", "--epochs", "2"))
     launched_study(made.folder, other)
-    with pytest.raises(ValueError, match=r"is another than this command asks for.*epochs 2 against"):
+    with pytest.raises(ValueError, match=r"does not match this command.*epochs 2 against"):
         run_study(made, options)
     assert require_plan(made.folder).plan == other
 
@@ -190,7 +190,7 @@ def test_a_lost_plan_is_rebuilt_from_the_journal(tmp_path):
     (launched / "plan.json").unlink()
     rebuilt = find_plan(launched)
     assert rebuilt.plan == before.plan and rebuilt.protocol_hash == before.protocol_hash
-    with pytest.raises(ValueError, match="is another than this command asks for"):
+    with pytest.raises(ValueError, match="does not match this command"):
         resolve_in(launched, plan_from("--method", "albert", "--task", "rte", "--set", "learning_rate=0.5"), rebuilt)
     resolved = resolve_in(launched, before.plan.asked, rebuilt)
     write_plan(launched, plan_file(launched, resolved, NO_PROVENANCE))

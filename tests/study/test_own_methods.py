@@ -60,7 +60,7 @@ MISTAKES = {
     "no PUBLISHED": (without("PUBLISHED"), "{0}/entropy_space.py has no PUBLISHED; a search space has SPACE, "),
     "neither": (
         changed("entropy_space.py", ' | {"threshold": FloatDistribution(0.05, 0.6)}', ""),
-        "{0}/entropy_space.py:9: threshold of Config is in none of SPACE, POST_HOC and FIXED",
+        "{0}/entropy_space.py:9: threshold of Config is not in SPACE, POST_HOC or FIXED",
     ),
     "no such field": (
         changed("entropy_space.py", "FIXED = paper.FIXED", 'FIXED = paper.FIXED | {"patience": 3}'),
@@ -258,8 +258,8 @@ def test_a_launch_says_that_the_folder_is_gone_and_takes_the_new_one(
     capsys.readouterr()
     assert launch.main(again) == 2
     assert capsys.readouterr().err == (
-        f"study.launch: entropy is a method of the folder {gone}, which is gone; allowed: put it back, or name its "
-        "new place by --include FOLDER\n"
+        f"study.launch: entropy is a method of the folder {gone}, which is missing; allowed: restore it, or give its "
+        "new location with --include FOLDER\n"
     )
     assert launch.main([*again, "--include", str(methods)]) == 0
 
@@ -275,7 +275,7 @@ def test_a_method_in_another_folder_than_the_studys_is_refused(
     for methods in ([], ["--method", "confidence"]):
         assert launch.main([*again, *methods]) == 2
         assert capsys.readouterr().err == (
-            f"study.launch: the study's method entropy is of the folder {whole_study[1]}, and not in {other}; allowed: "
+            f"study.launch: the study's method entropy comes from {whole_study[1]}, but is not in {other}; allowed: "
             "one folder with the files of all methods\n"
         )
 

@@ -97,7 +97,7 @@ def test_the_precision_of_all_trials_is_a_fact_of_their_configuration(precision)
     "arguments", [("--set", "precision=bfloat16"), ("--set", "learning_rate=0.001", "--set", "batch_size=32")]
 )
 def test_it_is_refused_where_it_changes_nothing(arguments):
-    with pytest.raises(ValueError, match="--search-precision is bfloat16, and is ignored: every trial computes in"):
+    with pytest.raises(ValueError, match="--search-precision is bfloat16, but has no effect: all trials use that"):
         resolved_from(*OPTION, *arguments)
 
 

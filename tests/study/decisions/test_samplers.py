@@ -105,7 +105,7 @@ def test_own_sampler_sees_all_earlier_trials(own_sampler):
         ),
         ("absent_package:Sampler", "ModuleNotFoundError: No module named 'absent_package'; allowed: an installed"),
         ("own_sampler:Missing", "AttributeError: module 'own_sampler' has no attribute 'Missing'"),
-        ("own_sampler:no_sampler", "made int of seed=0; allowed: an Optuna sampler"),
+        ("own_sampler:no_sampler", "returned int for seed=0; allowed: a BaseSampler"),
         ("optuna.samplers:GridSampler", "TypeError: GridSampler.__init__() missing 1 required positional argument"),
     ],
 )

@@ -159,7 +159,7 @@ def test_a_grid_has_choices_and_whole_numbers():
         ("--search beta=3e-5...3e-4:log", "3e-5...3e-4:log has three dots; did you mean 3e-5..3e-4:log?"),
         ("--set palbert/rte:epochs=ten", "--set palbert/rte:epochs is 'ten'; allowed: a whole number"),
         ("--search beta=x..1", "--search beta=x..1: low is 'x'; allowed: a whole number or a number"),
-        ("--search batch_size=16,16", "--search batch_size=16,16: 16,16 has a choice twice; allowed: each once"),
+        ("--search batch_size=16,16", "--search batch_size=16,16: 16,16 repeats a choice; allowed: each choice once"),
         ("--search batch_size=16", "16 is one value; allowed: LOW..HIGH, LOW..HIGH:log, A,B,C, or the value by --set"),
         ("--search batch_size", "--search batch_size: allowed: [SCOPE:]FIELD=LOW..HIGH"),
         ("--search max_length=8,32 --attention nystrom --set num_landmarks=16", "num_landmarks is 16; allowed: at"),
@@ -242,10 +242,10 @@ def test_no_toml_of_a_default_plan_has_tables_or_epochs():
         ("[set.palbert]\nlerning_rate = 1", "plan.toml: [set] palbert:lerning_rate: palbert has no such field; "),
         ("[set]\nbeta = 1\n[search]\nbeta = [1, 2]", "plan.toml: beta is both set and searched; allowed: one of"),
         ('search_only = ["lr"]', "plan.toml: search_only lr: no field that the study tunes; available: batch_size, "),
-        ('samples = "none"', "plan.toml: sampler tpe needs --samples; only grid knows its own number"),
+        ('samples = "none"', "plan.toml: sampler tpe needs --samples; only grid has a default"),
         ("search_repeats = 2\nseeds = 9000", "plan.toml: seeds is 9000; allowed beside --search-repeats: at most 100"),
         ("set = 3", "plan.toml: set is 3; allowed: a table"),
-        ("epochs = 3", "; fields of methods stand in [set]: epochs = ..."),
+        ("epochs = 3", "; fields of methods belong in [set]: epochs = ..."),
     ],
 )
 def test_a_wrong_value_in_a_file_is_answered_with_its_table_and_key(tmp_path, capsys, text, message):
