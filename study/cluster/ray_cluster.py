@@ -115,7 +115,7 @@ def interrupts_held(doing: str) -> Iterator[None]:
         if held:
             os._exit(1)
         held = True
-        print(f"{doing}; interrupted as soon as that is done, Ctrl-C again stops at once", file=sys.stderr, flush=True)
+        print(f"{doing}; interrupt follows when that is done, Ctrl-C again stops at once", file=sys.stderr, flush=True)
 
     before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -118,7 +118,7 @@ def what_is_returned_can_be_used(subject: Subject) -> None:
         first, lambdas = outputs.logits[0], None if outputs.exit_head is None else outputs.exit_head[0]
         for rule in (model.exit_rule, *model.sweep_rules()):
             namesake = next((kind for kind in KEPT if kind.name == rule.name), type(rule))
-            taken = f"exit rule {type(rule).__name__} has the built-in rule's name {rule.name}; allowed: another name"
+            taken = f"exit rule {type(rule).__name__} has a built-in rule's name, {rule.name}; allowed: others"
             require(namesake is type(rule), taken, type(rule).step)
             state = rule.start(len(outputs.logits), first, _seeded())
             step = rule.step(state, 1, len(outputs.logits), first, lambdas)
@@ -170,7 +170,7 @@ def batched_equals_one_by_one(subject: Subject) -> None:
         alone = [model.infer(example, generator) for example in examples_alone]
         logits = torch.cat([result.logits for result in alone])
         layers = torch.cat([result.exit_layer for result in alone])
-        _same_answers(model.infer(batch, _seeded()), ExitResult(logits, layers), f"on {task}: batched, one by one")
+        _same_answers(model.infer(batch, _seeded()), ExitResult(logits, layers), f"on {task}, batched and one by one")
 
 
 def inference_equals_the_exit_on_all_layers(subject: Subject) -> None:
@@ -179,7 +179,7 @@ def inference_equals_the_exit_on_all_layers(subject: Subject) -> None:
         model = subject.decisive_model(task)
         batch, _ = examples(task)
         simulated = apply_exit(model.exit_rule, model.all_exits(batch), _seeded())
-        _same_answers(model.infer(batch, _seeded()), simulated, f"on {task}: inferred, from all layers")
+        _same_answers(model.infer(batch, _seeded()), simulated, f"on {task}, inferred and from all layers")
 
 
 def every_swept_rule_equals_inference_with_it(subject: Subject) -> None:
@@ -219,7 +219,7 @@ def every_trained_parameter_is_in_one_group(subject: Subject) -> None:
     groups = model.parameter_groups(subject.config(task, weight_decay=0.01))
     grouped = sorted(id(parameter) for group in groups for parameter in group["params"])
     trained = sorted(id(parameter) for parameter in model.parameters() if parameter.requires_grad)
-    require(grouped == trained, f"{len(grouped)} parameters in groups, {len(trained)} trained; allowed: the same")
+    require(grouped == trained, f"groups have {len(grouped)} parameters, not the {len(trained)} that are trained")
     require(all(group["lr"] > 0 and group["name"] for group in groups), "a group has no learning rate or no name")
     decayed = [parameter for group in groups if group["weight_decay"] for parameter in group["params"]]
     require(bool(decayed) and all(parameter.ndim > 1 for parameter in decayed), "weight decay is not on matrices alone")
@@ -246,7 +246,7 @@ def bfloat16_keeps_logits_and_lambdas_in_float32(subject: Subject) -> None:
     loss.backward()
     outputs = model.eval().all_exits(batch)
     kept = [loss, outputs.logits] + ([] if outputs.exit_head is None else [outputs.exit_head])
-    require({tensor.dtype for tensor in kept} == {torch.float32}, f"types {[str(t.dtype) for t in kept]}")
+    require({tensor.dtype for tensor in kept} == {torch.float32}, f"not float32: {[str(t.dtype) for t in kept]}")
     for name, tensor in zip(("a loss", "a logit", "a λ"), kept, strict=False):
         require(bool(tensor.isfinite().all()), f"{name} is not finite")
 

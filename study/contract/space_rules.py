@@ -26,7 +26,7 @@ from trainables.method_files import files_of, in_words
 from trainables.schema import Configuration, Value, from_plain
 from trainables.spelling import nearest_in_words
 
-MOST_IN_PART = 60  # characters of a departure
+MOST_IN_PART = 60  # maximum characters in each part of a departure
 CONFIG, DEPARTURES = "class Config", "DEPARTURES"  # names in the model's file; all others are in the space's
 
 

@@ -190,7 +190,7 @@ def lay_backbone(
     return loaded, its_own if tokenizer is None else Layered(tokenizer, "--tokenizer")
 
 
-SAMPLED = "--method pondernet, or of palbert --set exit=sample --set q=null --set sample_draws=1"  # PALBERT's `sample`
+SAMPLED = "--method pondernet, or --method palbert --set exit=sample --set q=null --set sample_draws=1"  # of PALBERT
 NAMES_IN_REPOSITORIES = {  # option in the scripts of PALBERT, PABEE, DeeBERT, BERxiT or lmtuners -> field here
     "accumulate_grad_batches": "gradient_accumulation",
     "attention_probs_dropout_prob": "hidden_dropout",

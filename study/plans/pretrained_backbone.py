@@ -57,7 +57,7 @@ class PretrainingFile(Typed, frozen=True, kw_only=True):
     model_fingerprint: str | None = None  # of the folder as a backbone; None until finished
     num_parameters: Count = 0  # of everything trained; shared parameters count once
     num_kept_parameters: Count = 0  # of the model that is kept in the end
-    processes: AtLeastOne = 1  # number that computed the last epoch together
+    processes: AtLeastOne = 1  # number of processes in the last epoch
     versions: Mapping[str, str] = {}
     git_commit: str | None = None
     code_digest: str = ""
@@ -118,7 +118,7 @@ def warn_of_unknown_words(plan: ResolvedPlan) -> list[str]:
     Raises:
         ValueError: the data are invalid; see `load_split`.
     """
-    arm, data = plan.arms[0], plan.asked.data  # a folder is the backbone of all arms, if of any
+    arm, data = plan.arms[0], plan.asked.data  # all arms share the backbone if it is a folder
     if arm.pretraining is UNSET or glue.kind_of(data) == "hub":
         return []
     if is_generated(arm.pretraining.corpus) and arm.pretraining.is_tiny and data == "mini":

@@ -507,7 +507,7 @@ def _check_settings(plan: Plan) -> None:
         if field not in tuned:
             menu = ", ".join(sorted(tuned)) + nearest_field(field, tuned)
             raise ValueError(
-                f"--search-only {field}: no field that the study tunes; available: {menu}; to tune another: --search "
+                f"--search-only {field}: the study tunes no such field; available: {menu}; to tune another: --search "
                 "FIELD=LOW..HIGH"
             )
 

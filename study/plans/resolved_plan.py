@@ -234,7 +234,7 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
     asked: Plan
     arms: tuple[Arm, ...]
     protocol: Protocol
-    departures: Mapping[str, Departures]  # from the papers; of the protocol, objectives and methods
+    departures: Mapping[str, Departures]  # by `protocol`, objective or method
     own_tasks: Mapping[str, Task] | UnsetType = UNSET  # user-defined tasks by name, with their numbers of rows
 
     @cached_property

@@ -177,7 +177,7 @@ def test_a_grid_has_choices_and_whole_numbers():
         ),
         (
             "--search-only learing_rate",
-            "--search-only learing_rate: no field that the study tunes; available: batch_size, beta, ",
+            "--search-only learing_rate: the study tunes no such field; available: batch_size, beta, ",
         ),
         ("--search-only learing_rate", "did you mean learning_rate?; to tune another: --search FIELD=LOW..HIGH"),
     ],
@@ -241,7 +241,7 @@ def test_no_toml_of_a_default_plan_has_tables_or_epochs():
         ("[set.pabee]\npatience = 1", "plan.toml: [set] pabee:patience: no method or arm of this study named 'pabee'"),
         ("[set.palbert]\nlerning_rate = 1", "plan.toml: [set] palbert:lerning_rate: palbert has no such field; "),
         ("[set]\nbeta = 1\n[search]\nbeta = [1, 2]", "plan.toml: beta is both set and searched; allowed: one of"),
-        ('search_only = ["lr"]', "plan.toml: search_only lr: no field that the study tunes; available: batch_size, "),
+        ('search_only = ["lr"]', "plan.toml: search_only lr: the study tunes no such field; available: batch_size, "),
         ('samples = "none"', "plan.toml: sampler tpe needs --samples; only grid has a default"),
         ("search_repeats = 2\nseeds = 9000", "plan.toml: seeds is 9000; allowed beside --search-repeats: at most 100"),
         ("set = 3", "plan.toml: set is 3; allowed: a table"),
