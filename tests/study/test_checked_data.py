@@ -87,5 +87,5 @@ def test_a_file_may_be_mended_until_a_trial_has_used_it(tmp_path, data):
     trial = {"key": "a" * 16, "arm": "albert/rte", "phase": "search", "trial": 0, "seed": 42}
     with closing(Journal(folder)) as journal:
         journal.append(TrialStarted(time=journal.now(), **trial, config=CONFIG))
-    with pytest.raises(ValueError, match=r"another than this command asks for.*data_fingerprint"):
+    with pytest.raises(ValueError, match=r"does not match this command.*data_fingerprint"):
         prepare(plan_on(data), options_for(folder))

@@ -393,7 +393,7 @@ def _count_tokens(file: Path) -> int:
     if file.name == "vocab.json":
         return len(json.loads(text))
     words = {*text.split("\n")} - {""}
-    if "[UNK]" not in words and not (file.parent / "tokenizer_config.json").is_file():  # BERT's needs [UNK]
+    if "[UNK]" not in words and not (file.parent / "tokenizer_config.json").is_file():  # BERT's tokenizer needs [UNK]
         raise ValueError("[UNK] is missing")
     return len(words)
 

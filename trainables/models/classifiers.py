@@ -161,7 +161,7 @@ class LearnedExitModel(PoolerPerLayer):
 
 
 class ElectraModel(LastLayerModel):
-    """ELECTRA's fine-tuning; trainables/electra_small.py explains the two options."""
+    """ELECTRA's fine-tuning; trainables/electra_small.py explains `head` and `layer_decay_convention`."""
 
     def __init__(
         self,

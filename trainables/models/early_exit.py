@@ -174,9 +174,9 @@ class EarlyExitModel(nn.Module, ABC):
     ) -> tuple[Tensor, Callable[[Tensor | None], TokenStates]]:
         """Run a layer after which examples may leave.
 
-        An example that leaves needs the layer's second half for its first token only. In a batch of many tokens this
-        saves time, but for the examples that stay, the first token is computed twice. So the first tokens are computed
-        alone only if some examples left after the previous layer.
+        An example that leaves needs the layer's second half for its first token only. Computing first tokens alone
+        saves time in a batch of many tokens, but computes them twice for the examples that stay. So it is done only if
+        some examples left after the previous layer.
 
         Returns:
             The first tokens' states, and a function that computes all states of selected rows.
