@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Mapping
+from functools import cache
 
 import pytest
 from helpers.simulation import Simulation, scheduler_of
@@ -22,8 +23,9 @@ TASKS = ("sst2", "cola", "rte", "mrpc")
 TIME = "elapsed 1:02, about 12:10 left"
 
 
+@cache
 def progress_of(*, events: int, slots: int = 3, methods=METHODS) -> StudyProgress:
-    """Of a study that was cut off after so many events."""
+    """The progress of a study that was cut off after so many events; tests read it only."""
     plan = replace(profiles.load("mini"), methods=methods, tasks=TASKS, samples=3, seeds=2)
     simulation = Simulation(resolve(plan), slots=slots)
     simulation.launch(kill_at=events)
