@@ -96,8 +96,8 @@ def test_bad_usage_is_one_line_and_makes_nothing(arguments, message, capsys, tmp
 
 def test_bad_corpus_is_one_line(capsys, tmp_path):
     for documents, message in (
-        ([["one"], ["two"]], "document 1, 'one', has one sentence; sentence_pairs needs two in each"),
-        ([["one", "two"]], "has 1 document(s); allowed: at least 2, for one is held out"),
+        ([["one"], ["two"]], "document 1, 'one', has one sentence; sentence_pairs needs two per document"),
+        ([["one", "two"]], "has 1 document(s); allowed: at least 2, because one is held out"),
     ):
         corpus = write_corpus(tmp_path / "text", documents)
         line = refused(capsys, "albert-mlm", "--corpus", corpus, "--to", str(tmp_path / "to"), *SMALL)
@@ -107,7 +107,7 @@ def test_bad_corpus_is_one_line(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"", "has 0 document(s); allowed: at least 2, for one is held out; a blank line ends a document"),
+        (b"", "has 0 document(s); allowed: at least 2, because one is held out; a blank line ends a document"),
         (b"one\n\ncaf\xe9\n", "text.txt, line 3: not UTF-8, byte 0xe9"),
         (None, "has no .txt file; allowed: UTF-8 text, a blank line between documents"),
     ],

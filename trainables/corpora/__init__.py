@@ -1,1 +1,1 @@
-"""Text to pretrain on, and the batches of it."""
+"""Text for pretraining, and its batches."""

@@ -1,13 +1,14 @@
-"""Text to pretrain on: documents of sentences from a folder, from a data set of the hub, or generated.
+"""Text for pretraining: documents of sentences from a folder, from a data set of the hub, or generated.
 
-    mini, mini-shuffled   pairs of sentences in mini-GLUE's words that belong together, and a control without order
-    hub:NAME              `hub:NAME[@REVISION][:CONFIGURATION]`, streamed: a row of its train split is a document, its
-                          column `text` holds the lines; for example hub:wikimedia/wikipedia:20231101.en
-    FOLDER                every `.txt` below it, UTF-8, a sentence or a paragraph a line; a blank line ends a document,
-                          and so does the end of a file
+    mini                  generated pairs of related sentences, in the vocabulary of mini-GLUE
+    mini-shuffled         a control for `mini`: the same words in random order
+    hub:NAME              `hub:NAME[@REVISION][:CONFIGURATION]`, streamed: each row of the train split is a document,
+                          with its lines in the column `text`; for example hub:wikimedia/wikipedia:20231101.en
+    FOLDER                every `.txt` file below it, in UTF-8, with a sentence or a paragraph per line; a document ends
+                          at a blank line or at the end of a file
 
-The generated text is made of the same kinds of example as mini-GLUE, without any text of its dev and test splits. It is
-the same in every process and every version of Python.
+The generated text uses the same kinds of example as mini-GLUE, but no text of its dev and test splits. It is the same
+in every process and every version of Python.
 """
 
 import hashlib
@@ -24,70 +25,70 @@ from trainables.data.mini_glue import Draw
 from trainables.data.tasks import TASKS
 from trainables.sources import HUB_SECONDS, hash_of_file, hub_errors, reach_or_work_offline
 
-Document = tuple[str, ...]  # its sentences, none empty
+Document = tuple[str, ...]  # non-empty sentences
 Kind = Literal["mini", "mini-shuffled", "hub", "folder"]
-PREFIX = "hub:"  # of a data set of the hub
-COLUMN = "text"
-PAIRED = ("sentence_pairs", "random_lines")  # ways of packing that make pairs of a document's sentences
+PREFIX = "hub:"  # marks a data set of the hub
+COLUMN = "text"  # column with the text of a hub data set
+PAIRED = ("sentence_pairs", "random_lines")  # packings that pair sentences of one document
 
 
 def kind_of(corpus: str) -> Kind:
-    """Tell folders, data sets of the hub and generated corpora apart."""
+    """Classify a corpus as generated, a data set of the hub, or a folder."""
     if corpus == "mini" or corpus == "mini-shuffled":
         return corpus  # type: ignore[return-value]
     return "hub" if corpus.startswith(PREFIX) else "folder"
 
 
 def is_generated(corpus: str) -> bool:
-    """Tell whether its words are mini-GLUE's."""
+    """Return whether a corpus is generated, with the vocabulary of mini-GLUE."""
     return kind_of(corpus) in ("mini", "mini-shuffled")
 
 
 def check_corpus(corpus: str) -> None:
-    """Check that a corpus may be there: the files of a folder are read, and the hub is not asked.
+    """Check the files of a folder. Other corpora are not checked; the hub is not contacted.
 
     Raises:
-        ValueError: a folder is missing, has no text file or fewer than two documents; a file is not UTF-8.
+        ValueError: the folder is missing, has no text file or fewer than two documents; or a file is not UTF-8.
     """
     if kind_of(corpus) != "folder":
         return
     num_documents = sum(_count_documents(file) for file in text_files(Path(corpus)))
     if num_documents < 2:
         raise ValueError(
-            f"corpus {corpus!r} has {num_documents} document(s); allowed: at least 2, for one is held out; "
+            f"corpus {corpus!r} has {num_documents} document(s); allowed: at least 2, because one is held out; "
             "a blank line ends a document"
         )
 
 
 def check_pairs(corpus: str, packing: str) -> None:
-    """Check that every document of a folder has two sentences, if this packing makes pairs of them.
+    """Check that every document of a folder has two sentences, if this packing pairs sentences.
 
     Raises:
-        ValueError: a document has fewer; the message has its number and its beginning.
+        ValueError: a document has fewer; the message gives its number and its first words.
     """
-    if packing not in PAIRED or kind_of(corpus) != "folder":  # nobody can edit the others
+    if packing not in PAIRED or kind_of(corpus) != "folder":  # a user can only correct a folder
         return
     for number, document in enumerate(documents(corpus), start=1):
         if len(document) < 2:
             what = f"corpus {corpus!r}: document {number}, {document[0][:40]!r}"
-            raise ValueError(f"{what}, has one sentence; {packing} needs two in each")
+            raise ValueError(f"{what}, has one sentence; {packing} needs two per document")
 
 
 def pinned(corpus: str, fingerprint: str) -> str:
-    """Pin a corpus of the hub to the commit of its fingerprint; any other is returned as it is."""
+    """Pin a corpus of the hub to the commit in its fingerprint; return any other corpus unchanged."""
     return fingerprint if kind_of(corpus) == kind_of(fingerprint) == "hub" else corpus
 
 
 def seen_from_anywhere(corpus: str) -> str:
-    """Make the path of a folder absolute, for readers in another working directory."""
+    """Make the path of a folder absolute, because workers run in other working directories."""
     return str(Path(corpus).resolve()) if kind_of(corpus) == "folder" else corpus
 
 
 def corpus_fingerprint(corpus: str) -> str:
-    """Hash a folder's files or the generated text, or name a data set's revision.
+    """Hash a folder's files or the generated text, or return the name and commit of a hub data set.
 
     Raises:
-        ValueError: it is not there.
+        ValueError: the corpus is missing or cannot be reached.
     """
     if is_generated(corpus):
         return _generated_fingerprint(corpus)
@@ -103,7 +104,7 @@ def documents(corpus: str) -> Iterator[Document]:
     """Read all documents in a fixed order, each a tuple of sentences.
 
     Raises:
-        ValueError: it is not there, or a file is not UTF-8, with its line.
+        ValueError: the corpus is missing, or a file is not UTF-8; the message then gives the line.
     """
     match kind_of(corpus):
         case "mini":
@@ -118,10 +119,10 @@ def documents(corpus: str) -> Iterator[Document]:
 
 
 def vocabulary_texts(corpus: str) -> Iterator[str]:
-    """Read the texts whose words a tiny backbone's tokenizer knows; for generated corpora they are mini-GLUE's.
+    """Read the texts whose words form a tiny backbone's vocabulary; for generated corpora, those of mini-GLUE.
 
     Raises:
-        ValueError: see `documents`.
+        ValueError: as `documents`.
     """
     if is_generated(corpus):
         return glue.vocabulary_texts(TASKS["rte"], "mini")
@@ -133,14 +134,14 @@ def _generated_fingerprint(corpus: str) -> str:
     return hashlib.sha256(repr(list(documents(corpus))).encode()).hexdigest()[:16]
 
 
-# ---- lines of text as documents of sentences
+# ---- from lines of text to documents of sentences
 
-# A mark, and what looks like a beginning.
+# A full stop or another end mark, then white space, then a possible start of a sentence.
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z0-9])")
 
 
 def documents_of_lines(lines: Iterable[str]) -> Iterator[Document]:
-    """Cut lines into documents at blank lines, as in the input of google-research/albert and electra."""
+    """Split lines into documents at blank lines, as google-research/albert and google-research/electra do."""
     sentences: list[str] = []
     for line in lines:
         if line.strip():
@@ -153,7 +154,7 @@ def documents_of_lines(lines: Iterable[str]) -> Iterator[Document]:
 
 
 def sentences_of_line(line: str) -> list[str]:
-    """Cut a line, which is a sentence or a paragraph, where sentences end: `Mr. X` is cut too, with little harm."""
+    """Split a line, which holds a sentence or a paragraph, into sentences. It also splits `Mr. X`: a minor error."""
     return [sentence for part in _SENTENCE_END.split(line) if (sentence := " ".join(part.split()))]
 
 
@@ -161,7 +162,7 @@ def sentences_of_line(line: str) -> list[str]:
 
 
 def text_files(folder: Path) -> list[Path]:
-    """List the files of a corpus, in the order of their names.
+    """List the text files of a corpus in the order of their paths.
 
     Raises:
         ValueError: the folder is missing, or has no text file.
@@ -176,7 +177,7 @@ def text_files(folder: Path) -> list[Path]:
 
 
 def _count_documents(file: Path) -> int:
-    """Count the stretches of lines that are not blank."""
+    """Count the documents in a file: blocks of non-blank lines."""
     number, is_inside = 0, False
     for line in _read_lines(file):
         number += bool(line.strip()) and not is_inside
@@ -199,11 +200,11 @@ _COMMIT = re.compile("[0-9a-f]{40}")
 
 
 def hub_documents(corpus: str) -> Iterator[Document]:
-    """Read all documents as they arrive; rows without text are left out.
+    """Stream all documents from the hub; rows without text are skipped.
 
     Raises:
-        HubUnreachable: the hub cannot be asked, or does not have it.
-        ValueError: its rows have no column `text`.
+        HubUnreachable: the hub is unreachable or does not have the data set.
+        ValueError: the rows have no column `text`.
     """
     from datasets import load_dataset
 
@@ -224,11 +225,11 @@ def hub_documents(corpus: str) -> Iterator[Document]:
 
 
 def hub_fingerprint(corpus: str) -> str:
-    """Identify a data set's content: its name, at the commit that it stands for now.
+    """Identify a data set by its name and the commit that its revision currently points to.
 
     Raises:
-        HubUnreachable: the hub cannot be asked.
-        ValueError: it has no such data set, or no such revision of it.
+        HubUnreachable: the hub is unreachable.
+        ValueError: the hub has no such data set or revision.
     """
     from huggingface_hub import HfApi
 
@@ -241,7 +242,7 @@ def hub_fingerprint(corpus: str) -> str:
 
 
 def _split_name(corpus: str) -> tuple[str, str | None, str | None]:
-    """Name, revision and configuration."""
+    """Split a corpus of the hub into name, revision and configuration."""
     place, _, configuration = corpus.removeprefix(PREFIX).partition(":")
     name, _, revision = place.partition("@")
     if not name:
@@ -262,7 +263,7 @@ SEED = 0
 
 @lru_cache(maxsize=1)
 def mini_documents() -> tuple[Document, ...]:
-    """Draw two sentences each: half are events retold, a quarter opinions that agree, a quarter correct sentences."""
+    """Draw documents of two sentences: half retell events, a quarter are opinions that agree, a quarter acceptable."""
     draw = Draw(f"{SEED} corpus")
     splits = [(task, split) for task in TASKS.values() for split in task.splits if split != task.train_split]
     evaluated = {text for task, split in splits for _, texts, _ in mini_glue.generate(task, split) for text in texts}
@@ -281,9 +282,10 @@ def mini_documents() -> tuple[Document, ...]:
 
 
 def shuffled_documents() -> tuple[Document, ...]:
-    """Mix all words of the corpus, in documents and sentences of the same lengths: the control without order.
+    """Shuffle all words of the `mini` corpus; sentences and documents keep their lengths.
 
-    Mixed within documents it would still show that two sentences share words, which retelling teaches.
+    The words are shuffled across documents. Otherwise the two sentences of a document would still share words, from
+    which a model could learn.
     """
     documents = mini_documents()
     words = iter(_shuffle([word for document in documents for text in document for word in text.split()]))
@@ -291,7 +293,7 @@ def shuffled_documents() -> tuple[Document, ...]:
 
 
 def _draw_two(draw: Draw, kinds: tuple[mini_glue.Kind, ...], wanted: int) -> Document:
-    """Draw sentences until two have this label."""
+    """Draw sentences until two have the wanted label."""
     sentences: list[str] = []
     while len(sentences) < 2:
         texts, label = draw.one(kinds)(draw)
@@ -300,7 +302,7 @@ def _draw_two(draw: Draw, kinds: tuple[mini_glue.Kind, ...], wanted: int) -> Doc
 
 
 def _shuffle(words: list[str]) -> list[str]:
-    """Shuffle the words, by Fisher and Yates."""
+    """Shuffle the words in place by the Fisher-Yates algorithm, and return them."""
     draw = Draw(f"{SEED} shuffled")
     for last in range(len(words) - 1, 0, -1):
         other = draw.one(range(last + 1))

@@ -1,11 +1,11 @@
-"""A corpus as examples to train on: tokenised, and cut into one or two segments, once per machine.
+"""Tokenises a corpus and packs it into training examples of one or two segments, once per machine.
 
-Entries of the cache are folders of plain arrays, which every run maps into memory; tokens are written as the documents
-arrive, so that a corpus need not fit into memory. An entry is named by the content that it comes from.
+A cache entry is a folder of plain arrays, which every run memory-maps. Its name is a hash of the content that it
+depends on. Tokens are written as the documents arrive, so a corpus need not fit into memory.
 
-Examples are cut in the ways of ALBERT, ELECTRA and lmtuners, and in the plain one. A segment is a run of tokens of one
-document; none crosses documents. Random choices here depend on the corpus and the length alone; all that changes from
-pass to pass is drawn later (`pretraining_batches.py`).
+Examples are packed as in ALBERT, ELECTRA or lmtuners, or as single segments of full length. A segment is a sequence of
+tokens from a single document. Random choices here depend only on the corpus, the packing and the length; everything
+that changes from pass to pass is drawn later (`pretraining_batches.py`).
 """
 
 import random
@@ -26,8 +26,8 @@ from trainables.corpora.corpus import Document, check_pairs, corpus_fingerprint,
 from trainables.encoders.loading import fingerprint_tokenizer
 from trainables.sources import cached_folder
 
-CORPUS_FORMAT = 1  # of an entry of tokens; raise it whenever what is written changes
-HELD_OUT_SHARE = 0.05  # of the documents: for the held-out scores, never trained on
+CORPUS_FORMAT = 1  # version of a cache entry of tokens; raise it whenever the files change
+HELD_OUT_SHARE = 0.05  # share of documents for the held-out scores, which training never sees
 _CHUNK = 1_000  # documents tokenised at once
 _ARRAYS = {
     "tokens": np.int32,
@@ -40,29 +40,29 @@ _ARRAYS = {
 
 @dataclass(frozen=True)
 class TokenisedCorpus:
-    """The tokens of all documents, end to end, memory-mapped. No special tokens are among them."""
+    """The tokens of all documents, end to end, without special tokens; memory-mapped."""
 
     tokens: np.ndarray  # (all tokens,) int32
     begins_word: np.ndarray  # (all tokens,) bool, whether a token is the first of its word
-    sentence_starts: np.ndarray  # (sentences + 1,) int64, index of each one's first token, then the number of tokens
-    document_starts: np.ndarray  # (documents + 1,) int64, index of each one's first sentence, then their number
-    document_hashes: np.ndarray  # (documents,) uint64, of its text
+    sentence_starts: np.ndarray  # (sentences + 1,) int64, each sentence's first token; last, the number of tokens
+    document_starts: np.ndarray  # (documents + 1,) int64, each document's first sentence; last, the number of sentences
+    document_hashes: np.ndarray  # (documents,) uint64, hash of each document's text
 
     @property
     def held_out(self) -> np.ndarray:
-        """The documents that are kept for held-out scores, (documents,) bool: those whose hashes are the smallest.
+        """Mask of the documents for the held-out scores, (documents,) bool: those with the smallest hashes.
 
-        So it depends on the texts alone, and equal documents are all on one side.
+        The choice therefore depends on the texts only, and equal documents are either all held out or all not.
         """
         number = max(1, round(HELD_OUT_SHARE * len(self.document_hashes)))
         return self.document_hashes <= np.partition(self.document_hashes, number - 1)[number - 1]
 
 
 def tokenise_corpus(corpus: str, tokenizer: PreTrainedTokenizerBase, *, cache: Path) -> TokenisedCorpus:
-    """Tokenise a corpus, with a progress bar, or read its tokens from the cache.
+    """Read the tokens of a corpus from the cache; if they are not there, tokenise it with a progress bar.
 
     Raises:
-        ValueError: it is not there, is empty, or a file of it is not UTF-8; there is nothing to hold out.
+        ValueError: the corpus is missing, has no tokens or fewer than two documents, or a file is not UTF-8.
     """
     content = f"corpus {CORPUS_FORMAT} {corpus_fingerprint(corpus)} {fingerprint_tokenizer(tokenizer)}"
     entry = cached_folder(cache, content, lambda folder: _write_corpus(folder, corpus, tokenizer))
@@ -95,7 +95,7 @@ def _write_corpus(folder: Path, corpus: str, tokenizer: PreTrainedTokenizerBase)
     if num_documents < 2 or not num_tokens:
         raise ValueError(
             f"corpus {corpus!r} has {num_documents} document(s) and {num_tokens} tokens; at least 2 documents are "
-            "needed, for one is held out; a blank line ends a document"
+            "needed, because one is held out; a blank line ends a document"
         )
 
 
@@ -114,7 +114,7 @@ def _cut_into_chunks(items: Iterator[Document]) -> Iterator[list[Document]]:
 
 
 def _show_progress(corpus: str, items: Iterator[Document]) -> Iterator[Document]:
-    """Show a bar on a terminal while the items pass. How many there are is not known beforehand."""
+    """Pass the items on and show a progress bar without a total on a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -126,18 +126,18 @@ def _show_progress(corpus: str, items: Iterator[Document]) -> Iterator[Document]
 
 # ---- examples
 
-PACKED_FORMAT = 1  # of an entry of examples; raise it whenever what is packed changes
-PAIR_SPECIALS = 3  # [CLS] first [SEP] second [SEP]
-SINGLE_SPECIALS = 2  # [CLS] first [SEP]
+PACKED_FORMAT = 1  # version of a cache entry of examples; raise it whenever the examples change
+PAIR_SPECIALS = 3  # special tokens in [CLS] first [SEP] second [SEP]
+SINGLE_SPECIALS = 2  # special tokens in [CLS] first [SEP]
 
 Packing = Literal["sentence_pairs", "electra", "random_lines", "full"]
-Span = tuple[int, int]  # of a document's tokens: from, to
+Span = tuple[int, int]  # start and end in the tokens of a corpus
 _NOTHING: Span = (0, 0)
 
 
 @dataclass(frozen=True)
 class PackedExamples:
-    """Examples as places in the tokens of a corpus, memory-mapped."""
+    """Examples, as positions and lengths of their segments in the tokens of a corpus; memory-mapped."""
 
     first_starts: np.ndarray  # (n,) int64
     first_lengths: np.ndarray  # (n,) int64, at least 1
@@ -158,10 +158,10 @@ def pack(
     max_length: int,
     cache: Path,
 ) -> tuple[PackedExamples, PackedExamples]:
-    """Pack examples to train on, and those of held-out documents, or read them from the cache.
+    """Return the training and the held-out examples; pack them first if the cache lacks them.
 
     Raises:
-        ValueError: a document is too short for the pairs that are made; or nothing is left to train on.
+        ValueError: a document is too short for a packing that pairs sentences, or one of the two sets is empty.
     """
     source = f"{corpus_fingerprint(corpus)} {fingerprint_tokenizer(tokenizer)}"
     content = f"packed {PACKED_FORMAT} {source} {packing} {max_length}"
@@ -180,7 +180,7 @@ def _write_packed(folder: Path, corpus: str, tokenised: TokenisedCorpus, packing
         examples = list(_pack_documents(tokenised, np.flatnonzero(wanted), packing, max_length))
         rows = np.array(examples, np.int64).reshape(-1, 4)
         if not len(rows):
-            raise ValueError(f"corpus {corpus!r} gives no example of {packing} ({name.replace('_', '-')} documents)")
+            raise ValueError(f"corpus {corpus!r} has no {packing} example in its {name.replace('_', '-')} documents")
         for column, field in enumerate(fields(PackedExamples)):
             np.save(folder / f"{name}_{field.name}.npy", rows[:, column].copy(), allow_pickle=False)
 
@@ -188,7 +188,7 @@ def _write_packed(folder: Path, corpus: str, tokenised: TokenisedCorpus, packing
 def _pack_documents(
     tokenised: TokenisedCorpus, numbers: np.ndarray, packing: Packing, max_length: int
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Start and length of both segments of each example of these documents."""
+    """Pack these documents; yield start and length of the first and of the second segment of each example."""
     draw = random.Random(f"{packing} {max_length}")
     for number in numbers:
         first, last = tokenised.document_starts[number : number + 2]
@@ -199,10 +199,10 @@ def _pack_documents(
 
 
 def _pack_sentence_pairs(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
-    """Cut consecutive sentences of one document in two between sentences at random, as ALBERT does.
+    """Split chunks of consecutive sentences of one document in two, at a random sentence boundary, as ALBERT does.
 
-    google-research/albert, create_pretraining_data.py. A chunk of one sentence takes in the next one, and at the end of
-    a document is left out; there, it is given a second segment from another document.
+    Source: google-research/albert, create_pretraining_data.py. A chunk of a single sentence is extended by the next
+    one, or dropped at the end of the document; ALBERT gives it a second segment from another document instead.
     """
     longest = max_length - PAIR_SPECIALS
     target = draw.randint(2, longest) if draw.random() < 0.1 else longest
@@ -216,10 +216,11 @@ def _pack_sentence_pairs(bounds: list[int], max_length: int, draw: random.Random
 
 
 def _pack_electra(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
-    """Pack lines as ELECTRA does, the first segment up to half of the length; 10 % have one segment, 5 % any length.
+    """Pack lines as ELECTRA does: the first segment fills about half of the length.
 
-    google-research/electra, build_pretraining_dataset.py. There a short line may go back to the first segment after the
-    second has begun; here it does not.
+    10 % of the examples have one segment, and 5 % have a random target length. Source: google-research/electra,
+    build_pretraining_dataset.py. In ELECTRA, a short line may still join the first segment after the second has begun;
+    here it may not.
     """
     begin, target = 0, max_length
     for end in range(1, len(bounds)):
@@ -245,7 +246,7 @@ def _cut_into_segments(bounds: list[int], target: int, max_length: int, draw: ra
 
 
 def _pack_random_lines(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
-    """Pair random lines, each cut to half the length and used once, as lmtuners does."""
+    """Pair the lines of a document at random, each used once and cut to half the length, as lmtuners does."""
     longest = (max_length - PAIR_SPECIALS) // 2
     lines = [(start, min(end, start + longest)) for start, end in pairwise(bounds)]
     draw.shuffle(lines)
@@ -253,7 +254,7 @@ def _pack_random_lines(bounds: list[int], max_length: int, draw: random.Random) 
 
 
 def _pack_full(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
-    """Cut running text into segments that are as long as they can be."""
+    """Cut a document into single segments of the maximal length; the last one may be shorter."""
     longest = max_length - SINGLE_SPECIALS
     for start in range(bounds[0], bounds[-1], longest):
         yield (start, min(bounds[-1], start + longest)), _NOTHING
@@ -269,7 +270,7 @@ assert set(_PACKINGS) == set(get_args(Packing))
 
 
 def _cut_to(longest: int, first: Span, second: Span, draw: random.Random) -> tuple[Span, Span]:
-    """Cut single tokens off the longer segment, from its beginning or its end at random, until both fit."""
+    """Cut tokens one by one from the longer segment, at random from its start or its end, until both fit."""
     spans = [first, second]
     while sum(end - start for start, end in spans) > longest:
         longer = 0 if spans[0][1] - spans[0][0] > spans[1][1] - spans[1][0] else 1

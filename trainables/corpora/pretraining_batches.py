@@ -1,8 +1,8 @@
-"""Batches of packed examples: a step's batch is a function of seed and step, so that a resumed run sees the same.
+"""Batches of packed examples. A batch depends only on seed and step, so a resumed run sees the same batches.
 
-Special tokens and padding are never masked. `token`, `whole_word` and `n_gram` mask clamp(round(probability x length),
-1, max_predictions) tokens, the length with special tokens, as google-research/albert and electra do; `bernoulli`
-(lmtuners) decides for every token by itself.
+Special tokens and padding are never masked. The maskings `token`, `whole_word` and `n_gram` have a budget per example
+of clamp(round(probability x length), 1, max_predictions) tokens, as in google-research/albert and
+google-research/electra; the length includes special tokens. `bernoulli` (lmtuners) masks each token independently.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from trainables.runs.random_numbers import own_numpy_generator
 from trainables.runs.trial import available
 
 Arrays = dict[str, np.ndarray]
-Order = Literal["kept", "random"]  # of an example's two segments
+Order = Literal["kept", "random"]  # order of the two segments of an example
 
-HELD_OUT_EXAMPLES = 1_000  # at most, for held-out scores
-_HELD_OUT_SEED = 0  # the same masks for all runs and epochs, or their scores could not be compared
+HELD_OUT_EXAMPLES = 1_000  # largest number of examples for held-out scores
+_HELD_OUT_SEED = 0  # all runs and epochs use the same masks, so that their scores are comparable
 
 
 class PretrainingBatches:
-    """The batches of one run."""
+    """The training or held-out batches of one run."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class PretrainingBatches:
         *,
         order: Order,
     ) -> None:
-        """`order`: random if sentence order is learnt, else kept.
+        """`order`: "random" if the model learns sentence order, else "kept".
 
         Raises:
             ValueError: the tokenizer lacks a special token.
@@ -58,11 +58,12 @@ class PretrainingBatches:
         return len(self._examples)
 
     def training_batch(self, step: int, *, seed: int) -> Arrays:
-        """Make the batch of a step, from 0. One pass takes every example once, in an order of its own.
+        """Make the batch of a step, counted from 0. Each pass takes every example once, in a new random order.
 
-        `input_ids, attention_mask, token_type_ids, labels` (batch, tokens) int64, labels -100 if nothing is to be
-        predicted; `original_ids`, the tokens before masking; `noise` (batch, tokens) float32, uniform in [0, 1), for
-        samples; `sentence_order` (batch,) int64, 1 if the segments are swapped.
+        `input_ids`, `attention_mask`, `token_type_ids`, `labels` and `original_ids` are (batch, tokens) int64: `labels`
+        is -100 for a token that is not predicted, and `original_ids` holds the tokens before masking. `noise` is
+        (batch, tokens) float32, uniform in [0, 1), for sampling. `sentence_order` is (batch,) int64, 1 if the segments
+        are swapped.
         """
         size = self._config.batch_size
         return self._make_batch(self._choose_rows(step * size, size, seed), own_numpy_generator(seed, "masks", step))
@@ -74,7 +75,7 @@ class PretrainingBatches:
         return [self._make_batch(part, own_numpy_generator(_HELD_OUT_SEED, "held out", int(part[0]))) for part in parts]
 
     def _choose_rows(self, start: int, size: int, seed: int) -> np.ndarray:
-        """Choose a batch's examples in the order of training; it may take from two passes."""
+        """Choose the examples of a batch, which may span several passes over the data."""
         places = np.arange(start, start + size)
         passes = places // len(self)
         rows = np.empty(size, np.int64)
@@ -100,7 +101,7 @@ class PretrainingBatches:
         }
 
     def _lay_out(self, rows: np.ndarray, swapped: np.ndarray) -> tuple[Arrays, np.ndarray, np.ndarray]:
-        """Lay out [CLS] first [SEP] (second [SEP]); also, which tokens are text and which begin a word."""
+        """Lay out [CLS] first [SEP] (second [SEP]); also mark text tokens and the first tokens of words."""
         examples, tokenizer = self._examples, self._tokenizer
         one = np.stack([examples.first_starts[rows], examples.first_lengths[rows]])  # (start and length, batch)
         two = np.stack([examples.second_starts[rows], examples.second_lengths[rows]])
@@ -108,7 +109,7 @@ class PretrainingBatches:
         lengths = num_first + num_second + 2 + (num_second > 0)
         places = np.arange(lengths.max())
         first_text = (places >= 1) & (places <= num_first[:, None])  # (batch, tokens)
-        of_second = places - (num_first + 2)[:, None]  # place in the second segment
+        of_second = places - (num_first + 2)[:, None]  # position in the second segment
         second_text = (of_second >= 0) & (of_second < num_second[:, None])
         text = first_text | second_text
         flat = np.where(first_text, first[:, None] + places - 1, np.where(second_text, second[:, None] + of_second, 0))
@@ -124,15 +125,15 @@ class PretrainingBatches:
         return arrays, text, begins_word
 
 
-@lru_cache(maxsize=2)  # a batch may take from two
+@lru_cache(maxsize=2)  # a batch may span two passes
 def _draw_order(seed: int, number: int, size: int) -> np.ndarray:
     return own_numpy_generator(seed, "order", number).permutation(size)
 
 
 # ---- masking: pure functions of a generator
 
-IGNORED = -100  # label of tokens that are not to be predicted
-LONGEST_N_GRAM = 3  # words; n is drawn with a probability in proportion to 1/n (google-research/albert, README)
+IGNORED = -100  # label of tokens that are not predicted
+LONGEST_N_GRAM = 3  # words; n has a probability proportional to 1/n (google-research/albert, README)
 
 
 def choose(
@@ -142,12 +143,12 @@ def choose(
     config: PretrainingConfig,
     generator: np.random.Generator,
 ) -> np.ndarray:
-    """Choose the tokens that are to be predicted, (batch, tokens) bool.
+    """Choose the tokens to predict, (batch, tokens) bool.
 
     Args:
         maskable: (batch, tokens) bool, false for special tokens and padding.
         begins_word: (batch, tokens) bool, whether a token is the first of its word.
-        lengths: (batch,), tokens of each example with special ones.
+        lengths: (batch,), number of tokens of each example, special tokens included.
     """
     if config.masking == "bernoulli":
         return maskable & (generator.random(maskable.shape) < config.mask_probability)
@@ -169,7 +170,7 @@ def corrupt(
     vocab_size: int,
     generator: np.random.Generator,
 ) -> np.ndarray:
-    """Hide, replace or leave the tokens that are to be predicted, (batch, tokens)."""
+    """Replace each chosen token by the mask token or a random one, or keep it. Return (batch, tokens)."""
     drawn = generator.random(input_ids.shape)
     random_tokens = generator.integers(vocab_size, size=input_ids.shape)
     hidden = chosen & (drawn < config.mask_token_share)
@@ -178,7 +179,7 @@ def corrupt(
 
 
 def _choose_tokens(maskable: np.ndarray, budgets: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Choose so many tokens of each example with equal chances, none twice."""
+    """Choose as many tokens of each example as its budget, uniformly and without replacement."""
     keys = np.where(maskable, generator.random(maskable.shape), 2.0)
     ranks = keys.argsort(axis=1).argsort(axis=1)
     return maskable & (ranks < budgets[:, None])
@@ -187,9 +188,9 @@ def _choose_tokens(maskable: np.ndarray, budgets: np.ndarray, generator: np.rand
 def _choose_n_grams(
     maskable: np.ndarray, begins_word: np.ndarray, budget: int, longest: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """Choose whole words of one example in random order, (tokens,) bool, until the budget is used up.
+    """Choose runs of whole words of one example in random order until the budget is used up; return (tokens,) bool.
 
-    A run that does not fit any more, overlaps another or meets a special token is made shorter by words, or left out.
+    A run that exceeds the budget, overlaps another run or meets a special token is shortened by whole words or dropped.
     """
     starts = np.flatnonzero(maskable & begins_word)
     stops = np.append(np.flatnonzero(~maskable | begins_word), len(maskable))
@@ -210,7 +211,7 @@ def _choose_n_grams(
 def _find_end_of_run(
     chosen: np.ndarray, starts: np.ndarray, ends: np.ndarray, word: int, number: int, left: int
 ) -> int:
-    """Find the end of the longest free run of up to `number` words from this one that fits; its start if none does."""
+    """Find the end of the longest free run from `word`, of at most `number` words and `left` tokens, or its start."""
     start = end = starts[word]
     for place in range(word, min(word + number, len(starts))):
         is_next = starts[place] == end
@@ -224,10 +225,10 @@ def _find_end_of_run(
 
 
 class PretrainingData:
-    """The training and the held-out examples of a run, from the cache that all runs of a machine share."""
+    """The training and held-out examples of a run, from the cache that all runs on a machine share."""
 
     def __init__(self, spec: PretrainingSpec, config: PretrainingConfig, *, order: Order, cache: Path) -> None:
-        """Read and pack the corpus.
+        """Tokenise and pack the corpus, or read the result from the cache.
 
         Raises:
             Unavailable: the corpus or the tokenizer is missing or invalid.
@@ -250,7 +251,7 @@ class PretrainingData:
 
     @cached_property
     def digest(self) -> str:
-        """Hash of the tokens and of how they are packed; 16 hexadecimal digits."""
+        """Hash of the tokens and of the packed examples; 16 hexadecimal digits."""
         digest = hashlib.sha256()
         for part in (self._corpus, *self._parts):
             for field in fields(part):

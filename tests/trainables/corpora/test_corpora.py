@@ -91,7 +91,7 @@ def test_a_folder_without_text_is_refused_before_anything_is_read(corpus: str, t
 @pytest.mark.parametrize("text", ["", "\n \n", "one\ntwo\n"])
 def test_a_corpus_without_two_documents_is_refused_and_nothing_stays(text: str, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(text)
-    with pytest.raises(ValueError, match="at least 2 documents are needed, for one is held out; a blank line"):
+    with pytest.raises(ValueError, match="at least 2 documents are needed, because one is held out; a blank line"):
         tokenise_corpus(str(tmp_path), word_tokenizer(["one two"]), cache=tmp_path / "cache")
     assert not [path for path in (tmp_path / "cache").iterdir() if path.is_dir()]
 
@@ -140,7 +140,7 @@ def test_a_name_that_the_hub_cannot_have_is_refused() -> None:
 def test_a_document_of_one_sentence_is_refused_where_pairs_are_made(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path, [["One two. Three."], ["four"]])
     for kind in PAIRED:
-        with pytest.raises(ValueError, match=f": document 2, 'four', has one sentence; {kind} needs two in each$"):
+        with pytest.raises(ValueError, match=f": document 2, 'four', has one sentence; {kind} needs two per document$"):
             check_pairs(corpus, kind)
     check_pairs(corpus, "full")
 

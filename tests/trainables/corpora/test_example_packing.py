@@ -107,7 +107,9 @@ def test_a_document_shorter_than_a_pair_is_named(packing: Packing, tmp_path: Pat
     corpus = write_corpus(tmp_path / "text", [["one", "two"], ["chapter one"], ["three", "four"]])
     tokenizer = word_tokenizer(text for document in documents(corpus) for text in document)
     tokenised = tokenise_corpus(corpus, tokenizer, cache=tmp_path)
-    with pytest.raises(ValueError, match=rf"document 2, 'chapter one', has one sentence; {packing} needs two in each$"):
+    with pytest.raises(
+        ValueError, match=rf"document 2, 'chapter one', has one sentence; {packing} needs two per document$"
+    ):
         pack(corpus, tokenised, tokenizer, packing=packing, max_length=16, cache=tmp_path)
 
 

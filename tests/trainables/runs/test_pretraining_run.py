@@ -208,7 +208,7 @@ def test_bad_input_is_refused_in_one_line(corpus, cache, tmp_path) -> None:
         (pretraining_spec("mlm", "hub:owner/name"), "the hub cannot be reached"),
         (
             pretraining_spec("albert-mlm", write_corpus(tmp_path, [["one"], ["two"]])),
-            "sentence_pairs needs two in each$",
+            "sentence_pairs needs two per document$",
         ),
         (replace(pretraining_spec("mlm", corpus), backbone="mini-gpt"), "mini-gpt"),
         (replace(pretraining_spec("albert-mlm", corpus), backbone="mini-bert"), "has no model of family 'bert'"),
