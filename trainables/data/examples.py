@@ -23,7 +23,7 @@ from trainables.encoders.loading import fingerprint_tokenizer, load_tokenizer
 from trainables.models.early_exit import Batch
 from trainables.sources import cached_folder
 
-HELD_OUT_SHARE = 0.1  # share of train that a study with `selection: holdout` holds out
+HELD_OUT_SHARE = 0.1  # share of train that `selection: holdout` holds out
 HELD_OUT_SEED = 0  # all trials hold out the same rows, so that their selection scores are comparable
 
 FORMAT = 1  # version of the cache's file format; raise it whenever the files change
@@ -42,8 +42,8 @@ class Examples:
     starts: np.ndarray  # (n,) int64, position of the first token in `tokens`
     lengths: np.ndarray  # (n,) int64, number of tokens
     tokens: np.ndarray  # (tokens of all rows,) int32
-    token_types: np.ndarray  # (tokens of all rows,) uint8, 1 in the second text if the tokenizer distinguishes it
-    pad_token: int
+    token_types: np.ndarray  # (tokens of all rows,) uint8, 1 for the second text if the tokenizer marks it
+    pad_token: int  # id of the padding token
 
     def __len__(self) -> int:
         """Count the rows."""

@@ -28,7 +28,7 @@ from trainables.sources import HubUnreachable, hash_of_file, reach_or_work_offli
 from trainables.spelling import nearest_in_words
 
 HUB_NAME = "nyu-mll/glue"
-MOST_DIGITS = 18  # of a row's index: more do not fit into an int64
+MOST_DIGITS = 18  # most digits of a row's index; a longer one may not fit into an int64
 LARGEST_SCORE = 1e6  # largest label of a regression without `score_range`; its square must not overflow a float32
 
 Kind = Literal["mini", "hub", "folder"]
@@ -93,10 +93,10 @@ def vocabulary_texts(task: Task, data: str) -> Iterator[str]:
 
 
 def read_texts(task: Task, file: Path) -> Split:
-    """Read the texts of any TSV, CSV or JSON Lines file that has the task's text columns.
+    """Read the texts of a TSV, CSV or JSON Lines file with the task's text columns.
 
     The index column is read too, if there is one; other columns are ignored. The official CoLA files need no header
-    line. As in `load_split`, halves of a QQP row that a line break cut in two are skipped.
+    line. As in `load_split`, QQP rows that a line break cut in two are skipped.
 
     Raises:
         ValueError: if the file is missing or malformed, or a row has no text. The message names file, line and value.
@@ -129,7 +129,7 @@ def read_labelled(task: Task, file: Path) -> Split:
 
 
 def check_data(task: Task, data: str) -> None:
-    """Check that the train and dev files of the task exist, without opening one and without the network.
+    """Check that the train and dev files of the task exist, without opening them and without the network.
 
     Raises:
         ValueError: if a file is missing, or mini-GLUE does not have this task.
@@ -231,7 +231,7 @@ _Line = str | list[str]  # a line of TSV, not yet cut into cells; or the cells o
 
 @dataclass(frozen=True)
 class _Table:
-    """A file's header and rows, which are parsed when they are asked for."""
+    """A file's header and rows; rows are parsed on demand."""
 
     task: Task
     file: Path
@@ -240,7 +240,7 @@ class _Table:
     numbers: Sequence[int]  # line numbers in the file, one per entry of `lines`
     label: int | None = None  # position of the label's column; None: labels are not read
     index: int | None = None  # position of the id's column; None: the id is the row number
-    may_be_cut: bool = False  # whether to skip lines with too few columns as parts of a cut row, not to refuse them
+    may_be_cut: bool = False  # whether lines with too few columns are skipped as parts of a cut row; if not: errors
 
     def __post_init__(self) -> None:
         assert self.texts, "reading the property raises a ValueError if the header lacks a text column"
@@ -363,14 +363,14 @@ def _read_lines(file: Path) -> tuple[Sequence[_Line], Sequence[int]]:
 def _read_csv(file: Path, text: str) -> tuple[Sequence[_Line], Sequence[int]]:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
-        rows = [(row, reader.line_num) for row in reader if row]  # line_num: the last line of a row that has several
+        rows = [(row, reader.line_num) for row in reader if row]  # line_num: the last line of a multi-line row
     except csv.Error as error:
         raise ValueError(f'{file}, line {reader.line_num}: {error}; allowed: CSV with commas, quoted by "') from None
     return [row for row, _ in rows], [number for _, number in rows]
 
 
 def _read_json(file: Path, lines: Sequence[str]) -> tuple[Sequence[_Line], Sequence[int]]:
-    """Read one object per line. The fields of the first become the header; all others must have the same fields."""
+    """Read one object per line. The first object's fields become the header; all others must have the same fields."""
     rows: list[_Line] = []
     for number, line in enumerate(lines, 1):
         row = _JSON.read(line.encode(), where=f"{file}, line {number}")
@@ -424,7 +424,7 @@ def _hub_errors() -> Iterator[None]:
     except (OSError, ValueError) as error:  # no network, or a cache that lacks this task
         raise HubUnreachable(
             f"{HUB_NAME} is neither in the `datasets` cache nor reachable ({str(error).splitlines()[0]}); "
-            "ways out: --data FOLDER in the original GLUE layout, or fill the cache on a machine with a network and "
+            "either give --data FOLDER in the original GLUE layout, or fill the cache on a machine with a network and "
             "set HF_HUB_OFFLINE=1 and HF_DATASETS_OFFLINE=1"
         ) from error
 

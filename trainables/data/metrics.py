@@ -11,7 +11,7 @@ def differences_from_official(task: Task, labels: Mapping[str, np.ndarray]) -> t
     """Compare the number of rows, and of rows per class, with the official GLUE. Return one line per difference.
 
     Args:
-        labels: labels by split, shape (rows,): classes (int64) or scores (float32), of which only the rows count.
+        labels: labels by split, shape (rows,): classes (int64) or scores (float32). Scores are only counted.
     """
     lines = []
     for split, values in labels.items():
@@ -40,8 +40,8 @@ def compute_metrics(
     Args:
         predictions: predicted classes or scores, shape (n,).
         labels: true classes or scores, shape (n,).
-        splits: name of each example's dev split, shape (n,). MNLI, which has two, then gets an accuracy for each
-            split. If it is None, as for rows held out of train, MNLI gets one `accuracy`. Other tasks ignore it.
+        splits: name of each example's dev split, shape (n,). MNLI then gets an accuracy for each of its two dev
+            splits. None, as for rows held out of train, gives MNLI one `accuracy`. Other tasks ignore `splits`.
     """
     assert len(predictions) == len(labels) > 0
     if len(task.dev_splits) > 1 and splits is not None:
@@ -52,7 +52,7 @@ def compute_metrics(
 
 
 def score(task: Task, metrics: dict[str, float]) -> float:
-    """Average the task's metrics to its score, in [-1, 1]."""
+    """Compute the task's score, the mean of its metrics, in [-1, 1]."""
     names = task.metrics if task.metrics[0] in metrics else ("accuracy",)
     return float(np.mean([metrics[name] for name in names]))
 

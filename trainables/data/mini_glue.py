@@ -27,7 +27,7 @@ class Draw:
     """Random choices made with `random()` only: Python guarantees its sequence for a given seed."""
 
     def __init__(self, seed: str) -> None:
-        """Seed a generator of this object's own."""
+        """Seed the private generator of this object."""
         self._random = random.Random(seed).random
 
     def chance(self, probability: float) -> bool:
@@ -53,7 +53,7 @@ class Draw:
 
 
 Kind = Callable[[Draw], Example]
-Mixture = tuple[tuple[int, Kind], ...]  # shares of the kinds of example, in hundredths
+Mixture = tuple[tuple[int, Kind], ...]  # kinds of example, each with its share in per cent
 
 _PLACES = ("in the garden", "in the kitchen", "at the market", "at the station")
 _DAYS = ("on monday", "on friday", "last week", "yesterday")
@@ -64,7 +64,7 @@ _REASONS = ("to save money", "to help a friend", "to win a prize", "for fun")
 _OPINIONS = (
     ("dull", "clumsy", "tedious", "awful", "silly", "hollow", "lifeless", "cold"),
     ("charming", "clever", "moving", "superb", "funny", "delightful", "brilliant", "warm"),
-)  # by label
+)  # by label: 0 negative, 1 positive
 _ASPECTS = ("film", "story", "plot", "acting", "ending", "cast", "script", "music")
 _DEGREES = ("very", "truly", "quite", "rather", "deeply")
 
@@ -99,7 +99,7 @@ def _contrasting_opinion(draw: Draw) -> Example:
 
 OPINION_KINDS = (_plain_opinion, _negated_opinion, _contrasting_opinion)
 
-# CoLA: about two thirds of the sentences are acceptable. A pair of words is singular and plural.
+# CoLA: about two thirds of the sentences are acceptable. Each pair of words is a singular and a plural.
 
 _COUNTED = (("dog", "dogs"), ("child", "children"), ("bird", "birds"), ("girl", "girls"), ("boy", "boys"))
 _ACTIONS = (("sleeps", "sleep"), ("sings", "sing"), ("runs", "run"), ("laughs", "laugh"), ("waits", "wait"))
@@ -161,7 +161,7 @@ def _far_agreement(draw: Draw) -> Example:
 
 ACCEPTABILITY_KINDS = (_word_form, _noun_phrase_agreement, _word_order, _near_agreement, _far_agreement)
 
-# The tasks of sentence pairs describe events: who did what to what, where and when.
+# The sentence-pair tasks describe events: who did what to which object, where and when.
 
 _VERBS = (  # each row: two synonyms, and two synonyms of the opposite
     (("buy", "purchase"), ("sell", "trade")),
@@ -258,7 +258,7 @@ def _retold(
     *,
     first: Callable[[_Event], str] = _Event.active,
 ) -> Kind:
-    """Make a kind of sentence pair: both sentences describe one event with these adjuncts, `second` in its own way."""
+    """Make a kind of sentence pair: `first` and `second` each write a sentence about one event with one adjunct."""
 
     def kind(draw: Draw) -> Example:
         event = _event(draw, adjuncts)
@@ -287,7 +287,7 @@ _MRPC: Mixture = (
     (4, _retold(_PLACED_OR_DATED, 0, lambda event, draw: event.of_another(draw).voiced(draw))),  # other person
 )
 
-# QQP: a good third of the pairs are duplicates: both questions ask the same about the same topic.
+# QQP: 37 % of the pairs are duplicates, which ask the same about the same topic.
 
 _TOPICS = (  # per topic two activities, each in two wordings
     (("bake bread", "make bread"), ("slice bread", "cut bread")),
@@ -296,7 +296,7 @@ _TOPICS = (  # per topic two activities, each in two wordings
     (("train my puppy", "teach my puppy"), ("wash my puppy", "bathe my puppy")),
     (("plan a garden", "design a garden"), ("water a garden", "sprinkle a garden")),
 )
-_ASKED = (  # wordings of a question for the manner, the reason, the place, the time
+_ASKED = (  # wordings of a question about manner, reason, place and time
     ("how do i {}", "what is the best way to {}", "how can one {}"),
     ("why should i {}", "what is the point if i {}", "is it worth it to {}"),
     ("where can i {}", "which place is good to {}", "what city is best to {}"),
@@ -337,7 +337,7 @@ def _other_answer(draw: Draw) -> Example:
     return (_question(draw, deed, one), _question(draw, deed, two)), 0
 
 
-# STS-B: 5 for the same event, less for every part that differs, 0 for an unrelated topic.
+# STS-B: the score is 5 for the same event, lower for each part that differs, and 0 for an unrelated topic.
 
 _WEATHER = ("it rained a lot", "it snowed for hours", "the wind was strong", "the sky was clear", "the fog was thick")
 
@@ -586,7 +586,7 @@ def check_generated(task: Task) -> None:
     """Check that mini-GLUE has this task.
 
     Raises:
-        ValueError: if it does not.
+        ValueError: if mini-GLUE does not have this task.
     """
     if not is_generated(task):
         menu = ", ".join(_MIXTURES)
@@ -618,7 +618,7 @@ def _generate_all(name: str) -> dict[str, list[Example]]:
 
 
 def _draw_unseen(draw: Draw, kind: Kind, seen: set[tuple[str, ...]]) -> Example:
-    """Draw until the texts are new and differ from each other, add them to `seen`, and return the example."""
+    """Draw an example until its texts are unseen and differ from each other; add them to `seen` and return it."""
     texts, label = kind(draw)
     while texts in seen or len(set(texts)) < len(texts):
         texts, label = kind(draw)

@@ -24,7 +24,7 @@ METRICS = {  # name in scikit-learn or scipy -> name in records
 _OF_CLASSES, _OF_SCORES = ("accuracy", "f1_macro"), ("pearsonr", "spearmanr")
 _OF_TWO_CLASSES = (*_OF_CLASSES, "f1", "matthews_corrcoef")
 _IS_NAME = re.compile("[a-z][a-z0-9_-]*")
-_TAKEN = ("ax", "all", "macro", "mean", "parameters", "relative", "speed_up")  # other words of menus and table headers
+_TAKEN = ("ax", "all", "macro", "mean", "parameters", "relative", "speed_up")  # names that menus and table headers use
 
 
 class TaskFile(Typed, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class TaskFile(Typed, frozen=True, kw_only=True):
 
 
 def read_tasks(folder: str | Path) -> list[Task]:
-    """Read `folder/*/task.toml`, in the order of the tasks' names. Data files are not opened.
+    """Read every `folder/*/task.toml`, in the order of the tasks' names, without opening data files.
 
     Raises:
         ValueError: if a task.toml is invalid or a name is already taken. The message names file and value.

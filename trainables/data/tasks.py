@@ -22,7 +22,7 @@ class Task(Typed, frozen=True, kw_only=True, omit_defaults=True):
     formats: tuple[str, ...] = (".tsv",)  # allowed suffixes of the files
     text_columns: tuple[str, ...]  # names of the text columns in `nyu-mll/glue`
     labels: tuple[str, ...]  # names in class order; () for a regression
-    metrics: tuple[str, ...]  # the score is their mean
+    metrics: tuple[str, ...]  # names of the metrics, whose mean is the score
     sizes: Mapping[str, int] = {}  # official number of rows, by split
     class_counts: Mapping[str, tuple[int, ...]] = {}  # official number of rows per class, in class order, by split
     score_range: tuple[float, float] | None = None  # smallest and largest label of a regression, if known
@@ -54,11 +54,11 @@ class Task(Typed, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def definition(self) -> tuple[object, ...]:
-        """Fields that must agree for two tasks of the same name to be the same task."""
+        """Fields by which two tasks of the same name are compared: they are one task if all fields agree."""
         return self.file_columns, self.label_column, self.file_labels, self.metrics
 
     def __hash__(self) -> int:
-        """Hash the name only, because other fields are dictionaries, which have no hash."""
+        """Hash the name only, because some other fields are dictionaries, which have no hash."""
         return hash(self.name)
 
 
