@@ -346,7 +346,9 @@ def test_nothing_of_an_exported_folder_is_run_without_being_told_so(
     capsys.readouterr()
     assert predict.main([str(exported), str(input_file(exported))]) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"study.predict: {exported} is a model of method 'entropy', which is not here; include the ")
+    assert said.startswith(
+        f"study.predict: {exported} is a model of method 'entropy', which is unknown here; include the "
+    )
     assert f"came with the model: --include {exported}/methods, in Python " in said and said.count("\n") == 1
 
 
@@ -375,7 +377,7 @@ def test_a_study_from_a_folder_is_like_any_other(
     method_files.include(None)
     capsys.readouterr()
     assert predict.main([str(tmp_path / "exported"), *asked, str(tmp_path / "b.tsv")]) == 2
-    assert "is a model of method 'entropy', which is not here; include the folder" in capsys.readouterr().err
+    assert "is a model of method 'entropy', which is unknown here; include the folder" in capsys.readouterr().err
     again = [str(tmp_path / "exported"), *asked, str(tmp_path / "b.tsv"), "--include", str(methods)]
     assert predict.main(again) == 0
     assert (tmp_path / "a.tsv").read_text() == (tmp_path / "b.tsv").read_text()

@@ -1,1 +1,1 @@
-"""Trials and pretraining runs, their states and their models."""
+"""Trials and pretraining runs, with their saved states and models."""

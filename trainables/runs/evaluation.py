@@ -1,4 +1,4 @@
-"""Evaluating a model: one full-depth pass, then the exit rule, and every other setting of it, on the stored outputs."""
+"""Evaluation of a model: one full-depth pass, whose stored outputs are then scored under each setting of its exit."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ class Swept:
 class Evaluation:
     """A model's answers under its own exit rule, and their score."""
 
-    outputs: LayerOutputs  # of all layers, on the CPU, in the order of the examples
-    draws: tuple[ExitResult, ...]  # one, or as many as a sampled exit is repeated
-    draw_metrics: tuple[dict[str, float], ...]  # of each draw
-    metrics: dict[str, float]  # mean over the draws; spread and expectation of a sampled exit, LARGEST_CDF of Q-exit
+    outputs: LayerOutputs  # outputs of all layers, on the CPU, in the order of the examples
+    draws: tuple[ExitResult, ...]  # several for a sampled exit, otherwise one
+    draw_metrics: tuple[dict[str, float], ...]  # metrics of each draw
+    metrics: dict[str, float]  # means over draws; some for one exit rule only
     score: float  # mean over the draws
-    exit_setting: Configuration = field(default_factory=dict)  # chosen among several; empty if there was no choice
-    selection_score: float | None = None  # that the epoch is selected by, if not by the score
+    exit_setting: Configuration = field(default_factory=dict)  # chosen setting; empty if there was no choice
+    selection_score: float | None = None  # number that epochs are selected by; None: the score
 
     @property
     def num_layers(self) -> int:
@@ -75,11 +75,11 @@ class Evaluation:
 
     @property
     def reported(self) -> Reported:
-        """The numbers on the split that the examples are of."""
+        """The numbers to report for the split of these examples."""
         return Reported(score=self.score, metrics=self.metrics, mean_layers=self.mean_layers)
 
     def row(self, **costs_and_place: Any) -> EpochRow:
-        """Make the row of an epoch from this evaluation and its other fields."""
+        """Make an epoch's row from this evaluation and the remaining fields."""
         return EpochRow(
             selection_score=self.selected_by,
             score=UNSET if self.selected_by == self.score else self.score,
@@ -102,8 +102,8 @@ def evaluate(
     """Evaluate the answers under an exit rule.
 
     Args:
-        outputs: of a full-depth pass over the labelled examples, finite.
-        generator: of a sampled exit, on the CPU.
+        outputs: finite outputs of a full-depth pass over the labelled examples.
+        generator: generator for a sampled exit, on the CPU.
     """
     draws = tuple(apply_exit(rule, outputs, generator) for _ in range(rule.draws))
     draw_metrics = tuple(_compute_metrics(task, draw.logits, examples) for draw in draws)
@@ -118,26 +118,26 @@ def evaluate(
 
 
 def best_evaluation(evaluations: Sequence[Evaluation]) -> Evaluation:
-    """Choose the highest score, and of equals the fewest layers; a score may be NaN."""
+    """Choose the evaluation with the highest score; of equal scores, the one with the fewest layers. NaN ranks last."""
     return max(
         evaluations, key=lambda each: (each.score if math.isfinite(each.score) else -math.inf, -each.mean_layers)
     )
 
 
 def layer_score(outputs: LayerOutputs, layer: int, task: Task, examples: Examples) -> float:
-    """Score the answers of one layer (from 1): what the model is worth if everyone leaves there."""
+    """Score the answers of one layer, counted from 1, as if every example left there."""
     return score(task, _compute_metrics(task, outputs.logits[layer - 1], examples))
 
 
 def full_depth_outputs(model: EarlyExitModel, examples: Examples, batch_size: int) -> LayerOutputs:
-    """Compute the outputs of all layers for all examples, on the CPU, in their order."""
+    """Compute the outputs of all layers for all examples, on the CPU, in the order of the examples."""
     return result_of(full_depth_in_steps(model, examples, batch_size))
 
 
 def full_depth_in_steps(
     model: EarlyExitModel, examples: Examples, batch_size: int
 ) -> Generator[None, None, LayerOutputs]:
-    """Work as `full_depth_outputs`, with a pause after each batch."""
+    """Do the same as `full_depth_outputs`, but yield after each batch."""
     batches, back = _sort_into_batches(examples, batch_size)
     parts = []
     with evaluating(model) as device:
@@ -150,12 +150,12 @@ def full_depth_in_steps(
 
 
 def _list_fields(outputs: LayerOutputs) -> list[str]:
-    """List the fields that the model gives: logits (layers, n, labels), and λ or u (layers, n)."""
+    """List the outputs that the model has: logits (layers, n, labels), and perhaps λ or u (layers, n)."""
     return [name for name, values in vars(outputs).items() if values is not None]
 
 
 def result_of(steps: Generator[None, None, T]) -> T:
-    """Run a generator to its end, and return its result."""
+    """Run a generator to its end and return its result."""
     while True:
         try:
             next(steps)
@@ -164,7 +164,7 @@ def result_of(steps: Generator[None, None, T]) -> T:
 
 
 def swept(model: EarlyExitModel, task: Task, examples: Examples, outputs: LayerOutputs) -> list[Swept]:
-    """Evaluate the model's answers under each setting of its exit, from the outputs of one pass."""
+    """Evaluate the model under each setting of its exit, from the outputs of one pass."""
     evaluated = []
     for rule, result in sweep(model.sweep_rules(), outputs):
         metrics = _compute_metrics(task, result.logits, examples)
@@ -173,7 +173,7 @@ def swept(model: EarlyExitModel, task: Task, examples: Examples, outputs: LayerO
 
 
 def infer(model: EarlyExitModel, examples: Examples, batch_size: int, generator: torch.Generator) -> ExitResult:
-    """Infer answers and exit layers of all examples, on the CPU, in their order, without the layers behind an exit."""
+    """Infer the logits and exit layers of all examples, in their order, on the CPU; skip the layers after an exit."""
     batches, back = _sort_into_batches(examples, batch_size)
     with evaluating(model) as device:
         parts = [model.infer(examples.batch(rows, device), generator) for rows in batches]
@@ -182,9 +182,9 @@ def infer(model: EarlyExitModel, examples: Examples, batch_size: int, generator:
 
 
 def _sort_into_batches(examples: Examples, batch_size: int) -> tuple[list[np.ndarray], Tensor]:
-    """Put rows of similar lengths into one batch, so that little is computed on padding; also, the way back.
+    """Batch rows of similar length, to save computation on padding; also return the indices that restore the order.
 
-    The longest come first, so that batches too large for memory fail at once.
+    The longest rows come first, so that a batch too large for memory fails at once.
     """
     order = np.argsort(-examples.lengths, kind="stable")
     return np.split(order, range(batch_size, len(order), batch_size)), torch.from_numpy(np.argsort(order))
@@ -192,7 +192,7 @@ def _sort_into_batches(examples: Examples, batch_size: int) -> tuple[list[np.nda
 
 @contextmanager
 def evaluating(model: EarlyExitModel) -> Iterator[torch.device]:
-    """Switch dropout off; gives the device."""
+    """Switch the model to evaluation mode, without dropout, and yield its device."""
     was_training = model.training
     model.eval()
     yield next(model.parameters()).device
@@ -204,17 +204,17 @@ def write_predictions(
 ) -> None:
     """Write the model's answers for every example (npz, nothing pickled).
 
-    Of n examples, with one draw of an exit that is not sampled:
+    The arrays for n examples (`draws` is 1 unless the exit is sampled):
 
-    * `ids`, `split`, `labels`, `lengths` in tokens (n,); `logits` (draws, n, labels), float32; `exit_layers` (draws,
-      n), uint8, from 1.
-    * `layer_logits` (layers, n, labels): float16 of classes, see `as_stored`; scores float32. 1.9 MB for the 12 layers
-      and 40,430 dev examples of QQP.
-    * `lambdas` (layers, n), float32, of a model with a Λ head, `uncertainties` of one with BERxiT's: another 1.9 MB
-      for QQP.
-    * of each setting of the sweep, which is of the outputs as they are stored: `sweep_rule`, `sweep_rule_fields`
-      (JSON), `sweep_field` (the one that is swept, or "") and `sweep_setting` (its number, or NaN), `sweep_score`,
-      `sweep_mean_layers` (settings,).
+    * `ids`, `split`, `labels` and `lengths` (in tokens): (n,). `logits`: (draws, n, labels), float32. `exit_layers`:
+      (draws, n), uint8, counted from 1.
+    * `layer_logits`: (layers, n, labels), float16 for classes (see `as_stored`), float32 for scores. They take 1.9 MB
+      for 12 layers and the 40,430 dev examples of QQP.
+    * `lambdas` for a model with a Λ head, `uncertainties` for one with BERxiT's head: (layers, n), float32. They take
+      another 1.9 MB for QQP.
+    * the sweep, computed from the outputs as stored, each (settings,): `sweep_rule`, `sweep_rule_fields` (JSON),
+      `sweep_field` (name of the swept field, or ""), `sweep_setting` (its value, or NaN), `sweep_score` and
+      `sweep_mean_layers`.
     """
     outputs, draws = evaluation.outputs, evaluation.draws
     layer_logits = as_stored(outputs.logits.numpy())
@@ -241,10 +241,10 @@ def write_predictions(
 
 
 def as_stored(logits: np.ndarray) -> np.ndarray:
-    """Round logits of classes (layers, n, labels) to float16, so that the greatest stays the same; leave scores alone.
+    """Round the logits of classes (layers, n, labels) to float16 without changing any answer; leave scores alone.
 
-    If rounding makes another class as great, the greatest becomes the next number above: agreement of layers, and every
-    layer's answer, are those of full precision. Rules that look at probabilities may differ near their thresholds.
+    If rounding lets another class win, the winning logit becomes the next larger float16. So every layer's answer, and
+    which layers agree, are the same as in full precision. Rules on probabilities may differ near their thresholds.
     """
     if logits.shape[2] == 1:
         return logits
@@ -256,7 +256,7 @@ def as_stored(logits: np.ndarray) -> np.ndarray:
 
 
 def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    with path.open("wb") as file:  # by name, savez would append its own ending
+    with path.open("wb") as file:  # given a path, savez would append .npz
         np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
@@ -266,7 +266,7 @@ def _compute_metrics(task: Task, logits: Tensor, examples: Examples) -> dict[str
 
 
 def _compute_expectations(task: Task, outputs: LayerOutputs, examples: Examples) -> dict[str, float]:
-    """Compute the expected layers run and, for classes, the expected accuracy over the sampled exit: exact, no draw."""
+    """Compute exactly, without draws, the expected layers of a sampled exit and, for classes, the expected accuracy."""
     probabilities = exit_probabilities(outputs)  # (layers, n)
     layers = torch.arange(1, len(probabilities) + 1, dtype=torch.float64)
     expected = {"expected_mean_layers": float((layers @ probabilities).mean())}

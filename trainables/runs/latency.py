@@ -1,4 +1,4 @@
-"""The latency of an example by exit setting and batch size, beside layers and FLOPs."""
+"""Latency per example by exit setting and batch size, along with layers and FLOPs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from trainables.models.exit_rules import ExitRule, LastLayer, setting_of
 from trainables.runs.evaluation import evaluating
 from trainables.runs.trial import ExitLatency, Latency, TextFlops, Timing
 
-ROUNDS = 3  # that are timed
+ROUNDS = 3  # timed rounds; one untimed round precedes them
 
 
 def timed_rules(model: EarlyExitModel) -> list[ExitRule]:
-    """List the model's own exit, all layers, and the settings a third and two thirds along its sweep, each once."""
+    """List the rules to time, each once: the model's own exit, all layers, and two settings at thirds of its sweep."""
     swept = model.sweep_rules()
     some = [swept[len(swept) * third // 3] for third in (1, 2)] if swept else []
     return list(dict.fromkeys([model.exit_rule, LastLayer(), *some]))
@@ -36,12 +36,12 @@ def measure_latency(
 ) -> Latency:
     """Measure the latency under each rule, in batches spread over the examples.
 
-    Every batch is answered under all rules in turn, round after round, the first one uncounted. A batch's time is that
-    of its fastest round, since other work on the machine only adds to it; an example's is the mean over the batches.
-    On one thread of a CPU only the thread's computing time counts.
+    Each round answers every batch under every rule; the first round is not timed. The time of a batch is that of its
+    fastest round, because other work on the machine can only add time. The time per example is a mean over batches.
+    With a single CPU thread, only the CPU time of that thread counts.
 
     Args:
-        num_batches: by batch size, at most. A batch has no more examples than there are.
+        num_batches: largest number of batches, by batch size. A size above the number of examples is reduced to it.
     """
     sizes = {min(size, len(examples)): number for size, number in num_batches.items()}
     with evaluating(model) as device:
@@ -74,7 +74,7 @@ class _Answer:
         return len(self.batch["input_ids"])
 
     def __call__(self) -> Tensor:
-        """Compute the exit layers (batch,), on the CPU: on a GPU this waits for the answers."""
+        """Compute the exit layers (batch,) and copy them to the CPU, which waits for a GPU to finish."""
         own, self.model.exit_rule = self.model.exit_rule, self.rule
         try:
             return self.model.infer(self.batch, torch.Generator().manual_seed(self.seed)).exit_layer.cpu()
@@ -86,11 +86,11 @@ class _Answer:
 class _Timed:
     answer: _Answer
     mean_layers: float
-    seconds: float  # of the batch
+    seconds: float  # time of the whole batch
 
 
 def _summarise(rule: ExitRule, timed: list[_Timed]) -> ExitLatency:
-    """Summarise all batches under one rule by their sizes."""
+    """Summarise the timed batches of one rule, by batch size."""
     by_size: dict[int, list[_Timed]] = {}
     for each in timed:
         by_size.setdefault(each.answer.size, []).append(each)
@@ -108,10 +108,10 @@ def _summarise(rule: ExitRule, timed: list[_Timed]) -> ExitLatency:
 
 
 def count_flops_of_texts(model: EarlyExitModel, examples: Examples) -> tuple[TextFlops, ...]:
-    """Count the FLOPs of the shortest, the median and the longest text, for each layer that it may leave after.
+    """Count the FLOPs of the shortest, the median and the longest text, for an exit after each layer.
 
-    A text of at least `HALVED_FROM` tokens skips half of the layer that it leaves after, so FLOPs of shorter and longer
-    texts do not lie on one parabola.
+    A text of at least `HALVED_FROM` tokens skips about half of its last layer, so the FLOPs of shorter and longer texts
+    do not lie on one parabola.
     """
     by_length = np.argsort(examples.lengths, kind="stable")
     rows = {int(examples.lengths[row]): row for row in by_length[[0, len(by_length) // 2, -1]]}
@@ -126,19 +126,19 @@ def count_flops_of_texts(model: EarlyExitModel, examples: Examples) -> tuple[Tex
 
 
 def _choose_batches(num_examples: int, batch_size: int, num_batches: int) -> list[np.ndarray]:
-    """Choose the rows of at most so many batches, in the order of the rows; the last row may be in none."""
+    """Choose the rows of at most `num_batches` batches: each has consecutive rows, and they are spread evenly."""
     starts = np.linspace(0, num_examples - batch_size, min(num_batches, num_examples // batch_size)).astype(int)
     return [np.arange(start, start + batch_size) for start in starts]
 
 
 def _time_fastest_rounds(answers: list[_Answer], clock: Callable[[], float]) -> list[float]:
-    """Time each answer's fastest round, in seconds."""
+    """Time all rounds; return the seconds of each answer's fastest one."""
     rounds = [[_time(answer, clock) for answer in answers] for _ in range(ROUNDS)]
     return [min(seconds) for seconds in zip(*rounds, strict=True)]
 
 
 def _choose_clock(device: torch.device) -> Callable[[], float]:
-    """Choose the thread's clock if it computes alone on a CPU, which others may use meanwhile; else the wall's."""
+    """Choose the thread's CPU clock for a single CPU thread, as other work may share the CPU; else wall time."""
     is_alone = device.type == "cpu" and torch.get_num_threads() == 1
     return time.thread_time if is_alone else time.perf_counter
 
@@ -150,9 +150,9 @@ def _time(run: Callable[[], object], clock: Callable[[], float]) -> float:
 
 
 def count_flops(run: Callable[[], object]) -> int:
-    """Count the FLOPs of a run's matrix products and convolutions, a multiplication and an addition being two.
+    """Count the FLOPs of a run's matrix products and convolutions. A multiplication and an addition count as two.
 
-    Attention runs on its plain implementation: the fused ones are not counted on every device.
+    Attention uses its plain implementation, because FLOPs of the fused ones are not counted on every device.
     """
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         run()

@@ -1,4 +1,4 @@
-"""The steps of a training: optimizer, learning rate, clipping, batches in parts, and the checks of every step."""
+"""Training steps: optimiser, learning rate, clipping, gradient accumulation, and the checks on the loss."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from trainables.runs.trial import OutOfMemory, TrainingError
 OptimizerName = Literal["adamw", "adamw_uncorrected", "lamb", "lamb_clamped"]
 ScheduleName = Literal["constant", "linear", "linear_from_start", "polynomial"]
 
-_CLAMP = 10.0  # of pytorch-lamb
+_CLAMP = 10.0  # largest weight norm in pytorch-lamb's trust ratio
 
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateRule:
-    """The settings of all updates of a training."""
+    """Settings of the updates, the same for all steps."""
 
     optimizer: OptimizerName
-    learning_rate: float  # peak
-    adam_betas: tuple[float, float] = (0.9, 0.999)  # PyTorch's and TensorFlow's
+    learning_rate: float  # peak of the schedule
+    adam_betas: tuple[float, float] = (0.9, 0.999)  # defaults of PyTorch and TensorFlow
     adam_epsilon: float
     schedule: ScheduleName
-    num_steps: int  # at most
+    num_steps: int  # largest number of steps, at which the schedule ends
     warmup_steps: int
-    decay_power: float | None = None  # polynomial
-    gradient_clip: float  # largest norm, 0 is no clipping
+    decay_power: float | None = None  # of a polynomial schedule only
+    gradient_clip: float  # largest norm of the gradient; 0: no clipping
 
 
 class Optimiser:
-    """An optimiser with its schedule and clipping. With weight decay 0 and a constant rate AdamW is PALBERT's Adam."""
+    """An optimiser with schedule and clipping. AdamW without weight decay, at a constant rate, is PALBERT's Adam."""
 
     def __init__(self, model: nn.Module, groups: list[dict[str, Any]], rule: UpdateRule) -> None:
-        """Take the parameters in `groups`, each with `params`, `weight_decay` and, if it differs, `lr`."""
+        """Take groups of parameters, each with `params`, `weight_decay` and, if it differs from the rule's, `lr`."""
         self._model = model
         self._rule = rule
         self._optimizer = _make_optimizer(groups, rule)
@@ -51,7 +51,7 @@ class Optimiser:
 
     @classmethod
     def of_trial(cls, model: EarlyExitModel, config: TrainingConfig, *, num_steps: int) -> Optimiser:
-        """Make the optimiser of a trial of at most `num_steps` steps."""
+        """Make the optimiser for a trial of at most `num_steps` steps."""
         rule = UpdateRule(
             optimizer="adamw",
             learning_rate=config.learning_rate,
@@ -71,14 +71,14 @@ class Optimiser:
 
     @property
     def learning_rate(self) -> float:
-        """The present learning rate of the parts whose peak is the configured one."""
+        """The current learning rate of the parameters that have the configured peak rate."""
         return self._rule.learning_rate * self._schedule.lr_lambdas[0](self.steps)
 
     def step(self, losses: Iterable[Tensor]) -> Tensor:
-        """Go down the gradient of the sum of scalar losses, and return the sum.
+        """Take one step on the sum of scalar losses, and return the sum.
 
-        The losses are those of a batch's parts, each weighted so that their sum is the batch's: then parts and batch
-        give the same step, to rounding. The next is computed after the graph of the one before is freed.
+        The losses belong to the parts of a batch and are weighted so that their sum is the loss of the batch. The step
+        is then the same as for the whole batch, up to rounding. Each graph is freed before the next loss is computed.
         """
         self._optimizer.zero_grad()
         total: Tensor | float = 0.0
@@ -93,22 +93,22 @@ class Optimiser:
         return total
 
     def diverged(self, what: str) -> TrainingError:
-        """Make the error of a model that is of no use after so many steps."""
-        rate = f"{self._rule.learning_rate:.3g}"  # the present one may have come down to 0
+        """Make the error for a training that diverged, with the steps so far and the peak learning rate."""
+        rate = f"{self._rule.learning_rate:.3g}"  # the peak, because the current rate may have decayed to 0
         return TrainingError(f"{what} after step {self.steps}, learning rate up to {rate}; try a lower learning_rate")
 
     def state(self) -> dict[str, Any]:
-        """Return everything that the next step depends on, beside the model."""
+        """Return everything that the next step depends on, except the model."""
         return {"optimizer": self._optimizer.state_dict(), "schedule": self._schedule.state_dict()}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` returned."""
+        """Restore a state that `state` returned."""
         self._optimizer.load_state_dict(state["optimizer"])
         self._schedule.load_state_dict(state["schedule"])
 
 
 def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Group the model's parameters for an `Optimiser`, all with one learning rate."""
+    """Group the model's trained parameters by whether weight decay applies; all have one learning rate."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     decayed = [parameter for parameter in trained if is_decayed(parameter)]
     rest = [parameter for parameter in trained if not is_decayed(parameter)]
@@ -119,7 +119,7 @@ def _make_optimizer(groups: list[dict[str, Any]], rule: UpdateRule) -> torch.opt
     rate, betas, epsilon = rule.learning_rate, rule.adam_betas, rule.adam_epsilon
     if rule.optimizer == "adamw":
         return torch.optim.AdamW(groups, lr=rate, betas=betas, eps=epsilon, fused=True)
-    if rule.optimizer == "lamb":  # ALBERT's: parameters without weight decay have no trust ratio either
+    if rule.optimizer == "lamb":  # as in ALBERT: no trust ratio for parameters without weight decay
         groups = [
             {**group, "params": own, "max_weight_norm": math.inf if is_trusted else None}
             for is_trusted in (True, False)
@@ -132,21 +132,21 @@ def _make_optimizer(groups: list[dict[str, Any]], rule: UpdateRule) -> torch.opt
 
 def _make_schedule(optimizer: torch.optim.Optimizer, rule: UpdateRule) -> LambdaLR:
     warmup, steps = rule.warmup_steps, rule.num_steps
-    if rule.schedule == "linear_from_start":  # google-research/electra, model/optimization.py: both at once
+    if rule.schedule == "linear_from_start":  # google-research/electra, model/optimization.py: decays during warmup too
         return LambdaLR(optimizer, lambda step: min(1, step / max(1, warmup)) * (1 - step / steps))
     kind = "constant_with_warmup" if rule.schedule == "constant" else rule.schedule
     options = {"power": rule.decay_power, "lr_end": 0.0} if rule.schedule == "polynomial" else None
     return get_scheduler(kind, optimizer, warmup, steps, scheduler_specific_kwargs=options)
 
 
-# Checks of every step.
+# Checks on the loss.
 
 
-STEPS_BETWEEN_CHECKS = 50  # that the loss is finite: reading it waits for the device
+STEPS_BETWEEN_CHECKS = 50  # checks are rare because reading a loss waits for the device
 
 
 class FiniteLosses:
-    """The losses of an epoch's steps, checked now and then."""
+    """The losses of an epoch's steps, checked every `STEPS_BETWEEN_CHECKS` steps."""
 
     def __init__(self, first_step: int) -> None:
         """`first_step`: number of the epoch's first step, from 1."""
@@ -159,7 +159,7 @@ class FiniteLosses:
         """Add the loss of the next step.
 
         Raises:
-            TrainingError: one of the latest steps has a loss that is not finite.
+            TrainingError: a loss since the last check is not finite.
         """
         self._losses.append(loss)
         self._rates.append(learning_rate)
@@ -189,7 +189,7 @@ class FiniteLosses:
 
 @contextmanager
 def naming_memory_errors(batch_size: int) -> Iterator[None]:
-    """Turn errors of missing memory into one with the batch size and a smaller one."""
+    """Turn out-of-memory errors into `OutOfMemory`, which gives the batch size and suggests a smaller one."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -202,18 +202,17 @@ def naming_memory_errors(batch_size: int) -> Iterator[None]:
 
 
 class UncorrectedAdam(torch.optim.Optimizer):
-    """One update, with or without a trust ratio; each setting may also stand in a group of parameters.
+    """LAMB, or AdamW without bias correction. A group of parameters may have its own value of each setting.
 
         m = β1 m + (1 - β1) g        v = β2 v + (1 - β2) g²        u = m / (√v + ε) + weight_decay w
         w = w - learning_rate r u    r = 1, or the trust ratio |w| / |u|, which is 1 if either norm is 0
 
-    The moments are not corrected for having started at 0. Sources: google-research/albert, lamb_optimizer.py (a trust
-    ratio but for normalisations and biases); cybertronai/pytorch-lamb, which shoarora/lmtuners trains with (a trust
-    ratio everywhere, |w| counts as 10 at most); google-research/electra, model/optimization.py (none).
+    The moments have no bias correction. Sources: google-research/albert, lamb_optimizer.py (a trust ratio except for
+    normalisations and biases); cybertronai/pytorch-lamb, which shoarora/lmtuners uses (a trust ratio for all
+    parameters, in which |w| is at most 10); google-research/electra, model/optimization.py (no trust ratio).
 
-    No library has all three. `torch.optim.AdamW` corrects the moments, and `transformers` has no optimizer of its own
-    since release 5; torch_optimizer 0.3.0 has pytorch-lamb's update, and no way to leave the ratio out for some
-    parameters.
+    No library has all three updates. `torch.optim.AdamW` corrects the moments, and `transformers` has had no optimizers
+    since release 5. torch_optimizer 0.3.0 has pytorch-lamb's update but cannot omit the ratio for some parameters.
     """
 
     def __init__(
@@ -226,14 +225,14 @@ class UncorrectedAdam(torch.optim.Optimizer):
         weight_decay: float = 0.0,
         max_weight_norm: float | None = None,
     ) -> None:
-        """`max_weight_norm`: the largest |w| in a trust ratio, infinity for no limit; None: no ratio."""
+        """`max_weight_norm`: upper limit of |w| in the trust ratio, infinity for no limit; None: no trust ratio."""
         settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, {**settings, "max_weight_norm": max_weight_norm})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Update every parameter that has a gradient once."""
-        assert closure is None, "no optimizer here evaluates the loss by itself"
+        """Update every parameter that has a gradient."""
+        assert closure is None, "this optimizer does not take a closure"
         for group in self.param_groups:
             for weight in group["params"]:
                 if weight.grad is None:
@@ -245,7 +244,7 @@ class UncorrectedAdam(torch.optim.Optimizer):
 
 
 def _moment_ratio(state: dict[str, Tensor], gradient: Tensor, group: dict[str, Any]) -> Tensor:
-    """Compute m / (√v + ε) after one more gradient, which the state takes up."""
+    """Update the moments in `state` with a gradient; return m / (√v + ε)."""
     if not state:
         state.update(exp_avg=torch.zeros_like(gradient), exp_avg_sq=torch.zeros_like(gradient))
     mean_decay, square_decay = group["betas"]
@@ -255,32 +254,32 @@ def _moment_ratio(state: dict[str, Tensor], gradient: Tensor, group: dict[str, A
 
 
 def _trust_ratio(weight: Tensor, update: Tensor, max_weight_norm: float) -> Tensor:
-    """Compute a scalar on the weight's device, without waiting for that."""
+    """Compute the trust ratio, a scalar on the weight's device, without waiting for the device."""
     weight_norm, update_norm = weight.norm().clamp(max=max_weight_norm), update.norm()
     return torch.where((weight_norm > 0) & (update_norm > 0), weight_norm / update_norm, 1.0)
 
 
-# The word embeddings that the training examples use, trained without the others.
+# Training of only those word embeddings that the training examples use.
 
 
 def training_words(
     model: EarlyExitModel, examples: Examples, *, weight_decay: float
 ) -> Callable[[], AbstractContextManager[None]]:
-    """Choose the context to train a model in: `UsedWords.in_place` if that changes no number."""
+    """Choose the context for training: `UsedWords.in_place` if it leaves the results unchanged, else a null context."""
     if weight_decay or not model.encoder.words_are_looked_up:
         return nullcontext
     return UsedWords(model, examples).in_place
 
 
 class UsedWords:
-    """The embeddings of the words in the training examples, which replace all others during training.
+    """A table of the embeddings that the training examples use; it replaces the full table during training.
 
-    An embedding that no training example uses has no gradient, and without weight decay AdamW leaves it as it is. With
-    all of them in the optimiser a step fills, clips and adds up megabytes of zeros.
+    An unused embedding has a zero gradient, and without weight decay AdamW does not change it. In the optimiser,
+    unused embeddings would only cost time: each step would fill, clip and add megabytes of zeros.
     """
 
     def __init__(self, model: EarlyExitModel, examples: Examples) -> None:
-        """Take the model on its device."""
+        """Take a model that is already on its device."""
         self._embeddings = model.encoder.embeddings
         self._all: nn.Embedding = model.encoder.embeddings.word_embeddings
         used = torch.zeros(self._all.num_embeddings, dtype=torch.bool)
@@ -291,7 +290,7 @@ class UsedWords:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Train the used embeddings inside; afterwards all are back, the used ones as training left them."""
+        """Use the small table inside the context; then restore the full one, with the trained values copied into it."""
         with torch.no_grad():
             self._used.weight.copy_(self._all.weight[self._words])
         self._embeddings.word_embeddings = self._used
@@ -304,7 +303,7 @@ class UsedWords:
 
 
 class _Renumbered(nn.Module):
-    """A part of an embedding table, still indexed by the numbers of the vocabulary."""
+    """Some rows of an embedding table, still indexed by token ids of the full vocabulary."""
 
     def __init__(self, embedding: nn.Embedding, words: Tensor) -> None:
         super().__init__()

@@ -1,11 +1,12 @@
-"""One pretraining run in a plain Python process: epochs of steps with held-out scores; the last model is left.
+"""One pretraining run in a plain Python process: epochs of steps, each scored on held-out text; keeps the last model.
 
-On a CPU the same spec with the same number of threads gives the same weights bit for bit, whether resumed or not:
-batches, masks and samples are functions of seed and step, dropout one of seed and epoch.
+On a CPU, the same spec and number of threads give the same weights bit for bit, even after a resume: batches, masks and
+samples depend on seed and step alone, and dropout on seed and epoch.
 
-If `torch.distributed` is set up, its processes compute each step together, a share of every part of its batch each.
-All of them make the whole batch, hold the same state and compute all held-out scores, so any one can save the run. The
-weights are those of one process, up to rounding, but for dropout, which each draws for its own examples.
+If `torch.distributed` is set up, its processes share each step: every process computes an equal share of each part of
+the batch. All processes make the whole batch, hold the same state and compute all held-out scores, so any of them can
+save the run. Except for dropout, which each process draws for its own examples, and for rounding, the weights are the
+same as with one process.
 """
 
 from __future__ import annotations
@@ -40,45 +41,45 @@ from trainables.runs.trial import Content, available
 from trainables.runs.trial_files import check_same, disk_errors, read_state, readable, write_state
 from trainables.schema import from_plain, to_plain
 
-# The fields of a spec that identify the run: all but places.
+# The fields of a spec that identify the run; the others say where its inputs are.
 _IDENTITY = ("objective", "config", "seed")
 
 
 @dataclass(frozen=True)
 class Processes:
-    """The number of processes, and the rank of this one, from 0."""
+    """The number of processes and the rank of this one, counted from 0."""
 
     number: int
     rank: int
 
     @classmethod
     def here(cls) -> Processes:
-        """Count the processes of this one's group; one if it has none."""
+        """Describe this process and its group; without a group, it is the only process."""
         if not (distributed.is_available() and distributed.is_initialized()):
             return cls(1, 0)
         return cls(distributed.get_world_size(), distributed.get_rank())
 
     def purpose(self, name: str) -> str:
-        """Name the random numbers of this process's own examples; the first process draws those of a lone one."""
+        """Name a purpose of random numbers for this process; the first process has the same name as a single one."""
         return name if self.rank == 0 else f"{name} in process {self.rank}"
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """Wrap the model, whose gradients are then the mean over all processes."""
+        """Wrap the model so that its gradients are averaged over all processes."""
         if self.number == 1:
             return model
-        # ShareBERT's pooler has parameters that no objective uses. Buffers are constants.
+        # Unused parameters: no objective uses ShareBERT's pooler. Buffers are constants and need no broadcast.
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the next name of `broadcast_buffers` is not there yet
+            warnings.simplefilter("ignore")  # torch deprecates `broadcast_buffers` before its replacement exists
             return DistributedDataParallel(model, find_unused_parameters=True, broadcast_buffers=False)
 
     @staticmethod
     def without_exchange(wrapped: nn.Module) -> AbstractContextManager[object]:
-        """Keep gradients of what is computed within in this process; they are exchanged with the next ones."""
+        """Postpone the exchange of gradients computed in this context to the next backward pass outside it."""
         return wrapped.no_sync() if isinstance(wrapped, DistributedDataParallel) else nullcontext()
 
     @torch.no_grad()
     def sum(self, share: Tensor) -> Tensor:
-        """Sum every process's scalar, in all of them."""
+        """Sum a scalar over all processes; each of them gets the sum."""
         if self.number == 1:
             return share
         total = share.clone()
@@ -87,9 +88,9 @@ class Processes:
 
 
 class PretrainingRun:
-    """One pretraining run under way. After each epoch it can be saved, and goes on from there in another process.
+    """A pretraining run in progress. It can be saved after each epoch and resumed in another process.
 
-    `history` holds the rows of the epochs run.
+    `history` holds one row per finished epoch.
     """
 
     def __init__(self, spec: PretrainingSpec, *, device: str = "cpu", cache: Path) -> None:
@@ -100,8 +101,8 @@ class PretrainingRun:
             cache: folder of tokenised corpora, shared by all runs of a machine.
 
         Raises:
-            Unavailable: corpus or backbone are missing, or the device lacks the precision.
-            ValueError: the spec has a value that is not allowed, or a batch that the processes cannot share evenly.
+            Unavailable: the corpus or the backbone is missing, or the device lacks the precision.
+            ValueError: the spec has an invalid value, or the processes cannot share its batch evenly.
         """
         self.spec = from_plain(PretrainingSpec, to_plain(spec), where="a pretraining run's spec")
         self.history: list[PretrainingRow] = []
@@ -123,7 +124,7 @@ class PretrainingRun:
     ) -> PretrainingRun:
         """Load the run that was saved in `folder`, to continue as if it had never stopped.
 
-        `spec` has the current paths of corpus and backbone; None if they have not moved.
+        `spec` gives the current paths of corpus and backbone; None: the paths are those of the saved spec.
 
         Raises:
             UnreadableState: no run is saved there, or it is damaged or does not match `spec`.
@@ -138,7 +139,7 @@ class PretrainingRun:
         return run
 
     def state(self) -> dict[str, Any]:
-        """Return the spec and all that the next epoch depends on, as tensors, numbers, strings, lists and dicts."""
+        """Return the spec and all state that the next epoch needs, as tensors, numbers, strings, lists and dicts."""
         return {
             "spec": to_plain(self.spec),
             "history": to_plain(self.history),
@@ -147,10 +148,10 @@ class PretrainingRun:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` returned, in this process or another.
+        """Restore a state that `state` returned in this process or another.
 
         Raises:
-            ValueError, KeyError, RuntimeError: it is of another run.
+            ValueError, KeyError, RuntimeError: the state belongs to another run.
         """
         check_same(from_plain(PretrainingSpec, state["spec"], where="the saved spec"), self.spec, _IDENTITY)
         history = from_plain(list[PretrainingRow], state["history"], where="the saved history")
@@ -160,27 +161,27 @@ class PretrainingRun:
 
     @property
     def finished(self) -> bool:
-        """Whether all steps are made."""
+        """True once all steps are done."""
         return bool(self.history) and self.history[-1].finished
 
     @property
     def num_parameters(self) -> int:
-        """Number of parameters that are trained, shared ones once."""
+        """Number of trained parameters; shared ones count once."""
         return sum(parameter.numel() for parameter in self._model.parameters())
 
     @property
     def num_kept_parameters(self) -> int:
-        """Number of parameters of the model that is kept."""
+        """Number of parameters in the part of the model that is saved as the backbone."""
         return sum(parameter.numel() for parameter in self._model.kept.parameters())
 
     def run_epoch(self, on_step: Callable[[int], object] = lambda step: None) -> PretrainingRow:
-        """Train for `steps_per_epoch` steps, or for the rest of all steps: the row with held-out scores.
+        """Train for `steps_per_epoch` steps or as many as remain; return the row with held-out scores.
 
         Args:
             on_step: called after each step with the number of steps so far.
 
         Raises:
-            TrainingError: the loss is not finite, or memory does not suffice.
+            TrainingError: the loss is not finite, or memory runs out.
         """
         assert not self.finished
         before = self.history[-1] if self.history else None
@@ -206,7 +207,7 @@ class PretrainingRun:
 
     @torch.no_grad()
     def held_out_scores(self) -> dict[str, float]:
-        """Compute the scores by name of the model as it is, before the first step too."""
+        """Compute the held-out scores of the current model, by name. This also works before the first step."""
         self._model.eval()
         size = self._examples_at_once
         batches = self._data.held_out.held_out_batches(size * self._processes.number)
@@ -215,9 +216,9 @@ class PretrainingRun:
             return self._model.scores(self._make_batch(part) for part in parts)
 
     def measure_epoch_seconds(self, *, steps: int) -> float:
-        """Estimate the seconds of an epoch and its evaluation, from so many steps. The run is of no use then."""
+        """Estimate the seconds of an epoch with its evaluation, from `steps` steps. The run must then be discarded."""
         self._model.train()
-        self._step(0)  # the first step pays for what comes once
+        self._step(0)  # untimed, because the first step has one-time costs
         began = time.monotonic()
         for step in range(1, steps + 1):
             self._step(step)[0].item()
@@ -227,7 +228,7 @@ class PretrainingRun:
         return (trained - began) / steps * wanted + time.monotonic() - trained
 
     def content(self) -> Content:
-        """Identify the files, rows and code that the run is made of, as this process has read them."""
+        """Identify the corpus, tokens, backbone and tokenizer, as this process has read them."""
         spec = self.spec
         return Content(
             data_fingerprint=corpus_fingerprint(spec.corpus),
@@ -238,19 +239,19 @@ class PretrainingRun:
         )
 
     def save_state(self, folder: Path) -> None:
-        """Replace the state that is saved in `folder`, whole or not at all.
+        """Replace the saved state in `folder` atomically.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the state cannot be written.
         """
         with disk_errors(folder):
             write_state(folder, self.state())
 
     def save_model(self, folder: Path) -> None:
-        """Put the model into `folder` for `transformers` to load: weights, configuration and tokenizer.
+        """Save weights, configuration and tokenizer in `folder`, in the format of `transformers`.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the model cannot be written.
         """
 
         def fill(unfinished: Path) -> None:
@@ -262,7 +263,7 @@ class PretrainingRun:
             add_files(folder, fill)
 
     def _train(self, until: int, on_step: Callable[[int], object]) -> tuple[float, int]:
-        """Train up to this step: the mean loss, and how many tokens were seen."""
+        """Train until `until` steps are done; return the mean loss and the number of tokens seen."""
         self._model.train()
         losses, tokens = FiniteLosses(self._optimiser.steps + 1), 0
         with (
@@ -278,7 +279,7 @@ class PretrainingRun:
         return losses.mean(), tokens
 
     def _step(self, step: int) -> tuple[Tensor, int]:
-        """Take a step, from 0: its loss, and how many tokens it saw, in all processes."""
+        """Take a step, counted from 0; return its loss and its number of tokens, both over all processes."""
         arrays = self._data.train.training_batch(step, seed=self.spec.seed)
         totals = Totals.of(arrays)
         with gradients_in(self._config.precision):
@@ -286,7 +287,7 @@ class PretrainingRun:
         return self._processes.sum(mean / self._processes.number), totals.tokens
 
     def _compute_losses(self, arrays: Arrays, totals: Totals) -> Iterator[Tensor]:
-        """Yield the loss of each part of the batch that falls to this process.
+        """Yield this process's loss for each part of the batch.
 
         Each loss is multiplied by the number of processes, because gradients are averaged over them.
         """
@@ -298,7 +299,7 @@ class PretrainingRun:
             with nullcontext() if is_last else self._processes.without_exchange(self._loss):
                 with self._computing():
                     loss = self._loss(part, totals) * self._processes.number
-                yield loss  # its gradients are computed before the next is asked for
+                yield loss  # the caller computes its gradients before it asks for the next loss
 
     def _make_batch(self, arrays: Arrays) -> Batch:
         return {name: on_device(np.ascontiguousarray(array), self._device) for name, array in arrays.items()}

@@ -1,6 +1,6 @@
-"""Random numbers of a trial: each a function of its seed, of what they are for and of the epoch or step.
+"""Random numbers of a trial, which depend only on the seed, their purpose and the number of the epoch or step.
 
-So evaluating cannot change training, nothing random has to be saved, and the caller's generators stay as they were.
+So evaluation cannot change training, no generator state has to be saved, and the caller's generators do not change.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 @contextmanager
 def own_random_numbers(seed: int, purpose: str, epoch: int, device: torch.device) -> Iterator[None]:
-    """Seed PyTorch's global generators by seed, purpose and epoch; afterwards they go on as before."""
+    """Seed PyTorch's global generators for a seed, purpose and epoch; restore their states afterwards."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(_derive_seed(seed, purpose, epoch))
         yield
@@ -27,7 +27,7 @@ def own_generator(seed: int, purpose: str, epoch: int) -> torch.Generator:
 
 
 def own_numpy_generator(seed: int, purpose: str, number: int) -> np.random.Generator:
-    """Make NumPy's generator for a seed, a purpose and the number of an epoch, a step or a pass."""
+    """Make a NumPy generator for a seed, a purpose and the number of an epoch, step or pass."""
     return np.random.default_rng(_derive_seed(seed, purpose, number))
 
 

@@ -1,16 +1,16 @@
-"""The number that an epoch is selected by, and the exit setting that it takes: `--select-by`.
+"""The selection score of an epoch and its exit setting, as `--select-by` defines them.
 
-By default it is the score of the best exit setting. Two others follow the model's later use. Each is one number, so
-that epochs, ASHA, sampler and winner need not know of it:
+By default, the selection score is the score of the best exit setting. Two alternatives suit later uses of the model.
+Each gives one number, so the choice of epochs, ASHA, the sampler and the choice of winners use it like any score:
 
-* `at:6`: the score for at most 6 mean layers on the split that selects, of the best of the exit settings that run no
-  more. If each runs more, it is the score of the answers of layer 6, and the setting is the one with the fewest layers:
-  a model that cannot be held to the limit is worth what its layer 6 knows.
-* `area`: the mean score over the front of all its settings from one layer to all. Every single layer is a setting of it
-  too, so that each model's front reaches as far. The setting is the best one. (castorini/berxit at 1fb2162,
-  plotting/auc.py:57-95, compares two curves by the area between them.)
+* `at:6`: the best score of the exit settings that run at most 6 mean layers on the selection split. If every setting
+  runs more, the setting with the fewest layers is chosen, and the selection score is that of layer 6 alone: the best
+  that the model can do within the limit.
+* `area`: the mean score over the Pareto front of all exit settings, from one layer to all. Each single layer counts as
+  a setting too, so that the fronts of all models cover the same range. The exit setting is the one with the best score.
+  (castorini/berxit at 1fb2162, plotting/auc.py:57-95, compares two curves by the area between them.)
 
-A model that cannot leave early has its score in both.
+If the model cannot leave early, both equal its score.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def select_exit(
     task: Task,
     examples: Examples,
 ) -> Evaluation:
-    """Choose the setting of a model's exit, and return its evaluation with the number that its epoch is selected by.
+    """Choose the setting of a model's exit, and return its evaluation with the selection score of the epoch.
 
     Args:
-        evaluations: of the same outputs, each under another setting of the model's exit.
+        evaluations: evaluations of the same outputs, one for each setting of the model's exit.
     """
     best, depth = best_evaluation(evaluations), evaluations[0].num_layers
     rules = [with_setting(model.exit_rule, evaluation.exit_setting) for evaluation in evaluations]

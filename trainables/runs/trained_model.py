@@ -1,16 +1,16 @@
-"""A trained model, from the folder that a trial left behind or from an export, and its export.
+"""Loads a trained model from a trial's folder or from an export, and exports it.
 
-An exported folder is one that `transformers` loads with `from_pretrained`, and `load_trained` reads as well:
+Both `from_pretrained` of `transformers` and `load_trained` can read an exported folder:
 
-    config.json, model.safetensors, tokenizer    a model of `transformers`: the encoder alone or, if a class of it
-                                                 computes the same, with its classifier
-    heads.safetensors                            every other weight, under our names: the heads of the exits
-    model.json                                   the spec of the trial, without the places of the machine
-    methods/                                     the files of its method, if that is of an included folder
+    config.json, model.safetensors, tokenizer    a `transformers` model: the encoder and, if a class of `transformers`
+                                                 computes the same logits, the classifier
+    heads.safetensors                            all other weights, under our names: the heads of the exits
+    model.json                                   the spec of the trial, without the paths of this machine
+    methods/                                     the files of the method, if it comes from an included folder
 
-Files in `methods` are read and run only once they are included, as any folder of one's own methods.
+Files in `methods` are read and run only if the user includes that folder, like any folder of the user's own methods.
 
-Which weights a model of `transformers` holds is found by identity: `layerwise` shares them with it.
+An export finds the weights of the `transformers` model by object identity, because `layerwise` shares its parameters.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from trainables.schema import from_plain, to_plain
 
 HEADS = "heads.safetensors"
 METHODS = "methods"
-_CLASSIFIER = "ForSequenceClassification"  # how the names of these classes end
+_CLASSIFIER = "ForSequenceClassification"  # suffix of these classes' names
 _NO_NYSTROM = "it has Nystrom attention, which no class of transformers has"
 
 
@@ -71,12 +71,12 @@ class TrainedModel:
 
 
 def load_trained(folder: str | Path, device: str = "cpu") -> TrainedModel:
-    """Load the model in `folder` (`model` of an outcome, or exported), its tokenizer and its trial.
+    """Load the model in `folder` (`model` of an outcome, or an export) with its tokenizer and the spec of its trial.
 
-    A method of an included folder must be known before: `trainables.include`.
+    If the method comes from the user's own folder, call `trainables.include` first.
 
     Raises:
-        ValueError: the folder holds no trained model, or its method is unknown here.
+        ValueError: the folder holds no trained model, or its method is unknown in this process.
     """
     folder = Path(folder)
     weights, description = _read_exported(folder) if (folder / HEADS).is_file() else read_model(folder)
@@ -86,10 +86,10 @@ def load_trained(folder: str | Path, device: str = "cpu") -> TrainedModel:
         place, where = (methods, ", which came with the model") if methods.is_dir() else ("FOLDER", "")
         advice = f"include the folder with its two files{where}: --include {place}"
         advice += f", in Python trainables.include({str(place)!r})"
-        raise ValueError(f"{folder} is a model of method {spec.method!r}, which is not here; {advice}")
+        raise ValueError(f"{folder} is a model of method {spec.method!r}, which is unknown here; {advice}")
     task, method = spec.find_task(), trainables.load(spec.method)
     config = trainables.configure(spec.method, spec.config)
-    with torch.random.fork_rng():  # weights drawn here are replaced below
+    with torch.random.fork_rng():  # the random weights drawn here are replaced below
         backbone = AutoModel.from_config(AutoConfig.for_model(**description["encoder"]), attn_implementation="sdpa")
         encoder = layerwise(with_attention(backbone, config), config.num_hidden_layers)
         model = method.build(config, encoder, task)
@@ -97,17 +97,17 @@ def load_trained(folder: str | Path, device: str = "cpu") -> TrainedModel:
         model.load_state_dict(weights)
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:200]
-        raise ValueError(f"{folder}: the weights are not those of its {DESCRIPTION}: {reason}") from error
+        raise ValueError(f"{folder}: the weights do not match its {DESCRIPTION}: {reason}") from error
     tokenizer = AutoTokenizer.from_pretrained(folder)
     return TrainedModel(spec, config, task, model.to(device).eval(), tokenizer)
 
 
 def start_from(model: EarlyExitModel, folder: Path) -> None:
-    """Give the model the parts of a trained one that it starts from: the encoder, for DeeBERT the classifier too.
+    """Copy the starting weights from a trained model: the encoder, and for DeeBERT the classifier too.
 
     Raises:
         Unavailable: the folder has no trained model.
-        ValueError: a part does not fit, or is not there.
+        ValueError: the trained model lacks a part, or its shapes do not fit.
     """
     with available():
         weights, description = read_model(folder)
@@ -125,13 +125,13 @@ def start_from(model: EarlyExitModel, folder: Path) -> None:
 
 
 def export_trained(trained: TrainedModel, folder: Path) -> None:
-    """Fill an empty folder with a fine-tuned model.
+    """Export a fine-tuned model into an empty folder.
 
     Raises:
-        ValueError: no class of `transformers` is its encoder.
+        ValueError: no class of `transformers` can represent its encoder.
     """
     config = _make_configuration(trained)
-    with torch.random.fork_rng():  # weights drawn here are replaced below
+    with torch.random.fork_rng():  # the random weights drawn here are replaced below
         plain = _make_plain_model(config)
     ours, held = trained.model.cpu().state_dict(), _find_shared_parameters(plain)
     with torch.no_grad(), quiet_transformers():
@@ -149,7 +149,7 @@ def export_trained(trained: TrainedModel, folder: Path) -> None:
 
 
 def _read_exported(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read weights under our names, and description, as `read_model` does from a trial's folder.
+    """Read an export as `read_model` reads a trial's folder: the weights under our names, and the description.
 
     Raises:
         ValueError: a file is missing or damaged.
@@ -172,13 +172,13 @@ def _make_configuration(trained: TrainedModel) -> PreTrainedConfig:
     """Configure a model of `transformers` with the layers and the labels of the trial."""
     model, names = trained.model, trained.task.labels or ("score",)
     if trained.config.attention == "nystrom":
-        raise ValueError(f"{_NO_NYSTROM}; study.predict answers with it as it is")
+        raise ValueError(f"{_NO_NYSTROM}; study.predict can use the model without an export")
     config = deepcopy(model.encoder.configuration)
     if getattr(config, "num_hidden_groups", 1) > 1 and model.encoder.num_layers < config.num_hidden_layers:
         groups = f"{model.encoder.num_layers} of {config.num_hidden_layers} layers in {config.num_hidden_groups} groups"
-        raise ValueError(f"it uses {groups}, which no configuration of transformers can have")
+        raise ValueError(f"it uses {groups}, which no configuration of transformers can describe")
     config.update({"num_hidden_layers": model.encoder.num_layers, "architectures": None})
-    config.update({"id2label": {}, "label2id": {}})  # a classifier of transformers would have random weights
+    config.update({"id2label": {}, "label2id": {}})  # as a classifier, it would get random weights
     if _is_plain_classifier(model, config):
         config.update({"id2label": dict(enumerate(names)), "label2id": {name: at for at, name in enumerate(names)}})
         config.problem_type = "regression" if trained.task.is_regression else "single_label_classification"
@@ -187,20 +187,20 @@ def _make_configuration(trained: TrainedModel) -> PreTrainedConfig:
 
 
 def _is_plain_classifier(model: EarlyExitModel, config: PreTrainedConfig) -> bool:
-    """Tell whether the family's sequence classifier in `transformers` computes the same logits."""
+    """Return whether the family's sequence classifier in `transformers` computes the same logits."""
     has_class = type(config) in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
     return has_class and isinstance(model, LastLayerModel) and model.uses_pooler
 
 
 def _make_plain_model(config: Any) -> PreTrainedModel:
-    """Build the model of `transformers` that a configuration asks for, with new weights."""
+    """Build the `transformers` model of a configuration, with newly initialised weights."""
     if (config.architectures or [""])[0].endswith(_CLASSIFIER):
         return AutoModelForSequenceClassification.from_config(config, attn_implementation="sdpa")
     return AutoModel.from_config(config, attn_implementation="sdpa", **family_options(config.model_type))
 
 
 def _find_shared_parameters(plain: PreTrainedModel) -> dict[str, nn.Parameter]:
-    """Map our names to the parameters of a `transformers` model that are also ours."""
+    """Map our parameter names to the parameters of a `transformers` model that correspond to ours."""
     ids = {id(parameter) for parameter in plain.parameters()}
     encoder = {f"encoder.{name}": value for name, value in layerwise(plain).named_parameters() if id(value) in ids}
     classifier = getattr(plain, "classifier", nn.Module())
@@ -209,7 +209,7 @@ def _find_shared_parameters(plain: PreTrainedModel) -> dict[str, nn.Parameter]:
 
 
 def _shorten_folders(spec: TrialSpec) -> dict[str, Any]:
-    """Shorten the fields that name a folder of this machine to the folder's name alone."""
+    """Shorten the paths in a spec to the names of the folders; return the changed fields."""
     names = [name for name in ("backbone", "tokenizer", "start") if (place := getattr(spec, name)) and is_folder(place)]
     names += ["data"] if kind_of(spec.data) == "folder" else []
     own_task = spec.own_task and replace(spec.own_task, place=spec.task)

@@ -1,7 +1,7 @@
-"""One trial in a plain Python process: train, evaluate after every epoch, keep the selected one, save and go on.
+"""One trial in a plain Python process: train, evaluate after every epoch, keep the selected model, save and resume.
 
-On a CPU the same spec with the same number of threads gives the same weights bit for bit, whether resumed or not
-(`random_numbers.py` says why); on a GPU up to the order in which kernels add up gradients.
+On a CPU, the same spec and number of threads give the same weights bit for bit, even after a resume;
+`random_numbers.py` explains why. On a GPU, weights differ by the order in which kernels add up gradients.
 """
 
 from __future__ import annotations
@@ -64,49 +64,49 @@ from trainables.runs.trial_files import (
 )
 from trainables.schema import Configuration, from_plain, to_plain
 
-EVALUATION_FACTOR = 4  # examples per step of evaluation, against batch_size: without gradients more fit
+EVALUATION_FACTOR = 4  # multiple of batch_size per evaluation batch, as more fits into memory without gradients
 
-# The fields of a spec that identify the trial: all but places.
+# The fields of a spec that identify the trial; the others say where its inputs are.
 _IDENTITY = ("method", "task", "config", "post_hoc", "seed", "selection", "select_by", "report_dev")
 
 
 class TrialData:
-    """A trial's training rows, the rows that select its epoch, and dev, from the cache that all trials share."""
+    """The rows of a trial, from the cache that all trials share: for training, for selecting the epoch, and dev."""
 
     def __init__(self, spec: TrialSpec, task: Task, *, max_length: int, cache: Path, limit: int | None = None) -> None:
-        """Read what training needs; dev under `holdout` only when it is asked for.
+        """Read the rows that training needs. Under `holdout`, dev is read only on demand.
 
         Args:
-            limit: rows of each split, spread over it; None: all.
+            limit: number of rows per split, spread evenly over it; None: all rows.
 
         Raises:
-            Unavailable: the data or the tokenizer are not there.
+            Unavailable: the data or the tokenizer is missing.
         """
         with available():
             self.tokenizer: PreTrainedTokenizerBase = tokenizer_of(spec.tokenizer or spec.backbone, task, spec.data)
         self._task, self._data, self._max_length, self._cache = task, spec.data, max_length, cache
         self._limit = limit
-        self._labels: dict[str, np.ndarray] = {}  # of every split read so far
+        self._labels: dict[str, np.ndarray] = {}  # labels by split, for every split read so far
         train = self._load(task.train_split)
         self.train, self.selection = hold_out_slice(train) if spec.selection == "holdout" else (train, self.dev)
 
     @cached_property
     def dev(self) -> Examples:
-        """All dev splits."""
+        """The rows of all dev splits."""
         return self._load(*self._task.dev_splits)
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """Differences from the official GLUE in everything that was read so far."""
+        """Differences from the official GLUE in the splits read so far."""
         return differences_from_official(self._task, self._labels)
 
     @cached_property
     def tokens_digest(self) -> str:
-        """Hash of the rows to train on and to select by, tokenised and labelled; 16 hexadecimal digits."""
+        """Hash of the tokens and labels of the training and selection rows; 16 hexadecimal digits."""
         digest = hashlib.sha256()
         for examples in (self.train, self.selection):
             for name in ARRAYS:
-                array = np.ascontiguousarray(getattr(examples, name))  # of a memory map no copy
+                array = np.ascontiguousarray(getattr(examples, name))  # does not copy a contiguous memory map
                 digest.update(f"{name} {array.dtype} {array.shape}".encode())
                 digest.update(array.data)
         return digest.hexdigest()[:16]
@@ -122,9 +122,9 @@ class TrialData:
 
 
 class TrainingRun:
-    """One trial under way. After each epoch it can be saved, and goes on from there in another process.
+    """A trial in progress. It can be saved after each epoch and resumed in another process.
 
-    `history` holds the rows of the epochs run.
+    `history` holds one row per finished epoch.
     """
 
     def __init__(self, spec: TrialSpec, *, device: str = "cpu", cache: Path, limit: int | None = None) -> None:
@@ -133,11 +133,11 @@ class TrainingRun:
         Args:
             device: `cpu`, `cuda` or `cuda:N`.
             cache: folder of tokenised data, shared by all trials of a machine.
-            limit: rows of each split, to try something out; None: all.
+            limit: number of rows per split, to try something on fewer rows; None: all rows.
 
         Raises:
-            Unavailable: data, backbone or start are missing, or the device lacks the precision.
-            ValueError: the spec has a value that is not allowed.
+            Unavailable: data, backbone or start model are missing, or the device lacks the precision.
+            ValueError: the spec has an invalid value.
         """
         self.spec = from_plain(TrialSpec, to_plain(spec), where="a trial's spec")
         self.history: list[EpochRow] = []
@@ -156,18 +156,18 @@ class TrainingRun:
         with self._words():
             self._optimiser = Optimiser.of_trial(self._model, self._config, num_steps=num_steps)
         self._selected_weights: dict[str, Tensor] = {}
-        self._selected_evaluation: Evaluation | None = None  # not kept over a resume
+        self._selected_evaluation: Evaluation | None = None  # None after a resume
         self._saved_model: Path | None = None
 
     @classmethod
     def resume(cls, folder: Path, *, spec: TrialSpec | None = None, device: str = "cpu", cache: Path) -> TrainingRun:
         """Load the trial that was saved in `folder`, to continue as if it had never stopped.
 
-        `spec` has the present places of its data, backbone and start; None: they are where they were.
+        `spec` gives the current paths of data, backbone and start model; None: the paths are those of the saved spec.
 
         Raises:
-            UnreadableState: no trial is saved there, or it is damaged or not the one of `spec`.
-            Unavailable: data, backbone or start are missing.
+            UnreadableState: no trial is saved there, or it is damaged or does not match `spec`.
+            Unavailable: the data or the backbone is missing.
         """
         state = read_state(folder)
         with readable(folder):
@@ -175,7 +175,7 @@ class TrainingRun:
             history = from_plain(list[EpochRow], state["history"], where="the saved history")
             check_same(saved, spec or saved, _IDENTITY)
         spec = spec or saved
-        run = cls(replace(spec, start=None), device=device, cache=cache)  # its start is in the saved weights
+        run = cls(replace(spec, start=None), device=device, cache=cache)  # the saved weights replace the start's
         run.spec, run.history = spec, history
         with readable(folder):
             run._model.load_state_dict(state["model"])
@@ -188,34 +188,34 @@ class TrainingRun:
 
     @property
     def best_epoch(self) -> int:
-        """The selected epoch so far, 0 before any: the first with the highest selection score, or the last."""
+        """The selected epoch so far: the first with the highest selection score, or the last one; 0 before any."""
         return self.history[-1].best_epoch if self.history else 0
 
     @property
     def finished(self) -> bool:
-        """Whether all epochs are run, or too many in a row without improvement."""
+        """True once all epochs are done, or `stop_after` epochs in a row brought no improvement."""
         return self._is_over(len(self.history), self.best_epoch)
 
     @property
     def steps_done(self) -> int:
-        """Training steps taken of the epoch under way; 0 between two epochs."""
+        """Number of training steps done in the current epoch; 0 between two epochs."""
         return self._optimiser.steps - len(self.history) * self.steps_per_epoch
 
     @property
     def rows(self) -> tuple[int, int]:
-        """The number of rows to train on, and of those that score each epoch."""
+        """Number of training rows, and of the rows that score each epoch."""
         return len(self._data.train), len(self._data.selection)
 
     def run_epoch(self) -> EpochRow:
         """Train for one epoch, evaluate on the selection split, and return the row of this epoch.
 
         Raises:
-            TrainingError: the loss is not finite, or memory does not suffice.
+            TrainingError: loss, outputs or score are not finite, or memory runs out.
         """
         return result_of(self.epoch_in_steps())
 
     def epoch_in_steps(self) -> Generator[None, None, EpochRow]:
-        """Work as `run_epoch`, with a pause after each step of training and evaluation; it can be dropped there."""
+        """Do the same as `run_epoch`, but yield after each step of training or evaluation, where it may stop."""
         assert not self.finished
         epoch = len(self.history) + 1
         began = time.monotonic()
@@ -242,7 +242,7 @@ class TrainingRun:
         return row
 
     def _select_early_settings(self, settings: list[Configuration]) -> list[Configuration]:
-        """Select the exit settings under which an example may leave before the last layer; all of them if none does."""
+        """Select the exit settings that let examples leave before the last layer, or all settings if none does."""
         rule, depth = self._model.exit_rule, self._model.encoder.num_layers
         return [setting for setting in settings if with_setting(rule, setting).earliest(depth) < depth] or settings
 
@@ -254,15 +254,15 @@ class TrainingRun:
 
     @property
     def model_bytes(self) -> int:
-        """Size of the model's weights on disk."""
+        """Size of the model's weights on disk, in bytes."""
         return sum(weight.numel() * weight.element_size() for weight in self._model.state_dict().values())
 
     def measure_epoch_seconds(self, *, steps: int) -> float:
-        """Estimate the seconds of an epoch with its evaluation from so many steps each. The run is of no use then."""
+        """Estimate the seconds of an epoch with its evaluation, from `steps` steps of each. Then discard the run."""
         batches = self._draw_batches(1)[: steps + 1]
         self._model.train()
         with self._words():
-            self._step(self._data.train.batch(batches[0], self._device))  # the first step pays for what comes once
+            self._step(self._data.train.batch(batches[0], self._device))  # untimed: it has one-time costs
             began = time.monotonic()
             for rows in batches[1:]:
                 self._step(self._data.train.batch(rows, self._device)).item()
@@ -274,10 +274,10 @@ class TrainingRun:
         return (trained - began) / train_share + (time.monotonic() - trained) / eval_share
 
     def save(self, folder: Path) -> None:
-        """Replace what is saved in `folder` by the present state and the selected model, whole or not at all.
+        """Replace the saved state and selected model in `folder` atomically.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the state or the model cannot be written.
         """
         selected = model_folder(folder, self.best_epoch)
         state = {
@@ -294,18 +294,18 @@ class TrainingRun:
         remove_other_models(folder, keep=self._saved_model)
 
     def write_model(self, folder: Path) -> None:
-        """Make the folder of the selected epoch's model, which `load_trained` reads."""
+        """Write the selected epoch's model into a folder that `load_trained` can read."""
         weights = self._selected_weights
         write_model(folder, lambda to: save_file(weights, to / WEIGHTS), self._describe(), self._data.tokenizer)
 
     def outcome(self, predictions: Path | None = None) -> Outcome:
-        """Report the selected epoch's numbers on the split that is reported, and its model.
+        """Return the selected epoch's model and its numbers on the reported split.
 
-        Under `holdout` this reads dev for the first time, if the spec has `report_dev`; if not, the slice of train is
-        reported.
+        The reported split is the selection split, except under `holdout` with `report_dev`: then it is dev, which this
+        method is the first to read.
 
         Args:
-            predictions: file for the answers on the reported split (npz, see `write_predictions`).
+            predictions: file for the predictions on the reported split (npz, see `write_predictions`); None: no file.
         """
         selected = self.history[self.best_epoch - 1]
         reads_dev = self.spec.selection == "holdout" and self.spec.report_dev
@@ -324,7 +324,7 @@ class TrainingRun:
         """Evaluate the selected epoch's model on the reported split."""
         evaluation = self._selected_evaluation if examples is self._data.selection else None
         if evaluation is None:
-            with _with_weights(self._model, self._selected_weights):  # the run's own model is left as it is
+            with _with_weights(self._model, self._selected_weights):  # restores the run's weights afterwards
                 evaluation = result_of(self._evaluate(examples, self.best_epoch))
         if predictions is not None:
             write_predictions(predictions, self._model, self._task, examples, evaluation)
@@ -336,7 +336,7 @@ class TrainingRun:
         return swept(self._model, self._task, examples, self._report(examples, None).outputs)
 
     def content(self) -> Content:
-        """Identify the files, rows and code that the trial is made of, as this process has read them."""
+        """Identify the data, tokens, backbone and tokenizer, as this process has read them."""
         spec = self.spec
         return Content(
             data_fingerprint=fingerprint(self._task, spec.data),
@@ -354,17 +354,17 @@ class TrainingRun:
             return replace(latency, texts=count_flops_of_texts(model, examples))
 
     def try_out(self, *, rows: int = 2) -> None:
-        """Train and evaluate on so few rows, to see whether the method's code works. The run is of no use then."""
+        """Train and evaluate on `rows` rows, to test the method's code. The run must then be discarded."""
         result_of(self.train_on([self._draw_batches(1)[0][:rows]], 1))
         examples = self._data.selection.take(np.arange(rows))
         evaluation = result_of(self._evaluate(examples, 1, self._exit_settings))
         swept(self._model, self._task, examples, evaluation.outputs)
 
     def train_on(self, batches: Iterable[np.ndarray], epoch: int) -> Generator[None, None, float]:
-        """Train on each of these batches of rows, with a pause after each, and return the mean loss.
+        """Train on each of these batches of rows, yield after each, and return the mean loss.
 
         Raises:
-            TrainingError: as `run_epoch`.
+            TrainingError: the loss is not finite, or memory runs out.
         """
         losses = FiniteLosses(self._optimiser.steps + 1)
         dropout = own_random_numbers(self.spec.seed, "dropout", epoch, self._device)
@@ -393,7 +393,7 @@ class TrainingRun:
         exit_settings: Sequence[Configuration] = ({},),
         select_by: str | UnsetType = UNSET,
     ) -> Generator[None, None, Evaluation]:
-        """Evaluate the model under each of these settings of its exit, and return the selected one."""
+        """Evaluate the model under each of these exit settings, and return the evaluation under the selected one."""
         with naming_memory_errors(self._config.batch_size):
             size = EVALUATION_FACTOR * self._config.batch_size
             outputs = yield from full_depth_in_steps(self._model, examples, size)
@@ -405,7 +405,7 @@ class TrainingRun:
             evaluation = evaluate(rule, outputs, self._task, examples, generator=exits)
             evaluations.append(dataclasses.replace(evaluation, exit_setting=setting))
         evaluation = select_exit(evaluations, select_by, model=self._model, task=self._task, examples=examples)
-        if not math.isfinite(evaluation.selected_by):  # finite outputs can be too large for a correlation
+        if not math.isfinite(evaluation.selected_by):  # the correlation of large finite outputs can overflow
             raise self._optimiser.diverged(f"the score is {evaluation.selected_by}")
         return evaluation
 
@@ -430,7 +430,7 @@ class TrainingRun:
 
 @contextmanager
 def _with_weights(model: EarlyExitModel, weights: dict[str, Tensor]) -> Iterator[None]:
-    """Give the model other weights, and then its own again."""
+    """Give the model other weights inside the context; restore its own afterwards."""
     present = _copy_to_cpu(model.state_dict())
     model.load_state_dict(weights)
     try:

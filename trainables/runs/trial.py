@@ -1,6 +1,6 @@
-"""The input of a trial, its output, and the failures that end it.
+"""The input and output of a trial, and the errors that end it.
 
-No torch: decisions and analysis read the same types.
+This module does not import torch, because decisions and analysis use its types too.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from trainables.sources import Unusable
 
 Score = Annotated[float, Meta(ge=-1, le=1)]
 Selection = Literal["dev", "holdout"]
-AREA, AT_LAYERS = "area", "at:"  # selections of epochs and trials other than their score; `at:6`
+AREA, AT_LAYERS = "area", "at:"  # values of `select_by`: `area`, and the prefix of `at:6`
 
-TIMED_BATCHES = {1: 4, 8: 2, 32: 1}  # batch size -> batches, at most; few, since every confirm trial pays for them
+TIMED_BATCHES = {1: 4, 8: 2, 32: 1}  # batch size: largest number of batches; few, as every confirm trial times them
 
 
 class TrialSpec(Typed, frozen=True, kw_only=True):
-    """All that a trial's numbers depend on."""
+    """All inputs that determine a trial's results."""
 
     method: str
     task: str
     config: Configuration
-    post_hoc: Mapping[str, tuple[Value, ...]] | UnsetType = UNSET  # exit settings that are not in `config`: all tried
+    post_hoc: Mapping[str, tuple[Value, ...]] | UnsetType = UNSET  # exit settings to try, by field; not in `config`
     seed: int
-    own_task: Task | UnsetType = UNSET  # the task, unless it is one of GLUE
+    own_task: Task | UnsetType = UNSET  # the user's own task; UNSET: a GLUE task
     data: str  # "mini", "hub" or a folder
-    backbone: str  # hub name, folder or one of the tiny untrained ones
+    backbone: str  # hub name, folder or name of a tiny untrained one
     tokenizer: str | None = None  # hub name or folder; None: the backbone's own
-    selection: Selection = "dev"  # the rows that stop and select: dev, or a slice of train
+    selection: Selection = "dev"  # rows for early stopping and selection: dev, or a slice of train
     select_by: str | UnsetType = UNSET  # `at:LAYERS` or `area`, see `runs/select_exit.py`; UNSET: the score
-    report_dev: bool = True  # under holdout: whether the final model is scored on dev too
-    start: str | None = None  # folder of another trial's model, whose encoder is the start; the heads are new
+    report_dev: bool = True  # under holdout: whether to score the selected model on dev too
+    start: str | None = None  # folder of another trial's model; encoder (DeeBERT: and classifier) start from it
 
     def find_task(self) -> Task:
         """Find the task that the trial trains on.
@@ -50,52 +50,52 @@ class TrialSpec(Typed, frozen=True, kw_only=True):
 
 
 class Content(Typed, frozen=True, kw_only=True):
-    """Identities of everything that a trial reads. Digests are None before it has run."""
+    """Identities of all files and rows that a trial reads. Digests are None before the trial has run."""
 
-    data_fingerprint: str  # of the files
-    tokens_digest: str | None  # of the tokenised rows that it trains on and selects by
+    data_fingerprint: str  # hash of the data files
+    tokens_digest: str | None  # hash of the tokenised training and selection rows
     backbone_fingerprint: str
-    backbone_digest: str | None  # of the files that were loaded
+    backbone_digest: str | None  # hash of the loaded files
     tokenizer_fingerprint: str | None  # None: the backbone's own
 
 
-LARGEST_CDF = "largest_cdf"  # metric of Q-exit: the largest probability of leaving before the last layer
+LARGEST_CDF = "largest_cdf"  # metric of Q-exit: largest probability, over examples, of leaving before the last layer
 
 
 class Reported(Typed, frozen=True, kw_only=True, gc=False):
-    """The numbers of a model on the split that is reported."""
+    """A model's results on the reported split."""
 
     score: Score
     metrics: dict[str, float]
-    mean_layers: NotNegative  # run per example; a mean over the draws of a sampled exit
+    mean_layers: NotNegative  # layers run per example; a mean over the draws of a sampled exit
 
 
 class EpochRow(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One epoch of a trial, by the split that selects. Costs are totals of the trial so far."""
+    """One epoch of a trial, scored on the selection split. Costs are totals of the trial so far."""
 
     epoch: AtLeastOne
     selection_score: Score
-    score: Score | UnsetType = UNSET  # under its exit setting, if that is not the selection score
+    score: Score | UnsetType = UNSET  # score under `exit_setting`; UNSET: equal to `selection_score`
     metrics: dict[str, float]
-    mean_layers: NotNegative  # run per example; a mean over the draws of a sampled exit
+    mean_layers: NotNegative  # layers run per example; a mean over the draws of a sampled exit
     num_layers: AtLeastOne
     train_loss: float
     train_examples: Count
     train_seconds: NotNegative
     eval_seconds: NotNegative
-    best_epoch: AtLeastOne  # selected so far: the best one, or this one if the last is selected
+    best_epoch: AtLeastOne  # epoch selected so far: the best one, or the last one
     finished: bool = False
-    exit_setting: Configuration = {}  # chosen among the trial's `post_hoc` ones at this epoch, by `selection_score`
+    exit_setting: Configuration = {}  # setting that this epoch chose among `post_hoc`
 
     @property
     def reported(self) -> Reported:
-        """Its numbers, if the split that selects is the one that is reported."""
+        """The results to report if the selection split is the reported one."""
         score = self.selection_score if self.score is UNSET else self.score
         return Reported(score=score, metrics=self.metrics, mean_layers=self.mean_layers)
 
 
 def blocked_exit(metrics: Mapping[str, float], config: Configuration) -> str:
-    """Explain why no example can leave early under Q-exit; empty if one can, or another rule decides."""
+    """Explain why no example can leave early under Q-exit. Return "" if one can, or if the rule is not Q-exit."""
     largest, q = metrics.get(LARGEST_CDF), config.get("q")
     if largest is None or not isinstance(q, int | float) or largest > q:
         return ""
@@ -103,20 +103,20 @@ def blocked_exit(metrics: Mapping[str, float], config: Configuration) -> str:
 
 
 class Timing(Typed, frozen=True, kw_only=True):
-    """The time of an answer at one batch size."""
+    """The time per example at one batch size."""
 
     batch_size: AtLeastOne
-    examples: AtLeastOne  # timed
-    mean_layers: Annotated[float, Meta(ge=1)]  # run per timed example
-    milliseconds: Annotated[float, Meta(gt=0)]  # per example, by the clock, of the fastest of a few rounds
+    examples: AtLeastOne  # number of timed examples
+    mean_layers: Annotated[float, Meta(ge=1)]  # layers run per timed example
+    milliseconds: Annotated[float, Meta(gt=0)]  # per example; the fastest of a few rounds
 
 
 class ExitLatency(Typed, frozen=True, kw_only=True):
-    """The cost of an answer at one setting of the exit."""
+    """The cost per example at one exit setting."""
 
-    rule: str  # as in a predictions file
-    setting: float | None  # the number that is swept
-    flops: NotNegative  # per example of a batch of the largest size, products of matrices alone
+    rule: str  # name of the exit rule, as in a predictions file
+    setting: float | None  # value of the swept field; None if the rule has none
+    flops: NotNegative  # per example, in a batch of the largest size; matrix products only
     timings: tuple[Timing, ...]  # one per batch size
 
     def timing(self, batch_size: int) -> Timing | None:
@@ -125,19 +125,19 @@ class ExitLatency(Typed, frozen=True, kw_only=True):
 
 
 class TextFlops(Typed, frozen=True, kw_only=True):
-    """FLOPs (matrix products) of one text without padding."""
+    """FLOPs of the matrix products for one text without padding."""
 
     tokens: AtLeastOne
-    by_layer: tuple[NotNegative, ...]  # if it leaves after layer 1, 2, ...
+    by_layer: tuple[NotNegative, ...]  # FLOPs of an exit after layer 1, 2, ...
 
 
 class Latency(Typed, frozen=True, kw_only=True):
-    """The cost of a model's answers, measured once: two measurements differ in all but layers and FLOPs."""
+    """One measurement of a model's latency. Repeated measurements agree only in layers and FLOPs."""
 
     device: str  # name of the GPU, or model of the CPU
-    threads: AtLeastOne  # of PyTorch
-    exits: tuple[ExitLatency, ...]  # the model's own first
-    texts: tuple[TextFlops, ...] = ()  # a short, a middling and a long one, each length once; empty in older files
+    threads: AtLeastOne  # number of PyTorch's CPU threads
+    exits: tuple[ExitLatency, ...]  # the first one is the model's own exit
+    texts: tuple[TextFlops, ...] = ()  # shortest, median and longest text, each length once; empty in older files
 
     @property
     def own(self) -> ExitLatency:
@@ -151,37 +151,37 @@ class Latency(Typed, frozen=True, kw_only=True):
 
 
 class Outcome(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The model of a finished trial's selected epoch, which the trial adds to its rows."""
+    """The results of a finished trial, in addition to its epoch rows."""
 
-    reported: Reported | None = None  # in a journal None if they are those of the selected epoch's row
-    num_parameters: AtLeastOne  # of the whole model, shared ones once
-    data_differences: tuple[str, ...] = ()  # from the official GLUE, of the splits that were read; empty: it is that
+    reported: Reported | None = None  # None in a journal: same as in the selected epoch's row
+    num_parameters: AtLeastOne  # in the whole model; shared ones count once
+    data_differences: tuple[str, ...] = ()  # from the official GLUE, in the splits read; (): no difference
     model: str | None = None  # folder of the selected epoch's model; None before the first `save`
-    latency: Latency | None = None  # of a confirm trial
+    latency: Latency | None = None  # measured in confirm trials only
 
 
-# Failures: who catches one of these knows whether trying again can help.
+# Errors. Their classes tell a caller whether a retry can help.
 
 
 class TrainingError(RuntimeError):
-    """The method's own failure, whose cause is known: it would fail again."""
+    """A failure of the training itself, which a retry would repeat."""
 
 
 class OutOfMemory(TrainingError):
-    """Memory did not suffice: the configuration's fault, or that of whoever else uses the device."""
+    """The device ran out of memory, because of the configuration or of other processes on the device."""
 
 
 class Unavailable(ValueError):
-    """Data, backbone or start of a trial are missing, or incomplete, on this machine."""
+    """Data, backbone or start model of a trial are missing or incomplete on this machine."""
 
 
 class UnreadableState(ValueError):
-    """The saved state of a trial is damaged, incomplete or of another trial: it can only be trained anew."""
+    """A saved state is damaged, incomplete or of another trial, so the trial must start again."""
 
 
 @contextmanager
 def available() -> Iterator[None]:
-    """Turn errors of data, backbone or start into `Unavailable`, which other machines may not have; not `Unusable`."""
+    """Turn errors of inputs into `Unavailable`, as another machine may have the inputs; let `Unusable` pass."""
     try:
         yield
     except Unusable:

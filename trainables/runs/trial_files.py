@@ -1,12 +1,12 @@
-"""The files of one trial: its state, from which training goes on, and its trained model.
+"""The files of one trial: its state, from which training can resume, and its trained model.
 
-A trial's folder holds
+The folder of a trial holds:
 
-    state.pt             everything that the next epoch depends on; replaced as a whole
-    model-epoch-3/       the selected epoch so far: model.safetensors and model.json
+    state.pt             everything that the next epoch depends on; replaced atomically
+    model-epoch-3/       model of the epoch selected so far: model.safetensors, model.json and the tokenizer
 
-Whatever moment the process is killed at, `state.pt` is a whole state whose model folder is there. Nothing here is
-unpickled: `state.pt` is read with `weights_only`.
+If the process is killed at any moment, `state.pt` is still complete and its model folder exists. Nothing is unpickled:
+`state.pt` is read with `weights_only`.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from trainables.runs.trial import UnreadableState
 STATE = "state.pt"
 WEIGHTS = "model.safetensors"
 DESCRIPTION = "model.json"
-_DIGEST = "content_digest"  # in a state: of everything else in it
+_DIGEST = "content_digest"  # key in a state: hash of everything else in it
 
 
 def write_state(folder: Path, state: dict[str, Any]) -> None:
-    """Replace the state in `folder`, whole or not at all. `state` holds tensors, numbers, strings, lists and dicts."""
+    """Replace the state in `folder` atomically. It may hold tensors, numbers, strings, lists and dicts."""
     sealed = {**state, _DIGEST: _hash_state(state)}
     write_atomically(folder / STATE, lambda file: torch.save(sealed, file))
 
 
 def read_state(folder: Path) -> dict[str, Any]:
-    """Read the state that `write_state` left in `folder`, on the CPU.
+    """Read the state that `write_state` left in `folder`, with its tensors on the CPU.
 
     Raises:
         UnreadableState: the state is missing or damaged.
@@ -51,18 +51,18 @@ def read_state(folder: Path) -> dict[str, Any]:
         raise UnreadableState(f"{folder}: no saved trial, {STATE} is missing")
     try:
         state: dict[str, Any] = torch.load(folder / STATE, map_location="cpu", weights_only=True)
-        digest = state.pop(_DIGEST, None)  # a state of an earlier version has none
+        digest = state.pop(_DIGEST, None)  # earlier versions wrote none
     except OSError:
         raise
-    except Exception as error:  # whatever torch makes of foreign bytes
+    except Exception as error:  # torch may raise any error on foreign bytes
         raise UnreadableState(f"{folder}: {STATE} is damaged: {_take_first_line(error)}") from error
     if digest not in (None, _hash_state(state)):
-        raise UnreadableState(f"{folder}: {STATE} is damaged: its numbers are not those that were saved")
+        raise UnreadableState(f"{folder}: {STATE} is damaged: its numbers differ from those saved")
     return state
 
 
 def _hash_state(state: object) -> str:
-    """Hash all that a state holds: torch notices flipped bytes of its file, but not a file written anew."""
+    """Hash the content of a state. torch detects flipped bytes, but not a file that something else has rewritten."""
     digest = hashlib.sha256()
 
     def add(value: object) -> None:
@@ -83,24 +83,24 @@ def _hash_state(state: object) -> str:
 
 
 def state_as_bytes(state: dict[str, Any]) -> bytes:
-    """Write a state as `write_state` does, for another process."""
+    """Serialise a state for another process."""
     file = BytesIO()
     torch.save(state, file)
     return file.getvalue()
 
 
 def state_of_bytes(data: bytes) -> dict[str, Any]:
-    """Read the state in these bytes, on the CPU."""
+    """Deserialise the state from `state_as_bytes`, with its tensors on the CPU."""
     return torch.load(BytesIO(data), map_location="cpu", weights_only=True)
 
 
 def has_state(folder: Path) -> bool:
-    """Tell whether `write_state` left a file in `folder`."""
+    """Return whether `folder` has a state file."""
     return (folder / STATE).is_file()
 
 
 def model_folder(folder: Path, epoch: int) -> Path:
-    """Name the folder of an epoch's model in a trial's folder."""
+    """Return the path of an epoch's model in a trial's folder."""
     return folder / f"model-epoch-{epoch}"
 
 
@@ -110,10 +110,10 @@ def write_model(
     description: dict[str, Any],
     tokenizer: PreTrainedTokenizerBase,
 ) -> None:
-    """Make, or replace, the folder of a trained model: its weights, `model.json` and the tokenizer's files.
+    """Create or replace the folder of a trained model: its weights, `model.json` and the tokenizer's files.
 
     Args:
-        save_weights: puts `model.safetensors` into the folder that it is given.
+        save_weights: writes `model.safetensors` into the folder it is called with.
     """
 
     def fill(unfinished: Path) -> None:
@@ -125,7 +125,7 @@ def write_model(
 
 
 def read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read weights and description of a trained model.
+    """Read the weights and the description of a trained model.
 
     Raises:
         ValueError: the folder holds no trained model, or a damaged one.
@@ -140,7 +140,7 @@ def read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def remove_other_models(folder: Path, keep: Path | None) -> None:
-    """Delete every model in a trial's folder but `keep`, and what a killed process left half written."""
+    """Delete every model in a trial's folder except `keep`, and any unfinished model that a killed process left."""
     for path in [*folder.glob("model-epoch-*"), *folder.glob(".model-epoch-*")]:
         if path != keep:
             shutil.rmtree(path, ignore_errors=True)
@@ -148,7 +148,7 @@ def remove_other_models(folder: Path, keep: Path | None) -> None:
 
 @contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Turn torch's and safetensors' errors of a file that cannot be written into `OSError`s."""
+    """Turn the errors that torch and safetensors raise on a failed write into `OSError`s."""
     try:
         yield
     except (RuntimeError, SafetensorError) as error:
@@ -157,7 +157,7 @@ def disk_errors(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def readable(folder: Path) -> Iterator[None]:
-    """Turn errors of a saved trial that does not fit into `UnreadableState`, but not those of a disk or GPU."""
+    """Turn errors of an unusable saved trial into `UnreadableState`; let disk and GPU errors pass."""
     try:
         yield
     except (torch.OutOfMemoryError, torch.AcceleratorError):
@@ -167,10 +167,10 @@ def readable(folder: Path) -> Iterator[None]:
 
 
 def check_same(saved: object, wanted: object, names: Sequence[str]) -> None:
-    """Check that these fields of a saved spec and of the requested one are equal.
+    """Check that these fields are equal in the saved and the requested spec.
 
     Raises:
-        ValueError: one differs.
+        ValueError: a field differs.
     """
     for name in names:
         if getattr(saved, name) != getattr(wanted, name):

@@ -195,8 +195,8 @@ def damage(folder: Path, what: str) -> None:
     [
         ("cut", "state.pt is damaged"),
         ("bytes", "state.pt is damaged"),
-        ("scaled", "state.pt is damaged: its numbers are not those that were saved"),
-        ("not numbers", "state.pt is damaged: its numbers are not those that were saved"),
+        ("scaled", "state.pt is damaged: its numbers differ from those saved"),
+        ("not numbers", "state.pt is damaged: its numbers differ from those saved"),
         ("gone", "state.pt is missing"),
         ("model", "model.safetensors is missing"),
         ("weights", "model.safetensors is damaged"),

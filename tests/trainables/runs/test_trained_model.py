@@ -153,5 +153,5 @@ def test_heads_of_another_model_are_refused_in_one_line(cache, tmp_path):
     one = exported(unlike_any_other(cache, "palbert", "rte"), tmp_path / "one")
     other = exported(unlike_any_other(cache, "pabee", "rte"), tmp_path / "other")
     (one / "heads.safetensors").write_bytes((other / "heads.safetensors").read_bytes())
-    with pytest.raises(ValueError, match=f"^{one}: the weights are not those of its model.json: [^\n]+$"):
+    with pytest.raises(ValueError, match=f"^{one}: the weights do not match its model.json: [^\n]+$"):
         load_trained(one)
