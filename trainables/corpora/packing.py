@@ -27,7 +27,7 @@ from trainables.encoders.loading import fingerprint_tokenizer
 from trainables.sources import cached_folder
 
 CORPUS_FORMAT = 1  # version of a cache entry of tokens; raise it whenever the files change
-HELD_OUT_SHARE = 0.05  # share of documents for the held-out scores, which training never sees
+HELD_OUT_SHARE = 0.05  # share of documents held out of training, for the held-out scores
 _CHUNK = 1_000  # documents tokenised at once
 _ARRAYS = {
     "tokens": np.int32,

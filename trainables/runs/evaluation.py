@@ -53,10 +53,10 @@ class Evaluation:
     outputs: LayerOutputs  # outputs of all layers, on the CPU, in the order of the examples
     draws: tuple[ExitResult, ...]  # several for a sampled exit, otherwise one
     draw_metrics: tuple[dict[str, float], ...]  # metrics of each draw
-    metrics: dict[str, float]  # means over draws; some for one exit rule only
+    metrics: dict[str, float]  # by name; means over the draws
     score: float  # mean over the draws
     exit_setting: Configuration = field(default_factory=dict)  # chosen setting; empty if there was no choice
-    selection_score: float | None = None  # number that epochs are selected by; None: the score
+    selection_score: float | None = None  # number for selecting the epoch; None: the score
 
     @property
     def num_layers(self) -> int:
@@ -70,7 +70,7 @@ class Evaluation:
 
     @property
     def selected_by(self) -> float:
-        """The number that an epoch is selected by."""
+        """The number for selecting the epoch: `selection_score` if set, else the score."""
         return self.score if self.selection_score is None else self.selection_score
 
     @property
@@ -150,7 +150,7 @@ def full_depth_in_steps(
 
 
 def _list_fields(outputs: LayerOutputs) -> list[str]:
-    """List the outputs that the model has: logits (layers, n, labels), and perhaps λ or u (layers, n)."""
+    """List the outputs that the model has: logits (layers, n, labels), and λ or u (layers, n) if it has such a head."""
     return [name for name, values in vars(outputs).items() if values is not None]
 
 

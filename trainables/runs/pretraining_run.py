@@ -60,7 +60,7 @@ class Processes:
         return cls(distributed.get_world_size(), distributed.get_rank())
 
     def purpose(self, name: str) -> str:
-        """Name a purpose of random numbers for this process; the first process has the same name as a single one."""
+        """Name the purpose of this process's random numbers; rank 0 draws the same numbers as a single process."""
         return name if self.rank == 0 else f"{name} in process {self.rank}"
 
     def wrap(self, model: nn.Module) -> nn.Module:
@@ -69,7 +69,7 @@ class Processes:
             return model
         # Unused parameters: no objective uses ShareBERT's pooler. Buffers are constants and need no broadcast.
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch deprecates `broadcast_buffers` before its replacement exists
+            warnings.simplefilter("ignore")  # deprecated, but no other option also skips the first sync
             return DistributedDataParallel(model, find_unused_parameters=True, broadcast_buffers=False)
 
     @staticmethod

@@ -4,8 +4,8 @@ By default, the selection score is the score of the best exit setting. Two alter
 Each gives one number, so the choice of epochs, ASHA, the sampler and the choice of winners use it like any score:
 
 * `at:6`: the best score of the exit settings that run at most 6 mean layers on the selection split. If every setting
-  runs more, the setting with the fewest layers is chosen, and the selection score is that of layer 6 alone: the best
-  that the model can do within the limit.
+  runs more, the setting with the fewest layers is chosen, and the selection score is that of leaving always after
+  layer 6, which is how the model could keep to the limit.
 * `area`: the mean score over the Pareto front of all exit settings, from one layer to all. Each single layer counts as
   a setting too, so that the fronts of all models cover the same range. The exit setting is the one with the best score.
   (castorini/berxit at 1fb2162, plotting/auc.py:57-95, compares two curves by the area between them.)

@@ -178,7 +178,7 @@ def _make_configuration(trained: TrainedModel) -> PreTrainedConfig:
         groups = f"{model.encoder.num_layers} of {config.num_hidden_layers} layers in {config.num_hidden_groups} groups"
         raise ValueError(f"it uses {groups}, which no configuration of transformers can describe")
     config.update({"num_hidden_layers": model.encoder.num_layers, "architectures": None})
-    config.update({"id2label": {}, "label2id": {}})  # as a classifier, it would get random weights
+    config.update({"id2label": {}, "label2id": {}})  # else it could be loaded as an untrained classifier
     if _is_plain_classifier(model, config):
         config.update({"id2label": dict(enumerate(names)), "label2id": {name: at for at, name in enumerate(names)}})
         config.problem_type = "regression" if trained.task.is_regression else "single_label_classification"

@@ -1,7 +1,7 @@
 """One trial in a plain Python process: train, evaluate after every epoch, keep the selected model, save and resume.
 
 On a CPU, the same spec and number of threads give the same weights bit for bit, even after a resume;
-`random_numbers.py` explains why. On a GPU, weights differ by the order in which kernels add up gradients.
+`random_numbers.py` explains why. On a GPU, rounding may differ, because kernels add up gradients in varying order.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class TrialSpec(Typed, frozen=True, kw_only=True):
     method: str
     task: str
     config: Configuration
-    post_hoc: Mapping[str, tuple[Value, ...]] | UnsetType = UNSET  # exit settings to try, by field; not in `config`
+    post_hoc: Mapping[str, tuple[Value, ...]] | UnsetType = UNSET  # exit settings to try, none of them in `config`
     seed: int
     own_task: Task | UnsetType = UNSET  # the user's own task; UNSET: a GLUE task
     data: str  # "mini", "hub" or a folder
@@ -83,7 +83,7 @@ class EpochRow(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     train_examples: Count
     train_seconds: NotNegative
     eval_seconds: NotNegative
-    best_epoch: AtLeastOne  # epoch selected so far: the best one, or the last one
+    best_epoch: AtLeastOne  # epoch selected so far
     finished: bool = False
     exit_setting: Configuration = {}  # setting that this epoch chose among `post_hoc`
 
@@ -155,7 +155,7 @@ class Outcome(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     reported: Reported | None = None  # None in a journal: same as in the selected epoch's row
     num_parameters: AtLeastOne  # in the whole model; shared ones count once
-    data_differences: tuple[str, ...] = ()  # from the official GLUE, in the splits read; (): no difference
+    data_differences: tuple[str, ...] = ()  # differences of the data from the official GLUE; (): none
     model: str | None = None  # folder of the selected epoch's model; None before the first `save`
     latency: Latency | None = None  # measured in confirm trials only
 
