@@ -1,4 +1,4 @@
-"""How sure the numbers are: comparisons with the baseline, where a number comes from, verdicts, repeated searches."""
+"""Tables about certainty: comparisons, sources of variation, verdicts, winners, repeated searches."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ VERDICT_MARKS: dict[Word, str] = {
 
 
 def verdicts_table(evidence: Evidence) -> Table | None:
-    """Subtract every published number that ours may be held against from ours; None without any."""
+    """Tabulate our numbers minus the comparable published ones; None if no published number is comparable."""
     pairs = pairs_with_published(evidence)
-    lines: dict[tuple[str, str], dict[str, Entry]] = {}  # by label of the line, and of the one above it
+    lines: dict[tuple[str, str], dict[str, Entry]] = {}  # by the label of the line, and of the line above it
     for pair in pairs:
         if (found := pair.verdict) is not None:
             label = f"{pair.row.label} - {pair.published.label} ({pair.published.paper.removeprefix('PALBERT ')})"
@@ -95,7 +95,7 @@ def comparisons_table(evidence: Evidence) -> Table | None:
 
 
 def comparisons_of_others_table(evidence: Evidence) -> Table | None:
-    """Tabulate the pairs without the baseline; None if there are none that can be tested."""
+    """Tabulate the comparisons without the baseline; None if no such pair can be tested."""
     table = without_baseline(evidence.comparisons, evidence.baseline)
     return table and of_studies(evidence, replace(table, title=f"{table.title}{{data}}"))
 
@@ -175,7 +175,10 @@ SOURCES: list[Column[Sources]] = [
 
 
 def sources_table(evidence: Evidence) -> Table | None:
-    """Tabulate how far a score moves with another seed, other examples or another search; None without a number."""
+    """Tabulate how far a score moves with another seed, other examples or another search.
+
+    None if no cell has two records.
+    """
     cells = {(label, cell.task): cell for label, cell in evidence.cells if len(cell.records) > 1}
     sources = {place: _sources(cell, evidence.samples.get(place)) for place, cell in cells.items()}
     if not sources:
@@ -217,7 +220,7 @@ def winners_table(evidence: Evidence) -> Table | None:
 
 
 def _searched_lines(evidence: Evidence, fields: Iterable[str]) -> list[Line]:
-    """List the ranges of every method, in a line for each task if they are not the same on all."""
+    """List the ranges of every method; a task with other ranges than the first has its own line."""
     lines: dict[str, dict[str, str]] = {}
     for label, cell in evidence.cells:
         ranges = {name: _format_range(cell.arm.field(name)) for name in fields if name in cell.arm.decided}
@@ -298,7 +301,7 @@ def _p_entry(p_value: float | None) -> Entry:
 
 
 def _with_places(found: dict[Place, Any]) -> list[dict[str, Any]]:
-    """Name the row and task of each finding, for the sidecar."""
+    """Add the row and task to the facts of each place, for the sidecar."""
     plain = {place: own if isinstance(own, dict) else vars(own) if own else {} for place, own in found.items()}
     return [{"row": row, "task": task} | own for (row, task), own in plain.items()]
 

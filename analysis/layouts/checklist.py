@@ -1,7 +1,7 @@
-"""Checklists of reproducibility, filled in: `checklist.toml` has items and words, this the answers that a study gives.
+"""Reproducibility checklists, filled in for a study, and the table of its data.
 
-Also the table of the data that the answers are about. An answer is Yes, No, or n/a; No means that the study cannot
-show what is asked for, even if its author knows it.
+`checklist.toml` has the items and the wording of the answers; this module chooses the answer: Yes, No or n/a. No means
+that the study does not show what the item asks for, even if its author knows it.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ FILE = Path(__file__).parents[1] / "checklist.toml"
 
 
 class Answer(NamedTuple):
-    """A study's answer to one question, and the place that shows it or the reason that none does."""
+    """A study's answer to one question, with its evidence or the reason why there is none."""
 
     holds: bool | None  # None: the question does not apply
     evidence: str
 
 
 def checklist_table(evidence: Evidence, tables: Collection[str]) -> Table:
-    """Every item of every checklist with its answer; `tables` are the names of the other tables of the study."""
+    """Tabulate every checklist item with its answer; `tables` are the names of the study's other tables."""
     answered, checklists = answers(evidence, tables), _checklists()
     columns: list[Column[None]] = [Column(name, name, lambda _: None) for name in ("asked", "answer", "evidence")]
     sources = "; ".join(f"{name}: {own['title']} ({own['source']})" for name, own in checklists.items())
@@ -77,7 +77,7 @@ def _line(name: str, item: list[str], answered: Mapping[str, Answer]) -> Line:
 
 
 def answers(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
-    """Answer every question, by its name in `checklist.toml`, which has the words."""
+    """Answer every question; return name in `checklist.toml` -> answer."""
     studies, cells = evidence.studies, [cell for _, cell in evidence.cells]
     records = [record for cell in cells for record in cell.arm_records]
     made, unlicensed, looks = provenance(records), _licence_gaps(evidence), evidence.looks
@@ -114,7 +114,7 @@ def answers(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
 
 
 def _search_answers(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
-    """Answer the questions about the search; without one, nothing applies."""
+    """Answer the questions about the search; without a search, every answer is n/a."""
     rules, cells = evidence.studies[0].protocol, [cell for _, cell in evidence.cells]
     if not any(cell.arm.decided for cell in cells):
         return dict.fromkeys(_file()["search_answers"], Answer(None, "nothing was searched"))
@@ -155,7 +155,7 @@ def _search_trials(cell: Cell) -> int:
 
 
 def _answered(part: str, holds: Mapping[str, bool | None], words: Mapping[str, str]) -> dict[str, Answer]:
-    """Fill in the answers of a part of the file: `holds` chooses yes, no or n/a, `words` are the facts in {}."""
+    """Fill in the answers of a part of the file: `holds` chooses yes, no or n/a; `words` replace the {}."""
     answered = {}
     for name, texts in _file()[part].items():
         key = {True: "yes", False: "no", None: "na"}[holds[name]] if name in holds else next(iter(texts))
@@ -169,7 +169,7 @@ def _parameters(evidence: Evidence) -> str:
 
 
 def _average(evidence: Evidence) -> str:
-    """Minutes by the clock of a completed confirm trial, by row."""
+    """Describe the mean wall-clock minutes of a completed confirm trial, by row."""
     seconds: dict[str, list[float]] = {}
     for label, cell in evidence.cells:
         seconds.setdefault(label, []).extend(record.wall_seconds for record in cell.records)
@@ -185,7 +185,7 @@ def _data_source(studies: list[Study]) -> tuple[bool, str, str]:
 
 
 def _unlike_ranges(cells: list[Cell]) -> list[str]:
-    """Fields that several methods have, and that are not searched alike on one task."""
+    """List the searched fields whose values or ranges differ between the methods of a task that have them."""
     values: dict[tuple[str, str], set[str]] = {}
     for cell in cells:
         for field in cell.arm.decided:
@@ -195,7 +195,7 @@ def _unlike_ranges(cells: list[Cell]) -> list[str]:
 
 
 def _licence_gaps(evidence: Evidence) -> list[str]:
-    """List the tasks and backbones without a known licence; what is generated or made here needs none."""
+    """List the tasks and backbones without a known licence; generated data and untrained backbones need none."""
     arms = [cell.arm for _, cell in evidence.cells]
     tasks = [] if evidence.on_mini else [TASKS[arm.task].title for arm in arms if _licence(arm.task) == UNKNOWN]
     made = {name for study in evidence.studies for name in study.file.plan.untrained}
@@ -212,7 +212,7 @@ def _licence(task: str) -> str:
 
 
 def _sizes(cell: Cell) -> tuple[int, int] | None:
-    """Rows that trials trained on and that dev has, as the trials have had them; None before one was confirmed."""
+    """Return the numbers of train and dev rows that the trials used; None without a confirm trial."""
     stored = read_cell_predictions(cell)
     record: Record | None = cell.records[0] if cell.records else None
     if record is None or not record.train_examples or not record.epochs or not stored:
@@ -247,7 +247,7 @@ DATA: list[Column[Cell]] = [
 
 
 def data_table(evidence: Evidence) -> Table:
-    """Count the rows of each task by split, here and officially, with metric and licences."""
+    """Tabulate each task's rows by split, here and in the official data, with its metric and licences."""
     cells: dict[str, Cell] = {}
     for _, cell in evidence.cells:
         if cell.task not in cells or not cells[cell.task].records:

@@ -1,4 +1,4 @@
-"""The cost of the numbers: layers and time of every exit, scores at equal compute, and the compute itself."""
+"""Tables of cost: layers and time of every exit, scores at equal compute, and the compute spent."""
 
 from __future__ import annotations
 
@@ -38,31 +38,31 @@ from trainables.models.answer_rules import FixedLayer
 from trainables.runs.trial import TIMED_BATCHES
 from trainables.schema import to_plain
 
-ENDS = (min(TIMED_BATCHES), max(TIMED_BATCHES))  # batch sizes; more columns are wider than a page
-FEWEST_COMPLETED = 10  # search trials of an arm: with fewer the expected best is noise
+ENDS = (min(TIMED_BATCHES), max(TIMED_BATCHES))  # batch sizes; more columns do not fit on a page
+FEWEST_COMPLETED = 10  # search trials of an arm; with fewer, the expected best score is noise
 SHARES = (0.25, 0.5, 0.75)  # of the layers, as in F-PABEE's table 1 (arXiv:2305.11916)
-NEARBY = 1 / 8  # of the layers: a setting farther from a share is not its
+NEARBY = 1 / 8  # of the layers: largest distance of a setting from its share
 LAYERS_RANGE = Style("{} ({} to {})", ("", *INTERVAL), decimals=2)
 
 
 @dataclass(frozen=True)
 class Arm:
-    """The subject of a line of the table of exits."""
+    """The subject of a line in the table of exits."""
 
     cell: Cell
-    relative_time: dict[int, float | None]  # to the baseline's, by size of the batch
+    relative_time: dict[int, float | None]  # divided by the baseline's; by batch size
     flops: float | None  # per example
     test: PairedTest | None  # of the difference from the baseline
-    scores_at_half: list[float] | None  # of its layers, one per seed
-    fixed_at_half: np.ndarray | None  # (seeds,), scores of the layer in the middle; None: unknown, or no classifier
-    curve: PairedTest | None  # of the mean difference of its curve over layers to the first one's
-    curve_by_flops: PairedTest | None  # the same over FLOPs
+    scores_at_half: list[float] | None  # at half the layers, one per seed
+    fixed_at_half: np.ndarray | None  # (seeds,), scores of the middle layer; None: unknown, or no classifier
+    curve: PairedTest | None  # of its curve over layers against the reference curve
+    curve_by_flops: PairedTest | None  # the same test over FLOPs
     elue: tuple[float, Interval] | None
     depth: int | None
     is_early: bool
 
     def to_json(self) -> dict[str, Any]:
-        """Return its facts for the table's sidecar."""
+        """Return the arm's facts for the table's sidecar."""
         return {
             "relative_time": self.relative_time,
             "flops": self.flops,
@@ -135,7 +135,7 @@ EXITS: list[Column[Arm]] = [
 ]
 
 
-# Number of layers, then mean layers and scores, (seeds,) each.
+# The subject is the number of layers, mean layers (seeds,) and scores (seeds,).
 SETTINGS: list[Column[tuple[int, np.ndarray, np.ndarray]]] = [
     Column("score", "score", lambda found: POINTS.entry(float(np.median(found[2])))),
     Column("mean_layers", "layers", lambda found: HUNDREDTHS.entry(float(np.median(found[1])))),
@@ -144,7 +144,7 @@ SETTINGS: list[Column[tuple[int, np.ndarray, np.ndarray]]] = [
 
 
 def exits_table(evidence: Evidence) -> Table | None:
-    """Tabulate layers, time and score of each arm beside the baseline; None if no record has its mean layers."""
+    """Tabulate the layers, time and scores of each arm's exits; None if no record has mean layers."""
     cells = [(label, cell) for label, cell in evidence.cells if cell.records]
     if not any(record.mean_layers for _, cell in cells for record in cell.records):
         return None
@@ -180,7 +180,7 @@ def exits_table(evidence: Evidence) -> Table | None:
 
 
 def exit_settings_table(evidence: Evidence) -> Table | None:
-    """Score, layers and speed-up under every exit setting of the trained models; None if nothing was swept."""
+    """Tabulate score, layers and speed-up for every exit setting of the trained models; None without a sweep."""
     settings = {
         (*place, sweep.field, float(setting)): (exits.num_layers, sweep.mean_layers[:, number], sweep.scores[:, number])
         for place, exits in evidence.exits.items()
@@ -228,7 +228,7 @@ def _explain_curves(evidence: Evidence) -> str:
 
 
 def _format_ranges(curves: Mapping[Place, Curves], form: str) -> str:
-    """Print the ranges of cost that the curves share, by task."""
+    """Format the ranges of cost that the curves share, by task."""
     return ", ".join(f"{TASKS[task].title} {form.format(*ends)}" for task, ends in shared_ranges(curves).items())
 
 
@@ -239,7 +239,7 @@ def _arm(
     baseline: Cell | None,
     curve_differences: Sequence[Mapping[Place, Comparison]],
 ) -> Arm:
-    """Collect what stands on the line of a cell; `curve_differences` are over layers and over FLOPs."""
+    """Collect the facts on the line of a cell; `curve_differences` are over layers and over FLOPs."""
     place = (label, cell.task)
     compared, exits, curves = evidence.differences.get(place), evidence.exits.get(place), evidence.curves.get(place)
     is_early = exits is not None and exits.is_early
@@ -260,14 +260,14 @@ def _arm(
 
 
 def _scores_of_middle(rules: Sequence[Sweep]) -> np.ndarray | None:
-    """Scores (seeds,) of the fixed layer in the middle, of an odd number the lower; None if that rule was not read."""
+    """Return the scores (seeds,) of the middle layer, rounded down for an odd depth; None if the rule is missing."""
     fixed = next((sweep for sweep in rules if sweep.rule == FixedLayer.name), None)
     return None if fixed is None else fixed.scores[:, len(fixed.settings) // 2 - 1]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """The subject of a line of the table of exit rules."""
+    """The subject of a line in the table of exit rules."""
 
     sweep: Sweep
     depth: int  # layers
@@ -278,7 +278,7 @@ class Rule:
 
 
 def _near(share: float) -> Callable[[Rule], Entry]:
-    """Make the entry of the setting that is nearest to a share of the layers: score at layers, (setting)."""
+    """Return the function that formats the setting nearest to a share of the layers: score at layers (setting)."""
 
     def entry(rule: Rule) -> Entry:
         sweep = rule.sweep
@@ -298,7 +298,7 @@ RULES: list[Column[Rule]] = [Column(f"at_{share:.0%}"[:-1], f"near {share:.0%}",
 
 
 def exit_rules_table(evidence: Evidence) -> Table | None:
-    """Every exit rule on the same trained models, at three shares of the layers; None if there are no such models."""
+    """Tabulate exit rules on the same trained models at three shares of the layers; None without such models."""
     depths = {place: exits.num_layers for place, exits in evidence.exits.items()}
     rules = {
         (*place, sweep.rule): Rule(sweep, depths[place])
@@ -326,7 +326,7 @@ def exit_rules_table(evidence: Evidence) -> Table | None:
 
 
 def compute_table(evidence: Evidence) -> Table:
-    """Tabulate the time of each row's trials, in words."""
+    """Tabulate the time of each row's trials, as texts."""
     ledger = costs.row_ledger(evidence.rows)
     unit = costs.choose_unit(entry.total for entry in ledger)
     shared = any(entry.pretrained for entry in ledger)
@@ -350,7 +350,7 @@ def compute_table(evidence: Evidence) -> Table:
 
 
 def compute_of_arms_table(evidence: Evidence) -> Table:
-    """Tabulate the time of the trials of each arm and phase, in words."""
+    """Tabulate the time of the trials of each arm and phase, as texts."""
     arms = [spent for entry in costs.row_ledger(evidence.rows) for spent in entry.spent]
     longest = costs.time_unit(max((max(spent.wall_seconds, spent.gpu_seconds) for spent in arms), default=0.0))
     of_arms = [
@@ -376,9 +376,9 @@ def compute_of_arms_table(evidence: Evidence) -> Table:
 
 
 def equal_compute_table(evidence: Evidence) -> Table | None:
-    """Every row's expected best search score at the smallest budget that all rows of a task had.
+    """Tabulate each row's expected best search score at the smallest budget of a task's rows.
 
-    None if no task was searched by two rows, or an arm has too few completed trials.
+    None if no task was searched for two rows, or if an arm has too few completed trials.
     """
     completed = [len(completed_scores(cell.arm_records)) for _, cell in evidence.cells]
     if min(completed, default=0) < FEWEST_COMPLETED:

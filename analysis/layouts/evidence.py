@@ -1,4 +1,4 @@
-"""The evidence that tables are made of, gathered once for all of them, and what all layouts share."""
+"""The evidence behind all tables, gathered once, and the functions that all layouts share."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ LEARNED_NOTHING = "not shown to be better than a constant answer"
 
 @dataclass(frozen=True)
 class Evidence:
-    """Studies and rows, and what follows from them: samples, tests, exits, curves."""
+    """Studies, their rows, and the results computed from them: samples, tests, exits, curves."""
 
     studies: list[Study]
     rows: list[Row]
 
     @cached_property
     def samples(self) -> dict[Place, Sample]:
-        """The stored predictions of cells that have them for every seed.
+        """Stored predictions, for the cells that have them for every seed.
 
         Raises:
-            ValueError: stored predictions are not their record's.
+            ValueError: stored predictions do not belong to their record.
         """
         return draw_samples(self.rows)
 
     @cached_property
     def comparisons(self) -> list[Comparison]:
-        """Every pair of rows on every task where both have predictions of the same examples."""
+        """Comparisons of every pair of rows on every task for which both predicted the same examples."""
         return compare(self.samples, self.baseline, are_alike=self.are_alike, looks=len(self.looks))
 
     @cached_property
     def looks(self) -> list[str]:
-        """The looks at these differences, which their p-values pay for."""
+        """The looks at these differences; the p-values are corrected for their number."""
         return find_looks(self.rows)
 
     @cached_property
@@ -68,18 +68,18 @@ class Evidence:
         return {(one.row, one.task): one for one in self.comparisons if one.family == "baseline"}
 
     def are_alike(self, row: str, other: str, task: str) -> bool:
-        """Check whether two rows may be tested against each other on a task, as far as they have cells."""
+        """Check whether two rows may be tested against each other on a task; True if either has no cell."""
         cells = [self.by_place[label, task] for label in (row, other) if (label, task) in self.by_place]
         return len(cells) < 2 or are_alike(*cells)
 
     @cached_property
     def repeats(self) -> dict[Place, Repeats]:
-        """The scores of every search, of the cells that were searched more than once."""
+        """The scores of every search, for the cells that were searched more than once."""
         return repeats_of_rows(self.rows)
 
     @cached_property
     def comparisons_of_methods(self) -> list[Comparison]:
-        """Every row with the baseline's, over the searches of both; empty unless these were repeated."""
+        """Comparisons of every row with the baseline over repeated searches of both; empty if none were repeated."""
         stored = {place: own for place, own in self.repeats.items() if own.examples}
         looks = len(find_looks(self.rows, at_searches=True)) if stored else 1
         compared = compare(stored, self.baseline, are_alike=self.are_alike, looks=looks)
@@ -87,18 +87,18 @@ class Evidence:
 
     @property
     def tested(self) -> list[Comparison]:
-        """The comparisons that answer the study: of methods if searches were repeated, else of configurations."""
+        """The comparisons that answer the study: between methods if searches were repeated, else configurations."""
         return self.comparisons_of_methods or self.comparisons
 
     @cached_property
     def unlearned(self) -> dict[Place, float]:
-        """The score of the best constant answer, of cells that are not shown to be better than it."""
+        """The best constant answer's score, for the cells that are not shown to be better than it."""
         cells, samples = self.by_place, self.samples
         return {p: c for p, c in self._constants.items() if not is_above_constant(cells[p], samples.get(p), c)}
 
     @property
     def nothing_found(self) -> dict[Place, float]:
-        """The same of cells whose search found nothing better."""
+        """The best constant answer's score, for the cells whose search found nothing better."""
         return {p: c for p, c in self._constants.items() if has_found_nothing(self.by_place[p], c)}
 
     @cached_property
@@ -112,33 +112,33 @@ class Evidence:
 
     @cached_property
     def exits(self) -> dict[Place, Exits]:
-        """How the models of every cell with records leave."""
+        """The exits of the models of every cell with records."""
         return {place: exits for place, cell in self.by_place.items() if (exits := read_exits(cell)) is not None}
 
     @cached_property
     def rules(self) -> dict[Place, tuple[Sweep, ...]]:
-        """Every exit rule on the models of every cell that has a classifier on each layer, its own rule first."""
+        """Sweeps of every exit rule, own rule first, for cells whose models have a classifier on each layer."""
         return {place: rules for place, own in self.exits.items() if (rules := read_rules(self.by_place[place], own))}
 
     @cached_property
     def curves(self) -> dict[Place, Curves]:
-        """The scores over layers of the models of every cell with exit settings."""
+        """Curves of score over layers, for every cell with exit settings."""
         return {place: curves for place, cell in self.by_place.items() if (curves := read_curves(cell)) is not None}
 
     @property
     def curve_reference(self) -> str:
-        """The label of the row whose curve the others are compared with: the baseline's, or else the first."""
+        """The label of the row whose curve the others are compared with: the baseline if it has one, else the first."""
         labels = [label for label, _ in self.curves]
         return self.baseline if self.baseline in labels else labels[0]
 
     @cached_property
     def curves_by_flops(self) -> dict[Place, Curves]:
-        """The same curves over millions of FLOPs of each text at its length, of rows whose FLOPs were counted."""
+        """The same curves over millions of FLOPs, counted at each text's own length; only rows with counted FLOPs."""
         costs = {place: flops_of_exits(self.by_place[place]) for place in self.curves}
         return {place: self.curves[place].at_cost(cost) for place, cost in costs.items() if cost is not None}
 
     def compare_curves(self, curves: Mapping[Place, Curves]) -> dict[Place, Comparison]:
-        """Each row's mean score over the costs that all rows of a task have, compared with the reference's."""
+        """Compare each row's mean score with the reference's, over the range of costs that all rows of a task share."""
         ranges = shared_ranges(curves)
         scored = {place: own.over(*ranges[place[1]]) for place, own in curves.items() if place[1] in ranges}
         if not scored:
@@ -163,7 +163,7 @@ class Evidence:
 
 
 def gather(studies: list[Study], *, separate: bool = False) -> Evidence:
-    """Gather the evidence in these studies, of one protocol; `separate` gives each of them rows of its own.
+    """Gather the evidence of studies that share a protocol; `separate` gives each study its own rows.
 
     Raises:
         ValueError: the studies cannot share a table.
@@ -187,9 +187,9 @@ def make_table(
 ) -> Table:
     """Make a table of the evidence, with the sidecar that every table has.
 
-    It has a line for each subject, then `lines` made elsewhere; without `columns`, in those of the paper's tasks.
-    `{glue}`, `{data}` and `{seeds}` in the title are filled in. `facts` are of each cell, `further` is the rest of the
-    sidecar, `others` are fields of `Table`.
+    The table has a line for each subject, followed by `lines`. Without `columns`, its columns are the paper's tasks.
+    `{glue}`, `{data}` and `{seeds}` in the title are filled in. `facts` returns a cell's entries for the sidecar,
+    `further` is the rest of the sidecar, `others` are fields of `Table`.
     """
     filled = [*fill(columns, subjects), *lines]
     table = Table(
@@ -206,7 +206,7 @@ def make_table(
 
 
 def of_studies(evidence: Evidence, table: Table, facts: Callable[[Cell], dict[str, Any]] = lambda _: {}) -> Table:
-    """Fill in the table's title, and in its sidecar what it was made of."""
+    """Fill in the table's title, and add the studies and cells behind the table to its sidecar."""
     has_glue = any(cell.task in TRAINABLE_TASKS for _, cell in evidence.cells)
     is_untrained = any(study.file.plan.untrained for study in evidence.studies)
     data = " on mini-GLUE" * evidence.on_mini + ", untrained backbone" * is_untrained
@@ -217,31 +217,31 @@ def of_studies(evidence: Evidence, table: Table, facts: Callable[[Cell], dict[st
 
 
 def task_columns(studies: list[Study], order: tuple[str, ...]) -> dict[str, str]:
-    """Order the columns: the layout's tasks, then any other planned ones: name -> title."""
+    """Order the task columns: those of the layout, then any other planned tasks. Return name -> title."""
     tasks = {task for study in studies for task in study.tasks}
     return {task: TASKS[task].title for task in (*order, *(task for task in TASKS if task in tasks - set(order)))}
 
 
 def over_seeds(cell: Cell, entry: Entry) -> Entry:
-    """Add the number of seeds to the entry; a gap if the cell is missing."""
+    """Add the number of seeds to the entry; return a gap if the cell is missing."""
     if cell.state == "missing":
         return Entry()
     return replace(entry, n=len(cell.records), off_protocol=cell.state != "complete")
 
 
 def median_entry(cell: Cell) -> Entry:
-    """Format the cell's number in the tables: the median over the seeds."""
+    """Format the median over the seeds, which is the cell's number in the tables."""
     return over_seeds(cell, POINTS.entry(cell.median))
 
 
 def mean_entry(sample: Sample) -> Entry:
-    """Format the mean over the seeds with its interval."""
+    """Format the mean over the seeds with its 95 % interval."""
     interval = sample.mean_interval
     return POINTS_RANGE.entry(float(np.mean(sample.scores)), interval.low, interval.high)
 
 
 def mark_meanings(baseline: str | None) -> dict[str, str]:
-    """Explain the marks: a difference from the baseline, and a score that a constant answer may reach."""
+    """Explain the marks for a difference from the baseline and for a score that a constant answer may reach."""
     arrows = {"↑": f"above {baseline} at the 5 % level", "↓": f"below {baseline} at the 5 % level"} if baseline else {}
     unlearned = f"{UNLEARNED}: {LEARNED_NOTHING}"
     return {
@@ -252,7 +252,7 @@ def mark_meanings(baseline: str | None) -> dict[str, str]:
 
 
 def _sidecar(evidence: Evidence, facts: Callable[[Cell], dict[str, Any]]) -> dict[str, Any]:
-    """Collect the studies, the cells with what `facts` gives of each, and the pretraining of backbones."""
+    """Collect the studies, the cells with their `facts`, and the pretraining of backbones."""
     studies = evidence.studies
     named = list(zip(name_studies(studies), studies, strict=True))
     pretrained = {name: found for name, study in named if (found := pretraining_facts(study)) is not None}
@@ -267,7 +267,7 @@ def _sidecar(evidence: Evidence, facts: Callable[[Cell], dict[str, Any]]) -> dic
 
 
 def _names(cell: Cell) -> dict[str, Any]:
-    """Name the cell and the records that make it."""
+    """Identify the cell and the records behind it."""
     return {
         "method": cell.arm.method,
         "task": cell.task,

@@ -1,4 +1,4 @@
-"""The layers that a model may leave out with a promise of what that loses."""
+"""Table of exits that are guaranteed to lose at most a given share of examples."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GUARANTEES: list[Column[Guarantee]] = [
 
 
 def guarantees_table(evidence: Evidence) -> Table | None:
-    """Layers of the boldest exit setting that is shown safe; None if no classifier's exit has settings."""
+    """Tabulate the mean layers of the earliest exit shown to be safe; None if no classifier's exit has settings."""
     found = {f"{label}/{cell.task}, {own.rule}": own for label, cell in evidence.cells for own in guarantees(cell)}
     if not found:
         return None

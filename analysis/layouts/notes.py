@@ -1,4 +1,4 @@
-"""Notes below tables: how numbers were made, incomplete cells, what was asked for, departures."""
+"""Notes below tables: protocol, incomplete cells, requested settings, departures, data, code and devices."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ SELECTION = {
     "holdout": "chosen on a slice of train, by no score on dev",
 }
 NOT_CHOSEN = f"nothing, each number is of {alike.LAST_EPOCH}"
-MOST_VALUES_OF_ARMS = 5  # in a caption; a plan of winners has some for each arm
+MOST_VALUES_OF_ARMS = 5  # printed in a note; a plan made of winners has several for each arm
 
 
 def describe_seeds(studies: Sequence[Study], rows: Sequence[Row]) -> str:
-    """Name the seeds of the table's protocol: the most that a cell has, if some have fewer."""
+    """Print the number and list of the table's seeds, with "at most" if some cells have fewer."""
     seeds = table_seeds(studies)
     has_fewer = any(cell.state == "fewer seeds" for row in rows for cell in row.cells.values())
     return f"{'at most ' * has_fewer}{counted(len(seeds), 'seed')} ({', '.join(map(str, seeds))})"
 
 
 def _describe_selection(rows: Sequence[Row]) -> str:
-    """Name what scores chose, configurations and epochs; by row, if rows differ."""
+    """Describe what was chosen by score, configurations or epochs; by row if the rows differ."""
     chosen: dict[str, dict[str, None]] = {}
     for row in rows:
         for cell in row.cells.values():
@@ -70,7 +70,7 @@ def _describe_selection(rows: Sequence[Row]) -> str:
 
 
 def describe_protocol(studies: Sequence[Study], rows: Sequence[Row]) -> str:
-    """One paragraph: how the numbers were selected, every other rule, the data, and what they were made of."""
+    """Describe the selection of the numbers, the other rules, the data and the journals, in one paragraph."""
     rules, plans = studies[0].protocol, [study.file.plan for study in studies]
     asha = rules.early_stopping
     samples = max((arm.samples for study in studies for arm in study.file.plan.arms), default=0)
@@ -102,7 +102,7 @@ def name_backbone(backbone: str) -> str:
 
 
 def describe_pretraining(studies: Sequence[Study]) -> list[str]:
-    """Describe the backbone of every study, if that of any was pretrained here; nothing otherwise."""
+    """Describe the backbone of every study if at least one was pretrained here; else return an empty list."""
     if all(pretraining_cost(study) is None for study in studies):
         return []
     named = zip(name_studies(studies), studies, strict=True)
@@ -125,13 +125,13 @@ def _describe_backbone(study: Study, where: str) -> str:
 
 
 def pretraining_facts(study: Study) -> dict[str, Any] | None:
-    """Return the same for a JSON file, all numbers in full; None if the backbone was not pretrained here."""
+    """Return the facts of a backbone's pretraining, in full, for JSON; None if it was not pretrained here."""
     cost = pretraining_cost(study)
     return None if cost is None else {**to_plain(cost.made), "cost": vars(cost.whole), "shared_by": cost.arms}
 
 
 def seed_notes(rows: list[Row]) -> list[str]:
-    """Name the cells without exactly the protocol's seeds, or still in search; those of a row share a line."""
+    """List the cells that lack exactly the protocol's seeds or are still searched; cells of a row share a line."""
     return shortfalls(
         [
             CellInWords(
@@ -147,14 +147,14 @@ def seed_notes(rows: list[Row]) -> list[str]:
 
 
 def sampled_exit_notes(rows: list[Row]) -> list[str]:
-    """Name the rows with a sampled exit, with the spread over draws apart from that over seeds."""
+    """Name the rows with a sampled exit, with the separate spreads over draws and over seeds."""
     head = "sampled exit, standard deviation over draws of one model / over seeds"
     spreads = {row.label: list(filter(None, map(_spread_of_draws, row.cells.values()))) for row in rows}
     return [f"{label}: {head}: {', '.join(texts)}" for label, texts in spreads.items() if texts]
 
 
 def _spread_of_draws(cell: Cell) -> str:
-    """Both standard deviations; of the draws, the root mean square over the models."""
+    """Format the standard deviations over draws (root mean square over the models) and over seeds."""
     deviations = [record.metrics["sample_std"] for record in cell.records if "sample_std" in record.metrics]
     if len(deviations) < max(2, len(cell.records)):
         return ""
@@ -163,7 +163,7 @@ def _spread_of_draws(cell: Cell) -> str:
 
 
 def blocked_exit_notes(rows: Iterable[Row]) -> list[str]:
-    """Name the cells in which Q-exit can fire on no example, each with its reason."""
+    """Name the cells in which Q-exit cannot fire on any example, each with the reason."""
     reasons: dict[str, str] = {}
     for row in rows:
         for task, cell in row.cells.items():
@@ -173,17 +173,17 @@ def blocked_exit_notes(rows: Iterable[Row]) -> list[str]:
 
 
 def departures(studies: Sequence[Study]) -> dict[str, list[Departure | str]]:
-    """Collect what sets the numbers apart from the papers, by `protocol` and by method; none without any."""
+    """Collect the departures from the papers, under `protocol` and under each method that has any."""
     found: dict[str, dict[Departure | str, None]] = {}
     for study in studies:
         for who, lines in study.file.plan.departures.items():
-            if lines and (who == "protocol" or not study.is_mini):  # else there is no paper to hold a method against
+            if lines and (who == "protocol" or not study.is_mini):  # no paper reports mini-GLUE
                 found.setdefault(who, {}).update(dict.fromkeys(lines))
     return {who: list(lines) for who, lines in found.items()}
 
 
 def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
-    """Note the studies of the cells, values beyond the methods' own, the searches, other data, code and devices."""
+    """Note the studies, their requested settings, the searches, and differences in data, code and devices."""
     named = list(zip(name_studies(studies), studies, strict=True))
     cells = [cell for row in rows for cell in row.cells.values()]
     fields = unlike_counts(rows, lambda cell: len(cell.arm.decided) if cell.records else None)
@@ -205,7 +205,7 @@ def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
 
 
 def _settings(study: Study) -> list[str]:
-    """List the values that the study was asked for instead of its methods' own."""
+    """List the settings that the study requested in place of its methods' defaults."""
     asked = study.file.plan.asked
     made = next((arm.pretraining for arm in study.file.plan.arms if arm.pretraining is not UNSET), None)
     folders = {"backbone": asked.backbone, "tokenizer": asked.tokenizer}
@@ -232,14 +232,14 @@ def dropped_notes(rows: Iterable[Row]) -> list[str]:
 
 
 def first_search_notes(cells: Iterable[Cell]) -> list[str]:
-    """Name the search that the scores are of, if searches were repeated."""
+    """If searches were repeated, note that the scores are from the first search."""
     counts = " or ".join(map(str, sorted({len(find_repeats(cell)) for cell in cells} - {1})))
     first = f"each number is of the first of {counts} searches, as in a study of one; table search_repeats has all"
     return [first] * bool(counts)
 
 
 def unlike_search_notes(rows: Sequence[Row]) -> list[str]:
-    """How unlike the searches were by trials that ended, what they began with, and winners changed afterwards."""
+    """Note how searches differ: numbers of configurations, initial configurations, and winners replaced later."""
     tried = unlike_counts(rows, lambda cell: cell.tried if cell.records else None)
     former = [
         f"{row.label} on {TASKS[task].title} ({counted(len(scores), 'score')}, median "
@@ -254,7 +254,7 @@ def unlike_search_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def first_from_notes(rows: Sequence[Row]) -> list[str]:
-    """Name the searches that tried winners of another study first, whose trials are in no budget here."""
+    """Name the searches that first tried another study's winners; no budget here counts that study's trials."""
     began: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         for task, cell in row.cells.items():
@@ -269,7 +269,7 @@ def first_from_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def unlike_counts(rows: Sequence[Row], count: Callable[[Cell], int | None]) -> str:
-    """Print the counts of tasks on which rows differ, without cells that have None; empty if none differ."""
+    """Format the counts of the tasks on which rows differ, skipping cells with None; empty if no task differs."""
     tasks: dict[str, list[str]] = {}
     for task in dict.fromkeys(task for row in rows for task in row.cells):
         counts = {row.label: count(row.cells[task]) for row in rows if task in row.cells}
@@ -281,7 +281,7 @@ def unlike_counts(rows: Sequence[Row], count: Callable[[Cell], int | None]) -> s
 
 
 def family_notes(rows: Sequence[Row]) -> list[str]:
-    """Name the rows that are not tested against each other, and why."""
+    """Name the rows that are not tested against each other, with the reason."""
     return [
         f"not tested against each other on {joined([TASKS[task].title for task in tasks])}, because {fact.reason} "
         f"({fact.remedy}): {'; '.join(f'{labels}: {value}' for labels, value in groups)}"
@@ -291,10 +291,10 @@ def family_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def _code_notes(study: Study, cells: list[Cell]) -> list[str]:
-    """Name the arms with trials of other code than those that their study began with."""
+    """Name the arms with trials that ran other code than the study's first launch."""
     records = {record.key: record for cell in cells for record in cell.arm_records if record.key in study.by_key}
     if len({record.code_digest for record in records.values()}) < 2:
-        return []  # no need to read the journal
+        return []  # one version of the code: the launches need not be compared
     first = FirstCode(study.facts)
     trained: dict[str, list[Record]] = {}
     others: dict[str, dict[str, list[Record]]] = {}  # code -> arm -> records
@@ -314,7 +314,7 @@ def _code_notes(study: Study, cells: list[Cell]) -> list[str]:
 
 
 def _device_notes(studies: list[Study], cells: list[Cell]) -> list[str]:
-    """Name the devices and versions behind the numbers, which scores depend on."""
+    """Name the devices and torch versions of the trials, on which scores depend."""
     records = [record for cell in cells for record in cell.arm_records if record.device]
     trained = sorted({f"{record.device}, torch {record.versions.get('torch', 'unknown')}" for record in records})
     if not trained:
@@ -326,7 +326,7 @@ def _device_notes(studies: list[Study], cells: list[Cell]) -> list[str]:
 
 
 def _which(arm: str, own: list[Record], *, of: list[Record]) -> str:
-    """Name the arm, with its seeds and its number of search trials if these are not all that it has."""
+    """Name the arm; if `own` are not all its trials, add their seeds and their number of search trials."""
     if len(own) == len(of):
         return arm
     seeds = [str(seed) for seed in sorted({record.seed for record in own if record.phase == "confirm"})]
@@ -347,7 +347,7 @@ def own_task_notes(studies: Sequence[Study]) -> list[str]:
 
 
 def other_data(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """How a task's data differ from the official GLUE, by title; without tasks that do not, and without mini-GLUE."""
+    """List how tasks' data differ from the official GLUE, by title; omit unchanged tasks and mini-GLUE."""
     found: dict[str, dict[str, None]] = {}
     for cell in (cell for row in rows for cell in row.cells.values()):
         if cell.data_differences and not any(study.is_mini for study in cell.studies):
@@ -356,7 +356,7 @@ def other_data(rows: Sequence[Row]) -> dict[str, list[str]]:
 
 
 def explain_marks(rows: list[Row], comparisons: list[Comparison]) -> str:
-    """Explain the marks of a table, or why there are none."""
+    """Explain the marks of a table, or why no difference is tested."""
     baseline = find_baseline_row(rows)
     family = [comparison for comparison in comparisons if comparison.family == "baseline"]
     if baseline is None:
@@ -376,7 +376,7 @@ def explain_marks(rows: list[Row], comparisons: list[Comparison]) -> str:
 
 
 def look_notes(rows: Sequence[Row], *, at_searches: bool = False) -> list[str]:
-    """Name earlier looks at the tables of these rows, with their price; nothing if these are the first."""
+    """Name earlier looks at these rows' tables, with the correction for them; empty if this is the first look."""
     looks, former = alike.find_looks(rows, at_searches=at_searches), alike.find_former(rows)
     price = f"p-values times {len(looks)}, intervals of differences that hold at all looks together (Bonferroni)"
     return [
@@ -386,7 +386,7 @@ def look_notes(rows: Sequence[Row], *, at_searches: bool = False) -> list[str]:
 
 
 def why_no_baseline(rows: list[Row]) -> str:
-    """Why not exactly one row is the baseline, and what names one."""
+    """Explain why no single row is the baseline, and how to name one."""
     method = find_baseline_method(rows)
     if method is None:
         return "the plans do not name one baseline; --baseline names one"
@@ -396,7 +396,7 @@ def why_no_baseline(rows: list[Row]) -> str:
 
 
 def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
-    """Name the smallest differences that the table would have found."""
+    """Print, by task, the smallest difference that every comparison detects with 80 % power."""
     least: dict[str, float] = {}
     for comparison in (one for one in comparisons if one.family == "baseline"):
         least[comparison.task] = max(least.get(comparison.task, 0.0), comparison.detectable_difference or 0.0)
@@ -405,15 +405,15 @@ def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
 
 
 def format_detectable(difference: float) -> str:
-    """Print the range that five seeds know a difference within; 0 is not known."""
+    """Format the range of a detectable difference as five seeds estimate it; 0 means unknown."""
     low, high = (factor * difference for factor in DETECTABLE_RANGE)
-    if low >= 1:  # two seeds may know next to nothing
+    if low >= 1:  # two seeds may give hardly any information
         return "more than 100 points"
     return f"{POINTS.text(low)} to {POINTS.text(high)} points" if difference else "not known"
 
 
 def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[str]:
-    """Name the cells whose median and mean, which is tested, lie on opposite sides of the baseline's."""
+    """Name the cells whose median and (tested) mean lie on opposite sides of the baseline's."""
     cells = {(row.label, task): cell for row in rows for task, cell in row.cells.items()}
     turned = []
     for one in (one for one in comparisons if one.family == "baseline"):
@@ -427,7 +427,7 @@ def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[s
 
 
 def equal_seed_notes(samples: Mapping[Place, Sample]) -> list[str]:
-    """Name the samples in which seeds have the same answers, each with its pairs of such seeds."""
+    """Name the samples in which seeds give the same answers, each with its number of such pairs."""
     alike = [
         f"{row} on {sample.answers[0].task.title} ({sample.equal_pairs} of {counted(math.comb(number, 2), 'pair')})"
         for (row, _), sample in samples.items()
@@ -438,7 +438,7 @@ def equal_seed_notes(samples: Mapping[Place, Sample]) -> list[str]:
 
 
 def constant_notes(unlearned: Mapping[Place, float], nothing_found: Mapping[Place, float]) -> list[str]:
-    """Name the cells not shown to beat a model that reads nothing, and the searches that found no better one."""
+    """Name the cells that are not shown to beat a constant answer, and the searches that did not beat it."""
     said = {
         "°: not shown to be better than a constant answer (its score)": unlearned,
         "the search found nothing, its best trial is at the constant answer": nothing_found,
@@ -451,7 +451,7 @@ def constant_notes(unlearned: Mapping[Place, float], nothing_found: Mapping[Plac
 
 
 def provenance(records: Iterable[Record]) -> dict[str, str]:
-    """Collect what made the numbers of these trials, with every value that they do not share."""
+    """Collect the commit, code, data, device and versions of these trials, with every distinct value."""
     facts: dict[str, set[str]] = {}
     for record in records:
         versions = ", ".join(f"{package} {version}" for package, version in sorted(record.versions.items()))

@@ -1,14 +1,14 @@
 """The papers' table layouts, filled with a study's cells beside the published numbers of `published.csv`.
 
-Columns of that file that say what was run: `method` (of this project; "" if it has none of that kind), `backbone`
-(name on the hub; "" if it was not published), `layers` (of the encoder that may run), `settings` (JSON: fields of
-the method's configuration; "*" is any value but null) and `start` (the task whose model a cell began from). A number of
-ours stands beside a published one only if all of them and the split agree. `cost` is as printed, in the unit of
-`cost_unit`: `speed-up` (all layers / mean layers), `% of layers saved`, or `% of run time saved`, which is no ratio of
-layers. The task `relative` is a figure over tasks against another model; such a row has no score of its own.
+These columns of that file describe a published run: `method` (of this project; "" if it has no such method),
+`backbone` (name on the hub; "" if it was not published), `layers` (of the encoder), `settings` (JSON: fields of the
+method's configuration; "*" is any value but null) and `start` (the task whose model the run began from). Our number
+stands beside a published one only if all of these columns and the split agree. `cost` is as printed, in the unit
+`cost_unit`: `speed-up` (all layers / mean layers), `% of layers saved`, or `% of run time saved`, which cannot be
+converted to layers. The task `relative` is a figure over all tasks relative to another model; such a row has no score.
 
-The paper's test block has MNLI and QQP swapped in three rows, almost certainly; the file keeps the printed cells and
-says so in `note`, which stands below each table that has such a cell.
+The paper's test block almost certainly has MNLI and QQP swapped in three rows. The file keeps the cells as printed;
+its `note`, printed below each table that has such a cell, reports the swap.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ from trainables.departure import in_words
 from trainables.schema import Configuration
 
 FILE = Path(__file__).parents[1] / "published.csv"
-NO_STATISTIC = "n/a"  # in the file, if the source does not say of what runs a number is
-NOT_STATED = "not stated"  # a metric, whose number stands beside ours with a note; or a split, which stands apart
+NO_STATISTIC = "n/a"  # in the file, if the source does not describe the runs behind a number
+NOT_STATED = "not stated"  # a metric (its number stands beside ours, with a note) or a split (its row stands apart)
 
-# The metrics of a table's columns, in the words of the file: PALBERT's tables, and ELECTRA's.
+# The metrics of the columns of PALBERT's and of ELECTRA's tables, named as in the file.
 PAPER_METRICS = dict.fromkeys(TASKS, "accuracy") | {
     "cola": "matthews",
     "mrpc": "mean(acc,f1)",
@@ -83,16 +83,16 @@ class PublishedNumber(msgspec.Struct, frozen=True, kw_only=True):
     """One printed number, in points."""
 
     value: float
-    deviation: float | None  # over runs, if it is printed
+    deviation: float | None  # over runs; None if it is not printed
     metric: str
-    start: str  # the task whose model it began from, or ""
+    start: str  # the task whose model the run began from, or ""
     cost: float | None  # as printed
-    cost_unit: str  # of it
+    cost_unit: str
     note: str
 
     @property
     def notes(self) -> list[str]:
-        """The notes of the file, and the cost if that is printed as a saving."""
+        """The file's note, and the cost if it is printed as a saving."""
         saved = f"cost as printed: {self.cost:g} {self.cost_unit}" if self.cost_unit.startswith("%") else ""
         return [note for note in (self.note, saved) if note]
 
@@ -110,12 +110,12 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     split: str
     statistic: str
     source: str
-    confidence: str  # in the file's reading of it: "read directly", "quoted by third party"
-    numbers: dict[str, PublishedNumber]  # by task; "macro" if it is printed; "relative" alone
+    confidence: str  # "read directly" or "quoted by third party"
+    numbers: dict[str, PublishedNumber]  # by task; "macro" if it is printed; a row with "relative" has nothing else
 
     @property
     def origin(self) -> str:
-        """Its source and what it is, for a heading."""
+        """The source of the row, with its backbone, split and statistic, for a heading."""
         split = f"split {self.split}" if self.split == NOT_STATED else self.split
         statistics = () if self.statistic == NO_STATISTIC else (self.statistic,)
         facts = (self.backbone or "own backbone", split, *statistics, *self.hearsay)
@@ -123,12 +123,12 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def hearsay(self) -> list[str]:
-        """A word for a row that was not read in its source."""
+        """A remark on a row that was not read in its source; empty for other rows."""
         return ["quoted at second hand"] if self.confidence == "quoted by third party" else []
 
     @property
     def speed_up(self) -> float | None:
-        """All layers / mean layers; None if no cost is printed, or not one in layers for all numbers."""
+        """All layers / mean layers; None unless one cost in layers is printed for all numbers."""
         costs = {(number.cost, number.cost_unit) for number in self.numbers.values()}
         (cost, unit), *others = costs
         if others or cost is None or unit == "% of run time saved":
@@ -136,12 +136,12 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return cost if unit == "speed-up" else 1 / (1 - cost / 100)
 
     def is_about(self, tasks: Collection[str]) -> bool:
-        """Check whether it is about these tasks: a number on one of them, or a figure over all of GLUE."""
+        """Check whether the row has a number on one of these tasks, or a figure over all of GLUE."""
         on_glue = not {*TRAINABLE_TASKS}.isdisjoint(tasks)
         return any(task in tasks or (task == "relative" and on_glue) for task in self.numbers)
 
     def line(self, tasks: Collection[str]) -> Line:
-        """Its line in a table, with its numbers on these tasks and the size and speed that it prints."""
+        """Make the row's line in a table: its numbers on these tasks, and its size and speed if they are printed."""
         entries: dict[str, Entry] = {}
         if self.parameters:
             entries["parameters_millions"] = WHOLE.entry(float(self.parameters.removesuffix("M")))
@@ -157,7 +157,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 @cache
 def published_rows(*papers: str, split: str = "dev") -> tuple[PublishedRow, ...]:
-    """Read the rows of published tables in the order printed; a deviation joins the mean that it belongs to."""
+    """Read the rows of published tables in the order printed; a deviation is added to its mean."""
     with FILE.open(newline="") as file:
         facts = [fact for fact in csv.DictReader(file) if fact["split"] == split]
     deviations = {_place(fact): fact["value"] for fact in facts if fact["statistic"].startswith("std")}
@@ -177,7 +177,7 @@ def _place(fact: dict[str, str]) -> tuple[str, str, str]:
 
 
 def read_scores(cell: Cell, metric: str | None) -> list[float]:
-    """List the scores of the confirm records in a metric, named as in `published.csv`; None: in the task's own."""
+    """List the confirm records' scores in a metric, named as in `published.csv`; None means the task's own metric."""
     if metric is None or metric == PAPER_METRICS.get(cell.task):
         return cell.scores
     return [record.metrics[metric] for record in cell.records]
@@ -185,17 +185,17 @@ def read_scores(cell: Cell, metric: str | None) -> list[float]:
 
 @dataclass(frozen=True)
 class Pair:
-    """A number of ours and the published one that it may be held against."""
+    """A number of ours and a published number that it may be compared with."""
 
     row: Row
     cell: Cell
     published: PublishedRow
     number: PublishedNumber
-    metric: str  # of both, in the words of `published.csv`
+    metric: str  # of both numbers, named as in `published.csv`
 
     @property
     def verdict(self) -> Verdict | None:
-        """Whether the published number was reproduced; None if its statistic or metric does not say enough."""
+        """The verdict on the published number; None if its statistic or metric is unclear, or ours has one seed."""
         scores = read_scores(self.cell, self.metric)
         if self.number.metric == NOT_STATED or len(scores) < 2:
             return None
@@ -208,16 +208,16 @@ class Pair:
 class Placed:
     """The places of the published rows in a table."""
 
-    beneath: dict[str, list[Line]]  # by the label of the row of ours that they may be held against
-    blocks: list[Block]  # those that may not, under the reason
+    beneath: dict[str, list[Line]]  # by the label of our row that they may be compared with
+    blocks: list[Block]  # rows that may not be compared, under the reason
     notes: list[str]
     pairs: list[Pair]
 
 
 def place_published(rows: Sequence[Row], published: Iterable[PublishedRow], metrics: Mapping[str, str]) -> Placed:
-    """Places published rows of the same settings beneath ours, and the others in blocks that say why.
+    """Place published rows of the same settings beneath ours, and the others in blocks headed by the reason.
 
-    `metrics` are those of the table's columns, by task. A row without a number on the tasks of ours is left out.
+    `metrics` are those of the table's columns, by task. A published row without a number on our tasks is left out.
     """
     beneath: dict[str, list[Line]] = {row.label: [] for row in rows}
     apart: dict[str, list[Line]] = {}
@@ -250,9 +250,9 @@ def collect_tasks(rows: Iterable[Row]) -> set[str]:
 
 
 def reasons_apart(row: Row, other: PublishedRow, metrics: Mapping[str, str]) -> dict[str, str | None]:
-    """Explain by task that both have why the numbers may not be held against each other; None if they may.
+    """Explain, for each task that both rows have, why the numbers may not be compared; None if they may.
 
-    Empty if the row is of another method.
+    The result is empty if the rows are of different methods.
     """
     if any(cell.arm.base_method != other.method for cell in row.cells.values()):
         return {}
@@ -261,7 +261,7 @@ def reasons_apart(row: Row, other: PublishedRow, metrics: Mapping[str, str]) -> 
 
 
 def _reason(cell: Cell, other: PublishedRow, number: PublishedNumber, metric: str) -> str | None:
-    """Name the first fact that sets the cell apart; None if there is none."""
+    """Describe the first fact in which the published run differs from the cell; None if they agree."""
     if other.split == NOT_STATED:
         return "on a split that is not stated"
     if cell.data_differences:
@@ -289,7 +289,10 @@ def _reason(cell: Cell, other: PublishedRow, number: PublishedNumber, metric: st
 def _why_apart(
     rows: Sequence[Row], other: PublishedRow, metrics: Mapping[str, str], shown: Collection[str]
 ) -> tuple[str, list[str]] | None:
-    """Why tasks of the row stand beside none of ours, by what sets our nearest row apart, and these tasks."""
+    """Explain why tasks of the published row stand apart, by its differences from our nearest row; list these tasks.
+
+    None if no tasks need a place of their own.
+    """
     left = [task for task in other.numbers if task not in shown]
     if not left or (shown and left == ["macro"]):
         return None
@@ -308,7 +311,7 @@ def _why_apart(
 
 
 def _notes(rows: Sequence[Row], shown: Sequence[PublishedRow]) -> Iterator[str]:
-    """Name the sources of the published lines beneath ours, and what sets them apart."""
+    """Name the sources of the published lines beneath ours, and how their selection differed."""
     yield from dict.fromkeys(f"published lines: {other.origin}" for other in shown)
     studies = [study for row in rows for cell in row.cells.values() for study in cell.studies]
     if shown and any(study.protocol.selection != "dev" for study in studies):
@@ -316,7 +319,7 @@ def _notes(rows: Sequence[Row], shown: Sequence[PublishedRow]) -> Iterator[str]:
 
 
 def _number_notes(shown: Iterable[PublishedRow], tasks: Iterable[Collection[str]]) -> Iterator[str]:
-    """Give the published file's notes on each row's numbers for its own tasks."""
+    """Print the published file's notes on each row's numbers; `tasks` are the tasks shown of each row."""
     places: dict[str, dict[str, list[str]]] = {}
     for other, own in zip(shown, tasks, strict=True):
         for task, number in other.numbers.items():
@@ -328,7 +331,7 @@ def _number_notes(shown: Iterable[PublishedRow], tasks: Iterable[Collection[str]
 
 
 def verdict_notes(pairs: Sequence[Pair]) -> list[str]:
-    """How many of the published numbers beside ours were reproduced."""
+    """Count the verdicts on the published numbers beside ours."""
     if not pairs:
         return []
     words = Counter(pair.verdict.word if pair.verdict else "without a verdict" for pair in pairs)
@@ -342,7 +345,7 @@ def verdict_notes(pairs: Sequence[Pair]) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class PaperLayout:
-    """A paper's table: its columns, how a cell is printed, and the published rows that stand in it."""
+    """A paper's table: its columns, the format of a cell, and its published rows."""
 
     name: str
     title: str
@@ -352,14 +355,14 @@ class PaperLayout:
     before: tuple[Column[Row], ...] = ()  # columns before the tasks
     after: tuple[Column[Row], ...] = ()
     entry: Callable[[Cell], Entry] = median_entry
-    metrics: Mapping[str, str]  # of the tasks, in the words of `published.csv`
+    metrics: Mapping[str, str]  # by task, named as in `published.csv`
     published: Callable[[list[Row]], tuple[PublishedRow, ...]]
     papers_with_test: Callable[[list[Row]], Sequence[str]] = lambda _: ()
-    facts: Callable[[Cell], dict[str, Any]]  # of a cell, for the sidecar
+    facts: Callable[[Cell], dict[str, Any]]  # a cell's entries for the sidecar
 
 
 def dev_table(evidence: Evidence) -> Table:
-    """PALBERT's table 2 (table 3 on RoBERTa): methods x tasks and macro, median over the confirm seeds, and mean."""
+    """Lay the study out as PALBERT's table 2 (3 for RoBERTa): methods x tasks, median and mean over confirm seeds."""
     rows, compared, ledger = evidence.rows, evidence.comparisons, row_ledger(evidence.rows)
     origin = [notes.describe_protocol(evidence.studies, rows), *notes.describe_pretraining(evidence.studies)]
     means = ["Mean: with its 95 % interval over seeds and dev examples."] * bool(evidence.samples)
@@ -406,19 +409,19 @@ def _mean_line(evidence: Evidence, row: Row) -> Line:
 
 
 def ablation_table(evidence: Evidence) -> Table | None:
-    """PALBERT's table 1: mean ± standard deviation over the confirm seeds, one row per method and setting."""
+    """Lay the study out as PALBERT's table 1: mean ± standard deviation over the confirm seeds; None on mini-GLUE."""
     return None if evidence.on_mini else _paper_table(evidence, ABLATION)
 
 
 def pabee_table(evidence: Evidence) -> Table | None:
-    """Lay the study out as PABEE's README: parameters, speed-up, scores; with others' numbers of the same models."""
+    """Lay the study out as PABEE's README: parameters, speed-up, scores, published rows; None on mini-GLUE."""
     return None if evidence.on_mini else _paper_table(evidence, PABEE)
 
 
 def electra_table(evidence: Evidence) -> Table | None:
-    """ELECTRA's and ALECTRA's layout: parameters; MRPC and QQP by accuracy, STS-B by Spearman.
+    """Lay the study out as ELECTRA's and ALECTRA's tables: parameters; MRPC and QQP by accuracy, STS-B by Spearman.
 
-    None unless a study has a method, or a backbone, of its published rows.
+    None on mini-GLUE, or if no study has a method or a backbone of the published rows.
     """
     published = [row for row in ELECTRA.published(evidence.rows) if row.is_about(collect_tasks(evidence.rows))]
     methods, backbones = {row.method for row in published}, {row.backbone for row in published}
@@ -428,14 +431,14 @@ def electra_table(evidence: Evidence) -> Table | None:
 
 
 def pairs_with_published(evidence: Evidence) -> list[Pair]:
-    """Every number of ours with every published one that it may be held against, in all layouts; none on mini-GLUE."""
+    """Pair our numbers with the published ones that they may be compared with, in all layouts; empty on mini-GLUE."""
     rows = [] if evidence.on_mini else evidence.rows
     layouts = (DEV, ABLATION, PABEE, ELECTRA)
     return [pair for own in layouts for pair in place_published(rows, own.published(rows), own.metrics).pairs]
 
 
 def macro(row: Row) -> float | None:
-    """Average the medians of the paper's eight tasks; None unless each of them follows the protocol."""
+    """Average the medians of the paper's eight tasks; None unless all eight cells are complete."""
     cells = [row.cells.get(task) for task in PAPER_TASKS]
     complete = [cell for cell in cells if cell is not None and cell.state == "complete"]
     return float(np.mean([cell.median for cell in complete])) if len(complete) == len(PAPER_TASKS) else None
@@ -488,7 +491,7 @@ def _paper_table(
 
 
 def _test_rows(evidence: Evidence, papers: Sequence[str]) -> list[list[PublishedRow]]:
-    """Find the rows of each paper with test numbers on the tasks studied; none for mini-GLUE."""
+    """Find each paper's rows with test numbers on the tasks studied; empty on mini-GLUE."""
     tasks = collect_tasks(evidence.rows)
     papers = () if evidence.on_mini else papers
     rows = [[row for row in published_rows(paper, split="test") if row.is_about(tasks)] for paper in papers]
@@ -496,7 +499,7 @@ def _test_rows(evidence: Evidence, papers: Sequence[str]) -> list[list[Published
 
 
 def _test_block(published: Sequence[PublishedRow]) -> Block:
-    """Set the published test numbers of a paper apart."""
+    """Make a separate block of a paper's published test numbers."""
     first, backbones = published[0], dict.fromkeys(row.backbone or "own backbone" for row in published)
     statistics = dict.fromkeys(row.statistic for row in published if row.statistic != NO_STATISTIC)
     origin = f"{first.paper}, {first.source}; {', '.join([*backbones, 'test', *statistics, *first.hearsay])}"
@@ -505,7 +508,7 @@ def _test_block(published: Sequence[PublishedRow]) -> Block:
 
 
 def _explain_macro(rows: list[Row]) -> list[str]:
-    """Explain macro, or why there is none; nothing if one task alone gives no reason to look for it."""
+    """Explain the macro score, or why it is missing; empty if fewer than two of the paper's tasks were studied."""
     if any(macro(row) is not None for row in rows):
         return ["Macro is the mean of the paper's eight tasks."]
     if len(collect_tasks(rows).intersection(PAPER_TASKS)) < 2:
@@ -514,7 +517,7 @@ def _explain_macro(rows: list[Row]) -> list[str]:
 
 
 def _backbone_columns(rows: Sequence[Row]) -> list[Column[Row]]:
-    """Make a column with the backbone of each row, if they have unlike ones: each row has one."""
+    """Make a column with the backbone of each row, if the rows have different backbones."""
     names = {row.label: cell.arm.pinned_backbone for row in rows for cell in row.cells.values()}
     fingerprints = {cell.arm.backbone_fingerprint for row in rows for cell in row.cells.values()}
     entries = {label: Entry.of_text(name) for label, name in names.items()}
@@ -544,7 +547,7 @@ def _mean_and_deviation(scores: list[float]) -> dict[str, float | None]:
 
 
 def _cell_facts(cell: Cell) -> dict[str, Any]:
-    """Return the number in full, and the search behind it."""
+    """Return the cell's scores in full, and the best trial of the search behind them."""
     best = best_search_record(cell.arm_records)
     return {
         "median": cell.median if cell.records else None,
@@ -555,7 +558,7 @@ def _cell_facts(cell: Cell) -> dict[str, Any]:
 
 
 def _paper_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
-    """Choose PALBERT's dev rows on the table's backbones: table 2 unless all of them are table 3's."""
+    """Choose PALBERT's dev rows (tables 2 and 3) on the studied backbones; all of table 2 if no row fits."""
     both = published_rows("PALBERT Tab.2", "PALBERT Tab.3")
     return _on_backbones_of(rows, both) or published_rows("PALBERT Tab.2")
 
@@ -566,7 +569,7 @@ def _on_backbones_of(rows: list[Row], published: Iterable[PublishedRow]) -> tupl
 
 
 def _early_exit_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
-    """Choose the rows of PABEE's README and others of the same models; of later papers those on our backbones."""
+    """Choose the rows of PABEE's README and of the same models elsewhere; from later papers, those on our backbones."""
     later = published_rows("ElasticBERT GLUE dev") + published_rows("F-PABEE Tab.1", split=NOT_STATED)
     first = published_rows("PABEE README", "ALBERT README", "albert_pytorch", "fairseq README", "ShareBERT")
     return first + _on_backbones_of(rows, later)

@@ -1,4 +1,4 @@
-"""Writes a table in each format: Markdown, CSV, LaTeX, HTML. Nothing here computes a number."""
+"""Writers of a table in Markdown, CSV, LaTeX and HTML. Nothing here computes a number."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from analysis.layouts.table import GAP, Block, Entry, Line, Table
 
 Format = Literal["md", "csv", "tex", "html"]
 FORMATS: tuple[Format, ...] = ("md", "csv", "tex", "html")
-NOTES_SHOWN = 3  # in HTML; a longer list folds
+NOTES_SHOWN = 3  # in HTML; a longer list is folded
 
 
 def render(table: Table, file_format: Format) -> str:
@@ -64,7 +64,7 @@ def _markdown_entry(entry: Entry | None) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """Put the text on one line, every character standing for itself (CommonMark 0.31, 2.4; GitHub's tables)."""
+    """Put the text on one line and escape Markdown's special characters (CommonMark 0.31, 2.4; GitHub's tables)."""
     return _escape_bars(re.sub(r"([\\*`<\[])", r"\\\1", " ".join(text.split())))
 
 
@@ -76,11 +76,11 @@ def _escape_bars(text: str) -> str:
 
 
 def _csv(table: Table) -> str:
-    """One row per line, published ones too; in the columns of the table numbers, or nothing if one is missing.
+    """Write one row per line, published lines included; a missing number is an empty field.
 
-    `source` is `ours`, `mean` (of ours) or `published`, `block` the heading that a line stands under. `unit` is that of
-    the columns without one in their name; columns of another unit follow by name: `points; speed_up: ratio`. `_sd`
-    follows a mean, `_low` and `_high` are an interval, and `_n` at the end is the number of seeds.
+    `source` is `ours`, `mean` (of our scores) or `published`; `block` is the heading above the line. `unit` gives the
+    default unit of the columns, then the columns with another unit by name: `points; speed_up: ratio`. The suffix `_sd`
+    is a standard deviation, `_low` and `_high` are the ends of an interval, and `_n` is the number of seeds.
     """
     lines = [(block.title, line) for block in table.parts for line in block.lines]
     numbers, counted = [], []
@@ -115,7 +115,7 @@ _SIGNS = {character: rf"\{character}" for character in "&%$#_{}"} | {
     "‘": "`",
     "’": "'",
     "[": "{[}",
-    "*": "{*}",  # after the \\ of the line before they would be its argument
+    "*": "{*}",  # like "[": otherwise read as an argument of the \\ that ends the line before
     "–": "--",
     "—": "---",
     "−": "$-$",
@@ -134,8 +134,8 @@ _SIGNS = {character: rf"\{character}" for character in "&%$#_{}"} | {
     "Λ": r"$\Lambda$",
     "λ": r"$\lambda$",
     "ß": r"\ss{}",
-    "\u2060": "{}",
-    "\u200b": r"\allowbreak{}",  # between two hyphens, which would be a dash; in a long word
+    "\u2060": "{}",  # inserted between two hyphens, which TeX would join to a dash
+    "\u200b": r"\allowbreak{}",  # inserted into long words
 }
 _ACCENTS = dict(zip("\u0300\u0301\u0302\u0303\u0308\u030a\u030c\u0327", "`'^~\"rvc", strict=True))  # combining -> TeX
 
@@ -143,8 +143,8 @@ _ACCENTS = dict(zip("\u0300\u0301\u0302\u0303\u0308\u030a\u030c\u0327", "`'^~\"r
 def _latex(table: Table) -> str:
     r"""Write a float with a booktabs table, scaled down if it is wider than the line.
 
-    The caption of the float is the title. Our caption and notes follow as comments: an author chooses what to print.
-    A table of sentences is a list, which may go on over pages.
+    The float's caption is the table's title. Our caption and notes follow as comments, so that an author can choose
+    what to print. A table of sentences becomes a list, which can break across pages.
     """
     if table.is_prose:
         return _latex_list(table)
@@ -204,7 +204,7 @@ def _latex_entry(entry: Entry | None) -> str:
     number = tex(re.sub(r"(?<!\S)-(?=\d)", "−", entry.text))
     number = rf"\textbf{{{number}}}" if entry.bold else number
     if entry.mark and not entry.seeds:
-        return rf"{number}\rlap{{{tex(entry.mark)}}}"  # takes no room: digits stand below digits
+        return rf"{number}\rlap{{{tex(entry.mark)}}}"  # takes no width, so that digits stay aligned
     return number + tex(entry.mark + entry.seeds)
 
 
@@ -231,7 +231,7 @@ def _latex_sign(character: str) -> str:
 
 @cache
 def template(name: str) -> Template:
-    """Read a template of a page, which escapes its values."""
+    """Load a page template that escapes the values inserted into it."""
     loader = FileSystemLoader(Path(__file__).parents[1] / "templates")
     pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
     pages.trim_blocks = pages.lstrip_blocks = True
@@ -244,5 +244,5 @@ def _html_page(table: Table) -> str:
 
 
 def html_figure(table: Table, csv_href: str = "", page: str = "table.html.j2") -> str:
-    """Write the table as a `figure` without styles of its own, with a link to its CSV if there is an address."""
+    """Write the table as a `figure` without styles, with a link to its CSV if `csv_href` is given."""
     return template(page).render(table=table, csv_href=csv_href, gap=GAP, most_notes=NOTES_SHOWN)

@@ -1,4 +1,4 @@
-"""The test scores of a study that was scored on test labels, beside the papers' test columns."""
+"""Table of a study's scores on test labels, beside the papers' test columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OnTest = Mapping[str, ModelOnTest]  # by the key of the trial
 
 
 def scores_on_test_table(evidence: Evidence) -> Table | None:
-    """Test scores of the confirm models; None unless a study was scored on test labels."""
+    """Tabulate the test scores of the confirm models; None unless a study was scored on test labels."""
     events = [event for study in evidence.studies for event in study.facts.scored_on_test]
     tasks = list(dict.fromkeys(event.task for event in events))
     on_test = {model.key: model for event in events for model in event.models}
@@ -60,7 +60,7 @@ def _scores(cell: Cell, on_test: OnTest) -> list[float]:
 
 
 def _columns(task: str, on_test: OnTest) -> list[Column[Row]]:
-    """Make two columns: the best model on dev, and all of them."""
+    """Make two columns: the model with the best dev score, and the median and range over all models."""
 
     def best(cell: Cell) -> Entry:
         model = on_test.get(max(cell.records, key=lambda record: record.score or 0.0).key)

@@ -1,4 +1,4 @@
-"""A table cut down to the rows and columns that somebody wants, under names of their own."""
+"""Selection, order and names of a table's rows and columns."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from trainables.spelling import resolve_name
 def select(
     table: Table, *, rows: Sequence[str] = (), tasks: Sequence[str] = (), names: Mapping[str, str], bold_best: bool
 ) -> Table:
-    """Cut the table to these rows and columns, in this order, without notes and without blocks of others' numbers.
+    """Cut the table to these rows and columns, in this order, without notes and blocks of published numbers.
 
     Args:
-        rows: labels of rows; none: all. A row brings the lines beneath it: its mean, published numbers.
-        tasks: names of columns; none: all.
-        names: label of a row -> what stands there instead.
-        bold_best: the highest number of ours in each column is bold.
+        rows: labels of rows; empty for all. A row keeps the lines beneath it: its mean and published numbers.
+        tasks: names of columns; empty for all.
+        names: label of a row -> the name printed instead.
+        bold_best: print our highest number of each column in bold.
 
     Raises:
-        ValueError: a row or a column is not in the table; the line names the nearest one.
+        ValueError: a row or a column is not in the table, or `names` makes two rows equal or one empty.
     """
     groups = {lines[0].label: lines for lines in _groups(table.lines)}
     named = {resolve_name(row, groups, what="row"): name for row, name in names.items()}
     kept = [resolve_name(row, groups, what="row") for row in rows] or list(groups)
     printed = [named.get(row, row) for row in kept]
     if any(not name.strip() or printed.count(name) > 1 for name in printed):
-        raise ValueError(f"--names makes rows {', '.join(map(repr, printed))}; allowed: a name of its own for each")
+        raise ValueError(f"--names makes rows {', '.join(map(repr, printed))}; allowed: a different name for each")
     columns = {name: table.columns[name] for name in [resolve_name(t, table.shown, what="column") for t in tasks]}
     lines = [_renamed(line, label, named.get(label, label)) for label in kept for line in groups[label]]
     cut = replace(table, columns=columns or table.columns, lines=lines, blocks=[], notes=[])
@@ -37,7 +37,7 @@ def select(
 
 
 def _groups(lines: Sequence[Line]) -> Iterator[list[Line]]:
-    """Each row with the lines beneath it."""
+    """Group each row of ours with the lines beneath it."""
     starts = [number for number, line in enumerate(lines) if line.source == "ours"]
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
         yield list(lines[start:end])
@@ -60,7 +60,7 @@ def _with_bold(table: Table) -> Table:
 
 
 def _number(line: Line, column: str) -> float | None:
-    """Read the first number of the entry; None if there is none, or a word."""
+    """Read the first number of the entry; None if the entry has no number."""
     entry = line.entries.get(column)
     with suppress(ValueError):
         return float(entry.numbers.get("", "")) if entry else None
