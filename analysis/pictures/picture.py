@@ -1,6 +1,6 @@
-"""The parts of every picture: its words and files, a look for every row, panels for the tasks, alt texts.
+"""The parts of every picture: texts, files, a style for every row, panels for the tasks.
 
-The same data give the same bytes.
+The same data always give the same bytes.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from analysis.studies.cells import Row
 from trainables.data.metrics import metric_words
 from trainables.data.tasks import TASKS
 
-Key = TypeVar("Key")  # what a panel is about
+Key = TypeVar("Key")  # of a panel: a task, or a row and a task
 
-# Okabe and Ito, "Color universal design", 2008; without the yellow, which vanishes on paper.
+# Okabe and Ito, "Color universal design", 2008; without yellow, which is hard to see on paper.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
-SALT = 2664  # of the colours' hash: the first that tells the six methods of this house apart, the baseline in black
+SALT = 2664  # of the colours' hash: the first that gives our six methods distinct colours and the baseline black
 
-COLUMN_INCHES, PAGE_INCHES = 219 / 72, 455 / 72  # of an ACL paper: a picture goes in at its own size, text 8 points
+COLUMN_INCHES, PAGE_INCHES = 219 / 72, 455 / 72  # widths in an ACL paper, which then prints the text at 8 points
 PANEL_HEIGHT = 2.1  # inches
 PANELS_PER_LINE = 3
-MARGIN = 0.04  # of a span, above the highest possible score
-LEGEND_COLUMNS = 2  # fit above the narrowest picture
-TIPS = "tips¦"  # before the tips of a group of an SVG's points; the sign also stands between them
+MARGIN = 0.04  # above the highest possible score, as a share of the axis span
+LEGEND_COLUMNS = 2  # as many as fit above the narrowest picture
+TIPS = "tips¦"  # prefix of a group's tips in an SVG; its last character separates the tips
 
 
-# Drawing happens within `matplotlib.rc_context(STYLE)`, and so does writing.
+# All drawing and writing happens within `matplotlib.rc_context(STYLE)`.
 STYLE: Any = {
     "font.size": 9,
     "axes.titlesize": 8,
@@ -52,9 +52,9 @@ STYLE: Any = {
     "grid.alpha": 0.3,
     "grid.linewidth": 0.5,
     "legend.frameon": False,
-    "svg.fonttype": "none",  # text stays text: small files that can be searched
-    "svg.hashsalt": "study",  # the names of an SVG's parts do not change from run to run
-    "pdf.fonttype": 42,  # TrueType: some publishers refuse the default
+    "svg.fonttype": "none",  # keeps text as text: smaller, searchable files
+    "svg.hashsalt": "study",  # keeps the ids in an SVG the same from run to run
+    "pdf.fonttype": 42,  # TrueType; some publishers refuse the default
 }
 METADATA: dict[str, dict[str, Any]] = {
     "svg": {"Date": None, "Creator": None},
@@ -64,22 +64,22 @@ METADATA: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure and its words."""
+    """A figure with its texts."""
 
-    name: str  # of its files
+    name: str  # file name without its ending
     title: str
-    caption: str  # how to read it, for whoever sees it
-    alt: str  # what is seen in it, trends and numbers, for whoever does not
+    caption: str  # how to read the picture
+    alt: str  # trends and numbers, for readers who cannot see the picture
     figure: Figure
 
     def _repr_svg_(self) -> str:
-        """Write what a notebook shows."""
+        """Return the SVG that a notebook shows."""
         return inline_svg(image_of(self.figure, "svg"), self.name)
 
 
 @dataclass(frozen=True)
 class Tip:
-    """The text of a point of a panel under a pointer; paper shows nothing of it."""
+    """The text that appears when the pointer is over a point; never printed on paper."""
 
     axes: Axes
     x: float
@@ -94,7 +94,7 @@ class Tip:
 
 
 def lay_out(name: str, title: str, caption: str, alt: str, figure: Figure, tips: Sequence[Tip] = ()) -> Picture:
-    """Lay the panels out, once and not again whenever the picture is written, with the tips of its points."""
+    """Lay the panels out, once for all files, and attach the tips to their points."""
     for axes in figure.axes:
         if own := [tip for tip in tips if tip.axes is axes and tip.is_shown]:
             texts = TIPS + TIPS[-1].join(tip.text for tip in own)
@@ -102,12 +102,12 @@ def lay_out(name: str, title: str, caption: str, alt: str, figure: Figure, tips:
     engine = figure.get_layout_engine()
     assert engine is not None, name
     engine.execute(figure)
-    figure.set_layout_engine(None)  # "none" leaves a placeholder, for which a file is drawn twice
+    figure.set_layout_engine(None)  # "none" would leave a placeholder engine, with which each file is drawn twice
     return Picture(name, title, caption, alt, figure)
 
 
 def image_of(figure: Figure, ending: Literal["svg", "pdf"]) -> bytes:
-    """Write the figure without dates and versions; an SVG with the tips of its points."""
+    """Write the figure without dates and versions; an SVG includes the tips of its points."""
     buffer = BytesIO()
     with matplotlib.rc_context(STYLE):
         figure.savefig(buffer, format=ending, metadata=METADATA[ending])
@@ -117,25 +117,25 @@ def image_of(figure: Figure, ending: Literal["svg", "pdf"]) -> bytes:
 
 
 def _title_points(group: re.Match[str]) -> str:
-    """Find the points of a group, each with its tip."""
+    """Give each point of a group its tip as a title element."""
     texts = iter(group[1].split(TIPS[-1]))
     return re.sub(r"(<use [^>]*)/>", lambda use: f"{use[1]}><title>{next(texts)}</title></use>", f"<g>{group[2]}</g>")
 
 
 def inline_svg(image: bytes, name: str) -> str:
-    """Make an element of a page of a written SVG, with ids that no other picture of the page has."""
+    """Turn a written SVG into an element for a page, with ids that are unique on the page."""
     element = image.decode()[image.index(b"<svg ") :]
     return re.sub(r'( id="|"#|\(#)', rf"\1{name}-", element)
 
 
 def figure_width(columns: int) -> float:
-    """Inches of so many panels side by side: one has the width of a paper's column, several that of its page."""
+    """Return the width in inches: a paper's column for one panel, its page for several side by side."""
     return COLUMN_INCHES if columns == 1 else PAGE_INCHES
 
 
 @dataclass(frozen=True)
 class Style:
-    """The look of a row in every picture: colour and marker identify the method, the line its study."""
+    """The style of a row in every picture: colour and marker identify the method, the line its study."""
 
     colour: str
     marker: str
@@ -143,20 +143,20 @@ class Style:
 
     @property
     def stroke(self) -> dict[str, Any]:
-        """A line without markers."""
+        """Matplotlib arguments for a line without markers."""
         return {"color": self.colour, "ls": self.line}
 
     @property
     def mark(self) -> dict[str, Any]:
-        """A marker without a line."""
+        """Matplotlib arguments for a marker without a line."""
         return {"color": self.colour, "marker": self.marker, "ls": "", "mec": "white", "mew": 0.6}
 
 
 def choose_styles(rows: Sequence[Row]) -> dict[str, Style]:
     """Choose the style of every row, by label.
 
-    A method has the same colour in every picture of every study: that of its name's hash, or the next free one if two
-    methods of a picture have the same.
+    A method has the same colour in every picture of every study, chosen by the hash of its name. If an earlier method
+    of the picture has that colour, the method gets the next free one.
     """
     places: dict[str, int] = {}
     for method in dict.fromkeys(row.method for row in rows):
@@ -172,7 +172,7 @@ def choose_styles(rows: Sequence[Row]) -> dict[str, Style]:
 
 
 def rule_style(number: int) -> Style:
-    """Choose the look of the exit rule that is named so many others after the first."""
+    """Choose the style of an exit rule by its number, from 0."""
     return Style(COLOURS[number % len(COLOURS)], "", LINES[number // len(COLOURS) % len(LINES)])
 
 
@@ -211,7 +211,7 @@ def share_x(panels: Iterable[Axes]) -> None:
 
 
 def share_height(panels: Iterable[Axes]) -> None:
-    """Make a point of score equally high in all panels: one span, around each panel's lines, not far above 100."""
+    """Give all panels the same vertical span, around each panel's lines and not far above 100 points."""
     panels = list(panels)
     limits = [axes.get_ylim() for axes in panels]
     span = max(high - low for low, high in limits)
@@ -221,7 +221,7 @@ def share_height(panels: Iterable[Axes]) -> None:
 
 
 def add_legend(figure: Figure, styles: Mapping[str, Style]) -> None:
-    """Names the rows, or the exit rules, above the panels."""
+    """Add a legend of the rows, or of the exit rules, above the panels."""
     handles = [
         Line2D([], [], color=style.colour, ls=style.line, marker=style.marker, ms=4.5, lw=1.1, label=label)
         for label, style in styles.items()
@@ -230,7 +230,7 @@ def add_legend(figure: Figure, styles: Mapping[str, Style]) -> None:
 
 
 def sentences_by_task(texts: Mapping[str, Sequence[str]]) -> str:
-    """One sentence per task, from the texts of each."""
+    """Join the texts of each task into one sentence."""
     return " ".join(
         f"{TASKS[task].title}: {'; '.join(filter(None, parts))}." for task, parts in texts.items() if any(parts)
     )

@@ -1,8 +1,11 @@
 """The six pictures of a study, one per question, each with the tasks as small multiples.
 
-Which methods differ and at what cost (`differences_picture`), how far the seeds lie apart (`seeds_picture`), what an
-exit costs and scores (`layers_picture`), what other exit rules make of the same models (`rules_picture`), where
-examples leave (`exits_picture`) and what a search has found after how much compute (`search_picture`).
+- `differences_picture`: which methods differ from the baseline, and at what cost?
+- `seeds_picture`: how far apart are the seeds?
+- `layers_picture`: what does each exit setting cost and score?
+- `rules_picture`: how do other exit rules score on the same models?
+- `exits_picture`: after which layers do examples leave?
+- `search_picture`: how good was the best trial after how much compute?
 """
 
 from __future__ import annotations
@@ -43,16 +46,16 @@ from study.facts.record import Record
 from trainables.data.tasks import TASKS
 from trainables.runs.trial import TIMED_BATCHES
 
-BATCH = min(TIMED_BATCHES)  # examples; the time of the first picture
-REACH = 10  # points below the lowest own exit of a task or panel: what scores less is cut off
-STRIP_HEIGHT = 0.8  # of a method's exit layers on a task
+BATCH = min(TIMED_BATCHES)  # examples; batch size of the times in `differences_picture`
+REACH = 10  # points shown below the lowest own exit of a task or panel; lower scores are cut off
+STRIP_HEIGHT = 0.8  # inches; of a method's exit layers on a task
 
 
 def pictures(evidence: Evidence) -> list[Picture]:
-    """Every picture that the evidence of a study has something to show in.
+    """Draw every picture for which the study has evidence.
 
     Raises:
-        ValueError: a predictions file is broken.
+        ValueError: a predictions file is damaged.
     """
     draws = (differences_picture, seeds_picture, layers_picture, rules_picture, exits_picture, search_picture)
     return [picture for draw in draws if (picture := draw(evidence)) is not None]
@@ -63,10 +66,11 @@ def pictures(evidence: Evidence) -> list[Picture]:
 
 @matplotlib.rc_context(STYLE)
 def differences_picture(evidence: Evidence) -> Picture | None:
-    """Every method's difference from the baseline against its relative cost; None without a baseline or a test.
+    """Draw every method's difference from the baseline against its relative cost.
 
-    If searches were repeated, it is the difference of the methods over all of them, as in table `search_repeats`; the
-    cost is that of the first search's models: measured time, or layers if not all of them were timed.
+    The cost is measured time, or layers if not all models were timed. If searches were repeated, the difference is over
+    all searches, as in table `search_repeats`, and the cost is that of the first search's models. None without a
+    baseline or a test.
     """
     baseline = evidence.baseline
     cells = evidence.by_place
@@ -109,12 +113,12 @@ def differences_picture(evidence: Evidence) -> Picture | None:
     )
 
 
-# How far the seeds lie apart.
+# How far apart the seeds are.
 
 
 @matplotlib.rc_context(STYLE)
 def seeds_picture(evidence: Evidence) -> Picture | None:
-    """Every confirm score, and the median, per task and method."""
+    """Draw every confirm score and the median, by task and method; None without records."""
     cells = [(label, cell) for label, cell in evidence.cells if cell.records]
     if not cells:
         return None
@@ -140,19 +144,19 @@ def seeds_picture(evidence: Evidence) -> Picture | None:
     return lay_out("seeds", "Scores of every seed", caption, sentences_by_task(seen), figure, tips)
 
 
-# What every setting of an exit costs in layers, and what it scores.
+# The cost in layers and the score of every exit setting.
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A sweep over the mean layers run per example, rising; scores in points, the median over the seeds and range."""
+    """A sweep in order of mean layers per example, with the median and range of scores over the seeds, in points."""
 
     names: tuple[str, ...]  # of the settings: "q 0.5"
     layers: np.ndarray  # (settings,), median over the seeds
     median: np.ndarray  # (settings,)
     lowest: np.ndarray  # (settings,)
     highest: np.ndarray  # (settings,)
-    recorded: int | None  # index of the setting that the records' scores have
+    recorded: int | None  # index of the setting with which the records were scored; None if it was not swept
 
 
 def compute_curve(sweep: Sweep) -> Curve:
@@ -176,7 +180,7 @@ def _curve_tips(axes: Axes, label: str, curve: Curve) -> list[Tip]:
 
 @matplotlib.rc_context(STYLE)
 def layers_picture(evidence: Evidence) -> Picture | None:
-    """Curves of all sweeps, with a mark at each method's own exit: on its curve if its setting was swept."""
+    """Draw the curves of all sweeps, with a mark at each method's own exit: on its curve if the setting was swept."""
     if not evidence.exits:
         return None
     curves = {place: [compute_curve(sweep) for sweep in exits.sweeps] for place, exits in evidence.exits.items()}
@@ -216,14 +220,14 @@ def layers_picture(evidence: Evidence) -> Picture | None:
 
 
 def _draw_curve(axes: Axes, style: Style, curve: Curve, *, opacity: float = 0.15) -> None:
-    """Draw the median over the seeds, in a band of their range."""
+    """Draw the median over the seeds, with their range as a band."""
     axes.fill_between(curve.layers, curve.lowest, curve.highest, color=style.colour, alpha=opacity, lw=0)
     axes.plot(curve.layers, curve.median, lw=1.3, **style.stroke)
 
 
 @matplotlib.rc_context(STYLE)
 def rules_picture(evidence: Evidence) -> Picture | None:
-    """Draw a panel for the models of each method on each task, a curve per exit rule; None without such models."""
+    """Draw a panel for each method and task, with a curve for each exit rule; None without several rules."""
     rules = {place: sweeps for place, sweeps in evidence.rules.items() if len(sweeps) > 1}
     places = [(label, task) for task in TASKS for label, other in rules if other == task]
     if not places:
@@ -237,7 +241,7 @@ def rules_picture(evidence: Evidence) -> Picture | None:
     for (label, task), axes in panels.items():
         curves = {sweep.rule: compute_curve(sweep) for sweep in rules[label, task]}
         for name, curve in curves.items():
-            _draw_curve(axes, styles[name], curve, opacity=0.06)  # of seven bands, most lie upon each other
+            _draw_curve(axes, styles[name], curve, opacity=0.06)  # pale, because most of the seven bands overlap
             tips += _curve_tips(axes, name.replace("_", " "), curve)
         seen[task] += [
             f"{label}, {name.replace('_', ' ')}: from {curve.median[0]:.1f} at {curve.layers[0]:.1f} layers to "
@@ -262,21 +266,21 @@ def _without_predictions(evidence: Evidence) -> list[str]:
 
 
 def _own_exit(curves: list[Curve], exits: Exits) -> tuple[float, float]:
-    """Compute the median over the seeds of the models' recorded mean layers and score (in points)."""
+    """Return the medians over the seeds of the recorded mean layers and score (points)."""
     for curve in curves:
         if curve.recorded is not None:
             return float(curve.layers[curve.recorded]), float(curve.median[curve.recorded])
     return float(np.median(exits.mean_layers)), 100 * float(np.median(exits.scores))
 
 
-# Where examples leave.
+# The layers after which examples leave.
 
 
 @matplotlib.rc_context(STYLE)
 def exits_picture(evidence: Evidence) -> Picture | None:
-    """Draw where examples leave and where the posterior would let them, a strip per method in a block per task.
+    """Draw the layers after which examples leave and the posterior, a strip per method in a block per task.
 
-    Like figure 6 of the PALBERT paper (arXiv:2204.03276).
+    The layout follows figure 6 of the PALBERT paper (arXiv:2204.03276). None without predictions of an early exit.
     """
     early = {place: exits for place, exits in evidence.exits.items() if exits.is_early and exits.shares is not None}
     labels = [row.label for row in evidence.rows if any(label == row.label for label, _ in early)]
@@ -300,7 +304,7 @@ def exits_picture(evidence: Evidence) -> Picture | None:
 
 
 def _strips(labels: list[str], tasks: list[str]) -> tuple[Figure, dict[Place, Axes]]:
-    """Draw a panel for every label and task, those of a task below each other, all with the same axes."""
+    """Create a panel for every label and task, with the same axes; the panels of a task are stacked."""
     columns = min(PANELS_PER_LINE, len(tasks))
     lines = -(-len(tasks) // columns)
     height = (STRIP_HEIGHT * len(labels) + 0.25) * lines + 0.4
@@ -348,12 +352,12 @@ def _describe_exits(label: str, exits: Exits) -> str:
     return f"{text}; its posterior is heaviest at layer {heaviest + 1}, with {mass[heaviest]:.0f} %"
 
 
-# What a search has found after how much compute.
+# The best score of a search against its compute.
 
 
 @matplotlib.rc_context(STYLE)
 def search_picture(evidence: Evidence) -> Picture | None:
-    """Draw the best search score so far, against the time of the search trials until then."""
+    """Draw the best search score so far against the time of the search trials until then; None without a search."""
     searched = {(label, cell.task): trials for label, cell in evidence.cells if (trials := _scored_search(cell))}
     if not searched:
         return None
@@ -372,7 +376,7 @@ def search_picture(evidence: Evidence) -> Picture | None:
         costs, best = np.cumsum(seconds), np.maximum.accumulate([100 * score for _, score in trials])
         axes.step(costs, best, where="post", lw=1.3, **style.stroke)
         axes.plot(costs[-1:], best[-1:], ms=5, **style.mark)
-        rises = np.flatnonzero(np.diff(best, prepend=-np.inf))  # the trials that were better than all before
+        rises = np.flatnonzero(np.diff(best, prepend=-np.inf))  # trials better than all earlier ones
         tips += [Tip(axes, costs[i], best[i], f"{label}, trial {trials[i][0].trial}: {best[i]:.1f}") for i in rises]
         seen[task].append(f"{label} begins at {best[0]:.1f} and ends at {best[-1]:.1f} after {costs[-1]:.0f} s")
     add_legend(figure, {label: styles[label] for label, _ in searched})
@@ -383,7 +387,7 @@ def search_picture(evidence: Evidence) -> Picture | None:
 
 
 def _scored_search(cell: Cell) -> list[tuple[Record, float]]:
-    """List the search trials that count, with their selection score, in the order in which they ended."""
+    """List the search trials with a selection score, without dropped ones, in the order in which they ended."""
     counting = (record for record in cell.arm_records if record.phase == "search" and record.status != "dropped")
     searched = sorted(counting, key=lambda record: record.ended)
     return [(record, record.selection_score) for record in searched if record.selection_score is not None]
