@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from analysis.studies.frames import Frames
 
-# By its path: `import study` may find somebody else's.
+# Loaded by path, because `import study` may find another package of that name.
 _spec = spec_from_file_location("own_packages", Path(__file__).parents[1] / "study" / "own_packages.py")
 assert _spec is not None and _spec.loader is not None
 _own_packages = module_from_spec(_spec)
@@ -22,7 +22,7 @@ def load(folder: Path | str | None = None) -> Frames:
     """Load a study into pandas frames: the one in `folder`, else the newest in `runs/`. It may still be running.
 
     Raises:
-        ValueError: if the folder holds no study, or a damaged one.
+        ValueError: the folder has no study, or the study is damaged.
     """
     from analysis.studies.frames import Frames
     from analysis.studies.load import load_study, newest_study

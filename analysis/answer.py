@@ -1,7 +1,7 @@
-"""The answer of a study: which method is better, by how much, at what cost; and what limits the answer.
+"""The answer of a study: which method is better, by how much and at what cost, and the limits of that answer.
 
-A sentence says "above" or "below" of what the dev table marks, or the table of repeated searches if there is one, and
-of nothing else.
+A sentence uses "above" or "below" only for differences that the dev table marks, or the table of repeated searches if
+there is one.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from trainables.runs.trial import TIMED_BATCHES
 
 NOTHING_MISSING = "Nothing is missing"
 GENERATED = "The tasks are generated (mini-GLUE): the numbers say nothing about GLUE."
-IN_THE_REPORT = ("compute", "departures")  # anchors of the caveats that a screen leaves to the report
+IN_THE_REPORT = ("compute", "departures")  # anchors of the caveats that only the report prints
 
 
 def answer(evidence: Evidence, dev: Table) -> str:
-    """Write the answer for one screen: scores without published numbers, headline, differences, and their limits."""
+    """Write the answer for one screen: our scores, the headline, the differences, and their limits."""
     found = findings(evidence)
     ours = replace(dev, lines=[line for line in dev.lines if not line.published], blocks=[])
     limits = [caveat.text for caveat in caveats(evidence, found) if caveat.anchor not in IN_THE_REPORT]
@@ -56,29 +56,29 @@ class Finding:
     is_baseline: bool
     medians: dict[str, float]  # by task, of cells with records
     macro: float | None
-    compared: list[Comparison]  # with the baseline
+    compared: list[Comparison]  # the comparisons with the baseline
     layers: float | None  # run per dev example, mean over the tasks
-    depths: tuple[int, ...]  # layers of its models, each number once
-    relative_time: float | None  # measured in batches of one example, to the baseline's
-    compute: str  # in the same unit for all rows; empty if there was none
-    difference: PairedTest | None  # of the mean over the tested tasks; its interval is of all rows together
+    depths: tuple[int, ...]  # distinct numbers of layers of its models
+    relative_time: float | None  # divided by the baseline's; measured on single examples
+    compute: str  # in the same unit for all rows; empty if no time was recorded
+    difference: PairedTest | None  # of the mean over the tested tasks; intervals of all rows hold together
     is_simultaneous: bool  # whether there are several such intervals
 
     def marked(self, arrow: str) -> list[str]:
-        """List the titles of the tasks on which it is marked like this."""
+        """List the titles of the tasks on which the method has this mark."""
         return [TASKS[one.task].title for one in self.compared if one.arrow == arrow]
 
 
 @dataclass(frozen=True)
 class Caveat:
-    """A line, and the part of the page that says more."""
+    """A limit of the answer, and the anchor of the part of the page with details."""
 
     text: str
     anchor: str
 
 
 def findings(evidence: Evidence) -> list[Finding]:
-    """One per row: the baseline first, then by the mean difference from it, and last those without a test."""
+    """Make a finding for each row: the baseline, then by decreasing mean difference, then rows without a test."""
     means = {label: own.test for label, own in over_tasks(evidence.tested, fewest=1).items()}
     computes = {entry.row: entry.total for entry in row_ledger(evidence.rows)}
     unit = choose_unit(computes.values())
@@ -109,7 +109,7 @@ def _finding(evidence: Evidence, row: Row, means: Mapping[str, PairedTest], comp
 
 
 def _relative_time(evidence: Evidence, row: Row) -> float | None:
-    """Divide the time of the row's cells by that of the baseline's on the same tasks."""
+    """Divide the time of the row's cells by the time of the baseline's cells on the same tasks."""
     others = next((other.cells for other in evidence.rows if other.label == evidence.baseline), {})
     both = [(cell, others[task]) for task, cell in row.cells.items() if cell.records and task in others]
     return relative_time([pair for pair in both if pair[1].records], min(TIMED_BATCHES))
@@ -122,7 +122,7 @@ def _place(finding: Finding) -> tuple[int, float]:
 
 
 def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
-    """Name the methods that are marked above and below the baseline, or explain why none can be."""
+    """Name the methods that are marked above and below the baseline, or explain why no method is tested."""
     baseline = evidence.baseline
     if len(found) == 1:
         return f"One method, {found[0].row}: there is nothing to compare it with."
@@ -150,7 +150,7 @@ def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
 
 
 def sentence(finding: Finding, baseline: str | None, *, in_short: bool = False) -> str:
-    """Describe the method without its name: difference, marks and layers, and unless `in_short` power and compute."""
+    """Describe a method, without its name: difference, marks and layers; unless `in_short`, power and compute."""
     compute = f"{finding.compute} in all" if finding.compute and not in_short else ""
     parts = [_describe_difference(finding, baseline, in_short=in_short), _describe_layers(finding, baseline), compute]
     return "; ".join(part for part in parts if part) + "."
@@ -200,7 +200,7 @@ def _describe_layers(finding: Finding, baseline: str | None) -> str:
 
 
 def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
-    """Cells that learned nothing, opposite signs, incomplete and untested cells, other data, compute, departures."""
+    """List the limits: notes on cells and searches, incomplete and untested cells, data, compute, departures."""
     limits = [
         *notes.first_search_notes(cell for _, cell in evidence.cells),
         *notes.family_notes(evidence.rows),
@@ -236,7 +236,7 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
 
 
 def completeness(evidence: Evidence) -> str:
-    """How many cells, of every search, are empty, and how many have other seeds than the protocol's."""
+    """Count the cells of all searches that are missing, and those that do not have the protocol's seeds."""
     states = [repeat.state for _, cell in evidence.cells for repeat in find_repeats(cell)]
     number, missing = counted(len(states), "cell"), states.count("missing")
     others = len(states) - missing - states.count("complete")

@@ -2,8 +2,8 @@
 
 python -m analysis.compare FILE ... [--baseline METHOD] [--metric [TASK=]METRIC] [--out FOLDER]
 
-A file has a row for each answer: the columns method, task, seed, example, label and answer. Test, intervals, power and
-Holm's correction are those of a study's tables.
+A file has a row for each answer, with the columns method, task, seed, example, label and answer. The test, intervals,
+power and Holm's correction are the same as in a study's tables.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def compared_tables(paths: Sequence[Path], metrics: Mapping[str, str], baseline:
     """Make three tables: mean scores, comparisons with the baseline, other comparisons. Empty tables are left out.
 
     Raises:
-        ValueError: if no two methods share a task, or no method is named `baseline`.
+        ValueError: no two methods share a task, or no method has the name `baseline`.
     """
     samples = resample(read_answers(paths, metrics))
     if baseline is not None:
@@ -50,7 +50,7 @@ def compared_tables(paths: Sequence[Path], metrics: Mapping[str, str], baseline:
 
 
 def _scores(samples: Mapping[Place, Sample]) -> Table:
-    """Tabulate the mean scores and their intervals."""
+    """Tabulate the mean scores with their intervals."""
     tasks = {task: sample.answers[0].task for (_, task), sample in samples.items()}
     seeds = max(len(sample.scores) for sample in samples.values())
     entries: dict[str, dict[str, Entry]] = {}
@@ -79,7 +79,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Print the tables; write them to the folder of `--out`, if given."""
+    """Print the tables; with `--out`, also write them to that folder."""
     metrics = {}
     for text in options.metric:
         task, _, metric = text.rpartition("=")

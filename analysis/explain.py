@@ -33,7 +33,7 @@ def explain(study: Study, name: str) -> str:
     """Describe the trials behind one cell: its number, its search, its final runs and where they ran.
 
     Raises:
-        ValueError: if the study has no such cell.
+        ValueError: the study has no such cell.
     """
     names = [f"{method}/{task}" for method in study.methods for task in study.tasks]
     known = [f"{method}/{task}" for method in {*study.methods, *method_files.names()} for task in trainable_tasks()]
@@ -55,7 +55,7 @@ def explain(study: Study, name: str) -> str:
 
 
 def _search_lines(study: Study, cell: Cell) -> list[str]:
-    """Describe the search behind a cell: best trial, numbers of failures by cause, and where tracebacks are."""
+    """Describe the search behind a cell: best trial, failures by cause, and the command for tracebacks."""
     records = cell.arm_records
     search = [record for record in records if record.phase == "search"]
     best = best_search_record(records)
@@ -73,7 +73,7 @@ def _search_lines(study: Study, cell: Cell) -> list[str]:
 
 
 def _record_lines(study: Study, record: Record) -> list[str]:
-    """Describe a final or dropped run: result, key, host, files that it left, and its lines in the journal."""
+    """Describe a final or dropped run: result, key, host, files, and its lines in the journal."""
     path, predictions = study.folder / events.FILE, predictions_file(study.folder, record.key)
     details = {
         "metrics": json.dumps(to_plain(record.metrics)) if record.metrics else "",

@@ -2,8 +2,8 @@
 
 python -m analysis.report runs/NAME
 
-The page needs no network and no other file. Its tables and pictures are also written to runs/NAME/tables, as
-`analysis.tables` writes them, and to runs/NAME/pictures as SVG and as PDF.
+The page needs no network and no other file. The command also writes its tables to runs/NAME/tables, as
+`analysis.tables` does, and its pictures to runs/NAME/pictures, as SVG and PDF.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from trainables.schema import Typed
 
 PAGE = "report.html"
 ALWAYS_OPEN = ("dev", "verdicts")
-OPEN_IF_SHORT = ("comparisons", "exits", "sources", "search_repeats", "scores_on_test")  # the others are folded
-LONGEST_OPEN = 12  # lines
-SECTIONS = {  # title -> what stands there, in this order
+OPEN_IF_SHORT = ("comparisons", "exits", "sources", "search_repeats", "scores_on_test")  # all others are folded
+LONGEST_OPEN = 12  # lines of a table that counts as short
+SECTIONS = {  # title -> anchors of its parts, in order
     "Scores": (
         "table-dev table-verdicts picture-seeds table-sources table-scores_on_test table-ablation table-pabee "
         "table-electra"
@@ -60,7 +60,7 @@ def write_report(folder: Path) -> Path:
     """Write `tables/`, `pictures/` and `report.html` into the study folder; return the page.
 
     Raises:
-        ValueError: it is no study, holds a plan alone, or cannot be written.
+        ValueError: the folder has no study, has only a plan, or cannot be written.
     """
     study = load_study(folder)
     if not study.facts.launches:
@@ -77,12 +77,12 @@ def write_report(folder: Path) -> Path:
         write_bytes(study.folder / name, content)
     for path in (study.folder / "pictures").iterdir():
         if f"pictures/{path.name}" not in files:
-            path.unlink()  # of a picture that the study does not give any more
+            path.unlink()  # a picture that the study no longer gives
     return study.folder / PAGE
 
 
 def report_files(study: Study) -> dict[str, bytes]:
-    """Page and pictures, by their names in the study's folder. The same study gives the same bytes."""
+    """Make the page and pictures: path in the study's folder -> content. The same study gives the same bytes."""
     evidence = gather([study])
     return _files(study, evidence, tables_of(evidence))
 
@@ -135,7 +135,7 @@ class Part:
 
 
 def sections(parts: dict[str, Part]) -> dict[str, dict[str, Part]]:
-    """Place the parts by anchor under the titles of their sections; what no section names stands in "Further"."""
+    """Sort the parts, by anchor, into their sections; parts that no section names go to "Further"."""
     named = {title: [name for name in names.split() if name in parts] for title, names in SECTIONS.items()}
     placed = {name for names in named.values() for name in names}
     further = [name for name in parts if name not in placed]
@@ -149,7 +149,7 @@ def _is_folded(table: Table) -> bool:
 
 
 def _table_html(table: Table, hrefs: dict[Place, str]) -> Markup:
-    """Link each cell of the table to its runs, and the table to its CSV by an address that needs no other file."""
+    """Write the table with a link from each cell to its runs, and with its CSV embedded as a data address."""
     lines = []
     for line in table.lines:
         entries = {name: replace(own, href=hrefs.get((line.label, name), "")) for name, own in line.entries.items()}
@@ -159,7 +159,7 @@ def _table_html(table: Table, hrefs: dict[Place, str]) -> Markup:
 
 
 def departure_tables(studies: list[Study]) -> list[Table]:
-    """Tabulate what sets the protocol and each method apart from the papers, there and here."""
+    """Tabulate how the protocol and each method depart from the papers, with the paper's and our version."""
     tables = []
     for who, lines in notes.departures(studies).items():
         named = [line if isinstance(line, Departure) else Departure(line, "", "") for line in lines]
@@ -174,7 +174,7 @@ def departure_tables(studies: list[Study]) -> list[Table]:
 
 
 def run_tables(evidence: Evidence) -> list[Table]:
-    """Tabulate the confirm trials of every cell that has any, a line for each."""
+    """Tabulate the confirm trials of every cell that has any, one line per trial."""
     tables = []
     for label, cell in evidence.cells:
         number = f"{POINTS.text(cell.median)}, median of {len(cell.records)}" if cell.records else "no number"
@@ -210,7 +210,7 @@ def _about(study: Study) -> str:
 
 
 def registration(study: Study) -> str:
-    """Name the places that had the digest of the plan before any trial."""
+    """Name the places at which the plan's digest was registered before the first trial."""
     digest, places = first_plan_digest(study.folder), [event.place for event in study.facts.registered]
     if not places:
         return f"Plan {digest}: not registered before the first trial."
@@ -218,7 +218,7 @@ def registration(study: Study) -> str:
 
 
 def _provenance(study: Study) -> dict[str, str]:
-    """Collect what was asked for, and what it ran with."""
+    """Collect the requested settings of the study, and the code, devices and versions that it ran with."""
     records, asked = study.records, study.file.plan.asked
     facts: dict[str, Any] = {
         "methods": ", ".join(study.methods),

@@ -56,16 +56,16 @@ ANSWER = "answer.md"
 
 
 class IncompleteTablesError(ValueError):
-    """A cell has other seeds than the protocol's, and that was to be an error."""
+    """With `strict`, a cell does not have the protocol's seeds."""
 
 
 def make_tables(studies: list[Study], *, separate: bool = False) -> list[Table]:
-    """All tables of these studies, the dev table first. Deterministic: the same records give the same texts."""
+    """Make all tables of these studies, the dev table first; the same records give the same texts."""
     return tables_of(gather(studies, separate=separate))
 
 
 def tables_of(evidence: Evidence) -> list[Table]:
-    """All tables of what was gathered."""
+    """Make all tables of the evidence, the dev table first."""
     dev = paper_tables.dev_table(evidence)
     layouts = [replace(dev, answer=answer(evidence, dev)), *(layout(evidence) for layout in LAYOUTS)]
     tables = [table for table in layouts if table is not None]
@@ -76,8 +76,8 @@ def write_tables(folders: list[Path], out: Path, *, strict: bool = False, separa
     """Write every table in every format, with its JSON sidecar, to `out`; return them, the dev table first.
 
     Raises:
-        ValueError: a folder is no study, studies of different protocols, `out` cannot be written, or `strict` and a
-            cell whose seeds are not exactly the protocol's; nothing is written.
+        ValueError: a folder has no study, the protocols differ, `out` cannot be written, or, with `strict`, a cell's
+            seeds are not exactly the protocol's. Nothing is written.
     """
     studies = load_studies(folders)
     check_folder("--out", out)
@@ -94,24 +94,24 @@ def _require_complete(dev: Table) -> None:
 
 
 def write_files(tables: list[Table], out: Path) -> None:
-    """Write these tables, and remove those of another time from `out`."""
+    """Write these tables to `out`, and remove files of tables that no longer exist."""
     make_writable(str(out))
     texts = {out / name: text for name, text in files_of(tables).items()}
     for path, text in texts.items():
         write_bytes(path, text)
     for path in (out / f"{name}.{ending}" for name in TABLES for ending in (*FORMATS, "json")):
         if path not in texts:
-            path.unlink(missing_ok=True)  # of a table that these records do not give any more
+            path.unlink(missing_ok=True)  # a table that these records no longer give
 
 
 def files_of(tables: list[Table]) -> dict[str, bytes]:
-    """Every file of a folder of tables, with their seal: name -> content."""
+    """Make every file of a folder of tables, with the seal: name -> content."""
     files = {name: text.encode() for table in tables for name, text in table_files(table).items()}
     return files | {SEAL: msgspec.json.encode(Seal.of(files)) + b"\n"}
 
 
 def table_files(table: Table) -> dict[str, str]:
-    """Every file of a table: name -> text."""
+    """Make every file of a table: name -> text."""
     files = {f"{table.name}.{ending}": render(table, ending) for ending in FORMATS}
     files[f"{table.name}.json"] = json.dumps(table.sidecar, indent=1, ensure_ascii=False) + "\n"
     return files | ({ANSWER: table.answer} if table.answer else {})
@@ -143,7 +143,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """0 if the tables are made, 1 if a cell is incomplete and that was to be an error, 2 for bad usage."""
+    """Make the tables; return 0, or 1 if --strict is given and a cell is incomplete."""
     try:
         return _print_cut(options) if options.is_cut else _write(options)
     except IncompleteTablesError as error:

@@ -46,7 +46,7 @@ from trainables.schema import Typed, to_plain
 
 TABLES, PICTURES = "tables", "pictures"
 DESCRIPTION, WEIGHTS = "model.json", "model.safetensors"  # files of a stored model
-PLACES = ("data", "backbone", "tokenizer")  # may be elsewhere when a study is continued; arms have fingerprints
+PLACES = ("data", "backbone", "tokenizer")  # may move before a study is continued; the arms' fingerprints are compared
 LONGEST_VALUE = 200  # longest value, in characters, that a line prints in full
 NOT_HELD = (
     "Exit status: 0 all agrees, 1 something differs, 2 bad usage. Compared: the plan, the journal, predictions, "
@@ -55,20 +55,20 @@ NOT_HELD = (
     "logs. If all parts of a folder agree, they may still be invented: only models, an MLflow or a git tag that the "
     "author could not change show what really ran."
 )
-# Largest difference of a logit if a model runs on another processor: in float32, and in lower precision.
+# Largest difference of a logit when a model runs on another processor: in float32, and in lower precision.
 SAME_LOGITS, NEAR_LOGITS = 0.01, 0.2
-OTHER_EXITS = 0.01  # share of examples that may leave at another layer because of such differences
+OTHER_EXITS = 0.01  # largest share of examples that leave at another layer because of such differences
 
 
 def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[str]:
     """List everything that differs from what the journal and the predictions give, one line each; empty if all agree.
 
     Args:
-        again: number of stored models, drawn at random, that run on dev again.
-        against: address of an MLflow to compare with.
+        again: number of stored models, drawn at random, to run on dev again.
+        against: URI of an MLflow to compare with.
 
     Raises:
-        ValueError: if the folder has no plan or too few stored models, or the MLflow does not answer.
+        ValueError: the folder has no plan or too few stored models, or the MLflow does not answer.
     """
     try:
         file = require_plan(folder)
@@ -167,7 +167,7 @@ def _model_lines(study: Study, record: Record, model: str) -> list[str]:
     except OSError:
         return [f"{path} is missing: the model of {_name(record)}"]
     except (ValueError, KeyError, TypeError) as error:
-        return [f"{path} describes no model: {type(error).__name__}: {error}"]
+        return [f"{path} does not describe a model: {type(error).__name__}: {error}"]
     wanted: dict[str, Any] = to_plain(record)
     return [
         *list_differences(f"{path}: spec", spec, {name: wanted[name] for name in spec}),
@@ -189,10 +189,10 @@ def _name(record: Record) -> str:
 
 
 def _draw_models(folder: Path, facts: StudyFacts, number: int) -> list[Record]:
-    """Draw models that run again, and print how many of the study's could not be drawn.
+    """Draw the models to run again; if some confirm trials have no stored model, print how many have one.
 
     Raises:
-        ValueError: if fewer models are stored.
+        ValueError: fewer than `number` models are stored.
     """
     if not number:
         return []
@@ -213,7 +213,7 @@ def _is_stored(folder: Path, record: Record) -> bool:
 
 
 def answers_drift(study: Study, drawn: list[Record]) -> list[str]:
-    """Run the stored models of these records on dev again; find stored predictions that differ from their answers."""
+    """Run the stored models of these records on dev again; find stored predictions that differ from the answers."""
     with TemporaryDirectory() as folder:
         to = Path(folder) / "predictions"
         to.mkdir()
@@ -245,7 +245,7 @@ def mlflow_drift(folder: Path, uri: str) -> list[str]:
     """Compare the runs in an MLflow with the journal.
 
     Raises:
-        ValueError: if the MLflow does not answer.
+        ValueError: the MLflow does not answer.
     """
     done = _run("study.mirror", str(folder), "--tracking-uri", uri, "--compare")
     if done.returncode not in (0, 1):
@@ -273,7 +273,7 @@ def tables_drift(studies: list[Study], folder: Path, *, separate: bool = False) 
 
 
 def report_drift(study: Study) -> list[str]:
-    """Find report files that are missing, surplus, or differ from the study's; nothing if there is no report."""
+    """Find report files that are missing, surplus, or differ from the study's; empty if there is no report."""
     there, again = _report_content(study.folder), f"python -m analysis.report {study.folder}"
     make = partial(report_files, study)
     return _written_drift("the report", study.folder, there, make, made_by=again) if there else []
@@ -303,7 +303,7 @@ def _written_drift(
 ) -> list[str]:
     """Find files that are missing, surplus, or differ from those that `make` returns.
 
-    Files that another version wrote are only checked for edits since, and for other numbers in their cells.
+    Files that another version wrote are only checked for later edits and for differing numbers in their cells.
     """
     try:
         files = make()
@@ -317,7 +317,7 @@ def _written_drift(
         pages = [[own[name] for name in own if name.endswith(".html")] for own in (unsealed, files)]
         return [f"{where}, written by version {seal.version}: {line}" for line in other_numbers(*map(cells_of, pages))]
     if seal is None:
-        files.pop(SEAL, None)  # then every byte is compared
+        files.pop(SEAL, None)  # without a seal, every byte is compared
     lines = []
     for name, content in files.items():
         if name not in there:
@@ -325,7 +325,7 @@ def _written_drift(
         elif there[name] != content:
             lines.append(f"{folder / name} is not what the study gives: {first_difference(there[name], content)}")
     surplus = [folder / name for name in there if name not in files]
-    return lines + [f"{path} is no file of {what}: outdated, or written by somebody else" for path in surplus]
+    return lines + [f"{path} is not a file of {what}: outdated, or written by somebody else" for path in surplus]
 
 
 # ---- description of differences
@@ -377,9 +377,9 @@ def run(options: Options) -> int:
     """Print the differences; return 1 if there are any, else 0."""
     folders = [Path(name) for name in options.studies]
     if options.separate and options.tables is None:
-        raise ValueError("--separate needs --tables FOLDER: it says how those tables were written")
+        raise ValueError("--separate needs --tables FOLDER: it describes how those tables were written")
     if options.tables is not None and not Path(options.tables).is_dir():
-        raise ValueError(f"--tables {options.tables} is no folder; allowed: what analysis.tables --out has written")
+        raise ValueError(f"--tables {options.tables} is not a folder; allowed: one written by analysis.tables --out")
     drifts = {folder: verify(folder, again=options.again, against=options.against) for folder in folders}
     statuses = [_print(str(folder), drift, _agreement(folder)) for folder, drift in drifts.items()]
     if options.tables is not None:
@@ -389,7 +389,7 @@ def run(options: Options) -> int:
 
 
 def _joined_drift(folders: list[Path], tables: Path, *, separate: bool, is_sound: bool) -> list[str]:
-    """Compare the joint tables of several studies; `is_sound`: whether the studies themselves agree."""
+    """Compare the joint tables of several studies; `is_sound` is True if the studies themselves agree."""
     try:
         return tables_drift(load_studies(folders), tables, separate=separate)
     except ValueError as error:

@@ -1,6 +1,6 @@
 """Version and hash of written tables and reports, and the numbers in their cells.
 
-Another version of this package may print other words in another style. `verify` then compares hashes, which reveal
+Another version of this package may print other texts in another style. `verify` then checks the hash, which reveals
 edits, and the numbers in cells that both versions print.
 """
 
@@ -20,23 +20,23 @@ from trainables.schema import Typed
 
 ROOT = Path(__file__).parents[1]
 SOURCES = (".py", ".css", ".j2", ".toml", ".csv")
-FILE = "written_by.json"  # file name in a folder of tables
+FILE = "written_by.json"  # in a folder of tables
 UNSEALED = '<meta name="seal" content="">'  # in an HTML page
 _SEALED = re.compile(r'<meta name="generator" content="glue-exit-study (.*)">\n<meta name="seal" content="(\w*)">')
 _NUMBER = re.compile(r"[-−+]?\d+(?:\.\d+)?")
 
-Cells = dict[tuple[str, str, str], list[str]]  # table, row, column -> texts; several if rows share a name
+Cells = dict[tuple[str, str, str], list[str]]  # (table, row, column) -> texts; several if rows share a name
 
 
 class Seal(Typed, frozen=True, kw_only=True):
-    """Version that wrote some files, and a SHA-256 over this version and the files."""
+    """The version that wrote some files, and a SHA-256 over that version and the files."""
 
     version: str
     digest: str
 
     @classmethod
     def of(cls, files: Mapping[str, bytes], by: str | None = None) -> Seal:
-        """Compute the seal of these files, by name; `by` is the version that wrote them, by default this one."""
+        """Compute the seal of files by name; `by` is the version that wrote them, by default this one."""
         digest = hashlib.sha256((by or version()).encode())
         for name in sorted(files):
             digest.update(f"\n{name} {hashlib.sha256(files[name]).hexdigest()}".encode())
@@ -54,7 +54,7 @@ class Seal(Typed, frozen=True, kw_only=True):
 
 @cache
 def version() -> str:
-    """Name everything but the study that decides the files' bytes: `0.1.0, sources 1a2b3c4d, matplotlib 3.10.9`."""
+    """Name all that determines the files' bytes, except the study: `0.1.0, sources 1a2b3c4d, matplotlib 3.10.9`."""
     digest = hashlib.sha256()
     for path in sorted(path for name in ("analysis", "study") for path in (ROOT / name).rglob("*")):
         if path.suffix in SOURCES:
@@ -66,7 +66,7 @@ def version() -> str:
 
 
 def sealed_page(page: str, name: str, others: Mapping[str, bytes]) -> bytes:
-    """Insert a seal of the page and of the files beside it into the page."""
+    """Insert the seal of a page and of the files beside it into the page."""
     seal = Seal.of({**others, name: page.encode()})
     return page.replace(UNSEALED, UNSEALED.replace('""', f'"{seal.digest}"'), 1).encode()
 

@@ -272,7 +272,7 @@ def remove_a_table(study: Path) -> str:
 
 def add_a_table(study: Path) -> str:
     (study / "tables" / "old.md").write_text("| palbert | 99.9 |")
-    return f"{study}/tables/old.md is no file of the tables"
+    return f"{study}/tables/old.md is not a file of the tables"
 
 
 EDITS = (
@@ -427,4 +427,4 @@ def test_separate_tables_are_made_anew_as_such(study: Path, tmp_path: Path, caps
     write_tables([study, other], out, separate=True)
     assert main([*folders, "--tables", str(out), "--separate"]) == 0
     assert main([str(study), "--separate"]) == 2
-    assert "--separate needs --tables FOLDER: it says how those tables were written" in capsys.readouterr().err
+    assert "--separate needs --tables FOLDER: it describes how those tables were written" in capsys.readouterr().err
