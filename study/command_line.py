@@ -6,9 +6,9 @@ its help; the parser is made from these:
     class Options(Typed, frozen=True, kw_only=True):
         study: Annotated[str, argument("runs/NAME", "the study's folder")]
         seeds: Annotated[AtLeastOne | None, option("confirm trials per arm", "K")] = None
-        json: Annotated[bool, option("the answer as JSON")] = False
+        json: Annotated[bool, option("print the answer as JSON")] = False
 
-    main = Command("study.status", Options, "Shows what is done.", run)  # run(options) returns the exit status
+    main = Command("study.status", Options, "Show the progress.", run)  # run(options) returns the exit status
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ V = TypeVar("V")
 SEVERAL = ("--method", "--task")  # these options take a,b,c
 _EVERY_EPOCH = ("not needed: every epoch is evaluated, and the best one kept",)
 _WITHOUT_GPU = ("--gpus-per-trial 0", "CUDA_VISIBLE_DEVICES= before the command")
-# Options of the scripts of PALBERT and transformers, with the options that replace them here: the first one that the
-# command has is suggested. VALUE stands for the given value. Fields such as --beta need no line: --set fixes them.
+# Options of the scripts of PALBERT and transformers -> options that replace them here. The error suggests the first one
+# that the command has. VALUE stands for the given value. Fields such as --beta need no entry: --set fixes them.
 ELSEWHERE: dict[str, tuple[str, ...]] = {
     "bf16": ("--set precision=bfloat16",),
     "cpu": _WITHOUT_GPU,
@@ -67,7 +67,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "n_trials": ("--samples VALUE",),
     "no_cuda": _WITHOUT_GPU,
     "no_save": ("not available: delete the folder afterwards",),
-    "num_lambda_layers": ("--set num_lambda_layers=N, where their 1 is 0, and 2 and 3 are the same",),
+    "num_lambda_layers": ("--set num_lambda_layers=N: their 1 is 0 here, and 2 and 3 are the same",),
     "num_samples": ("--samples VALUE",),
     "output_dir": ("--out VALUE", "--to VALUE"),
     "pabee": ("--method pabee",),
@@ -75,7 +75,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "per_device_train_batch_size": ("--set batch_size=VALUE",),
     "pondering": ("--method palbert, or --method pondernet",),
     "prior_type": ("not available: the prior is geometric, as in the paper",),
-    "resume_from_checkpoint": ("--continue runs/NAME", "the same command, which continues"),
+    "resume_from_checkpoint": ("--continue runs/NAME", "the same command, which resumes"),
     "run_test": ("study.submit runs/NAME --method METHOD, after the study",),
     "save_model": ("not needed: models of confirm trials stay, and study.export writes one for transformers",),
     "save_steps": _EVERY_EPOCH,
@@ -267,18 +267,18 @@ def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
 
 
 def _meanings(unknown: Sequence[str], flags: Sequence[str]) -> str:
-    """Format advice on unknown options, such as `; here it is --epochs 3`. If there are several, name each."""
+    """Format advice on unknown options, such as `; here it is --epochs 3`; with several, name each of them."""
     places = [place for place, text in enumerate(unknown) if re.match("--?[a-zA-Z]", text)]
     meanings = [(unknown[place].partition("=")[0], _meaning(unknown[place:], flags)) for place in places]
     if len(meanings) == 1:
         return meanings[0][1]
     known = sum(meaning.startswith("; here it is") for _, meaning in meanings)
     lines = [f"; {flag}: {meaning.removeprefix('; ')}" for flag, meaning in meanings if meaning]
-    return "".join([*lines, *["; docs/coming_from.md has them all"] * (known > 1)])
+    return "".join([*lines, *["; docs/coming_from.md lists them all"] * (known > 1)])
 
 
 def _meaning(unknown: Sequence[str], flags: Sequence[str]) -> str:
-    """Format what replaces an option of another program: `; here it is --epochs 3`, or an option of similar name."""
+    """Format the replacement of another program's option, `; here it is --epochs 3`, or an option of similar name."""
     flag, _, value = unknown[0].partition("=")
     name = flag.lstrip("-").replace("-", "_")
     value = value or next((text for text in unknown[1:2] if not text.startswith("--")), "VALUE")
@@ -313,16 +313,16 @@ def _completed(names: Sequence[str], *, prefix: str, action: argparse.Action, **
 
 
 def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "") -> int:
-    """Run `main` and return its exit status; 2 after a `ValueError`, 1 after Ctrl-C or an error of the disk.
+    """Run `main` and return its exit status; 2 after a `ValueError`, 1 after Ctrl-C or a disk error.
 
-    Every error becomes one line. After Ctrl-C or an error of the disk, that line ends with `after_interrupt`. If the
+    Every error is printed as one line. After Ctrl-C or a disk error, that line ends with `after_interrupt`. If the
     reader of standard output goes away (`| head`), the command ends silently.
     """
     warnings.formatwarning = _one_line
     try:
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C
         check_own("study", *{command.partition(".")[0]} & {*PACKAGES})
         status = main()
         sys.stdout.flush()
@@ -330,7 +330,7 @@ def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "")
     except ValueError as error:
         message, status = str(error).removeprefix(f"{command}: "), 2
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, lambda *_: os._exit(1))  # objects that end now would print tracebacks
+        signal.signal(signal.SIGINT, lambda *_: os._exit(1))  # on another Ctrl-C, destructors would print tracebacks
         message, status = f"interrupted{after_interrupt}", 1
     except OSError as error:
         if isinstance(error, BrokenPipeError) and _nobody_reads():
@@ -355,7 +355,7 @@ def read_settings(texts: Sequence[str]) -> dict[str, Value]:
     """Read all values of --set into a mapping from field to value.
 
     Raises:
-        ValueError: if one is not `FIELD=VALUE`, or a field is given twice.
+        ValueError: if a text is not `FIELD=VALUE`, or a field is given twice.
     """
     settings = dict[str, Value]()
     for text in texts:
@@ -385,7 +385,7 @@ def read_pair(option: str, text: str, form: str) -> tuple[str, str]:
 def _nobody_reads() -> bool:
     """Check if the reader of standard output has gone; a BrokenPipeError may also come from another connection."""
     poll = select.poll()
-    poll.register(sys.stdout.fileno(), 0)  # errors alone
+    poll.register(sys.stdout.fileno(), 0)  # only errors
     return bool(poll.poll(0))
 
 

@@ -47,7 +47,7 @@ eval "$(register-python-argcomplete glue-study)"."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command that is named; returns its exit status."""
+    """Run the named command, and return its exit status."""
     arguments = [*(sys.argv[1:] if argv is None else argv)]
     if "_ARGCOMPLETE" in os.environ:
         _complete()
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser(command: str | None = None) -> Parser[Typed]:
-    """Build the parser of all commands, with the options of `command`, which is imported for them."""
+    """Build the parser of all commands, and import `command` for its options."""
     parser = Parser(Typed, CONSOLE, __doc__ or "", epilog=EPILOG)
     parser.add_argument("--version", action="version", version=importlib.metadata.version("glue-exit-study"))
     commands = parser.add_subparsers(metavar="COMMAND", parser_class=cast("type[Parser[Typed]]", _parser_of))
@@ -89,7 +89,7 @@ def _without_command(arguments: list[str]) -> int:
 
 
 def _complete() -> None:
-    """Answer the shell that asks how a line could go on, and end."""
+    """Complete the command line for the shell that asked, then exit."""
     import argcomplete
 
     words = os.environ["COMP_LINE"].split()

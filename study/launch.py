@@ -68,11 +68,11 @@ from trainables.spelling import resolve_name
 if TYPE_CHECKING:
     from study.drivers.driver import Driver
 
-MIRROR_NICENESS = 10  # added to the launch's own, so that driver and trials get scarce processors first
+MIRROR_NICENESS = 10  # added to the launch's own: driver and trials get scarce processors first
 
 
 def run(options: LaunchOptions) -> int:
-    """Run the command: exit status 0 if the study is complete, 1 if trials are missing or failed.
+    """Run the command; return 0 if the study is complete, 1 if trials are missing or failed.
 
     Raises:
         ValueError: if the options cannot be run; the command then exits with status 2.
@@ -86,7 +86,7 @@ def run(options: LaunchOptions) -> int:
 
 
 def dry_run(study: Study, options: LaunchOptions) -> int:
-    """Print the plan, its expected cost and its differences from the papers, without creating a file; return 0."""
+    """Print the plan, its expected cost and its differences from the papers; create no file, and return 0."""
     resolved = study.resolved
     if options.explain is not None:
         names = [arm.name for arm in resolved.arms if not arm.repeat]
@@ -132,7 +132,7 @@ def run_study(study: Study, options: LaunchOptions) -> int:
     """Run the trials that the study still lacks, write its exports and print its answer; return the exit status.
 
     Raises:
-        ValueError: if the study cannot be opened, or no trial fits on a node; then no trial has run.
+        ValueError: if the study cannot be opened, or no trial fits on a node. No trial has run then.
     """
     if options.tracking_uri is None and not is_installed("mlflow"):
         print_lines(["MLflow is not installed: continuing as with --tracking-uri none"], sys.stderr)
@@ -195,7 +195,7 @@ def _as_locked(study: Study, *, is_continued: bool) -> Study:
 
 
 def _describe_finished(scheduler: Scheduler, folder: Path, *, asked: str | None, storage: str) -> list[str]:
-    """Describe a study without trials left to run: its failed trials, and the arms that other code trained.
+    """Describe a study that has no trials left to run: its failed trials, and the arms that other code trained.
 
     Args:
         asked: the address given with --storage, or None.
@@ -214,10 +214,10 @@ def _describe_finished(scheduler: Scheduler, folder: Path, *, asked: str | None,
     if not others:
         return [line]
     anew = f"{python()} -m study.launch --continue {shlex.quote(str(folder))} --dry-run --toml > plan.toml"
-    trained = f"{first_of(others, MOST_ARMS)} {'were' if len(others) > 1 else 'was'} trained with"
+    trained = f"{first_of(others, MOST_ARMS)} {'were' if len(others) > 1 else 'was'} trained"
     return [
         line,
-        f"the code has changed since {trained} it; the numbers are kept; to train again as another study: "
+        f"the code has changed since {trained}; the numbers are kept; to train again as another study: "
         f"{anew}, then --plan plan.toml --name NEW",
     ]
 
@@ -225,7 +225,7 @@ def _describe_finished(scheduler: Scheduler, folder: Path, *, asked: str | None,
 def _keep_plan(study: Study, code: Provenance, *, is_over: bool) -> None:
     """Write `plan.json`, unless the study is finished and its file has this plan.
 
-    A new plan for a finished study also deletes the dev table and the answer, which belong to the old plan.
+    If a finished study gets a new plan, the dev table and the answer of the old plan are deleted.
     """
     is_there = (study.folder / PLAN).exists()
     if is_over and is_there and study.earlier is not None and study.earlier.plan == study.resolved:
@@ -262,13 +262,13 @@ def _launch(
         if not scheduler.facts.trials:
             _register(journal, folder, options)
         if silence := unreachable_reason(uri):
-            print_lines([f"{_describe_silence(uri, silence)}; the study runs, and sends its runs later"], sys.stderr)
+            print_lines([f"{_describe_silence(uri, silence)}; the study runs, its MLflow runs follow"], sys.stderr)
         mirror = start_mirror(folder, options.tracking_uri)
         status, note = _run_trials(scheduler, journal, folder, storage, options, until=until)
         said = write_files(folder, scheduler.progress)
     except BaseException as error:
         note = None if isinstance(error, KeyboardInterrupt) else (str(error) or type(error).__name__).splitlines()[0]
-        with suppress(OSError, ValueError):  # if the journal cannot be written either, the first error counts
+        with suppress(OSError, ValueError):  # if the journal cannot be written, raise the first error all the same
             scheduler.end_launch("interrupted", note)
         raise
     scheduler.end_launch(status, note or lost_outputs())
@@ -278,7 +278,7 @@ def _launch(
 
 
 def _register(journal: Journal, folder: Path, options: LaunchOptions) -> None:
-    """Register the plan before the first trial: record which git tag and which MLflow hold its digest.
+    """Register the plan before the first trial: record the git tag and the MLflow store that hold its digest.
 
     Raises:
         ValueError: if --register is given and the plan cannot be written to MLflow.
@@ -299,7 +299,7 @@ def _register(journal: Journal, folder: Path, options: LaunchOptions) -> None:
 def _run_trials(
     scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions, *, until: float
 ) -> tuple[LaunchStatus, str | None]:
-    """Run the trials; return how the launch ended, and the reason if it stalled.
+    """Run the trials; return the status with which the launch ended, and the reason if it stalled.
 
     The next launch resumes unfinished trials from their last saved epoch.
     """
@@ -328,7 +328,7 @@ def _drive(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOpti
         until: seconds of the monotonic clock at which the driver stops.
 
     Raises:
-        SmokeStepsFailed: if a method fails in its first training step; then no trial has started.
+        SmokeStepsFailed: if a method fails in its first training step. No trial has started then.
         Stalled: if no trial has made progress for too long.
     """
     starts_ray = options.driver == "ray" and options.address is None
@@ -369,7 +369,7 @@ def _import_driver(options: LaunchOptions) -> type[Driver]:
 
 
 def _measure_resources(options: LaunchOptions) -> Resources:
-    """Compute how many trials fit on the connected cluster, or on this machine.
+    """Measure the resources for trials of the connected cluster, or of this machine.
 
     Raises:
         ValueError: if no node has room for a trial, and the cluster cannot add one.
@@ -397,28 +397,28 @@ def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen[bytes] | Non
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            start_new_session=True,  # so that Ctrl-C does not reach it: it ends after the launch
+            start_new_session=True,  # so that Ctrl-C does not reach the mirror, which ends after the launch
         )
     os.setpriority(os.PRIO_PROCESS, mirror.pid, os.getpriority(os.PRIO_PROCESS, 0) + MIRROR_NICENESS)
     return mirror
 
 
 def wait_for_mirror(mirror: subprocess.Popen[bytes]) -> None:
-    """Wait until MLflow has the last runs; after Ctrl-C, the mirror goes on in the background."""
-    print_lines(["writing the last runs to MLflow; after Ctrl-C this goes on in the background ..."], sys.stderr)
+    """Wait until MLflow has the last runs; after Ctrl-C, the mirror continues in the background."""
+    print_lines(["writing the last runs to MLflow; after Ctrl-C this continues in the background ..."], sys.stderr)
     try:
         with waiting_for("MLflow", output=sys.stderr):
             status = mirror.wait()
         if status != 0:
-            print("MLflow lacks some runs; mirror.log in the study's folder has the reason", file=sys.stderr)
+            print("MLflow lacks some runs; mirror.log in the study's folder gives the reason", file=sys.stderr)
     except KeyboardInterrupt:
         print("MLflow is still being written; see mirror.log in the study's folder", file=sys.stderr)
 
 
 def browse(folder: Path, tracking_uri: str | None) -> list[str]:
-    """Read the lines of `browse.txt` on how to see the runs, or name the command that copies them later.
+    """Return the lines of `browse.txt`, which explain how to see the runs in MLflow.
 
-    The second is for a tracking server that does not answer now.
+    If the tracking server does not answer, return the command that copies the runs later.
     """
     uri = tracking_uri or ""
     if silence := unreachable_reason(uri):
@@ -433,7 +433,7 @@ def _describe_silence(uri: str, silence: str) -> str:
 
 
 def _describe_broken_off(scheduler: Scheduler) -> list[str]:
-    """Describe the trials that this launch has given up after repeated faults of the machine."""
+    """Describe the trials that this launch gave up after repeated faults of the machine."""
     if not scheduler.has_given_up:
         return []
     trials = scheduler.facts.under_way.values()
@@ -476,7 +476,7 @@ def _conclude(scheduler: Scheduler, folder: Path, said: str, options: LaunchOpti
 
 
 def extensions(plan: ResolvedPlan) -> dict[str, str]:
-    """List the options that would add trials to a study, by what they add: twice the search, and five more seeds.
+    """Return the options that would double a study's search or add five seeds, each under a label for the screen.
 
     A study that repeats its searches gets more repeats; the other studies get more search trials.
     """

@@ -1,4 +1,4 @@
-"""The options of `study.launch`: their help, the checks that they can be combined, and the plan made from them."""
+"""The options of `study.launch`: their help, their checks, and the plan made from them."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ DESCRIPTION = """Tune each method on each task, repeat the best configuration wi
 medians: `python -m study.launch --method albert,palbert --task rte`. The same command resumes a study after an
 interruption; more methods, tasks, samples or seeds extend it."""
 EPILOG = """Exit status: 0 the study is complete, 1 cells are missing or the study was interrupted, 2 bad usage.
-Ctrl-C once: running trials save their epoch, then the launch ends. Twice: it ends at once.
-docs/coming_from.md translates the options of the papers' repositories, docs/glossary.md explains the words."""
+Ctrl-C once: running trials save their epoch, then the launch ends. Twice: the launch ends at once.
+docs/coming_from.md translates the options of the papers' repositories, docs/glossary.md explains the terms."""
 
 OUT = "runs"  # the default folder of studies
-MOST_BYTES = 200  # length of a study's name; a file name may have 255, and some add a suffix to it
+MOST_BYTES = 200  # longest name of a study; a file name may have 255 bytes, and some files append a suffix
 
 
 def _list_defaults(field: Literal["methods", "tasks"]) -> str:
@@ -77,7 +77,7 @@ def default_driver() -> Literal["ray", "local"]:
     return "ray" if is_installed("ray") else "local"
 
 
-_CONTINUE = "continue or extend this study; --method and --task add to it, and limit this run to what they name"
+_CONTINUE = "continue or extend this study; --method and --task add arms, and limit this launch to those named"
 _NAMES = "a,b,c (or repeat the option), or {}; default in {}"
 _PROFILES = "|".join(["auto", *profiles.available()])
 _DATA = "FOLDER holds GLUE's TSV files, RTE/train.tsv ...; mini: generated data, with tiny backbones by default"
@@ -96,7 +96,7 @@ _START_FROM = (
 )
 _SAMPLER = f"Optuna sampler by name, or {FORM}: an installed class or function that takes seed="
 _EARLY_STOPPING = (
-    "rule that stops weak search trials; asha: after GRACE epochs, the best one in FACTOR continues; none: no rule"
+    "rule that stops weak search trials; asha: after GRACE epochs, the best 1/FACTOR of trials continue; none: no rule"
 )
 _SELECT_BY = "at:6: select by the score at 6 mean layers or fewer; area: by the mean over exit settings; default: score"
 # Repeated searches vary more than repeated seeds, so a claim about methods needs several searches.
@@ -113,7 +113,7 @@ _REPEATS = "independent searches, to see how much tuning varies"
 _REGISTER = "register the plan's hash in MLflow before any trial"
 _ADDRESS = "Ray cluster, auto or ray://HOST:PORT; else RAY_ADDRESS"
 _DRIVER = "local: processes here; default: ray, if installed"
-_GPUS = "0.25: four trials share a GPU; default: 1, if any"
+_GPUS = "0.25: four trials share a GPU; default: 1, or 0 without GPUs"
 _MAX_GPU_HOURS = "limit of the study; no trial starts that exceeds it"
 _IDLE = "end after X hours without progress; default: %(default)g"
 
@@ -148,7 +148,7 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     selection: Annotated[Selection | None, option("split for early stopping and model selection")] = None
     select_by: Annotated[str | None, option(_SELECT_BY, FORMS_OF_SELECTION.replace(", ", "|"))] = None
     early_stopping: Annotated[str | None, option(_EARLY_STOPPING, "none|asha|asha:grace=1,factor=3")] = None
-    search_precision: Annotated[Precision | None, option("of search trials; default: as confirm trials")] = None
+    search_precision: Annotated[Precision | None, option("of search trials; default: that of confirm trials")] = None
     attention: Annotated[Literal["softmax", "nystrom"] | None, option(_ATTENTION)] = None
     settings: Annotated[list[str], option(_SET, "[SCOPE:]FIELD=VALUE", flag="--set")] = []
     search: Annotated[list[str], option(_SEARCH, f"[SCOPE:]FIELD={FORMS.replace(', ', '|')}")] = []
@@ -228,11 +228,11 @@ def check_options(options: LaunchOptions) -> None:
     """
     for name in ("probe", "explain", "departures", "toml"):
         if getattr(options, name) and not options.dry_run:
-            raise ValueError(f"--{name} needs --dry-run: it describes a plan")
+            raise ValueError(f"--{name} requires --dry-run")
     for name, least in {"search_repeats": 2, "samples": 1, "seeds": 2}.items() if options.compare else ():
         if (number := getattr(options, name)) < least:
             flag = f"--{name.replace('_', '-')}"
-            raise ValueError(f"{flag} is {number}; allowed beside --compare methods: {least} or more, or leave it out")
+            raise ValueError(f"{flag} is {number}; allowed with --compare methods: {least} or more, or leave it out")
     check_own(*PACKAGES, path=[str(Path.cwd()), *sys.path])  # the module path of the launch's child processes
     forms = [f"--{name}" for name in ("explain", "toml", "json") if getattr(options, name)]
     if len(forms) > 1:
@@ -284,9 +284,9 @@ def _check_places(options: LaunchOptions) -> None:
 
 
 def _check_name(name: str) -> None:
-    """Raise ValueError for a name that is no folder name, or has `?` or `%`, which break MLflow's database address."""
+    """Raise ValueError unless the name is a folder name without `?` and `%`, which break MLflow's database address."""
     if Path(name).name != name or name in ("", "..") or not name.isprintable() or {*"?%"} & {*name}:
-        raise ValueError(f"--name is {name!r}; allowed: the name of a folder, which is made in --out, without ? and %")
+        raise ValueError(f"--name is {name!r}; allowed: a folder name without ? and %")
     if len(os.fsencode(name)) > MOST_BYTES:
         raise ValueError(f"--name is {name[:20]!r}... of {len(os.fsencode(name))} bytes; allowed: at most {MOST_BYTES}")
 
@@ -298,7 +298,7 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
         earlier: the plan of the study of --continue.
 
     Returns:
-        The plan, and where it came from: `profile mini`, `plan FILE` or `continued`.
+        The plan, and its origin: `profile mini`, `plan FILE` or `continued`.
 
     Raises:
         ValueError: if an option names something unknown, or sets what the study of --continue has already fixed.
@@ -389,7 +389,7 @@ def settings_of(options: StudyOptions) -> dict[str, Setting]:
     for text in options.settings:
         key, value = read_setting(text, "--set", "[SCOPE:]FIELD=VALUE")
         if isinstance(value, str) and ("," in value or ".." in value):
-            raise ValueError(f"--set {text}: allowed: one value; a range or choices are --search {text}")
+            raise ValueError(f"--set {text}: allowed: one value; for a range or choices: --search {text}")
         add_once(fixed, _spell_key(key, f"--set {key}"), value, "--set")
     for text in options.search:
         key, ranged = read_pair("--search", text, f"[SCOPE:]FIELD={FORMS}")
@@ -433,9 +433,9 @@ def _list_words(options: StudyOptions) -> dict[str, tuple[str, Value]]:
 
 
 def origins_of_settings(options: StudyOptions, plan: Plan) -> dict[str, str]:
-    """Name where settings came from that --set and --search did not give: --epochs, --attention, or the plan's file.
+    """Return the origin of each setting that --set and --search did not give: --epochs, --attention or a plan.
 
-    The keys are settings in the form of options, `--set epochs=3`; the values are `--epochs 3`, `--plan FILE: epochs`.
+    The keys are settings written as options, `--set epochs=3`; the values are `--epochs 3`, `--plan FILE: epochs`.
     """
     said, words = settings_of(replace(options, epochs=None, attention=None)), _list_words(options)
     file = f"--plan {options.plan}" if options.plan else f"--continue {options.continue_study}"
@@ -469,7 +469,7 @@ def _read_base(options: LaunchOptions, earlier: Plan | None) -> tuple[Plan, str]
 
 
 def _check_continued(options: LaunchOptions, plan: Plan) -> None:
-    """Raise ValueError for --profile, --name, --out or --plan, because --continue already fixes them."""
+    """Raise ValueError if --profile, --name, --out or --plan is given, because --continue fixes them."""
     folder, said = Path(options.continue_study or ""), f"--continue {options.continue_study}"
     for name, own in {"profile": plan.profile, "name": folder.resolve().name, "out": str(folder.parent)}.items():
         value = getattr(options, name)

@@ -1,4 +1,4 @@
-"""The study that a launch's options ask for, joined with the study already in its folder, and notes on it."""
+"""The study that a launch's options ask for, joined with the study already in its folder, and notes for the user."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Study(NamedTuple):
 
     resolved: ResolvedPlan
     folder: Path
-    asked: Plan  # the plan of this command alone
+    asked: Plan  # the plan of this command, before it is joined
     earlier: PlanFile | None  # the plan in the folder, if there is one
     why: str  # the origin of the plan: `profile mini`
     unchecked: tuple[str, ...]  # hub names that a dry run could not check, because the hub was unreachable
@@ -54,10 +54,10 @@ class Study(NamedTuple):
 
 
 def open_study(options: LaunchOptions) -> Study:
-    """Resolve the study that the options ask for; nothing is created.
+    """Resolve the study that the options ask for, without creating files.
 
     Raises:
-        ValueError: if it cannot be run; if a setting of the --plan file is invalid, the message names the file.
+        ValueError: if the study cannot be run. If a setting of the --plan file is invalid, the message names the file.
     """
     earlier = None if options.continue_study is None else require_plan(Path(options.continue_study))
     plan, why = plan_from(options, earlier.plan.asked if earlier else None)
@@ -72,7 +72,7 @@ def open_study(options: LaunchOptions) -> Study:
 
 
 def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = None, why: str = "") -> Study:
-    """Resolve the plan of a study; nothing is created.
+    """Resolve the plan of a study, without creating files.
 
     Args:
         earlier: the plan of the study of --continue. Without it, the plan in the study's folder is read, if any.
@@ -124,8 +124,8 @@ def resolve_in(
     """Join the plan with the earlier one of its folder, and resolve it.
 
     Args:
-        is_continued: whether --continue named the folder; it changes the advice in an error.
-        unchecked: collects hub names that cannot be checked offline; None raises an error for these.
+        is_continued: whether --continue named the folder; this changes the advice in errors.
+        unchecked: collects hub names that cannot be checked offline; with None, such a name is an error.
 
     Raises:
         ValueError: if the folder holds another study, or some data cannot be read.
@@ -136,13 +136,13 @@ def resolve_in(
     had = earlier.plan.asked
     plan = plan.extended_from(had)
     settled = cache(lambda: {trial.started.arm for trial in read_facts(folder).trials.values()})
-    if glue.kind_of(plan.data) != glue.kind_of(had.data) and settled():  # before data are read
+    if glue.kind_of(plan.data) != glue.kind_of(had.data) and settled():  # reported before data are read
         raise another_study(folder, [other_data(had, plan)], is_continued=is_continued)
     changed = [arm for arm in settled() if plan.first_of(arm) != had.first_of(arm)] if plan.first != had.first else []
     if changed:
         raise ValueError(
-            f"--first-from: {changed[0]} of {folder} already has trials, so no other can be its first; allowed: arms "
-            "without trials, by --method and --task, or a new study, by --name"
+            f"--first-from: {changed[0]} of {folder} already has trials, so its first trial cannot change; allowed: "
+            "arms without trials (--method, --task), or a new study (--name)"
         )
     _check_files(plan)
     if plan.include is not UNSET:
@@ -160,7 +160,7 @@ def _check_files(plan: Plan) -> None:
     """Check that every row of the plan's data can be read.
 
     Raises:
-        ValueError: if some cannot; the message has a line for each fault, up to `MOST_FAULTS`.
+        ValueError: if a row cannot be read; the message has a line for each fault, up to `MOST_FAULTS`.
     """
     tasks = [TASKS[name] for name in plan.tasks if name in TASKS]
     for task in tasks:
@@ -209,7 +209,7 @@ def launched_arms(study: Study, options: LaunchOptions) -> frozenset[str]:
 
 
 def plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:
-    """Describe what a user may not expect of this launch, a line each.
+    """List facts about this launch that may surprise its user, one line each.
 
     Examples: random weights, arms that this launch leaves out, other studies that have the same arms.
     """

@@ -122,7 +122,7 @@ def test_help_of_many_options_shows_the_common_ones_and_all_on_demand(capsys):
         (
             "launch",
             "--num-lambda-layers 1",
-            "--set num_lambda_layers=N, where their 1 is 0, and 2 and 3 are the same",
+            "--set num_lambda_layers=N: their 1 is 0 here, and 2 and 3 are the same",
         ),
         (
             "pretrain",
@@ -184,7 +184,7 @@ def test_help_of_many_options_shows_the_common_ones_and_all_on_demand(capsys):
             "launch",
             "--type=x --unheard 1 --lr 1e-5",
             "--backbone x, with its owner on the hub: albert/albert-base-v2; --lr: here it is --set learning_rate=1e-5"
-            "; docs/coming_from.md has them all",
+            "; docs/coming_from.md lists them all",
         ),
     ],
 )
