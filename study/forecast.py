@@ -1,4 +1,4 @@
-"""What a plan will cost and how long the rest of it takes: epochs, time and disk, from what was measured.
+"""The forecast of a plan: its epochs, time and disk, and the time that is left.
 
 Time and size come from a probe or from the study's earlier records; without either they are unknown.
 """
@@ -35,17 +35,17 @@ from trainables.schema import Typed
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
 _PROBE_STEPS = 5
-# Expected epochs are the mean over simulated searches: so many, or fewer if a search has many trials itself.
+# Expected epochs are the mean over this many simulated searches, or over fewer if a search has many trials.
 _STUDIES = 30
 _SIMULATED_TRIALS = 30_000  # of all searches together
-_LONGEST_SEARCH = 10_000  # trials; the share that a longer one runs is the same
+_LONGEST_SEARCH = 10_000  # trials; a longer search runs the same share of its epochs
 
 
 # ---- a dry run
 
 
 class Done(Typed, frozen=True, kw_only=True):
-    """How much of a plan the study on disk has done."""
+    """Progress of the study on disk through its plan."""
 
     ended: int
     under_way: int
@@ -53,7 +53,7 @@ class Done(Typed, frozen=True, kw_only=True):
 
 
 class ForecastFacts(Typed, frozen=True, kw_only=True):
-    """The forecast as `--json` says it."""
+    """The forecast as `--json` prints it."""
 
     estimates: dict[str, Cost]
     done: Done | None
@@ -69,10 +69,10 @@ class Forecast:
 
 
 def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool, slots: int = 1) -> Forecast:
-    """Estimate what the plan will cost, by the study's own records or by a probe of this machine.
+    """Estimate the cost of the plan from the study's records, or from a probe of this machine.
 
     Args:
-        slots: trials that run at a time on this machine; 1 if they run elsewhere.
+        slots: number of trials that run at a time on this machine; 1 if trials run elsewhere.
     """
     facts = read_facts(folder)
     measured = probe(plan) if with_probe else measured_in(facts.records)
@@ -113,7 +113,7 @@ def probe(resolved: ResolvedPlan) -> dict[str, Measured]:
     from trainables.sources import cache_folder
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.set_num_threads(1)  # as a trial has
+    torch.set_num_threads(1)  # as in a trial
     measured = {}
     for arm in resolved.arms:
         spec = specify_arm(resolved, arm, arm.any_configuration, seed=0)
@@ -124,17 +124,17 @@ def probe(resolved: ResolvedPlan) -> dict[str, Measured]:
     return measured
 
 
-# ---- what a plan will cost
+# ---- the cost of a plan
 
 
 class Cost(Typed, frozen=True, kw_only=True):
-    """What an arm is expected to cost, as `--dry-run --json` says it."""
+    """Expected cost of an arm, as `--dry-run --json` prints it."""
 
-    search_epochs: float  # over all search trials, those that ASHA stops included
-    confirm_epochs: int  # at most: trials may stop by themselves
-    slot_seconds: float | None
-    disk_bytes: int | None  # of the models that stay: one per confirm trial
-    source: str | None  # of what was measured
+    search_epochs: float  # of all search trials, including those that ASHA stops
+    confirm_epochs: int  # upper bound: a trial may stop early
+    slot_seconds: float | None  # None if not measured
+    disk_bytes: int | None  # of the models that are kept, one per confirm trial; None if not measured
+    source: str | None  # of the measurement: "probe" or "records"; None if nothing was measured
 
     @property
     def epochs(self) -> float:
@@ -144,7 +144,7 @@ class Cost(Typed, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Measured:
-    """What one arm's trials cost."""
+    """Measured cost of one arm's trials."""
 
     epoch_seconds: float
     model_bytes: int | None  # of one trained model on disk
@@ -152,12 +152,12 @@ class Measured:
 
 
 def estimate(resolved: ResolvedPlan, measured: Mapping[str, Measured]) -> dict[str, Cost]:
-    """Estimate the cost of every arm. Arguments and result are by the arm's name."""
+    """Estimate the cost of every arm; `measured` and the result have arm names as keys."""
     return {arm.name: _cost(resolved, arm, measured.get(arm.name)) for arm in resolved.arms}
 
 
 def _with_time_spent(costs: Mapping[str, Cost], progress: StudyProgress) -> dict[str, Cost]:
-    """Give each measured arm the time spent on it plus the time that is left; the other costs stay."""
+    """Replace the time of each measured arm by the time spent on it plus the time left."""
     left = _remaining_by_arm(progress) or {}
     return {
         name: replace(cost, slot_seconds=progress.arm(name).facts.reported.wall_seconds + left[name])
@@ -181,7 +181,7 @@ def _cost(resolved: ResolvedPlan, arm: Arm, measured: Measured | None) -> Cost:
 
 
 def describe_estimate(arm: Arm, cost: Cost, *, bound: str) -> str:
-    """Describe one arm in one line; `bound` is "about" or "at most", before its epochs."""
+    """Describe one arm in one line; `bound` is "about" or "at most", printed before the epochs."""
     precision = "" if arm.search_precision is UNSET else f" in {arm.search_precision}"
     search = f"{arm.samples:4} search{precision} ({bound} {counted(round(cost.search_epochs), 'epoch')})"
     trials = f"{search} {len(arm.seeds):3} confirm ({counted(cost.confirm_epochs, 'epoch')})"
@@ -199,7 +199,7 @@ def _slot_time_in_words(seconds: float, slots: int) -> str:
 
 
 def total_in_words(costs: Collection[Cost], *, bound: str, slots: int) -> str:
-    """Add up epochs, time and disk of the whole plan, each as far as it is known."""
+    """Format the total epochs, time and disk of the plan; unknown ones are named as unknown."""
     epochs = f"{bound} {counted(round(sum(cost.epochs for cost in costs)), 'epoch')}"
     seconds = [cost.slot_seconds for cost in costs if cost.slot_seconds is not None]
     if len(seconds) < len(costs):
@@ -212,9 +212,9 @@ def total_in_words(costs: Collection[Cost], *, bound: str, slots: int) -> str:
 
 @cache
 def expected_epochs(samples: int, epochs: int, stopping: EarlyStopping | None) -> float:
-    """Estimate the epochs of a search: at most so many without early stopping; under ASHA the mean of simulations.
+    """Estimate the epochs of a search: the most possible without early stopping, a mean of simulations with ASHA.
 
-    A simulated search runs one trial after the other, in random order, and a trial keeps its rank at every rung.
+    A simulated search runs its trials one after another, in random order. A trial keeps its rank at every rung.
     """
     if stopping is None:
         return samples * epochs
@@ -230,7 +230,7 @@ def _epochs_of_search(random: Random, samples: int, epochs: int, stopping: Early
 
 
 def _epochs_of_trial(score: float, rungs: dict[int, list[float]], epochs: int, stopping: EarlyStopping) -> int:
-    """Count the epochs that a trial of this score runs, and record the score at every rung that it reaches."""
+    """Count the epochs of a trial with this score, and record the score at every rung that the trial reaches."""
     for rung, recorded in rungs.items():
         is_stopped = bool(recorded) and score < asha.compute_cutoff(recorded, stopping)
         insort(recorded, score)
@@ -240,7 +240,7 @@ def _epochs_of_trial(score: float, rungs: dict[int, list[float]], epochs: int, s
 
 
 def measured_in(records: Sequence[Record]) -> dict[str, Measured]:
-    """Measure what the arms of a study cost so far."""
+    """Measure the cost of each arm's trials from the records of a study."""
     by_arm: dict[str, list[Record]] = {}
     for record in records:
         if record.epochs:
@@ -260,24 +260,24 @@ def folder_bytes(folder: Path) -> int:
 
 
 def describe_time_limit(minutes: float, measured: Mapping[str, Measured]) -> str:
-    """Describe what the end of --max-minutes loses: the epochs under way."""
-    limit = f"--max-minutes {minutes:g}: an epoch that is not over then is given up, and begins again"
+    """Describe the effect of --max-minutes: the epochs that run when the time is over are lost."""
+    limit = f"--max-minutes {minutes:g}: an epoch that has not ended by then is lost and starts again"
     if not measured:
-        return f"{limit}; how long one takes is not known yet: --dry-run --probe measures it"
+        return f"{limit}; the time of an epoch is not known yet: --dry-run --probe measures it"
     name, slowest = max(measured.items(), key=lambda item: item[1].epoch_seconds)
-    how_long = f"one of {name} takes {clock(slowest.epoch_seconds)}, by {slowest.source}"
+    how_long = f"an epoch of {name} takes {clock(slowest.epoch_seconds)}, by {slowest.source}"
     if slowest.epoch_seconds >= 60 * minutes:
         return f"{limit}; {how_long}, so it would never end: allow more minutes"
     return f"{limit}; {how_long}"
 
 
-# ---- how long what is left takes: measured seconds per epoch times the epochs that trials really run
+# ---- the time left: measured seconds per epoch times the expected epochs
 
 
 def remaining_seconds(progress: StudyProgress, steps: Mapping[str, Steps] = MappingProxyType({})) -> float | None:
-    """Estimate the seconds of one slot for all that is left of this launch; None before anything was measured.
+    """Estimate the seconds that one slot would need for the rest of this launch; None before anything was measured.
 
-    `steps`: how far the epochs under way are, by the trial's key, if that is known.
+    `steps` gives the steps done in each current epoch, by trial key, if they are known.
     """
     by_arm = _remaining_by_arm(progress, steps)
     return None if by_arm is None else sum(by_arm.values())
@@ -299,13 +299,13 @@ def _remaining_by_arm(
 
 
 def _seconds_per_epoch(progress: StudyProgress, arm: ArmProgress, pace: float) -> float:
-    """Estimate by the arm's own epochs or, while it has none, by those of all arms, per example."""
+    """Estimate from the arm's own epochs or, before its first, from `pace`, the seconds per example of all arms."""
     own = progress.seconds_per_example([arm], "wall_seconds")
     return (pace if own is None else own) * progress.examples_per_epoch(arm)
 
 
 def _pace_within(progress: StudyProgress, steps: Mapping[str, Steps]) -> float | None:
-    """Measure the seconds per example in the first epochs under way."""
+    """Measure the seconds per example from the steps of the first, unfinished epochs."""
     seconds = [
         steps[key].seconds / steps[key].done * steps[key].of / progress.examples_per_epoch(arm)
         for arm in progress.launched
@@ -318,7 +318,7 @@ def _pace_within(progress: StudyProgress, steps: Mapping[str, Steps]) -> float |
 def _remaining_epochs(
     progress: StudyProgress, arm: ArmProgress, shares: dict[Phase, Shares], steps: Mapping[str, Steps]
 ) -> float:
-    """Count the epochs of trials to start, and of trials under way, at least the epoch that they are in."""
+    """Estimate the epochs left: those of trials to start, and at least the current epoch of each running trial."""
     epochs = {phase: _expected_epochs(progress, arm, phase, shares[phase]) for phase in PHASES}
     under_way = sum(max(epochs[trial.phase] - trial.epochs, 1) for trial in arm.facts.under_way.values())
     under_way -= sum(steps[key].done / steps[key].of for key in arm.facts.under_way if key in steps)
@@ -327,7 +327,7 @@ def _remaining_epochs(
 
 
 def _expected_epochs(progress: StudyProgress, arm: ArmProgress, phase: Phase, shares_of_all: Shares) -> float:
-    """Estimate the epochs of a trial: the mean of the arm's ended trials, with the mean of all arms as one more."""
+    """Estimate the epochs of a trial: the mean over the arm's ended trials and, as one more trial, that of all arms."""
     everywhere = shares_of_all.mean_with(_planned_share(progress, arm, phase))
     return Shares.of([arm], phase).mean_with(everywhere) * arm.arm.epochs
 
@@ -341,10 +341,10 @@ def _planned_share(progress: StudyProgress, arm: ArmProgress, phase: Phase) -> f
 
 @dataclass(frozen=True)
 class Shares:
-    """How much of their epochs ended trials ran."""
+    """Shares of their planned epochs that ended trials ran."""
 
     trials: int
-    total: float
+    total: float  # sum of the shares
 
     @staticmethod
     def of(arms: list[ArmProgress], phase: Phase) -> Shares:
@@ -358,5 +358,5 @@ class Shares:
         return Shares(len(shares), sum(shares))
 
     def mean_with(self, share: float) -> float:
-        """Average the shares, with this one as one trial more."""
+        """Average the shares of the trials and this one."""
         return (self.total + share) / (self.trials + 1)

@@ -136,7 +136,7 @@ def seconds_of(clock):
 
 def test_a_probe_without_a_dry_run_is_refused(capsys):
     assert launch.main(["--probe"]) == 2
-    assert "--probe needs --dry-run: it describes a plan" in capsys.readouterr().err
+    assert "--probe requires --dry-run" in capsys.readouterr().err
 
 
 # ---- how long the rest takes
@@ -193,10 +193,10 @@ def error_after(simulation, part):
 def test_time_limit_says_what_is_lost():
     measured = {name: Measured(seconds, None, "records") for name, seconds in (("a/rte", 20), ("b/rte", 270))}
     assert describe_time_limit(10, measured) == (
-        "--max-minutes 10: an epoch that is not over then is given up, and begins again; one of b/rte takes 4:30, by "
-        "records"
+        "--max-minutes 10: an epoch that has not ended by then is lost and starts again; an epoch of b/rte takes "
+        "4:30, by records"
     )
     assert describe_time_limit(4, measured).endswith(
         "takes 4:30, by records, so it would never end: allow more minutes"
     )
-    assert describe_time_limit(0.5, {}).endswith("how long one takes is not known yet: --dry-run --probe measures it")
+    assert describe_time_limit(0.5, {}).endswith("the time of an epoch is not known yet: --dry-run --probe measures it")
