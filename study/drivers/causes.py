@@ -30,8 +30,8 @@ _LOST_NODE = re.compile(r"its node has died\. Node Id: (?P<node>\w+)\s*(?P<reaso
 def failure_of(error: Exception, *, node: str | None, module: str | None = None) -> Failure:
     """Build the `Failure` for an exception that interrupted a trial or a pretraining in this process.
 
-    `node` is Ray's id of this node. `module` is the method's or objective's: if it caused the exception, the error
-    names the file and line in it.
+    `node` is Ray's id of this node. `module` is the module of the method or objective; if it caused the exception, the
+    error names its file and line.
     """
     lines, cause = str(error).strip().splitlines() or [""], _find_cause(error)
     says_all = isinstance(error, (TrainingError, Unavailable, Unusable, NotShared))
@@ -47,7 +47,7 @@ def failure_of(error: Exception, *, node: str | None, module: str | None = None)
 
 
 def place_of(error: Exception, module: str) -> str:
-    """Format folder, file and line of the deepest frame in the module's file, or else of the deepest frame."""
+    """Format folder, file and line of the deepest frame in the module's file, or else of the deepest frame of all."""
     frame = (frames_in(module, error) or traceback.extract_tb(error.__traceback__))[-1]
     return f"{Path(frame.filename).parent.name}/{Path(frame.filename).name}, line {frame.lineno}"
 

@@ -74,7 +74,7 @@ class Driver(ABC):
         self._storage = storage
         self._resources = resources
         self._marks: tuple[str, ...] = ()  # files that workers must see in the storage, while the launch runs
-        self._keys: dict[str, str | None] = {}  # work id -> trial key; None: no trial, or one that is over
+        self._keys: dict[str, str | None] = {}  # work id -> trial key; None if there is no trial, or it is over
         self._training: set[str] = set()  # work ids that have a worker
         self.steps: dict[str, Steps] = {}  # trial key -> steps of its current epoch, if reported
         self._written: dict[str, Steps] | None = None  # the steps last written for `study.status`
@@ -137,7 +137,7 @@ class Driver(ABC):
 
     @property
     def awaited(self) -> str:
-        """Text for the screen about the preparations before the first trial; empty afterwards."""
+        """Text for the screen that describes the preparations for the first trial; empty afterwards."""
         if self._smoke is None or self._smoke.are_over:
             return ""
         if self._training and self._smoke.specs:
@@ -163,7 +163,7 @@ class Driver(ABC):
             self._smoke.taken(work_id, message.smoke)
         if message.news and self._process_news(message.news, message.node):
             self._keys[work_id] = None
-        return self._keys[work_id] is None or self.scheduler.draining  # when draining, its epoch is saved
+        return self._keys[work_id] is None or self.scheduler.draining  # when draining, the trial's epoch is saved
 
     def failed(self, work_id: str, error: str, *, preempted: bool) -> None:
         """Return the trial of a lost worker, process or node to the scheduler, which hands it out again."""
@@ -250,7 +250,7 @@ class Driver(ABC):
         return tuple(sorted(avoided)) if others else ()
 
     def _process_news(self, news: News, node: str | None) -> bool:
-        """Process the news of a trial, and return True if the worker has no more to do for it."""
+        """Process the news of a trial, and return True if the worker is done with the trial."""
         if news.restarted is not None:
             self.scheduler.restart(news.key, news.restarted)
         if news.refused is not None:
@@ -268,14 +268,14 @@ class Driver(ABC):
         return False
 
     def _has_others_than(self, node: str | None) -> bool:
-        """Check whether another node has room, and the code and data of the launch."""
+        """Check whether another node has room for a trial, and has the code and data of the launch."""
         return bool(self._resources.find_nodes_with_room() - self.scheduler.faults.differing - {node})
 
     def _blame(self, failure: Failure) -> Failure:
-        """Correct the cause of a node's failure to see the storage: if the launcher cannot see it either, the machine.
+        """Correct the cause of a failure to see the storage: "machine" if the launcher cannot see the storage either.
 
         Raises:
-            ValueError: if only this node fails to see the storage, but there is no other node.
+            ValueError: if the launcher sees the storage and this node does not, but no other node is available.
         """
         if failure.cause != "node":
             return failure
@@ -333,7 +333,7 @@ def end_trial(
     The order is fixed: predictions are fetched to the study's folder, the record is written, the state is deleted.
 
     Raises:
-        OutcomeGone: if predictions or model are missing; then nothing is written.
+        OutcomeGone: if predictions or model are missing. Nothing is written then.
     """
     place = open_place(trial_address(storage, trial.key))
     digest = None

@@ -12,7 +12,7 @@ from study.drivers.driver import Driver
 from study.drivers.trial_process import RELEASE, STEP, ProcessLost, TrialProcess
 from study.facts.study_folder import WORKERS_LOG
 
-WAIT_SECONDS = 0.2  # longest wait for a message before the other checks
+WAIT_SECONDS = 0.2  # longest wait for a message; then come the other checks
 
 
 @dataclass
@@ -21,7 +21,7 @@ class _Slot:
 
     gpus: str  # CUDA_VISIBLE_DEVICES of the process
     process: TrialProcess | None = None
-    work_id: str | None = None  # of the assignment that the process works on
+    work_id: str | None = None  # of the process's assignment; None if it is idle
 
 
 class LocalDriver(Driver):

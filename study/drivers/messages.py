@@ -19,7 +19,7 @@ class AssignedTrial(Typed, frozen=True, kw_only=True):
     key: str
     spec: TrialSpec
     expected: Attestation  # code and data that the worker must have
-    epochs: Count  # reported so far, in all launches; the saved state has them
+    epochs: Count  # reported so far, in all launches; the saved state contains them
     place: str  # path or URI of its files in the storage
     predictions: str | None  # path, absolute or relative to `place`; None: not kept
     marks: tuple[str, ...] = ()  # files of the launch that the worker must find in the storage
@@ -29,14 +29,14 @@ class Assignment(Typed, frozen=True, kw_only=True):
     """The work of a worker, a trial or smoke steps, and the resources that it may use."""
 
     trial: AssignedTrial | None = None
-    smoke: Mapping[str, TrialSpec] = {}  # instead of a trial: one training step per arm, by arm name
+    smoke: Mapping[str, TrialSpec] = {}  # arm name -> spec of its smoke step; used if there is no trial
     device: Literal["cpu", "cuda"]
     cpus: float
     gpus: float
     threads: int
     avoid: tuple[str, ...] = ()  # ids of the nodes to avoid
     included: IncludedMethods | None = None  # methods outside this package, as the launcher read them
-    log: str | None = None  # file for the process's output; None: it is redirected already
+    log: str | None = None  # file for the process's output; None if it is redirected already
 
 
 class News(Typed, frozen=True, kw_only=True):
@@ -73,8 +73,8 @@ class SmokeReport(Typed, frozen=True, kw_only=True):
 class Message(Typed, frozen=True, kw_only=True):
     """A worker's answer to one step."""
 
-    news: News | None = None  # of its trial
-    steps: Steps | None = None  # of an epoch that the next step continues
+    news: News | None = None  # of the worker's trial
+    steps: Steps | None = None  # done in an epoch that the next step continues
     node: str | None = None  # id of the worker's node
     smoke: SmokeReport | None = None
     broken: str | None = None  # exception that ended a local process; Ray reports those of actors

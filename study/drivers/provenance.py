@@ -20,7 +20,7 @@ from trainables.schema import to_plain
 
 DISTRIBUTIONS = ("ray", "torch", "transformers", "datasets", "optuna", "mlflow", "pandas", "numpy", "msgspec")
 TRAINS = ("trainables",)  # our packages whose code affects a trial's results
-ENGINE = ("search_spaces", "study")  # our packages that only choose trials: plan and journal have their choices
+ENGINE = ("search_spaces", "study")  # our packages that only choose trials; plan and journal record the choices
 ROOT = Path(__file__).parents[2]
 
 
@@ -38,7 +38,7 @@ def provenance() -> Provenance:
 
 @lru_cache(maxsize=1)
 def _read_project_code() -> Provenance:
-    """Read the code, once as imports do not change. The digest of `ENGINE` counts as version of `study`."""
+    """Describe this package's code; cached, as imports do not change. The version of `study` is `ENGINE`'s digest."""
     trains, engine = (code_digest(ROOT / name for name in names) for names in (TRAINS, ENGINE))
     return Provenance(versions=versions() | {"study": engine}, git_commit=git_commit(), code_digest=trains)
 
@@ -54,7 +54,7 @@ def versions() -> dict[str, str]:
 
 def git_commit() -> str | None:
     """Return the commit of the checkout, with `-dirty` if files have changed, or None outside a checkout."""
-    # No command that locks the repository, such as `describe --dirty`: a killed launch would leave the lock there.
+    # `describe --dirty` would lock the repository, and a killed launch would leave the lock behind.
     git = ["git", "-C", str(ROOT), "--no-optional-locks"]
     commands = [*git, "rev-parse", "HEAD"], [*git, "status", "--porcelain", "--untracked-files=no"]
     try:

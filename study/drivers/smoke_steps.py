@@ -1,7 +1,7 @@
 """Smoke steps: one training step of each arm before any trial, so that a bug in a method ends the launch at once.
 
-A worker takes the step on a few rows of mini-GLUE, since to tokenise a large task would keep every slot waiting. Only
-failures that the method causes end the launch. Others would hit the trials too, which are then retried elsewhere.
+A worker takes the step on a few rows of mini-GLUE, because tokenising a large task would keep every slot waiting. Only
+failures that the method causes end the launch. Other failures would hit the trials too, which are retried elsewhere.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class SmokeSteps:
     """The smoke steps of a launch. The workers that take them run trials next, and need not import again."""
 
     def __init__(self, scheduler: Scheduler, resources: Resources):
-        """Split the steps among the workers that have trials to run; an empty part only starts its worker."""
+        """Split the steps into one part per worker that has trials to run; an empty part only starts its worker."""
         arms = find_untried_arms(scheduler.progress, scheduler.provenance)
-        # By arm name; empty if all arms have trained with this code. Then the workers only start.
+        # By arm name; empty if all arms have trained with this code, so that the workers need only start.
         self.specs = {arm.name: specify_smoke_step(scheduler.plan, arm) for arm in arms}
         self._resources, self._code = resources, scheduler.provenance
         to_come = scheduler.progress.total_trials - scheduler.progress.ended_trials
@@ -81,7 +81,7 @@ class SmokeSteps:
             raise SmokeStepsFailed(report.failures, self.specs)
 
     def lost(self, work_id: str) -> None:
-        """Forget the part of a lost process; if a method was the cause, its trials will fail too."""
+        """Drop the part of a lost process. If a method ended the process, its trials will fail too."""
         self._held.discard(work_id)
 
 

@@ -1,4 +1,4 @@
-"""The file in which a running launch shows `study.status` how far each current epoch is."""
+"""The file in which a running launch reports the steps of each current epoch, for `study.status`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STEPS = Reader(tuple[Steps, ...])
 
 
 def write_steps(folder: Path, steps: Collection[Steps]) -> None:
-    """Replace the file. Errors are ignored, as the launch does not depend on it."""
+    """Replace the file. Errors are ignored, because the launch does not depend on the file."""
     with suppress(OSError):
         write_json(folder / FILE, to_plain(tuple(steps)))
 

@@ -17,7 +17,7 @@ from study.drivers.messages import ASSIGNMENTS
 from study.drivers.worker import Worker
 
 MESSAGE = "message"  # the only key of Ray's configs and results; its value is JSON, which Ray does not flatten or copy
-WAIT_SECONDS = 0.1  # between two checks whether other actors have taken their smoke steps
+WAIT_SECONDS = 0.1  # between two checks of the other actors' smoke steps
 
 
 class TrialActor(tune.Trainable):
@@ -43,7 +43,7 @@ class TrialActor(tune.Trainable):
         """Run a step, and return its message for the driver, as JSON."""
         assert self._worker is not None
         message = self._worker.step()
-        if not (message.news or message.steps or message.smoke):  # it waits for the smoke steps of other actors
+        if not (message.news or message.steps or message.smoke):  # this actor waits for the smoke steps of others
             time.sleep(WAIT_SECONDS)
         return {MESSAGE: msgspec.json.encode(message).decode()}
 

@@ -23,18 +23,18 @@ from study.drivers.messages import ASSIGNMENTS, MESSAGES, Assignment, Message
 from study.drivers.worker import Worker
 from study.facts.study_folder import WORKERS_LOG
 
-STEP, RELEASE = b"step", b"release"  # other messages than assignments: run a step; free the trial
-NICENESS = 5  # added to the launch's, so that the driver goes first if processors are short; Ray does the same
-END_SECONDS = 600.0  # wait for an idle process to end; one that is still importing may take minutes
+STEP, RELEASE = b"step", b"release"  # messages beside assignments: run a step; free the trial
+NICENESS = 5  # added to the launch's, so that the driver gets scarce processors first; Ray does the same
+END_SECONDS = 600.0  # longest wait for an idle process to end; one that is still importing may take minutes
 PR_SET_PDEATHSIG = 1  # option of Linux's prctl: send a signal when the parent ends
 
 
 class ProcessLost(Exception):
-    """The error for a process that has ended or is about to; its message says why."""
+    """The error for a process that has ended or is about to end; its message gives the reason."""
 
 
 class TrialProcess:
-    """Handle of a worker process, which is busy from an assignment or a step to its answer."""
+    """Handle of a worker process. The process is busy from an assignment or a step until its answer."""
 
     def __init__(self, *, gpus: str, threads: int, log: Path):
         """Start the process with `gpus` as CUDA_VISIBLE_DEVICES; its output is appended to `log`."""
@@ -100,7 +100,7 @@ class TrialProcess:
         return self._process.returncode
 
     def _end_in_words(self) -> str:
-        self.is_busy = False  # it has closed the pipe, so it is ending by itself
+        self.is_busy = False  # the process has closed the pipe, so it is ending
         self.end()
         status = self.wait()
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"

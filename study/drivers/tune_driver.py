@@ -24,7 +24,7 @@ from study.drivers.messages import ASSIGNMENTS, MESSAGES, Message
 from study.drivers.trial_actor import MESSAGE, TrialActor
 from study.facts.study_folder import WORKERS_LOG
 
-START_SECONDS = 10.0  # for which the first actor waits for the others, at least; they may never start
+START_SECONDS = 10.0  # shortest wait of the first actor for the others, which may never start
 
 
 class TuneDriver(Driver):
@@ -38,7 +38,7 @@ class TuneDriver(Driver):
         self._actor = actor
         self._waiting: dict[str, frozenset[str]] = {}  # Ray's ids of trials without an actor yet -> nodes they avoid
         self._next_placing = 0.0
-        self._began, self._start_over = time.monotonic(), math.inf  # when the first actors stop waiting for the others
+        self._began, self._start_over = time.monotonic(), math.inf  # end of the first actors' wait for the others
         self._to_come = resources.count_slots_to_come()
         self._known_slots, self._slots_asked = 0, -math.inf
 
@@ -73,9 +73,9 @@ class TuneDriver(Driver):
     def suggest(self, ray_id: str) -> dict[str, Any] | str | None:
         """Return the next trial as a Ray configuration, or None if there is none at present.
 
-        If all slots are busy, one more trial waits, so that no slot stays idle. Otherwise, a trial is given to every
-        free slot, also to slots that an autoscaler would add. Left alone, Ray would start one actor at a time, and
-        throw it away if a trial ends meanwhile and leaves a warm actor.
+        If all slots are busy, one more trial waits, so that no slot stays idle. Otherwise, every free slot gets a
+        trial, including slots that an autoscaler would add. By default, Ray would start one actor at a time, and
+        discard it if a trial ends meanwhile and leaves a warm actor.
         """
         if len(self._waiting) >= max(1, self._slots() - len(self._training)):
             return None
@@ -104,21 +104,21 @@ class TuneDriver(Driver):
     def _waits_for_others(self) -> bool:
         """True if an actor that has taken its smoke steps waits for other actors to take theirs.
 
-        If it did not wait, Ray would throw it away, as no trial is pending, or throw away an actor that is still
+        If it did not wait, Ray would discard it, because no trial is pending, or discard an actor that is still
         starting.
         """
         is_under_way = self._smoke is not None and not self._smoke.are_over and not self._smoke.parts
         return is_under_way and time.monotonic() < self._start_over and not self.scheduler.draining
 
     def begun(self, ray_id: str) -> None:
-        """Note that a trial has got its actor. If that is after Ctrl-C, the launch does not wait for the trial."""
+        """Record that a trial has got its actor. After Ctrl-C, the launch does not wait for such a trial."""
         self._watchdog.moved()
         self._waiting.pop(ray_id, None)
         if not self.scheduler.draining:
             self._training.add(ray_id)
 
     def take_back_unplaceable(self) -> list[str]:
-        """Return waiting trials that avoid every node with room to the study's scheduler, and list their Ray ids.
+        """Give waiting trials that avoid every node with room back to the study's scheduler; return their Ray ids.
 
         Ray must then drop these trials. Nodes are checked every `LOOK_SECONDS`.
         """
@@ -144,7 +144,7 @@ class TuneDriver(Driver):
         return f"{waiting} trials wait for a slot; {self._resources.describe_room()}"
 
     def _slots(self) -> int:
-        """Count the trials that the cluster can run at a time; asked of Ray at most once a second."""
+        """Count the trials that the cluster can run at a time; Ray is asked at most once a second."""
         if time.monotonic() >= self._slots_asked + 1:
             slots = self._resources.slots(without=self.scheduler.facts.left_out)
             self._known_slots, self._slots_asked = max(slots, self._to_come), time.monotonic()

@@ -1,4 +1,4 @@
-"""The watchdog: it warns if a launch makes no progress, and in the end stops it; the launch can be continued."""
+"""The watchdog: it warns if a launch makes no progress, and later stops the launch, which can then be continued."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 import time
 from collections.abc import Callable
 
-SPEAK_SECONDS = 600.0  # without progress until the first warning; later ones come at growing intervals
-NO_NODE_SECONDS = 10.0  # with no live node, which Ray notices after 15 s; new nodes would be another cluster
-NO_ROOM_SECONDS = 3600.0  # with no node that can hold a trial; an autoscaler may take that long
-IDLE_HOURS = 24.0  # without progress for any reason; longer than the longest step
+SPEAK_SECONDS = 600.0  # without progress before the first warning; later warnings come at growing intervals
+NO_NODE_SECONDS = 10.0  # without a live node, which Ray notices after 15 s; later nodes would form another cluster
+NO_ROOM_SECONDS = 3600.0  # without a node that can hold a trial; an autoscaler may take that long
+IDLE_HOURS = 24.0  # without progress for any reason; no step takes as long
 
 
 class Stalled(Exception):
@@ -41,8 +41,8 @@ class Watchdog:
     def look(self, *, nodes: int, has_room: bool, state: str) -> None:
         """Warn if there has been no progress for long.
 
-        `nodes` is the number of live nodes, `has_room` whether any of them can hold a trial. `state` describes in the
-        warning what the launch waits for.
+        `nodes` is the number of live nodes; `has_room` is True if any of them can hold a trial. `state` describes, for
+        the warning, what the launch waits for.
 
         Raises:
             Stalled: if there was no progress for too long.

@@ -28,7 +28,7 @@ from trainables.atomic_files import write_json
 from trainables.method_files import include
 from trainables.runs.trial import EpochRow, Outcome, TrainingError, TrialSpec, UnreadableState, available
 
-PAUSE_SECONDS = 1.0  # of training between two reports to the driver, which may then stop the trial
+PAUSE_SECONDS = 1.0  # of training between two reports to the driver, which can stop the trial at each
 
 
 class Worker:
@@ -52,7 +52,7 @@ class Worker:
             self._trial = RunningTrial(assignment.trial, device=assignment.device, gpus=assignment.gpus, node=node)
 
     def step(self) -> Message:
-        """Run an epoch of the trial, or a part of a long one, or else the smoke steps."""
+        """Run an epoch of the trial or, if it is long, a part; without a trial, run the smoke steps."""
         news = self._trial.go_on() if self._trial and not self._trial.is_over else None
         if isinstance(news, Steps):
             return Message(steps=news, node=self._node)
@@ -68,7 +68,7 @@ class Worker:
         self._trial = self._smoke = None
         gc.collect()
         if has_trained and not gc.get_freeze_count():
-            gc.freeze()  # once: later collections skip the half a million objects of modules
+            gc.freeze()  # only once; later collections skip the half a million objects of modules
         if torch := sys.modules.get("torch"):
             torch.cuda.empty_cache()
 
@@ -111,7 +111,7 @@ def _try_step(spec: TrialSpec, device: str, node: str | None) -> Failure | None:
 class RunningTrial:
     """A trial that runs in this process, which holds the trial's folder from the first `go_on` until `release`.
 
-    The constructor does not lock the folder, since Ray creates some actors that it drops for a warm one.
+    The constructor does not lock the folder, because Ray creates some actors only to drop them for a warm one.
     """
 
     def __init__(self, assigned: AssignedTrial, *, device: str, gpus: float, node: str | None = None):
@@ -195,7 +195,7 @@ class RunningTrial:
         self._epochs_before = len(self._known)
 
     def _train(self) -> EpochRow | None:
-        """Train for at most `PAUSE_SECONDS`; return the row of the saved epoch, or None if it is not over."""
+        """Train for at most `PAUSE_SECONDS`; return the row of the saved epoch, or None if the epoch is not over."""
         if self._epoch is None:
             self._epoch, self._epoch_began = self._run.epoch_in_steps(), time.monotonic()
         pause = time.monotonic() + PAUSE_SECONDS
