@@ -17,7 +17,7 @@ A metric `epoch/NAME` has one value per epoch; a plain `NAME` is the value at th
 is the median over its confirm trials. Its other metrics are their mean with the interval of the tables
 (`mean_score_low`, `mean_score_high`), their standard deviation and their range. The `score` of a trial begins with a
 NaN. This makes it the first metric of the run, which MLflow's page "Compare" shows first. A confirm trial of a former
-best configuration has the tag `superseded` and is in none of these numbers.
+best configuration has the tag `superseded` and counts in none of these numbers.
 
 Tags to search by: `level` (study, arm, trial), `arm`, `method`, `task` and `phase`. The tag `counts` is `true` for the
 confirm trials behind an arm's score, and `best` is `true` for the best of them. The tags `winner.FIELD` of an arm hold
@@ -47,7 +47,7 @@ from study.facts.study_folder import JournalDigest
 from study.plans.plan_file import PlanFile
 from trainables.schema import to_plain
 
-NOTE_ERROR_CHARACTERS = 500  # an error's first line may contain a tensor
+NOTE_ERROR_CHARACTERS = 500  # an error's first line may contain a whole tensor
 MLFLOW_STATUS = {
     "completed": "FINISHED",
     "stopped": "FINISHED",
@@ -107,8 +107,8 @@ class StudyRuns:
         """Take the plan and the facts of the study.
 
         Args:
-            reports: by a trial's key, the epochs that it reported, each once.
-            intervals: intervals of the mean scores in the study's tables, by the keys of the records behind each mean.
+            reports: trial key -> the epochs that the trial reported, each once.
+            intervals: keys of the records behind a mean score -> its interval in the study's tables.
         """
         self.name, self.plan, self.facts, self.reports, self.intervals = name, plan, facts, reports, intervals
         self._first = FirstCode(facts)

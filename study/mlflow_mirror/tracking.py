@@ -1,8 +1,8 @@
-"""Writes runs to MLflow, such that a repeated write duplicates nothing.
+"""Writes runs to MLflow; a repeated write duplicates nothing.
 
 A run is identified by its tags `study_id` and `key`. MLflow keeps one of two equal points, since its primary key is
-run, name, time, step and value. So a writer that was killed or lost its server starts again with a new `Tracking`, and
-nothing is lost or duplicated.
+run, name, time, step and value. A writer that was killed or lost its server can therefore start again with a new
+`Tracking`: nothing is lost or duplicated.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def default_uri(folder: Path) -> str:
 
 
 def unreachable_reason(uri: str) -> str | None:
-    """Return why no web server answers at `uri`, or None if one does or `uri` is not a web address.
+    """Return the reason why no web server answers at `uri`, or None if one answers or `uri` is not a web address.
 
     MLflow is not used, since its import takes seconds. A certificate error counts as an answer: MLflow may know a
     certificate that Python does not.
@@ -141,7 +141,7 @@ class Tracking:
         self.study_id = study_id
         self.experiment_id = self._find_experiment(experiment, None if uri.startswith("http") else artifacts.as_uri())
         self.run_ids: dict[str, str] = {}  # MLflow's ids, by key
-        self._finished: dict[str, str] = {}  # key of each run that is up to date -> digest of its content
+        self._finished: dict[str, str] = {}  # key of each run that MLflow has up to date -> digest of its content
         self._sent: dict[str, set[Point]] = {}  # points sent so far, by key, of runs that have not ended
         for run in _search(self.client, [self.experiment_id], study_id):
             self._remember(run)

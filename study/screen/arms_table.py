@@ -66,7 +66,7 @@ def _cells(arm: ArmProgress) -> list[str]:
 
 
 def _best_score(arm: ArmProgress) -> float | None:
-    """Return the best score among search trials, without failed and dropped ones; None if there are no scores."""
+    """Return the best score among search trials that did not fail and were not dropped; None if there is no score."""
     others = [t for t in arm.facts.search if not (t.record and t.record.status in ("failed", "dropped"))]
     return max((trial.best.row.selection_score for trial in others if trial.best), default=None)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _REFRESH_SECONDS = 0.5
 _SIGN_OF_LIFE_SECONDS = 30.0  # between plain lines while no trial ends
-_NAMED = 3  # trials named for each epoch
+_NAMED = 3  # most trials named for each epoch
 BAR = 24  # columns, at most
 _RUNNING = ("running", "epoch", "score", "time")
 _LEAST_ARMS = 3  # rows kept for arms if many trials run
@@ -59,7 +59,7 @@ class LiveView:
         self._next_refresh = 0.0
         self._next_sign_of_life = self._started + _SIGN_OF_LIFE_SECONDS
         self._printed = len(scheduler.facts.records)  # records that were printed
-        self._noticed = 0  # notices
+        self._noticed = 0  # notices that were printed
         self._blocked = set[str]()  # arms reported as unable to exit early
         self._live = Live(console=self._console, auto_refresh=False) if can_redraw(self._console) else None
 
@@ -203,11 +203,11 @@ def live_layout(
     """Lay out the bar, the running trials and the arms; trials and arms that do not fit are counted in one line.
 
     Args:
-        seconds: time of each running trial, by key; `steps` are those done in its epoch.
+        seconds: time of each running trial, by key; `steps` gives the steps done in its current epoch.
         awaited: what the launch waits for before its first trial; "" afterwards.
         waits_for: what unfinished trials without a worker wait for.
         draining: whether the launch is saving and stopping.
-        width: columns of the terminal, which has `height` lines.
+        width: number of columns of the terminal; `height` is its number of lines.
     """
     parts: list[RenderableType] = [_overall(progress, time_line, draining=draining, width=width)]
     left = height - 1  # the bar is one line

@@ -78,7 +78,7 @@ class LastingOutput(io.TextIOWrapper):
 
 @contextmanager
 def lasting_outputs() -> Iterator[None]:
-    """Keep this process running after its terminal or readers are gone; it and its children ignore SIGHUP."""
+    """Keep this process running after its terminal or readers are gone; this process and its children ignore SIGHUP."""
     streams, on_hangup = (sys.stdout, sys.stderr), signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for name, stream in zip(_OUTPUTS, streams, strict=True):
         stream.flush()
@@ -96,4 +96,4 @@ def lost_outputs() -> str | None:
     """Describe which standard outputs were lost and why, or return None if all were written."""
     outputs = {name: getattr(sys, name) for name in _OUTPUTS}
     errors = {name: out.lost.strerror for name, out in outputs.items() if isinstance(out, LastingOutput) and out.lost}
-    return f"went on without {' and '.join(f'{name} ({error})' for name, error in errors.items())}" if errors else None
+    return f"ran without {' and '.join(f'{name} ({error})' for name, error in errors.items())}" if errors else None

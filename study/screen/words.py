@@ -1,4 +1,4 @@
-"""Text for screens: how scores, trials, failures and notices are written in every command."""
+"""Text for screens: the format of scores, trials, failures and notices in every command."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def trial_name(trial: TrialFacts) -> str:
 
 
 def describe_step(trial: TrialFacts, steps: Mapping[str, Steps], form: str) -> str:
-    """Format the training step of a running trial, put into `form`: `({})` gives `(step 3/40)`; "" if unknown."""
+    """Format the training step of a running trial; the `form` `({})` gives `(step 3/40)`. "" if the step is unknown."""
     step = steps.get(trial.key)
     return form.format(f"step {step.done}/{step.of}") if step else ""
 
@@ -61,7 +61,7 @@ def blocked_exits(progress: StudyProgress) -> dict[str, str]:
 
 
 def describe_missing(progress: StudyProgress) -> list[str]:
-    """Describe the missing cells of the table; cells of one method that lack the same share a line."""
+    """Describe the missing cells of the table; cells of one method with the same shortfall share a line."""
     missing = progress.missing
     return shortfalls(
         [
@@ -134,7 +134,7 @@ def python() -> str:
 
 
 def describe_retries(trial: TrialFacts) -> str:
-    """Format in one line how often faults of the machine ended a trial, and the last of these errors."""
+    """Format in one line the number of times that faults of the machine ended a trial, and the last error."""
     last = trial.retries[-1].failure
     where = f" on {last.host}" if last.host else ""
     return f"{trial_name(trial)}, {len(trial.retries)} times, last{where}: {last.error}"

@@ -1,1 +1,1 @@
-"""Where trials keep their files, and checks of addresses and output paths that users give."""
+"""Places of the trials' files, and checks of addresses and output paths that users give."""

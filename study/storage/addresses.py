@@ -1,4 +1,4 @@
-"""Addresses that users give: of a Ray cluster, a storage or MLflow. None may contain a password.
+"""Addresses of a Ray cluster, a storage or MLflow, as users give them. No address may contain a password.
 
 A storage holds the states and models of trials. It is the path of a folder that every node sees, or a URI
 (s3://bucket/path).
@@ -128,9 +128,9 @@ def tracking_address(text: str) -> str:
     """Check the address of an MLflow store that `--tracking-uri` gives, and return it.
 
     Raises:
-        ValueError: if mlflow is not installed, if MLflow does not support such an address (for example a folder), if a
-            web server's host or port is invalid, or if the address contains a password, which the plan, the journal,
-            the report and the list of processes would show.
+        ValueError: if mlflow is not installed, MLflow does not support such an address (for example a folder), a web
+            server's host or port is invalid, or the address contains a password. The plan, the journal, the report and
+            the list of processes would show the password.
     """
     scheme, separator, _ = text.partition(":")
     if (not separator and text != "databricks") or scheme.partition("+")[0] not in TRACKING_SCHEMES:
@@ -180,10 +180,10 @@ def exists(address: str) -> bool:
 
 
 def make_writable(address: str) -> None:
-    """Create the folder if it is missing, and test that files can be written there, or under the URI.
+    """Check that files can be written in the folder, which is created if it is missing, or under the URI.
 
     Raises:
-        ValueError: if the folder cannot be created, or nothing can be written.
+        ValueError: if the folder cannot be created, or no file can be written.
     """
     if is_uri(address):
         with small_object(address):

@@ -45,7 +45,7 @@ R = TypeVar("R")
 PREDICTIONS = "predictions.npz"
 DESCRIPTION = "model.json"  # in a model's folder
 HELD_SECONDS = 60.0  # wait for another process to release a trial's folder
-OUTAGE_SECONDS = 600.0  # of retries; pyarrow alone gives up after seconds
+OUTAGE_SECONDS = 600.0  # of retries; without them, pyarrow gives up after seconds
 MARK = ".launch-"  # the name of a mark begins with this
 STATE_NAME = re.compile(r"state-(\d+)-(\d+)\.zip")
 
@@ -59,7 +59,7 @@ class OutcomeGone(ValueError):
 
 
 def through_outages(action: Callable[P, R]) -> Callable[P, R]:
-    """Retry the action on an `OSError`, for `OUTAGE_SECONDS`, so that a storage outage fails no trial."""
+    """Retry the action for `OUTAGE_SECONDS` after an `OSError`, so that a short outage fails no trial."""
 
     @functools.wraps(action)
     def patient(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -81,7 +81,7 @@ _exists = through_outages(exists)
 
 
 class TrialPlace(ABC):
-    """The files of one trial in the storage, and what the worker and the launcher do with them."""
+    """The files of one trial in the storage, and the operations of the worker and the launcher on them."""
 
     @abstractmethod
     def work(self) -> AbstractContextManager[Path]:
@@ -116,7 +116,7 @@ class TrialPlace(ABC):
         """Launcher: copy the trial's predictions to `target` atomically; call before its record is written.
 
         Raises:
-            OutcomeGone: if they are missing.
+            OutcomeGone: if the predictions are missing.
         """
 
     def check_model(self, model: str) -> None:
@@ -130,7 +130,7 @@ class TrialPlace(ABC):
 
 
 def keeps_model(record: Record) -> bool:
-    """Check whether the trial's model is kept: only confirm trials that completed or were dropped keep theirs."""
+    """Check whether the trial's model is kept: the models of completed and of dropped confirm trials are."""
     return record.phase == "confirm" and record.status in ("completed", "dropped")
 
 
@@ -299,7 +299,7 @@ def trial_address(storage: str, key: str) -> str:
 
 
 def open_place(address: str) -> TrialPlace:
-    """Return access to the trial's files at this path or URI."""
+    """Return an object that reads and writes the trial's files at this path or URI."""
     return TrialObjects(address) if is_uri(address) else TrialFolder(Path(address))
 
 
@@ -417,7 +417,7 @@ def check_marks(marks: Sequence[str]) -> None:
 
 
 def _is_listed(mark: Path) -> bool:
-    """Check whether the mark exists. Listing its folder asks the server; a network file system may cache a path."""
+    """Check whether the mark exists by listing its folder: a network file system may have cached a single path."""
     try:
         return mark in mark.parent.iterdir()
     except (FileNotFoundError, NotADirectoryError):

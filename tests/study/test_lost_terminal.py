@@ -48,9 +48,9 @@ def test_launch_goes_on_without_its_reader(tmp_path, capsys, driver, lost):
         assert launcher.wait(timeout=PATIENCE_SECONDS) == 0
     assert ended(folder).status == "complete"
     if lost == "stderr":  # nothing is printed on standard output before the end
-        assert ended(folder).note == "went on without stderr (Broken pipe)"
+        assert ended(folder).note == "ran without stderr (Broken pipe)"
         assert status.main([str(folder)]) == 0
-        assert "not being run; the last launch, complete: went on without stderr" in capsys.readouterr().out
+        assert "not being run; the last launch, complete: ran without stderr" in capsys.readouterr().out
 
 
 @DRIVERS
