@@ -1,4 +1,4 @@
-"""Rules for testing differences: which rows may be compared, and how often their scores were looked at before."""
+"""Rules for testing differences: the rows that may be compared, and the looks at their scores so far."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ LAST_EPOCH = "the last epoch"
 
 
 def choice_of_epoch(cell: Cell) -> str:
-    """Describe how the epoch behind each of the cell's numbers was chosen.
+    """Describe the rule that chose the epoch of each of the cell's numbers.
 
-    The best of many epochs beats the last one by luck alone, and by more if scores jump from epoch to epoch.
+    The best of many epochs beats the last one by luck alone, by more if scores vary more from epoch to epoch.
     """
     config = cell.config or cell.arm.any_configuration
     epochs, stop_after = (int(config.get(name) or 0) for name in ("epochs", "stop_after"))
@@ -29,10 +29,10 @@ def choice_of_epoch(cell: Cell) -> str:
 class FamilyFact(NamedTuple):
     """Fact that two cells must share before their scores may be tested against each other."""
 
-    reason: str  # reason printed if two cells differ in it
-    key: Callable[[Cell], str]  # empty if it may be any
-    words: Callable[[Cell], str]
-    remedy: str
+    reason: str  # printed if two cells differ in this fact
+    key: Callable[[Cell], str]  # cells are compared if their keys are equal
+    words: Callable[[Cell], str]  # the fact as text
+    remedy: str  # the option that allows the test, as text
 
 
 def _choice_on_dev(cell: Cell) -> str:
@@ -66,7 +66,7 @@ def unlike_groups(rows: Sequence[Row], fact: FamilyFact) -> dict[tuple[tuple[str
     """Group the rows that `fact` keeps from being tested against each other.
 
     Returns:
-        ((labels, value that they share), ...), one pair per group -> the tasks on which the rows form these groups.
+        ((labels, value that they share), ...), one pair per group -> tasks on which the rows form these groups.
     """
     found: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for task in dict.fromkeys(task for row in rows for task in row.cells):
@@ -81,10 +81,11 @@ def unlike_groups(rows: Sequence[Row], fact: FamilyFact) -> dict[tuple[tuple[str
 
 
 def find_looks(rows: Sequence[Row], *, at_searches: bool = False) -> list[str]:
-    """Name the looks that p-values of these rows pay for, the present one last, by what is new in each: `5 seeds`.
+    """Name the looks for which p-values of these rows are adjusted, each by what was new in it: `5 seeds`.
 
-    A launch that ended was a look if it had other seeds or tasks, or other numbers of searches for the table of these;
-    or if more search trials have replaced a winner. Of several studies, the one with the most looks counts.
+    The present look comes last. An ended launch was a look if its seeds or tasks were others; for tables of repeated
+    searches (`at_searches`), also if its number of searches was another. If more search trials have replaced a winner,
+    launches with other numbers of search trials were looks too. The study with the most looks counts.
     """
     cells = [cell for row in rows for cell in row.cells.values()]
     is_replaced = any(cell.former_scores for cell in cells)
@@ -105,7 +106,7 @@ def _look(asked: Plan, at_searches: bool, is_replaced: bool) -> tuple[str, ...]:
 
 
 def find_former(rows: Iterable[Row]) -> list[str]:
-    """Name the methods and the baseline of earlier tables of these studies that had others."""
+    """List the methods and baselines of these studies' earlier tables, if they differ from the present ones."""
     former: dict[str, None] = {}
     for study in (study for row in rows for cell in row.cells.values() for study in cell.studies):
         *earlier, now = (f"{joined(asked.methods)}, baseline {asked.baseline}" for asked in study.looks)

@@ -1,7 +1,7 @@
 """Tests of the difference between two methods' scores: on each task, over all tasks, and over repeated searches.
 
-A p-value is of the two chosen configurations: would they differ on fresh seeds and other examples? Whether the methods
-would differ, had each searched again, is known of repeated searches alone.
+A p-value concerns the two chosen configurations: would they differ on fresh seeds and other examples? Only repeated
+searches show whether the methods would differ if each searched again.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from analysis.statistics.uncertainty import PairedTest, Variance
 from analysis.studies.cells import Row, find_repeats
 
 POWER = 0.8  # probability of finding a true difference of `detectable_difference`
-DETECTABLE_RANGE = (0.7, 1.4)  # of itself: how far five seeds know the spread that it is made of
-_NORMAL_FROM = 1e4  # degrees of freedom; scipy's noncentral t is unsure of itself far beyond
+DETECTABLE_RANGE = (0.7, 1.4)  # factors on it, as five seeds estimate its spread only roughly
+_NORMAL_FROM = 1e4  # degrees of freedom; scipy's noncentral t is inaccurate far beyond
 
 Family = Literal["baseline", "others", "means"]  # "means": over tasks, with the baseline
 Pair = tuple[str, str, str]  # row, other row, task
@@ -35,7 +35,7 @@ class Comparison:
     family, whose significant members tables mark: at most one table in twenty marks a difference that does not exist.
     Comparisons between two other rows are never marked and form a second family.
 
-    A table that was looked at before it was extended pays for each look (Bonferroni), in p-values and intervals.
+    If a table was looked at before it was extended, p-values and intervals are adjusted for each look (Bonferroni).
     """
 
     row: str
@@ -50,7 +50,7 @@ class Comparison:
 
     @property
     def holds(self) -> bool:
-        """Whether the difference is significant after adjustment, so that tables mark it."""
+        """True if the difference is significant after adjustment, so that tables mark it."""
         return self.adjusted_p_value < uncertainty.ALPHA
 
     @property
@@ -67,7 +67,7 @@ class Comparison:
 
 
 class Scored(Protocol):
-    """Scores of one method on one task, one per seed or per repeated search, all on the same examples."""
+    """Scores of a method on a task, one per seed or per repeated search, all on the same examples."""
 
     @property
     def scores(self) -> list[float]:
@@ -150,13 +150,13 @@ def _family(family: Family, tests: Mapping[Pair, PairedTest], looks: int) -> lis
 def detectable_difference(standard_error: float, freedom: float, *, comparisons: int = 1) -> float | None:
     """Find the smallest true difference that such a test finds with 80 % power, in the score's unit.
 
-    None if the standard error is 0, because equal scores do not show how scores spread. `python -m
+    None if the standard error is 0, because equal scores give no estimate of the spread. `python -m
     benchmarks.statistics power` compares the result with simulated tests.
 
     Args:
-        standard_error: of the estimated difference.
+        standard_error: standard error of the estimated difference.
         freedom: degrees of freedom of the standard error.
-        comparisons: number in the family; Holm's method divides the level of its first test by it.
+        comparisons: number of tests in the family; Holm's method divides the level of its first test by this number.
     """
     if standard_error == 0:
         return None
@@ -167,7 +167,7 @@ def detectable_difference(standard_error: float, freedom: float, *, comparisons:
 
 
 def over_tasks(comparisons: Iterable[Comparison], *, fewest: int = 2) -> dict[str, Comparison]:
-    """Average the difference from the baseline of every row that is tested on so many tasks, by label.
+    """Average each row's differences from the baseline, if it has `fewest` tests or more; return means by label.
 
     These means are a family of their own: Holm's method adjusts their p-values, and their intervals are simultaneous
     (Bonferroni).
@@ -200,13 +200,13 @@ def macro_test(tests: Sequence[PairedTest]) -> PairedTest:
     return uncertainty.paired_test(float(np.mean([test.difference for test in tests])), variances)
 
 
-# Repeated searches. A test of methods, tuning included, needs several searches of each: one search shows little of how
-# another would have ended. Each search gives one value, the mean score over the final seeds of its winner.
+# Repeated searches. A test of methods, tuning included, needs several searches of each, because one search shows little
+# about the result of another. Each search gives one value, the mean score over the final seeds of its winner.
 
 
 @dataclass(frozen=True)
 class Repeats:
-    """Complete searches of a cell; the first is the one whose scores the other tables show.
+    """Complete searches of a cell; the other tables show the scores of the first.
 
     `compare` treats a search as it treats a seed; its score is the mean over its seeds. `python -m
     benchmarks.statistics repeats` prints the level and coverage of this test.
@@ -214,7 +214,7 @@ class Repeats:
 
     confirmed: list[list[float]]  # the scores of the confirm trials of each search
     resampled: np.ndarray  # (resamples, searches) means on shared resamples; without stored predictions (0, searches)
-    examples: str  # which dev examples; "" without stored predictions
+    examples: str  # digest of the dev examples; "" without stored predictions
 
     @property
     def medians(self) -> list[float]:
@@ -246,7 +246,7 @@ class Repeats:
 
 
 def repeats_of_rows(rows: Sequence[Row]) -> dict[Place, Repeats]:
-    """Collect the cells with at least two complete searches, if the first search is complete."""
+    """Collect the searches of the cells whose first search and at least one other are complete."""
     cells = {
         (row.label, task): [search for search in find_repeats(cell) if search.state == "complete"]
         for row in rows

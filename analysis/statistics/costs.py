@@ -19,7 +19,7 @@ from study.plans.resolved_plan import Pretraining
 from trainables.runs.trial import Latency
 from trainables.schema import to_plain
 
-LARGEST_EXCESS = 0.2  # a row with more compute than another by a larger share gives a warning
+LARGEST_EXCESS = 0.2  # largest share by which rows may differ in compute without a warning
 UNITS = ("gpu_seconds", "cpu_seconds")  # of `Compute`
 SECONDS = {"s": 1, "min": 60, "h": 3600}
 LEAST_TIME = 0.001  # in any unit; a shorter time prints as "<" and this number
@@ -29,7 +29,7 @@ TimeUnit = Literal["s", "min", "h"]
 
 @dataclass(frozen=True)
 class Compute:
-    """Seconds of trials: on a GPU weighted by the share of it held, on a CPU wall-clock. Never added together."""
+    """Seconds of trials: on a GPU, weighted by the share held; on a CPU, wall-clock. They are never added together."""
 
     gpu_seconds: float
     cpu_seconds: float
@@ -53,7 +53,7 @@ class PretrainingCost:
 
 @dataclass(frozen=True)
 class Entry:
-    """Compute of one row: all trials of its arms, with stopped, failed and repeated ones.
+    """Compute of one row: all trials of its arms, including stopped, failed and repeated ones.
 
     If the backbone was pretrained by this package, each arm also pays an equal share of the pretraining.
     """
@@ -165,7 +165,7 @@ def _warnings(computes: dict[str, Compute]) -> list[str]:
 
 
 def _unlike(what: str, computes: dict[str, Compute]) -> list[str]:
-    """Warn about each kind of time (GPU, CPU) of which one row used more than 20 % more than another."""
+    """Warn about each kind of time (GPU, CPU) if one row used more than 20 % more of it than another."""
     warnings, unit = [], choose_unit(computes.values())
     for kind in UNITS if computes else ():
         ordered = sorted(computes, key=lambda row: getattr(computes[row], kind))
@@ -180,7 +180,7 @@ def _unlike(what: str, computes: dict[str, Compute]) -> list[str]:
 
 
 def choose_unit(computes: Iterable[Compute]) -> TimeUnit:
-    """Choose one unit for all of these times, so that they compare: the one that suits the largest."""
+    """Choose one unit for all of these times, so that they can be compared: the one that suits the largest."""
     return time_unit(max((getattr(compute, kind) for compute in computes for kind in UNITS), default=0.0))
 
 
@@ -205,8 +205,8 @@ def list_latencies(cell: Cell) -> list[Latency]:
 def milliseconds(cell: Cell, batch_size: int) -> float | None:
     """Compute milliseconds per example with the models' own exit, median over seeds; None if nothing was timed.
 
-    Only a few examples are timed, and they may leave at other layers than all of dev. The time is therefore scaled to
-    the mean layers on dev.
+    Only a few examples are timed, and their mean layers may differ from those of all dev examples. The time is
+    therefore scaled to the mean layers on dev.
     """
     times = []
     for record in cell.records:
@@ -223,7 +223,7 @@ def flops(cell: Cell) -> float | None:
 
 
 def flops_of_exits(cell: Cell) -> np.ndarray | None:
-    """Compute the FLOPs, in millions, of each dev example for each layer at which it may leave.
+    """Compute the FLOPs, in millions, of each dev example for each layer at which the example may leave.
 
     FLOPs are quadratic in the number of tokens, so counts at three lengths determine those of every length. Older
     records lack these counts: every example then costs the same, interpolated between the exit settings that were
@@ -268,7 +268,7 @@ def relative_layers(cell: Cell, other: Cell) -> float | None:
 
 
 def name_devices(cells: Iterable[Cell]) -> str:
-    """List the devices on which the cells' models were timed; empty if none was."""
+    """List the devices on which the cells' models were timed; empty if no model was timed."""
     latencies = [latency for cell in cells for latency in list_latencies(cell)]
     return " or ".join(
         dict.fromkeys(f"{latency.device}, {counted(latency.threads, 'thread')}" for latency in latencies)

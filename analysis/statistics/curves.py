@@ -1,7 +1,7 @@
 """Score-over-layers curves of a cell's models: one curve per model, traced by its exit settings.
 
-Choosing settings and measuring them on the same examples flatters a method with many settings: 20 useless settings lift
-the front by chance. So one half of dev chooses a model's settings and the other half measures their layers and scores,
+Choosing and measuring settings on the same examples favours a method with many settings: 20 useless settings lift the
+front by chance. So one half of dev chooses a model's settings and the other half measures their layers and scores,
 then the halves swap roles. Each number is the mean of both.
 """
 
@@ -26,7 +26,7 @@ from trainables.models.fronts import ROUNDING, pareto_places, shares_in_mean
 class Settings:
     """Answers of one model under each of its exit settings."""
 
-    examples: Answers  # gives labels and splits
+    examples: Answers  # with their labels and splits
     answers: np.ndarray  # (settings, n) classes or scores
     exit_layers: np.ndarray  # (settings, n) layers run, from 1; or another cost
 
@@ -38,7 +38,7 @@ class Settings:
         return Settings(taken, self.answers[:, rows], self.exit_layers[:, rows])
 
     def at_cost(self, costs: np.ndarray) -> Settings:
-        """Replace layers by another cost of each layer and example: (layers, n), or (layers, 1) if costs are equal."""
+        """Replace layers by another cost of each layer and example, (layers, n), or (layers, 1) for equal costs."""
         of_examples = np.broadcast_to(costs, (len(costs), self.exit_layers.shape[1]))
         return Settings(self.examples, self.answers, np.take_along_axis(of_examples, self.exit_layers - 1, axis=0))
 
@@ -59,7 +59,7 @@ class Measured:
     """Settings chosen on some examples and measured on others, sorted by mean layers."""
 
     settings: Settings
-    most_layers: float  # most layers of any setting; the curve is flat from its last point to here
+    most_layers: float  # mean layers of the dearest setting; the curve is flat from its last point to there
 
     @property
     def fewest_layers(self) -> float:
@@ -77,7 +77,7 @@ class Scored:
 
     scores: list[float]
     resampled: np.ndarray  # (resamples, seeds)
-    examples: str  # tells which
+    examples: str  # digest of the examples
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,8 @@ class Curves:
         """Compute each model's ELUE score: how far its exit settings lie above the line through its fixed layers.
 
         (1/n) Σ p_i - p_anchor(f_i) over the n settings with score p_i at f_i layers (ElasticBERT, arXiv:2110.07038,
-        equation 1), the anchor interpolated in straight lines. Ours is the same model, cut at a layer; ELUE's is
-        ElasticBERT. No setting is chosen, so nothing is flattered.
+        equation 1). The anchor is interpolated linearly. Our anchor is the same model, cut at a layer; ELUE's anchor is
+        ElasticBERT. No setting is chosen, so the score has no selection bias.
         """
         scores, resampled = [], []
         drawn = _resampled([one for pair in self.whole for one in pair], 0)

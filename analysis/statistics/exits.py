@@ -27,36 +27,36 @@ class Sweep:
     settings: np.ndarray  # (settings,), ascending: q, or layers of patience
     mean_layers: np.ndarray  # (seeds, settings) mean layers per dev example
     scores: np.ndarray  # (seeds, settings), in [-1, 1]
-    recorded: int | None  # index of the setting that the records' scores have; None if theirs is another rule
+    recorded: int | None  # index of the records' own setting; None if the records have another rule
 
     def nearest(self, mean_layers: float, *, within: float) -> int | None:
-        """Find the setting whose median layers are nearest to `mean_layers`; None if no setting lies `within` reach."""
+        """Find the setting whose median layers are nearest to `mean_layers`; None if it is more than `within` away."""
         away = np.abs(np.median(self.mean_layers, axis=0) - mean_layers)
         return int(away.argmin()) if away.min() <= within else None
 
 
 @dataclass(frozen=True)
 class Exits:
-    """Where the models of a cell leave; arrays have one row or entry per seed."""
+    """Exits of the models of a cell; arrays have one row or entry per seed."""
 
     num_layers: int
     mean_layers: np.ndarray  # (seeds,) mean layers per dev example, with the method's own exit
     scores: np.ndarray  # (seeds,) in [-1, 1], with the method's own exit
     sweeps: tuple[Sweep, ...]  # empty if the method runs all layers, or predictions are missing
-    shares: np.ndarray | None  # (seeds, layers) share of dev examples that leave there; None: not stored
+    shares: np.ndarray | None  # (seeds, layers) share of dev examples that leave at each layer; None: not stored
     posterior: np.ndarray | None  # (seeds, layers), mean probability of leaving; None: not stored, or no Λ head
 
     @property
     def is_early(self) -> bool:
-        """Whether any example leaves before the last layer."""
+        """True if any example leaves before the last layer."""
         return bool((self.mean_layers < self.num_layers).any())
 
 
 def read_exits(cell: Cell) -> Exits | None:
-    """Read how the models of a cell leave. Sweeps and shares are read only if every seed has stored predictions.
+    """Read the exits of a cell's models; sweeps and shares only if every seed has stored predictions.
 
     Returns:
-        None if the cell has no records, or these lack the number of layers run.
+        None if the cell has no records, or a record lacks its mean layers.
 
     Raises:
         ValueError: if a predictions file is damaged.
@@ -79,7 +79,7 @@ def read_exits(cell: Cell) -> Exits | None:
 
 
 def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) -> Sweep:
-    """Read the settings of `rule` that were swept for every seed, and which of them the records' scores have."""
+    """Read the settings of `rule` that were swept for every seed, and add the records' own setting."""
     points = [_points(rule, predictions) for predictions in stored]
     (field,) = set(stored[0].sweep_field[stored[0].sweep_rule == rule].tolist())
     for point, record in zip(points, records, strict=True):
@@ -100,10 +100,10 @@ def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) ->
 
 
 def read_rules(cell: Cell, exits: Exits) -> tuple[Sweep, ...]:
-    """Apply to the cell's models every exit rule that needs only the layers' answers; the rules swept by trials first.
+    """Apply to the cell's models every exit rule that needs only the layers' answers; the rules that trials swept first.
 
-    Only the swept rules if the stored files lack the layers' answers; empty if nothing was swept, because the models
-    lack a classifier on each layer.
+    If the stored files lack the layers' answers, the result has only the swept rules. If nothing was swept, because the
+    models lack a classifier on each layer, the result is empty.
 
     Raises:
         ValueError: if a predictions file is damaged.

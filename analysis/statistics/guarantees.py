@@ -22,7 +22,7 @@ Wanted = tuple[str, float]  # kind of bound, and the share allowed
 
 @dataclass(frozen=True)
 class Guarantee:
-    """Mean layers of a cell's models under the earliest exit setting of a rule that is shown safe, by bound."""
+    """Mean layers of a cell's models under a rule's earliest exit setting that is shown to be safe, by bound."""
 
     rule: str
     num_layers: int
@@ -31,7 +31,7 @@ class Guarantee:
 
 
 def guarantees(cell: Cell) -> Iterator[Guarantee]:
-    """Compute the safe settings of each exit rule; nothing for a regression, whose answers are neither right nor wrong.
+    """Yield the guarantee of each exit rule; none for a regression, whose answers are neither right nor wrong.
 
     Raises:
         ValueError: if a predictions file is damaged.

@@ -27,7 +27,7 @@ from trainables.data.metrics import compute_metrics, score
 from trainables.data.tasks import Task
 
 RESAMPLES = 1_000
-CORRELATIONS = {"matthews", "pearson", "spearman"}  # metrics that go down to -1; the others to 0
+CORRELATIONS = {"matthews", "pearson", "spearman"}  # metrics with the lowest value -1; the others have 0
 _WEIGHTS_AT_ONCE = 4_000_000
 
 Place = tuple[str, str]  # row label, task
@@ -52,7 +52,7 @@ class Sample:
 
     @property
     def mean_interval(self) -> uncertainty.Interval:
-        """Interval of the mean score over other seeds and dev examples, clipped to the metric's range."""
+        """95 % interval of the mean score over other seeds and dev examples, clipped to the metric's range."""
         interval = uncertainty.mean_interval(self.resampled, self.scores)
         lowest = float(np.mean([-1.0 if name in CORRELATIONS else 0.0 for name in self.answers[0].task.metrics]))
         return replace(interval, low=max(interval.low, lowest), high=min(interval.high, 1.0))
@@ -74,7 +74,7 @@ class Sample:
 
     @property
     def is_above_constant(self) -> bool:
-        """Whether the mean score beats the best constant answer's beyond the chance of the dev sample.
+        """True if the mean score beats the best constant answer's by more than the dev sample's chance explains.
 
         The 95 % interval of their difference, on the same resamples, must lie above 0.
         """
@@ -128,7 +128,7 @@ def _check_seeds(cell: Cell, stored: Sequence[Predictions]) -> None:
 
 
 def _check(cell: Cell, record: Record, predictions: Predictions) -> Predictions:
-    """Return the predictions, after a check that their score is the record's."""
+    """Check that the score of the predictions is the record's, and return the predictions."""
     recomputed, recorded = predictions.score, record.score
     if recorded is None or abs(recorded - recomputed) > TOLERANCE:
         path = predictions_file(cell.study_of(record).folder, record.key)
@@ -166,7 +166,7 @@ def _resample_together(answered: Mapping[Place, Sequence[Answers]]) -> dict[Plac
 
 
 def constant_score(answers: Answers) -> float | None:
-    """Compute the best score that one class as the answer to all examples reaches; None for a regression."""
+    """Compute the best score of a constant answer, one class for all examples; None for a regression."""
     best = _best_constant(answers)
     return None if best is None else _score(answers, best)
 
@@ -212,7 +212,7 @@ def has_found_nothing(cell: Cell, constant: float) -> bool:
 def resampled_scores(
     task: Task, predictions: np.ndarray, labels: np.ndarray, splits: np.ndarray, *, resamples: int, seed: int
 ) -> np.ndarray:
-    """Score predictions (models, n) on each resample: (resamples, models). Each draw of a random exit is a model here.
+    """Score predictions (models, n) on each resample: (resamples, models); each draw of a random exit is one model.
 
     The same `seed` and `splits` give the same resamples, so the scores of two methods are paired. Examples are drawn
     within their dev split.
@@ -269,7 +269,7 @@ def _matthews(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) 
 
 
 def _pearson(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    x, y = predictions.astype(float), labels.astype(float)  # scores of models have 24 bits
+    x, y = predictions.astype(float), labels.astype(float)  # float32 scores have only 24 bits
     x, y = x - x.mean(axis=1, keepdims=True), y - y.mean()
     mean_x, mean_y = _means(weights, x), _means(weights, y[None])
     covariance = _means(weights, x * y) - mean_x * mean_y

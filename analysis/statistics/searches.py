@@ -1,4 +1,4 @@
-"""How much a result depends on the luck of its search, and what each search finds at equal cost.
+"""The luck in the result of a search, and the results of searches at equal cost.
 
 `search_variance` estimates how far another search would have moved a score. `at_equal_budget` computes what the search
 of each row would have found at one common budget. Both need only the scores of search trials.
@@ -16,7 +16,7 @@ from analysis.statistics.uncertainty import Variance, variance_of_ranked
 from analysis.studies.cells import Cell, Row
 from study.facts.record import Record
 
-FEWEST_CONFIGURATIONS = 4  # fewer do not give the spread of the better half
+FEWEST_CONFIGURATIONS = 4  # with fewer, the spread of the better half is unknown
 ROUNDING = 1e-9  # of a budget in trials
 
 Unit = Literal["trials", "epochs", "examples", "seconds"]
@@ -91,7 +91,7 @@ def expected_best(scores: Sequence[float], number: float) -> float:
     The expected best of n search trials (Dodge et al. 2019, arXiv:1909.03004, equation 3): every one of n trials is
     drawn with replacement from those that were run. It is biased downwards, most if n is near the number of trials
     (Tang et al. 2020, arXiv:2004.13705): it cannot see a better trial than the best that was run, and misses even that
-    one with probability 1/e. Trials that a search proposes one after the other are treated as exchangeable.
+    trial with probability 1/e. Trials that a search proposes one after the other are treated as exchangeable.
     """
     if number < 1:
         raise ValueError(f"number of trials is {number}; allowed: at least 1")
@@ -102,8 +102,8 @@ def expected_best(scores: Sequence[float], number: float) -> float:
 def at_equal_budget(rows: Sequence[Row], unit: Unit) -> list[EqualBudget]:
     """Compare rows at the smallest of their budgets, for every task that two or more have searched.
 
-    A row's budget is what its search cost. Seconds are of GPUs, or of the clock unless all rows used GPUs; whether they
-    are of one kind of device is for the reader to know.
+    A row's budget is the cost of its search. Seconds are GPU seconds if all rows used GPUs, else wall-clock seconds;
+    nothing checks that they come from one kind of device.
     """
     budgets = []
     for task in dict.fromkeys(task for row in rows for task in row.cells):

@@ -83,7 +83,7 @@ def mean_interval(resampled: np.ndarray, scores: Sequence[float]) -> Interval:
     over_examples = float(np.var(resampled.mean(axis=1), ddof=1))
     of_examples = Variance(max(0.0, over_examples - _variance_between_seeds(resampled)), inf)
     test = paired_test(float(np.mean(scores)), [of_examples, _variance_over_seeds(scores)])
-    if test.standard_error == 0:  # nothing spreads: the scores are all that is known
+    if test.standard_error == 0:  # without any spread, the interval is the score itself
         return Interval(test.difference, test.difference, LEVEL)
     return Interval(test.low, test.high, LEVEL)
 
@@ -100,9 +100,9 @@ def paired_test(difference: float, variances: Sequence[Variance]) -> PairedTest:
     """Test a difference against 0; its variance is the sum of `variances`.
 
     Degrees of freedom are Satterthwaite's (1946), except that a part with ν degrees of freedom is weighted by
-    (ν + 2) / ν. His formula gives too many if a part with few degrees of freedom comes out small by chance: at the
+    (ν + 2) / ν. His formula gives too many if a part with few degrees of freedom is small by chance: at the
     level of Holm's first test of 32, a true null is rejected 1.3 times too often (`python -m benchmarks.statistics
-    freedom`). If all parts have equally many, the weights change nothing (Welch).
+    freedom`). If all parts have equal degrees of freedom, the weights change nothing (Welch).
 
     If the variance is 0, the test cannot judge the difference: p is 1 and the interval is the whole range. If the
     difference is 0 too (the same answers to all examples), the interval is 0 alone.

@@ -56,9 +56,9 @@ def verdict(
       lognormal ones, a true difference equal to the margin gets this verdict in up to 6 % of cases.
     - "not reproduced": the interval excludes 0, and the difference exceeds the margin. Without `search` the verdict is
       "not by this configuration" instead, because another search might have chosen a better one.
-    - "undecided": otherwise; with five seeds, most small tasks.
+    - "undecided": otherwise; this includes most small tasks with five seeds.
 
-    `python -m benchmarks.statistics verdict` prints how often the interval covers, and how often each verdict is wrong.
+    `python -m benchmarks.statistics verdict` prints the coverage of the interval, and how often each verdict is wrong.
 
     Args:
         our_scores: one per seed, in [-1, 1], at least two.
@@ -119,7 +119,7 @@ def _variance_factor(statistic: Statistic, seeds: int) -> float:
     if statistic == "mean":
         return 1 / seeds
     middle = (seeds + 1) // 2
-    return variance_of_ranked(middle, 2 * middle - 1)  # an even number of seeds counts as one fewer
+    return variance_of_ranked(middle, 2 * middle - 1)  # an even number of seeds counts as one less
 
 
 def _word(test: PairedTest, margin: float, *, knows_search: bool) -> Word:
