@@ -113,7 +113,7 @@ _REPEATS = "independent searches, to see how much tuning varies"
 _REGISTER = "register the plan's hash in MLflow before any trial"
 _ADDRESS = "Ray cluster, auto or ray://HOST:PORT; else RAY_ADDRESS"
 _DRIVER = "local: processes here; default: ray, if installed"
-_GPUS = "0.25: four trials share a GPU; default: 1, or 0 without GPUs"
+_GPUS = "0.25: four trials share a GPU; default: 1, if any"
 _MAX_GPU_HOURS = "limit of the study; no trial starts that exceeds it"
 _IDLE = "end after X hours without progress; default: %(default)g"
 

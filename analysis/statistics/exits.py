@@ -100,7 +100,7 @@ def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) ->
 
 
 def read_rules(cell: Cell, exits: Exits) -> tuple[Sweep, ...]:
-    """Apply to the cell's models every exit rule that needs only the layers' answers; the rules that trials swept first.
+    """Apply to the cell's models every exit rule that needs only the layers' answers; swept rules come first.
 
     If the stored files lack the layers' answers, the result has only the swept rules. If nothing was swept, because the
     models lack a classifier on each layer, the result is empty.

@@ -2,8 +2,8 @@
 
 An arm is one method on one task. Its cell joins the records of all studies that have the arm, each trial once. The
 studies must share the protocol (`load_studies`), the seeds, the data of each task (either all generated or all real),
-and the backbone and settings of each method. With `separate`, each study and method has a row; then only the data must
-be equal, and numbers of fewer seeds than the table's are marked.
+and the backbone and settings of each method. With `separate`, each study and method has a row of its own: only the data
+must be equal, and numbers from fewer seeds than the table's are marked.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Cell:
 
     arm: Arm
     studies: tuple[Study, ...]  # studies that have this method on this task
-    arm_records: tuple[Record, ...]  # all records of the method on the task: searches too, any status
-    records: tuple[Record, ...]
+    arm_records: tuple[Record, ...]  # all records of the method on the task, of both phases and any status
+    records: tuple[Record, ...]  # completed final runs
     failed: tuple[Record, ...]  # final runs of the same configuration that failed
     seeds_wanted: tuple[int, ...]  # seeds that the table's protocol asks for
 
@@ -73,7 +73,7 @@ class Cell:
 
     @property
     def state(self) -> State:
-        """Whether the cell has the protocol's seeds, and if not, how they differ."""
+        """State of the cell: "complete", or how its seeds differ from the protocol's."""
         wanted, found = self.seeds_wanted, self.seeds
         if not found:
             return "missing"
@@ -91,7 +91,7 @@ class Cell:
 
     @property
     def paid(self) -> list[Record]:
-        """Every trial that cost compute, in all studies, with failed trials that later ran again."""
+        """Every trial that cost compute, in all studies, including failed trials that later ran again."""
         return [
             record
             for study in self.studies
@@ -129,7 +129,7 @@ class Cell:
 
     @property
     def shortfall(self) -> str:
-        """Description of missing and surplus seeds; for an empty cell the reason, if it is known."""
+        """Description of missing and surplus seeds; for an empty cell, the reason if it is known."""
         failed = f"; failed: {', '.join(str(record.seed) for record in self.failed)}" if self.failed else ""
         dropped = [str(record.seed) for record in self.dropped if record.phase == "confirm"]
         failed += f"; dropped: {', '.join(dropped)}" if dropped else ""
@@ -198,7 +198,7 @@ def table_seeds(studies: Sequence[Study]) -> tuple[int, ...]:
 
 
 def name_studies(studies: Sequence[Study]) -> list[str]:
-    """Name the studies; those that share a name by their folders."""
+    """Return the names of the studies; studies that share a name are named by their folders."""
     number = Counter(study.name for study in studies)
     return [study.name if number[study.name] == 1 else str(study.folder) for study in studies]
 

@@ -27,7 +27,7 @@ OF_NUMBERS = ("pearson", "spearman")
 
 
 def meant_metric(name: str) -> str:
-    """Resolve the name of a metric, in any spelling that is close enough.
+    """Resolve the name of a metric, which may be spelled differently.
 
     Raises:
         ValueError: if no metric has this name.
@@ -39,7 +39,7 @@ def read_answers(paths: Sequence[Path], metrics: Mapping[str, str]) -> dict[tupl
     """Read the answers of all seeds from these files together, by method and task.
 
     Args:
-        metrics: task -> metric, if it is not GLUE's; the key "" stands for all other tasks.
+        metrics: task -> metric that replaces GLUE's; the key "" stands for all other tasks.
 
     Raises:
         ValueError: if a file cannot be read, or its rows contradict each other.
@@ -58,7 +58,7 @@ def read_answers(paths: Sequence[Path], metrics: Mapping[str, str]) -> dict[tupl
 
 
 def _read(path: Path) -> pd.DataFrame:
-    """Read the rows of a file. Names become text; labels and answers become numbers if all in the column are."""
+    """Read the rows of a file. Names become text; a column of labels or answers becomes numbers if all values are."""
     texts = dict.fromkeys(NAMES, "str")
     table = partial(pd.read_csv, dtype=texts, na_values=[""], keep_default_na=False, low_memory=False)
     readers: dict[str, Callable[..., Any]] = {

@@ -59,7 +59,7 @@ class Study:
 
     @cached_property
     def looks(self) -> list[Plan]:
-        """The plans whose tables were seen: as each whole launch ended, and now.
+        """Plans of the tables that were seen: one for each launch that was not cut short, and the present plan.
 
         Tables that a person makes in between leave no trace.
         """
@@ -87,7 +87,7 @@ class Study:
 
     @property
     def is_mini(self) -> bool:
-        """Whether the tasks are generated, so that published numbers do not compare."""
+        """True if the tasks are generated, so that scores cannot be compared with published numbers."""
         return self.file.plan.asked.is_generated
 
     def arm(self, method: str, task: str) -> Arm:
@@ -104,7 +104,7 @@ class Study:
 
     @cached_property
     def missing(self) -> Mapping[str, str]:
-        """Steps that each incomplete arm still waits for, as `study.status` words them; empty before any launch."""
+        """Steps that each incomplete arm still waits for, in the wording of `study.status`; empty before any launch."""
         return last_progress(self.file.plan, self.facts).missing if self.facts.launches else {}
 
     @cached_property
@@ -114,7 +114,7 @@ class Study:
 
 
 def confirm_trials(arm: Arm, records: Sequence[Record]) -> list[Record]:
-    """List the arm's records that repeat its winning configuration, sorted by seed, with failed ones."""
+    """List the arm's records that repeat its winning configuration, sorted by seed, including failed ones."""
     winner = winner_of(arm, records)
     return winner.confirm_trials(records) if winner else []
 
@@ -175,7 +175,7 @@ def check_record(record: Record) -> list[str]:
 
 
 def _layers(record: Record) -> list[str]:
-    """Report a mean number of layers below 1 or above the model's depth."""
+    """Describe a mean number of layers that is below 1 or above the model's depth."""
     run, depth = record.mean_layers, record.num_layers
     if run is None or depth is None or 1 - TOLERANCE <= run <= depth + TOLERANCE:
         return []
@@ -251,7 +251,7 @@ def _check_tasks(path: Path, file: PlanFile) -> None:
     for name, task in (file.plan.own_tasks or {}).items():
         if task.definition != TASKS[name].definition:
             fault = "has other columns, labels or metrics than in the study that was read before"
-            raise ValueError(f"{path}: task {name} {fault}; allowed: studies that define it alike")
+            raise ValueError(f"{path}: task {name} {fault}; allowed: studies with the same definition")
 
 
 def _newest(records: list[Record]) -> tuple[list[Record], list[Record]]:

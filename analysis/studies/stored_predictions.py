@@ -20,8 +20,8 @@ from trainables.data.tasks import TASKS, Task
 from trainables.models.answer_rules import read_rule
 from trainables.models.exit_rules import LayerOutputs, apply_exit, exit_probabilities, stored_outputs
 
-_PER_EXAMPLE = {"ids": 0, "split": 0, "labels": 0, "logits": 1, "exit_layers": 1}  # array -> axis of the examples
-_LAYERS = ("layer_logits", "layer_answers")  # a file has one of these; older files the second
+_PER_EXAMPLE = {"ids": 0, "split": 0, "labels": 0, "logits": 1, "exit_layers": 1}  # array -> its axis of examples
+_LAYERS = ("layer_logits", "layer_answers")  # a file has one of these; older files have the second
 _OLDER_FIELDS = {"threshold": "q"}  # rule -> parameter that is swept, if its name differs
 _SWEEP = ("sweep_rule", "sweep_setting", "sweep_score", "sweep_mean_layers")
 
@@ -171,7 +171,7 @@ def disagreements(record: Record, predictions: Predictions) -> list[str]:
 def recomputed_sweep(predictions: Predictions) -> np.ndarray:
     """Compute score and mean layers of each setting of the sweep from the layers' outputs, (settings, 2).
 
-    NaN for rules of methods outside of this package, and for older files, which lack these outputs.
+    Rules of methods outside of this package give NaN, as do older files, which lack these outputs.
     """
     recomputed = np.full((len(predictions.sweep_rule), 2), np.nan)
     if predictions.outputs is None or predictions.sweep_rule_fields is None:
