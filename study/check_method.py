@@ -1,7 +1,7 @@
 """Check your own methods against the rules for every method: `python -m study.check_method FOLDER`.
 
-Prints a line for each rule that holds, and a line for each fault, with file, line and the rules that it breaks. The
-package's tests check its methods against the same rules.
+Prints a line for each rule that holds, and one for each fault, with its file, its line and the rules that it breaks.
+The tests of this package check its own methods against the same rules.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Return 0 if all methods of the folder keep every rule, 1 if one is broken, 2 if the folder has no methods."""
+    """Return 0 if every method keeps every rule, 1 if a rule is broken, 2 if the folder has no methods."""
     methods = method_files.read_methods(options.folder, named="FOLDER")
     method_files.include(methods)
     faults = 0
@@ -48,7 +48,7 @@ def run(options: Options) -> int:
 
 
 def check(method: str) -> Iterator[tuple[str, str | None]]:
-    """Check every rule, in words, with its fault if it is broken; no model is built from files that do not fit."""
+    """Check every rule; yield its text, and its fault if it is broken. No model is built if the files are wrong."""
     files = "both files are there and can be read"
     subject = space_rules.Method(method)
     fault = _fault_of(method, lambda: (trainables.load(method), subject.space))
@@ -74,19 +74,19 @@ def _model_rules(method: str) -> Iterator[tuple[str, str | None]]:
         found = ((subject.backbone, _fault_of(method, partial(rule, subject))) for subject in subjects)
         fault = next((f"{fault} (on {backbone})" for backbone, fault in found if fault), None)
         yield space_rules.describe(rule), fault
-        if fault is not None and rule is RULES[0]:  # all others use what this one is about
+        if fault is not None and rule is RULES[0]:  # the other rules depend on this one
             return
 
 
 def _fault_of(method: str, look: Callable[[], object]) -> str | None:
-    """Describe the fault that a look at a method returns or raises, with the line of the method's file; else None."""
+    """Describe the fault that a check returns or raises, with the line of the method's file; None without a fault."""
     try:
         found = look()
     except AssertionError as error:
         function, (file, _) = getattr(error, "function", None), method_files.files_of(method)
         place = function and method_files.place_of_function(function, method)
         return f"{place or file.place_of('def build')}: {error or 'an assertion fails'}"
-    except Exception as error:  # noqa: BLE001  # whatever a person's code may do wrong
+    except Exception as error:  # noqa: BLE001  # a user's method may raise anything
         return method_files.describe_error(error, method)
     return found if isinstance(found, str) else None
 

@@ -1,4 +1,4 @@
-"""Which of a study's models a command is about: that of the trial it names, or the best one of an arm."""
+"""Choose the model of a study that a command uses: that of the named trial, or the best one of an arm."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TRIAL = "trial whose model to use; default: the winner's seed with the best dev
 
 
 class ModelChoice(Typed, frozen=True, kw_only=True):
-    """What a command line says of the model that it is about."""
+    """The options that choose a model."""
 
     trial: Annotated[str | None, option(_TRIAL, "KEY")] = None
     method: Annotated[str | None, option("method, if the study has several", "NAME")] = None
@@ -32,13 +32,13 @@ class ModelChoice(Typed, frozen=True, kw_only=True):
 
 
 def chosen_model(folder: Path, choice: ModelChoice) -> Record:
-    """Find the record of the trial that is asked for, with the address that its model has now.
+    """Find the record of the requested trial, with the current address of its model.
 
     The default is the trial of the arm's winner with the highest dev score, as in a submission; ties go to the
     first seed.
 
     Raises:
-        ValueError: there is no such trial, or it has no model; or no arm or several fit the choice.
+        ValueError: if the trial does not exist or has no model, or if the choice fits no arm or several.
     """
     plan, records = require_plan(folder).plan, read_records(folder)
     if choice.trial is None:
@@ -49,17 +49,17 @@ def chosen_model(folder: Path, choice: ModelChoice) -> Record:
 
 
 def confirmed_models(arm: Arm, records: Sequence[Record]) -> list[Record]:
-    """List the completed confirm trials of an arm's winner, by seed: the ones whose models count."""
+    """List the completed confirm trials of an arm's winner by seed; only their models count."""
     own = [record for record in records if record.arm == arm.name]
     winner = winner_of(arm, own)
     return [record for record in winner.confirm_trials(own) if record.status == "completed"] if winner else []
 
 
 def with_model_as_it_lies(record: Record, folder: Path) -> Record:
-    """Update the address of a record's model to where it lies now.
+    """Set the address of a record's model to its current place.
 
     Raises:
-        ValueError: the model is gone.
+        ValueError: if the model is gone.
     """
     record = locate_model(record, folder)
     if not model_exists(record.model):
@@ -68,7 +68,7 @@ def with_model_as_it_lies(record: Record, folder: Path) -> Record:
 
 
 def best_of(records: Sequence[Record]) -> Record:
-    """Choose the record with the highest score, of equals the first."""
+    """Choose the record with the highest score; of equal scores, the first."""
     return max(records, key=lambda record: record.score or 0.0)
 
 
@@ -101,7 +101,7 @@ def _choose_best_of_arm(plan: ResolvedPlan, records: Sequence[Record], choice: M
         asked = f"{choice.method or 'any method'} on {choice.task or 'any task'}"
         raise ValueError(f"no model of {asked}; available: {', '.join(models)}")
     if len(wanted) > 1:
-        raise ValueError(f"several arms have models, name one by --method and --task: {', '.join(wanted)}")
+        raise ValueError(f"several arms have models; choose one by --method and --task: {', '.join(wanted)}")
     return best_of(models[wanted[0]])
 
 

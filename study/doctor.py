@@ -45,7 +45,7 @@ PROJECT = "glue-exit-study"
 SHOWN = ("ray", "torch", "transformers", "datasets", "optuna")
 LITTLE_SPACE_GB = 10.0
 NODE_SECONDS = 180.0  # a node may have to import torch from a slow disk
-CLOCK_SECONDS = 60.0  # that a clock may be off: logs, tokens and signed requests bear no more
+CLOCK_SECONDS = 60.0  # largest error of a clock that logs, tokens and signed requests tolerate
 
 
 class Options(Typed, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ class Options(Typed, frozen=True, kw_only=True):
     address: Annotated[str | None, option("Ray cluster; default: RAY_ADDRESS, or else this machine")] = field(
         default_factory=cluster_address
     )
-    data: Annotated[str, option("what the study will train on; default: mini", "mini|hub|FOLDER")] = "mini"
+    data: Annotated[str, option("data of the study; default: mini", "mini|hub|FOLDER")] = "mini"
     storage: Annotated[str, option("the launch's --storage, or else its --out; default: runs", "PATH_OR_URI")] = "runs"
     tracking_uri: Annotated[str | None, option("also check the launch's MLflow store", "URI")] = None
     wait_minutes: Annotated[
@@ -64,7 +64,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the answer. The text of a fault ends with what to do about it."""
+    """One line of the output. The text of a fault ends with its remedy."""
 
     subject: str
     text: str
@@ -72,7 +72,7 @@ class Finding:
 
 
 def check_packages() -> list[Finding]:
-    """Check that every dependency of the project is there, in a version within its bounds."""
+    """Check that every dependency of the project is installed, in a version within its bounds."""
     faults = [fault for text in _list_requirements() if (fault := _describe_missing(text))]
     if faults:
         return [Finding("packages", f"{'; '.join(faults)}: pip install -c constraints.txt -e .", True)]
@@ -82,7 +82,7 @@ def check_packages() -> list[Finding]:
 
 
 def _list_requirements() -> list[str]:
-    """List what the project needs, by its checkout or else its installed package; without the extras."""
+    """List the project's dependencies, without extras, from its checkout or else from the installed package."""
     checkout = Path(__file__).parents[1] / "pyproject.toml"
     if checkout.exists():
         return list(tomllib.loads(checkout.read_text())["project"]["dependencies"])
@@ -141,7 +141,7 @@ def check_data(data: str) -> list[Finding]:
 
 
 def check_storage(folder: Path, marker: Path | None) -> list[Finding]:
-    """Check that files can be written to `folder`, or to where it will lie, and that the driver's `marker` is seen."""
+    """Check that files can be written to `folder`, or to its nearest parent, and that `marker` is there."""
     place = nearest_existing(folder)
     try:
         with tempfile.NamedTemporaryFile(dir=place, prefix=".doctor-") as file:
@@ -163,7 +163,7 @@ def check_storage(folder: Path, marker: Path | None) -> list[Finding]:
 
 
 def check_objects(uri: str, marker: str | None) -> list[Finding]:
-    """Check that objects can be written and deleted under `uri`, and that the driver's `marker` is seen."""
+    """Check that objects can be written and deleted under `uri`, and that the driver's `marker` is there."""
     try:
         with small_object(uri):
             seen = marker is None or exists(marker)
@@ -181,7 +181,7 @@ def nearest_existing(folder: Path) -> Path:
 
 
 def check_node(*, gpus: float, data: str, storage: str, marker: str | None) -> list[Finding]:
-    """Check all that can only be seen on the node itself."""
+    """Check everything that only the node itself can check."""
     checks: dict[str, Callable[[], list[Finding]]] = {
         "packages": check_packages,
         "GPUs": lambda: check_gpus(gpus),
@@ -198,7 +198,7 @@ def check_node(*, gpus: float, data: str, storage: str, marker: str | None) -> l
 def _run_check(subject: str, check: Callable[[], list[Finding]]) -> list[Finding]:
     try:
         return check()
-    except Exception as error:  # noqa: BLE001  # a broken install can raise anything, and the other checks go on
+    except Exception as error:  # noqa: BLE001  # a broken install can raise anything, and the other checks must run
         return [Finding(subject, f"{type(error).__name__}: {error}: pip install -c constraints.txt -e . again", True)]
 
 
@@ -218,7 +218,7 @@ def check_tracking(uri: str) -> list[Finding]:
 def check_cluster(address: str | None, *, data: str, storage: str, wait_minutes: float = 0.0) -> Iterator[Finding]:
     """Check that Ray answers at `address`, or starts on this machine if it is None, and then every node.
 
-    The nodes are checked once there is a worker of each kind, or after `wait_minutes`.
+    The nodes are checked when each kind has a worker, or after `wait_minutes`.
     """
     import ray
 
@@ -244,7 +244,7 @@ def check_cluster(address: str | None, *, data: str, storage: str, wait_minutes:
             yield Finding("workers", f"{what} after {wait_minutes:g} minutes: {mend}", True)
         marker = stack.enter_context(_marker(storage))
         checked = set[str]()
-        # Nodes that come meanwhile are checked too.
+        # Nodes that join meanwhile are checked too.
         while nodes := [node for node in _list_nodes() if node["NodeID"] not in checked]:
             yield from _check_nodes(nodes, data=data, storage=storage, marker=marker)
             checked |= {node["NodeID"] for node in nodes}
@@ -262,7 +262,7 @@ def _check_nodes(nodes: list[dict[str, Any]], **settings: Any) -> Iterator[Findi
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     def report(gpus: float) -> tuple[str, dict[str, str], list[Finding]]:
-        from study import doctor  # the node's own copy: a node without the project says so here
+        from study import doctor  # the node's own copy: without the project, this import fails
         from study.drivers import provenance
 
         code = provenance.provenance()
@@ -298,7 +298,7 @@ def _check_nodes(nodes: list[dict[str, Any]], **settings: Any) -> Iterator[Findi
 
 
 def _blame_node(node: dict[str, Any], error: Exception) -> Finding:
-    """Blame a node that does not answer, unless it is gone: for a minute Ray still lists one that was restarted."""
+    """Report a node that does not answer, unless it is gone: for a minute Ray still lists a restarted node."""
     subject = f"node {node['NodeManagerAddress']}"
     if node["NodeID"] not in {alive["NodeID"] for alive in _list_nodes()}:
         return Finding(subject, "gone, or an entry from before its restart")
@@ -309,7 +309,7 @@ def _blame_node(node: dict[str, Any], error: Exception) -> Finding:
 
 @contextmanager
 def _marker(storage: str) -> Iterator[str | None]:
-    """Keep a small file in `storage` for a while; None if it cannot be written, which the check of storage reports."""
+    """Keep a small file in `storage` for a while; None if it cannot be written, which `check_storage` reports."""
     with ExitStack() as stack:
         try:
             marker = stack.enter_context(small_object(storage) if is_uri(storage) else _small_file(Path(storage)))
@@ -329,7 +329,7 @@ def _small_file(folder: Path) -> Iterator[str]:
 
 
 def run(options: Options) -> int:
-    """Return 0 ready, 1 faults, 2 bad usage."""
+    """Return 0 if ready, 1 after a fault, 2 after bad usage."""
     faults = 0
     if options.address is not None:
         check_address(options.address)

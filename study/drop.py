@@ -22,7 +22,7 @@ from study.plans.plan_file import require_plan
 from study.screen.words import describe_record, python
 from trainables.schema import Typed
 
-MOST_NAMED = 10  # keys in an error
+MOST_NAMED = 10  # keys listed in an error
 
 
 class Options(Typed, frozen=True, kw_only=True):
@@ -35,7 +35,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Return 0 if the trial is dropped, or counts again; 2 if it cannot be, and nothing has changed."""
+    """Return 0 if the trial is dropped or counts again; 2 if that is not possible, and nothing has changed."""
     reason = " ".join((options.because or "").split())
     if bool(reason) == options.undo:
         raise ValueError("allowed: --because with a reason, or --undo")
@@ -48,7 +48,7 @@ def run(options: Options) -> int:
         if options.undo != (record.status == "dropped"):
             raise ValueError(f"trial {record.key} is {record.status}; allowed: {_ALLOWED[options.undo]}")
         if record.status == "failed":
-            raise ValueError(f"trial {record.key} failed, so it is in no number; nothing to drop")
+            raise ValueError(f"trial {record.key} failed, so no number contains it; nothing to drop")
         journal.append(TrialDropped(time=journal.now(), key=record.key, because=reason or None))
         facts = journal.facts
     finally:
@@ -69,10 +69,10 @@ _ALLOWED = {True: "--undo for a trial that was dropped", False: "a trial that wa
 
 
 def _ended_trial(records: Sequence[Record], key: str) -> Record:
-    """Find the newest record of the one trial whose key begins like this.
+    """Find the newest record of the trial whose key begins with `key`.
 
     Raises:
-        ValueError: no key begins like this, or several do.
+        ValueError: if no key begins with `key`, or several do.
     """
     found = {record.key: record for record in records if record.key.startswith(key)}
     if len(found) == 1:

@@ -1,9 +1,9 @@
 """Export a trained model as a folder for `transformers`: `python -m study.export runs/NAME --to FOLDER`.
 
 `AutoModel.from_pretrained` loads the folder. `AutoModelForSequenceClassification` loads it too if `transformers` has a
-class that computes the same logits. A separate file holds the exit heads, for which it has no class; `study.predict`
-answers with the whole model. `methods` holds the files of your own method, and README.md says where the model comes
-from.
+class that computes the same logits. The exit heads are in a separate file, because `transformers` has no class for
+them; `study.predict` answers with the whole model. `methods` holds the files of your own method, and README.md
+describes the origin of the model.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from trainables.data.tasks import TASKS
 from trainables.encoders.backbones import is_folder, is_hub_name
 from trainables.licences import licence_of_backbone
 
-REGISTERS = {"ShareBert": "trainables.encoders.sharebert"}  # beginning of a class's name -> the module that has it
+REGISTERS = {"ShareBert": "trainables.encoders.sharebert"}  # first letters of a class's name -> its module
 GLUE = "nyu-mll/glue"  # on the hub
 HUB_SPLITS = {"accuracy_matched": "validation_matched", "accuracy_mismatched": "validation_mismatched"}  # of MNLI
-HUB_METRICS = {  # ours -> the hub's name; the others have the same
+HUB_METRICS = {  # our name -> the hub's; other metrics have the same name
     "accuracy_matched": "accuracy",
     "accuracy_mismatched": "accuracy",
     "matthews": "matthews_correlation",
@@ -65,12 +65,12 @@ def run(options: Options) -> int:
 def export(
     record: Record, folder: Path, *, study: str = "", data: str = "", pretraining: Pretraining | None = None
 ) -> str:
-    """Write the model of a record, whole or not at all; returns the name of its class in `transformers`.
+    """Write the model of a record, whole or not at all; return the name of its class in `transformers`.
 
-    `data`: what the study trained on. `pretraining`: how its backbone was made, if that was done here.
+    `data`: the data of the study. `pretraining`: how the backbone was pretrained, if `study.pretrain` made it.
 
     Raises:
-        ValueError: no class of `transformers` is its encoder.
+        ValueError: if `transformers` has no class for its encoder.
     """
     with local_model(record.model or "") as model:
         write_folder(folder, lambda unfinished: _fill(unfinished, record, model, pretraining, study, data))
@@ -106,10 +106,10 @@ def model_card(
 
     Args:
         loaded_as: the class of `transformers` that the folder's `config.json` names.
-        pretraining: how its backbone was made, if that was done here.
-        study: its name.
-        data: what it trained on, as --data says it.
-        methods: the folder, within the model's, of the files of a method that the package lacks.
+        pretraining: how the backbone was pretrained, if `study.pretrain` made it.
+        study: name of the study.
+        data: the study's --data.
+        methods: folder within the model's folder with the files of your own method, if it is one.
     """
     parts = [
         f"---\n{front_matter(record, data)}\n---",
@@ -126,7 +126,7 @@ def model_card(
 
 
 def front_matter(record: Record, data: str) -> str:
-    """Write what the hub reads of a card, as YAML: licence, base model, data set and scores, the unknown left out."""
+    """Format the part of a card that the hub reads, as YAML: licence, base model, data set and scores, if known."""
     from huggingface_hub import EvalResult, ModelCardData
 
     task, name = TASKS[record.task], record.backbone_fingerprint.partition("@")[0]
@@ -160,7 +160,7 @@ def front_matter(record: Record, data: str) -> str:
 
 
 def _loading(record: Record, loaded_as: str, methods: str | None) -> Iterator[str]:
-    """Explain how to load the model, and what that leaves out."""
+    """Explain how to load the model, and which parts are not loaded."""
     is_classifier = loaded_as.endswith("ForSequenceClassification")
     auto = "AutoModelForSequenceClassification" if is_classifier else "AutoModel"
     own = [f"import {module}  # registers it" for name, module in REGISTERS.items() if loaded_as.startswith(name)]
@@ -187,7 +187,7 @@ def _loading(record: Record, loaded_as: str, methods: str | None) -> Iterator[st
 
 
 def _scores(record: Record) -> Iterator[str]:
-    """Tabulate the scores of this trial alone; a study's tables have the median over its seeds."""
+    """Tabulate the scores of this trial only; a study's tables have the median over seeds."""
     where = f"dev, at epoch {record.epoch} of {record.epochs}"
     yield f"On {where}; one seed ({record.seed}), which may be the best of several on these examples.\n"
     values = {"score": record.score, **record.metrics}
@@ -216,7 +216,7 @@ def _origin(record: Record, pretraining: Pretraining | None, study: str) -> Iter
 
 
 def _pretraining_facts(made: Pretraining) -> dict[str, str]:
-    """Describe how the backbone was pretrained, folders by their last name alone."""
+    """Describe how the backbone was pretrained; of a folder, only the last part of its path is named."""
     corpus, backbone = made.corpus, made.backbone
     return {
         "pretraining objective": made.objective,

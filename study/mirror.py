@@ -1,6 +1,6 @@
 """Copy a study into MLflow, while it runs or afterwards: `python -m study.mirror runs/NAME`.
 
-Reads the study's journal and writes only its own lock, the default store and `browse.txt`, which explains how to see
+Reads the study's journal and writes only its own lock, the default store and `browse.txt`, which explains how to open
 the runs. Running it again changes nothing; after an outage of the tracking server it continues where it stopped.
 """
 

@@ -1,7 +1,7 @@
-"""What a command sees to before it imports the rest, so this imports next to nothing.
+"""Prepare the process of a command before other modules are imported; so this module imports next to nothing.
 
-Ctrl-C ends it in one line from its first moment on, names of files are UTF-8, and somebody else's packages of the names
-of ours are refused.
+From the first moment, Ctrl-C ends the command in one line, file names are UTF-8, and packages of others that have the
+same name as ours are refused.
 """
 
 import importlib.util
@@ -11,17 +11,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]  # where our packages lie
+ROOT = Path(__file__).resolve().parents[1]  # folder of our packages
 PACKAGES = ("analysis", "search_spaces", "study", "trainables")
-CONSOLE = "glue-study"  # the name under which all commands can be called
+CONSOLE = "glue-study"  # a program that runs every command
 
 
 def end_in_one_line() -> None:
-    """End a command of ours at Ctrl-C at once, in one line, with status 1, until `guarded` takes over.
+    """End a command of this project at Ctrl-C in one line, with status 1, until `guarded` takes over.
 
     The packages call this first when they are imported, because imports take a while. If another process imports them,
-    nothing changes. A command in a locale without UTF-8 starts again with it: journals and pages, which are UTF-8,
-    hold paths.
+    nothing changes. In a locale without UTF-8, the command starts again with UTF-8, because journals and pages, which
+    are UTF-8, hold paths.
     """
     command = _command()
     if command is None:
@@ -36,12 +36,12 @@ def end_in_one_line() -> None:
         os._exit(1)
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # in the background of a script
+        if signal.getsignal(number) is not signal.SIG_IGN:  # ignored in the background of a script
             signal.signal(number, interrupted)
 
 
 def _open_closed_streams() -> None:
-    """Open closed standard streams on the null device: the next opened file would take their numbers."""
+    """Open closed standard streams on the null device, because the next opened file would take their numbers."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_RDWR)
@@ -50,10 +50,10 @@ def _open_closed_streams() -> None:
 
 
 def check_own(*names: str, path: Sequence[str] | None = None) -> None:
-    """Refuse other packages of these names that Python finds first in `path`, or else in `sys.path`.
+    """Refuse packages of others with these names that Python finds before ours, in `path` or else in `sys.path`.
 
     Raises:
-        ValueError: somebody else's package is found first.
+        ValueError: if another package is found before ours.
     """
     for name in names:
         found = _found(name, sys.path if path is None else path)
@@ -67,30 +67,30 @@ def check_own(*names: str, path: Sequence[str] | None = None) -> None:
 
 
 def require_own(*names: str) -> None:
-    """Check our packages while they are imported: a command ends with the one line, another importer gets an error.
+    """Check our packages during their import: a command ends with one line, another importer gets an error.
 
     Raises:
-        ImportError: somebody else's package is found first, and the importer is not a command of ours.
+        ImportError: if another package is found before ours, and the importer is not a command of this project.
     """
     try:
         check_own(*names)
     except ValueError as error:
-        if Path(sys.argv[0]).name in ("-m", CONSOLE):  # the first while Python locates what `-m` names
+        if Path(sys.argv[0]).name in ("-m", CONSOLE):  # `-m` while Python locates the module
             raise SystemExit(f"{CONSOLE}: {error}") from None
         raise ImportError(str(error)) from None
 
 
 def is_installed(package: str) -> bool:
-    """Look whether a package can be imported, without importing it."""
+    """Check whether a package can be imported, without importing it."""
     return importlib.util.find_spec(package) is not None
 
 
 def _command() -> str | None:
-    """Name the command of ours that this process was started as, `study.launch` or the console; else None."""
+    """Name the command that this process was started as, such as `study.launch` or the console; else None."""
     name = Path(sys.argv[0]).name
-    if name not in ("-m", CONSOLE):  # the first while Python locates what `-m` names
+    if name not in ("-m", CONSOLE):  # `-m` while Python locates the module
         return None
-    started_as = sys.orig_argv[-len(sys.argv) :][0]  # what stands before the arguments; of its workers something else
+    started_as = sys.orig_argv[-len(sys.argv) :][0]  # the word before the arguments; workers have another
     if name == CONSOLE:
         return CONSOLE if Path(started_as).name == CONSOLE else None
     package, _, module = started_as.removeprefix("-m").partition(".")
@@ -98,7 +98,7 @@ def _command() -> str | None:
 
 
 def _found(name: str, path: Sequence[str]) -> Path | None:
-    """Find the file that an import of a package would begin with, or its folder if it has no such file."""
+    """Find the file that an import of a package would load first, or its folder if it has no such file."""
     for finder in sys.meta_path:
         if spec := finder.find_spec(name, path):
             return Path(spec.origin or next(iter(spec.submodule_search_locations or [""]))).absolute()

@@ -1,14 +1,14 @@
 """Answer a TSV file with a trained model and early exits: `python -m study.predict MODEL input.tsv`.
 
-MODEL is a folder of `study.export` or of a study. The input has a header line that names the text columns as GLUE's
-files do, so GLUE's own files need no change. Each line of the answers has `index` and `prediction`, as in a submission
-to GLUE, and the layer at which the row left; the index is the input's, or else the row number. The command also prints
-the layers, milliseconds and FLOPs per example, with exits and with all layers; on standard error, if the answers go to
-standard output.
+MODEL is a study's folder, or one that `study.export` wrote. The input has a header line that names the text columns
+as GLUE's files do, so GLUE's own files need no change. Each line of the answers has `index` and `prediction`, as in a
+submission to GLUE, and the layer at which the row left; the index is the input's, or else the row number. The command
+also prints the layers, milliseconds and FLOPs per example, with exits and with all layers; it uses standard error for
+this if the answers go to standard output.
 
---risk 0.01 sets the earliest exit that is shown, with 95 % confidence on the stored dev predictions, to lose at most
-1 % of examples against all layers. It warns if input rows are dev rows, for which this does not hold. Add
---set rule=entropy to use another exit rule than the model's own.
+--risk 0.01 sets the earliest exit for which the stored dev predictions show, with 95 % confidence, that at most 1 % of
+examples lose a correct answer compared with all layers. It warns if input rows are dev rows, for which this does not
+hold. Add --set rule=entropy to replace the model's exit rule.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class Options(ModelChoice, frozen=True, kw_only=True):
     settings: Annotated[
         list[str], option("exit setting: patience=4, or rule=entropy and entropy=0.3", "FIELD=VALUE", flag="--set")
     ] = []
-    risk: Annotated[Inside | None, option("largest share of examples that exits may lose, such as 0.01", "SHARE")] = (
-        None
-    )
+    risk: Annotated[
+        Inside | None, option("0.01: at most 1 % of examples lose a correct answer by exiting early", "SHARE")
+    ] = None
     include: Annotated[str | None, option(INCLUDE_NOW, "FOLDER")] = None
 
 
@@ -76,7 +76,7 @@ def run(options: Options) -> int:
         rows = read_texts(trained.task, Path(options.input))
         _warn_of_another_task(trained.task, Path(options.input))
         examples = encode(rows, trained.tokenizer, max_length=trained.config.max_length)
-        # A sampled exit draws the same each time, but not what it drew in the trial's own evaluation.
+        # A sampled exit draws the same layers each time, but not those of the trial's own evaluation.
         result = infer(trained.model, examples, INFERENCE_BATCH, own_generator(trained.spec.seed, "predict", 0))
         answers = answers_text(trained.task, examples.ids.tolist(), result)
         if options.to is None:
@@ -96,7 +96,7 @@ def run(options: Options) -> int:
 
 
 def label_text(task: Task, value: float) -> str:
-    """Write a prediction as files of the task do: a label's name, or a score within its range."""
+    """Format a prediction as the task's files do: a label's name, or a score within its range."""
     if task.is_regression:
         low, high = task.score_range or (value, value)
         return f"{min(max(value, low), high):.3f}"
@@ -104,7 +104,7 @@ def label_text(task: Task, value: float) -> str:
 
 
 def answers_text(task: Task, ids: Sequence[int], result: ExitResult) -> str:
-    """Write a header line and a line for each row: its index, the answer, the layer after which it left."""
+    """Format a header line and a line for each row: its index, its answer, and the layer at which it left."""
     values = predictions_from_logits(task, result.logits.numpy())
     rows = zip(ids, values, result.exit_layer.tolist(), strict=True)
     lines = (f"{index}\t{label_text(task, value)}\t{layer}" for index, value, layer in rows)
@@ -113,7 +113,7 @@ def answers_text(task: Task, ids: Sequence[int], result: ExitResult) -> str:
 
 @contextmanager
 def _load_model(options: Options) -> Iterator[tuple[TrainedModel, str | None]]:
-    """Load the model while the command runs; with --risk also the line that promises what its exit may lose."""
+    """Load the model while the command runs; with --risk also the line that states what its exit may lose."""
     settings = read_settings(options.settings)
     if options.risk is not None and (fixed := next((text for text in settings if text != "rule"), None)):
         raise ValueError(f"--risk chooses the exit, and --set {fixed} sets it; allowed: --risk with --set rule=NAME")
@@ -133,10 +133,10 @@ def _load_model(options: Options) -> Iterator[tuple[TrainedModel, str | None]]:
 
 
 def set_exit(trained: TrainedModel, settings: Configuration) -> None:
-    """Give the model's exit rule other numbers, or the model another rule (`rule`); its weights depend on neither.
+    """Change the numbers of the model's exit rule, or replace the rule (`rule`); the weights stay the same.
 
     Raises:
-        ValueError: the rule has no such field, or the method does not allow the value.
+        ValueError: if the rule has no such field, or the method does not allow the value.
     """
     from trainables.models.exit_rules import with_setting
 
@@ -153,13 +153,13 @@ def set_exit(trained: TrainedModel, settings: Configuration) -> None:
 
 
 def _choose_rule(trained: TrainedModel, rule: Value, **settings: Value) -> ExitRule:
-    """Choose the rule of this name among those that the model's answers allow, with these settings."""
+    """Choose the rule of this name, with these settings, among those that the model's outputs allow."""
     from trainables.models.answer_rules import KEPT
     from trainables.models.exit_rules import rule_as_json, with_setting
 
     chosen = _collect_rules(trained)[_resolve_rule_name(trained, rule)]
     if chosen is not trained.model.exit_rule and chosen.field not in settings:
-        raise ValueError(f"--set rule={rule}: its setting is missing; allowed: --set {chosen.field}=NUMBER beside it")
+        raise ValueError(f"--set rule={rule}: its setting is missing; allowed: also --set {chosen.field}=NUMBER")
     changed = with_setting(chosen, settings)
     if type(changed) in KEPT:
         from_plain(type(changed), json.loads(rule_as_json(changed)), where=f"--set rule={rule}")
@@ -167,7 +167,7 @@ def _choose_rule(trained: TrainedModel, rule: Value, **settings: Value) -> ExitR
 
 
 def _collect_rules(trained: TrainedModel) -> dict[str, ExitRule]:
-    """Collect a rule of each kind that the model's answers allow, by name."""
+    """Collect one rule of each kind that the model's outputs allow, by name."""
     from trainables.models.answer_rules import rules_for
 
     model = trained.model
@@ -183,15 +183,15 @@ def _resolve_rule_name(trained: TrainedModel, rule: Value) -> str:
 
 
 def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float, *, rule: Value = None) -> str:
-    """Give the model the earliest exit that dev shows to be safe, or no exit; returns what was shown, in a line.
+    """Set the earliest exit that dev shows to be safe, or no exit; return a line that states the guarantee.
 
     Args:
-        predictions: the trial's dev predictions; None of an exported model.
+        predictions: the trial's dev predictions; None for an exported model.
         risk: the share of examples that may be lost, see `trainables.models.safe_exits`.
         rule: name of the exit rule; None: the model's own.
 
     Raises:
-        ValueError: the exit has no settings, or their outcomes on dev are not stored.
+        ValueError: if the exit has no settings, or their outcomes on dev are not stored.
     """
     from trainables.models.exit_rules import LastLayer, describe_rule
     from trainables.models.safe_exits import CONFIDENCE, confident, read_walk
@@ -217,7 +217,7 @@ def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float, 
 
 
 def _count_dev_rows(rows: Split, trained: TrainedModel) -> str:
-    """Count the rows that a promise was made on, by their texts, in words."""
+    """Report how many input rows have the text of a dev row, on which the guarantee was made."""
     task = trained.task
     try:
         with warnings.catch_warnings():
@@ -232,7 +232,7 @@ def _count_dev_rows(rows: Split, trained: TrainedModel) -> str:
 
 @contextmanager
 def _find_model_folder(options: Options) -> Iterator[tuple[Path, Path | None]]:
-    """Find the folder of the model, and the file of its dev predictions, which an exported model lacks."""
+    """Find the model's folder and the file of its dev predictions; an exported model has no such file."""
     folder = Path(options.model)
     if (folder / PLAN).exists():
         record = chosen_model(folder, options)
@@ -247,7 +247,7 @@ def _find_model_folder(options: Options) -> Iterator[tuple[Path, Path | None]]:
 
 
 def _warn_of_another_task(task: Task, file: Path) -> None:
-    """Warn if the file lies in the folder of a GLUE task that has other labels; AX has those of MNLI."""
+    """Warn if the file lies in the folder of a GLUE task with different labels; AX has the labels of MNLI."""
     place = file.resolve().parent.name
     other = next((other for other in TASKS.values() if other.folder == place), task)
     if other.labels != task.labels:
@@ -270,7 +270,7 @@ def _measure_latencies(trained: TrainedModel, examples: Examples) -> Iterator[st
 
 
 def flops_in_words(with_exits: float, with_all_layers: float) -> str:
-    """Write FLOPs per example in a unit that shows digits of the smaller number."""
+    """Format FLOPs per example in a unit in which the smaller number has digits."""
     unit, size = next(((name, size) for name, size in _UNITS if with_exits >= size / 10), _UNITS[-1])
     return f"{with_exits / size:.3f} {unit} per example with exits, {with_all_layers / size:.3f} with all layers"
 

@@ -1,6 +1,7 @@
-"""Answers dev again with stored models of a study: `python -m study.predict_dev runs/NAME KEY ... --to FOLDER`.
+"""Answer dev again with stored models of a study: `python -m study.predict_dev runs/NAME KEY ... --to FOLDER`.
 
-Writes `KEY.npz` for each trial, as its confirm trial wrote it. `analysis.verify --again` runs this and compares.
+Writes `KEY.npz` for each trial, in the format of the study's own predictions. `analysis.verify --again` runs this and
+compares.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Return 0 if all answers are written, 2 if a model or its data are not there."""
+    """Return 0 if all answers are written, 2 if a model or its data are missing."""
     folder = Path(options.study)
     for key in options.trials:
         record = chosen_model(folder, ModelChoice(trial=key))
@@ -37,7 +38,7 @@ def run(options: Options) -> int:
 
 
 def _answer(record: Record, model: Path, path: Path) -> None:
-    """Write the model's answers to dev, evaluated in one pass over all layers as after its epoch."""
+    """Write the model's answers to dev, evaluated in one pass over all layers, as at the end of an epoch."""
     import torch
 
     from trainables.data.examples import load_examples

@@ -41,7 +41,7 @@ def write_files(folder: Path, progress: StudyProgress) -> str:
 
     An error is printed to standard error, and the other exports are still written.
     """
-    said = analyse(folder)  # first, because it takes longest: a file deleted meanwhile is written below
+    said = analyse(folder)  # takes longest, so it is first: files deleted meanwhile are written below
     try:
         write_bytes(folder / RECORDS, format_records(progress.facts.records))
         write_bytes(folder / OPTUNA, optuna_file(progress))
@@ -96,7 +96,7 @@ def _as_recorded(arm: Arm, trial: TrialFacts, record: Record) -> FrozenTrial:
         value=record.selection_score if record.status == "completed" else None,
         params={name: record.config[name] for name in arm.space},
         distributions=make_distributions(arm),
-        intermediate_values={} if record.status == "failed" else trial.scores,  # a failed one may run again
+        intermediate_values={} if record.status == "failed" else trial.scores,  # a failed trial may run again
         user_attrs={"key": record.key, "trial": record.trial, "seed": record.seed, "status": record.status},
     )
     copy.datetime_start = datetime.fromisoformat(record.started).astimezone().replace(tzinfo=None)
@@ -111,7 +111,7 @@ def analyse(folder: Path) -> str:
     run = [sys.executable, "-m", "analysis.report", str(folder)]
     with waiting_for("tables and report", output=sys.stderr):
         done = subprocess.run(run, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
-    print(done.stderr, end="", file=sys.stderr)  # after the moving line has gone
+    print(done.stderr, end="", file=sys.stderr)  # after the progress line is cleared
     if done.returncode:
         print(f"the study is safe; to try again: {python()} -m study.rebuild {folder}", file=sys.stderr)
     return read_export(folder, ANSWER)

@@ -33,20 +33,20 @@ from trainables.data.tasks import TASKS, Task
 from trainables.schema import Typed
 
 FILE = "test_full.tsv"
-MOST_UNLIKE = 0.01  # of the rows, whose texts a copy of the test set may spell otherwise
+MOST_UNLIKE = 0.01  # share of the rows whose text may differ between copies of the test set
 
 
 class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
-    study: Annotated[str, argument("runs/NAME", "the study's folder; all of its trials have ended")]
+    study: Annotated[str, argument("runs/NAME", "the study's folder; all trials must have ended")]
     labels: Annotated[str, option("folder with TASK/test_full.tsv", "FOLDER")]
     data: Annotated[str | None, option("source of the test sets; default: the study's data", "mini|hub|FOLDER")] = None
     include: Annotated[str | None, option(INCLUDE_NOW, "FOLDER")] = None
 
 
 def run(options: Options) -> int:
-    """Return 0 if the models are scored, 2 if they cannot be, and nothing has changed."""
+    """Return 0 if the models are scored, 2 if that is not possible, and nothing has changed."""
     folder = Path(options.study)
     plan = require_plan(folder).plan
     journal = Journal(folder)
@@ -78,10 +78,10 @@ def _make_event(time: str, file: Path, rows: Split, task: str, models: list[Mode
 
 
 def labelled_test(task: Task, file: Path, data: str) -> Split:
-    """Join the test set with its labels, in its own order and with its own texts.
+    """Add the labels to the test set, which keeps its order and its texts.
 
     Raises:
-        ValueError: the file cannot be read, or has other rows than the test set.
+        ValueError: if the file cannot be read, or its rows are not those of the test set.
     """
     test, labelled = load_split(task, task.test_splits[0], data), read_labelled(task, file)
     if len(labelled.ids) != len(test.ids):
@@ -90,8 +90,8 @@ def labelled_test(task: Task, file: Path, data: str) -> Split:
     unlike = [row for row, (copy, own) in enumerate(pairs) if _keep_letters(copy) != _keep_letters(own)]
     if len(unlike) > MOST_UNLIKE * len(test.ids):
         raise ValueError(
-            f"{file}: {len(unlike):,} rows have other texts than the test set of {task.title}, first row {unlike[0]}; "
-            "allowed: its rows in its order"
+            f"{file}: the texts of {len(unlike):,} rows differ from the test set of {task.title}, first in row "
+            f"{unlike[0]}; allowed: its rows in its order"
         )
     return Split(test.ids, test.texts, labelled.labels)
 
@@ -104,7 +104,7 @@ def _label_files(labels: Path, plan: ResolvedPlan) -> dict[str, Path]:
     """Find the files of labels by studied task.
 
     Raises:
-        ValueError: there are no labels of any studied task.
+        ValueError: if there are no labels for any task of the study.
     """
     tasks = [TASKS[name] for name in plan.asked.tasks]
     wanted = {task.name: labels / task.folder / FILE for task in tasks if len(task.test_splits) == 1}
@@ -122,7 +122,7 @@ def _list_models(plan: ResolvedPlan, records: list[Record], task: str, folder: P
 
 
 def _score_model(record: Record, rows: Split, data: str) -> ModelOnTest:
-    """Score a model under its own exit; a sampled exit is drawn once."""
+    """Score a model with its own exit; a sampled exit is drawn once."""
     task = TASKS[record.task]
     with local_model(record.model or "") as model:
         _, predictions, mean_layers = model_answers(task, task.test_splits[0], model, data)

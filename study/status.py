@@ -45,38 +45,38 @@ from study.screen.words import (
 )
 from trainables.schema import Typed, to_plain
 
-WIDEST = 10_000  # columns of a line that no terminal shows
+WIDEST = 10_000  # columns of a line that is not written to a terminal
 
 
 class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
-    folder: Annotated[str, argument("runs/NAME", "a study, or a folder of studies (a line for each)")]
-    failures: Annotated[bool, option("list failures with tracebacks; equal ones of an arm once")] = False
+    folder: Annotated[str, argument("runs/NAME", "a study, or a folder of studies (prints a line for each)")]
+    failures: Annotated[bool, option("list failures with tracebacks; repeated failures of an arm once")] = False
     json: Annotated[bool, option("print the answer as JSON")] = False
 
 
 class Status(Typed, frozen=True, kw_only=True):
-    """The answer as `--json` gives it."""
+    """The status that `--json` prints."""
 
     study: str
     protocol_hash: str
     launch: str | None  # who runs it now
-    trials: dict[str, int]  # ended ones by status
+    trials: dict[str, int]  # number of ended trials by status
     total: int
     under_way: list[str]
-    waiting: list[str]  # those of them that a fault of the machine broke off last, with its error
-    left_out: list[str]  # nodes that get no trials now
+    waiting: list[str]  # begun trials that a fault of the machine interrupted, with its error
+    left_out: list[str]  # nodes that currently get no trials
     failed: list[str]
     missing: list[str]
     ledger: list[Spent]
-    code: list[str]  # that launches trained with
+    code: list[str]  # code digests that launches trained with
     remaining_seconds: float | None
     complete: bool
 
 
 def run(options: Options) -> int:
-    """Return 0 if the study is complete, or all are, 1 if cells are missing or trials failed, 2 for another folder."""
+    """Return 0 if every study is complete, 1 if cells are missing or trials failed, 2 if there is no study."""
     folder = Path(options.folder)
     if studies := studies_in(folder):
         return _print_all(studies, as_json=options.json)
@@ -92,7 +92,7 @@ def run(options: Options) -> int:
 
 
 def studies_in(folder: Path) -> list[Path]:
-    """List the studies in a folder that is no study itself, the one launched last first."""
+    """List the studies in a folder that is not itself a study, the most recently launched first."""
     if find_plan(folder) is not None or not folder.is_dir():
         return []
     launched = {path.parent: path.stat().st_mtime for path in folder.glob(f"*/{FILE}")}
@@ -100,7 +100,7 @@ def studies_in(folder: Path) -> list[Path]:
 
 
 def _print_all(studies: Sequence[Path], *, as_json: bool) -> int:
-    """Print a line for each study, and the fault of each that cannot be read; returns the exit status."""
+    """Print a line for each study, or the error if it cannot be read; return the exit status."""
     table, longest = Table(box=None, pad_edge=False), max(cell_len(folder.name) for folder in studies)
     for column in ("study", "methods", "tasks", "trials", "wall clock", "GPU", "state"):
         justify: Literal["left", "right"] = "right" if column in ("trials", "wall clock", "GPU") else "left"
@@ -146,22 +146,22 @@ def _describe_state(status: Status) -> str:
 
 
 def read_progress(folder: Path) -> StudyProgress:
-    """Read how far the study is from its journal; nothing is written.
+    """Read the progress of a study from its journal, without writing.
 
     Raises:
-        ValueError: the folder is no study, or is broken.
+        ValueError: if the folder is not a study, or is damaged.
     """
     plan = require_plan(folder).plan
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a torn last line: the launch is writing it
+        warnings.simplefilter("ignore")  # of a torn last line, which the launch is writing
         facts = read_facts(folder)
     return last_progress(plan, facts)
 
 
 def status_of(progress: StudyProgress, folder: Path) -> Status:
-    """Collect the status of a study; whether a launch runs it is seen in its folder."""
+    """Collect the status of a study; its folder shows whether a launch is running it."""
     facts, holder = progress.facts, lock_holder(folder)
-    steps = read_steps(folder) if holder else {}  # a launch that was killed has left its own
+    steps = read_steps(folder) if holder else {}  # a killed launch leaves its steps behind
     failed = [describe_failure(record) for record in progress.failures]
     failed += [describe_smoke_failure(event) for event in facts.smoke_failed.values()]
     return Status(
@@ -219,7 +219,7 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
 
 
 def _describe_launch(facts: StudyFacts, holder: str | None) -> str:
-    """Name the launch that runs the study, or what the last one noted at its end."""
+    """Describe the launch that runs the study, or how the last one ended."""
     ended = facts.last_launch.ended if facts.last_launch else None
     noted = f"; the last launch, {ended.status}: {ended.note}" if ended and ended.note else ""
     return f"run by {holder}" if holder else f"not being run{noted}"

@@ -81,7 +81,7 @@ def run(options: Options) -> int:
     plan = require_plan(folder).plan
     best = best_models(plan, read_records(folder), options.method, folder)
     if not best.keys() & {file.answered_by for file in FILES}:
-        raise ValueError(f"{folder} has models of {', '.join(best)} alone; the GLUE server scores tasks of GLUE")
+        raise ValueError(f"{folder} has models of {', '.join(best)} only; the GLUE server scores tasks of GLUE")
     out = Path(options.out) if options.out else folder / "submission.zip"
     check_file("--out", out)
     data = options.data or plan.asked.data
@@ -94,17 +94,17 @@ def run(options: Options) -> int:
     if kind_of(data) == "mini":
         print(f"warning: {out} answers generated tasks; the GLUE server scores none of them", file=sys.stderr)
     elif kind_of(plan.asked.data) == "mini":
-        print(f"warning: {out} has answers of models that were trained on generated sentences alone", file=sys.stderr)
+        print(f"warning: {out} has answers of models that were trained on generated sentences", file=sys.stderr)
     return 0
 
 
 def check_rows(data: str, *, studied: Collection[str], any_length: bool) -> None:
-    """Refuse test sets that models answer and that cannot be read, and any that lacks the official rows, each once.
+    """Check that each test set has the official rows, each once, and that those which models answer can be read.
 
-    Generated ones have other rows. With `any_length` there may be fewer, or more.
+    Generated test sets have different rows. With `any_length`, their number may differ from the official one.
 
     Raises:
-        ValueError: the server would refuse the answers to a test set.
+        ValueError: if the server would refuse the answers to a test set.
     """
     for file in sorted(FILES, key=lambda file: file.answered_by not in studied):
         task = TASKS[file.task]
@@ -132,13 +132,13 @@ def check_rows(data: str, *, studied: Collection[str], any_length: bool) -> None
 
 
 def best_models(plan: ResolvedPlan, records: list[Record], method: str | None, folder: Path) -> dict[str, Record]:
-    """Choose the confirm record of the winner with the highest score for each task, of equals the first.
+    """Choose the winner's confirm record with the highest score for each task; of equal scores, the first.
 
     Args:
-        method: None if all confirm records are of one method.
+        method: may be None if all confirm records are of one method.
 
     Raises:
-        ValueError: no method is named and there are several, or it has no such record, or a model is gone.
+        ValueError: if there are several methods and none is named, a task has no record, or a model is gone.
     """
     confirmed = [record for arm in plan.first_arms for record in confirmed_models(arm, records)]
     methods = sorted({record.method for record in confirmed})
@@ -157,7 +157,7 @@ def best_models(plan: ResolvedPlan, records: list[Record], method: str | None, f
 
 @contextmanager
 def _on_this_machine(best: dict[str, Record]) -> Iterator[dict[str, Record]]:
-    """Bring the models of the records into local folders, for a while."""
+    """Provide the models of the records in local folders, while the context lasts."""
     with ExitStack() as stack:
         yield {
             task: replace(record, model=str(stack.enter_context(local_model(record.model or ""))))
@@ -166,7 +166,7 @@ def _on_this_machine(best: dict[str, Record]) -> Iterator[dict[str, Record]]:
 
 
 def write_submission(out: Path, best: dict[str, Record], data: str) -> None:
-    """Write the zip with all eleven files, whole or not at all, and print where the answers of each come from."""
+    """Write the zip with all eleven files, whole or not at all, and print the source of the answers in each file."""
     texts = {file.name: _file_text(file, best.get(file.answered_by), data) for file in FILES}
     write_atomically(out, lambda path: _write_zip(path, texts))
 
@@ -192,7 +192,7 @@ def model_answers(task: Task, split: str, model: Path, data: str) -> tuple[Seque
     from trainables.runs.trained_model import load_trained
 
     trained = load_trained(model, "cuda" if torch.cuda.is_available() else "cpu")
-    with tempfile.TemporaryDirectory() as cache:  # a test set is tokenised for this once
+    with tempfile.TemporaryDirectory() as cache:  # tokenised test sets are not kept
         examples = load_examples(
             task, (split,), data, trained.tokenizer, max_length=trained.config.max_length, cache=Path(cache)
         )
@@ -203,7 +203,7 @@ def model_answers(task: Task, split: str, model: Path, data: str) -> tuple[Seque
 
 
 def _constant_answers(file: SubmissionFile, data: str) -> tuple[Sequence[int], np.ndarray]:
-    """Answer every row with the majority class of train (STS-B: its mean), or without train with the first class.
+    """Answer every row with the majority class of train (STS-B: its mean); without train, with the first class.
 
     Without the test set, the rows are the official ones.
     """
@@ -222,12 +222,12 @@ def _constant_answers(file: SubmissionFile, data: str) -> tuple[Sequence[int], n
     rows = f" for the official {len(ids):,} rows" * isinstance(ids, range)
     rows += f" ({', '.join(missing)})" * bool(missing)
     answer = label_text(task, value)
-    print(f"{file.name}: warning: {file.answered_by} was not studied; every answer is {what}{rows}: {answer}")
+    print(f"{file.name}: warning: {file.answered_by} is not in the study; every answer is {what}{rows}: {answer}")
     return ids, np.full(len(ids), value)
 
 
 def _fault(error: ValueError) -> str:
-    """Cut from an error the allowed values of --data, which is valid."""
+    """Remove the allowed values of --data from an error, because --data is valid."""
     return str(error).partition("; ")[0]
 
 

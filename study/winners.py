@@ -29,23 +29,23 @@ BEST = "best.toml"  # an export
 
 
 def decided(progress: StudyProgress) -> list[ArmProgress]:
-    """List the arms of the tables that have searched, and whose winner is known."""
+    """List the arms of the tables that had a search and have a winner."""
     return [arm for arm in progress.arms if arm.arm.space and not arm.arm.repeat and arm.winner]
 
 
 def searched_values(arm: ArmProgress) -> Configuration:
-    """Take the winner's values of the fields that were searched."""
+    """Return the winner's values of the searched fields."""
     assert arm.winner is not None
     return {name: arm.winner.config[name] for name in arm.arm.decided}
 
 
 def in_lines(progress: StudyProgress) -> list[str]:
-    """Write a line for each arm: `palbert/rte: learning_rate 2.1e-05, beta 0.31`."""
+    """Format a line for each arm: `palbert/rte: learning_rate 2.1e-05, beta 0.31`."""
     return [f"{arm.arm.name}: {_in_words(searched_values(arm))}" for arm in decided(progress)]
 
 
 def as_toml(progress: StudyProgress) -> str:
-    """Write the study's plan with its winners in the place of its searches, and their scores as comments above it."""
+    """Format the study's plan with its winners instead of its searches, and their scores as comments above it."""
     asked = progress.plan.asked
     settings = {key: setting for key, setting in asked.settings.items() if not is_searched(setting)}
     for arm in decided(progress):
@@ -62,7 +62,7 @@ def as_toml(progress: StudyProgress) -> str:
 
 
 def as_json(progress: StudyProgress) -> str:
-    """Write a list of arms, each with its searched and its fixed fields and its scores, as shares."""
+    """Format a list of arms, each with its searched and fixed fields and its scores as shares."""
     arms = [
         {
             "arm": arm.arm.name,
@@ -78,7 +78,7 @@ def as_json(progress: StudyProgress) -> str:
 
 
 def as_text(progress: StudyProgress) -> str:
-    """Write the lines of `in_lines` with the winner's score in the search and the median of its seeds."""
+    """Format the lines of `in_lines`, with the winner's score in the search and the median of its seeds."""
     arms = zip(in_lines(progress), decided(progress), strict=True)
     return "".join(f"{line} ({_scores(arm)})\n" for line, arm in arms)
 
@@ -98,12 +98,12 @@ def _short(value: Value) -> str:
 
 
 def read_winners(folder: Path, plan: Plan) -> dict[str, tuple[First, ...]]:
-    """Read the winners of a study, by the arms of the plan that may begin with them.
+    """Read the winners of a study for the arms of the plan that may start their search from them.
 
     An arm takes the winner of its method on its task or, if there is none, those on the other tasks.
 
     Raises:
-        ValueError: the study has no winner of the plan's methods.
+        ValueError: if the study has no winner of the plan's methods.
     """
     won = {
         (own.arm.method, own.arm.task): First(origin=f"{folder}, {own.arm.name}", values=searched_values(own))
@@ -131,7 +131,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Return 0 if a search has a winner, 1 if none has; 2 if the folder is no study."""
+    """Return 0 if a search has a winner, 1 if none has; 2 if the folder is not a study."""
     progress = read_progress(Path(options.folder))
     if not decided(progress):
         print("no search of this study has completed a trial", file=sys.stderr)
