@@ -1,7 +1,7 @@
 """The answer of a study: which method is better, by how much and at what cost, and the limits of that answer.
 
-A sentence uses "above" or "below" only for differences that the dev table marks, or the table of repeated searches if
-there is one.
+A sentence uses "above" or "below" only for differences that are marked in the dev table. If searches were repeated and
+can be compared, the marks in the table of repeated searches count instead.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def computing_in(precision: Precision, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def gradients_in(precision: Precision) -> Iterator[None]:
-    """Set the precision for computing gradients. They run outside of autocast, in the types that the loss used."""
+    """Set the precision of the backward pass, which runs outside of autocast and in the types of the forward pass."""
     before = [backend.fp32_precision for backend in _OF_FLOAT32]
     _set(["tf32" if precision == "tensorfloat32" else "ieee"] * len(before))
     try:

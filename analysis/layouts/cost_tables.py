@@ -376,9 +376,9 @@ def compute_of_arms_table(evidence: Evidence) -> Table:
 
 
 def equal_compute_table(evidence: Evidence) -> Table | None:
-    """Tabulate each row's expected best search score at the smallest budget of a task's rows.
+    """Tabulate the best score that each search is expected to find at the cost of the cheapest search on the task.
 
-    None if no task was searched for two rows, or if an arm has too few completed trials.
+    None if no task has searches by two rows, or if an arm has fewer than `FEWEST_COMPLETED` completed search trials.
     """
     completed = [len(completed_scores(cell.arm_records)) for _, cell in evidence.cells]
     if min(completed, default=0) < FEWEST_COMPLETED:

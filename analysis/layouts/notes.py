@@ -326,7 +326,7 @@ def _device_notes(studies: list[Study], cells: list[Cell]) -> list[str]:
 
 
 def _which(arm: str, own: list[Record], *, of: list[Record]) -> str:
-    """Name the arm; if `own` are not all its trials, add their seeds and their number of search trials."""
+    """Name the arm; if `own` are only some of its trials, add how many search trials and which seeds they are."""
     if len(own) == len(of):
         return arm
     seeds = [str(seed) for seed in sorted({record.seed for record in own if record.phase == "confirm"})]

@@ -319,7 +319,7 @@ def _notes(rows: Sequence[Row], shown: Sequence[PublishedRow]) -> Iterator[str]:
 
 
 def _number_notes(shown: Iterable[PublishedRow], tasks: Iterable[Collection[str]]) -> Iterator[str]:
-    """Print the published file's notes on each row's numbers; `tasks` are the tasks shown of each row."""
+    """Yield each note on published numbers with its rows and tasks; `tasks` has the tasks shown for each row."""
     places: dict[str, dict[str, list[str]]] = {}
     for other, own in zip(shown, tasks, strict=True):
         for task, number in other.numbers.items():

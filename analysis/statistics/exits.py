@@ -100,10 +100,10 @@ def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) ->
 
 
 def read_rules(cell: Cell, exits: Exits) -> tuple[Sweep, ...]:
-    """Apply to the cell's models every exit rule that needs only the layers' answers; swept rules come first.
+    """Return the stored sweeps of the cell's models, then sweeps of the rules that need only the layers' answers.
 
-    If the stored files lack the layers' answers, the result has only the swept rules. If nothing was swept, because the
-    models lack a classifier on each layer, the result is empty.
+    If the files of a seed lack the layers' answers, only the stored sweeps are returned. If nothing was swept, because
+    the models lack a classifier on each layer, the result is empty.
 
     Raises:
         ValueError: if a predictions file is damaged.

@@ -184,8 +184,8 @@ def rows_of(studies: Sequence[Study], *, separate: bool = False) -> list[Row]:
         if studies[0].seeds != other.seeds:
             raise ValueError(
                 f"{studies[0].folder} asks for --seeds {len(studies[0].seeds)}, {other.folder} for {len(other.seeds)}; "
-                "allowed: the same --seeds (the same command with more extends a study), or --separate for rows of "
-                "their own"
+                "allowed: the same --seeds (a larger --seeds extends a study), or --separate, which gives each study "
+                "its own rows"
             )
     methods = dict.fromkeys(method for study in studies for method in study.methods)
     rows = {method: [study for study in studies if method in study.methods] for method in methods}

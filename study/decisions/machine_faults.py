@@ -100,7 +100,7 @@ class Faults:
             trial.is_last_heard = False
 
     def forget(self, nodes: Iterable[str]) -> None:
-        """Forget the faults on lost nodes: they may have been reported before the loss."""
+        """Forget the faults of trials on lost nodes: the node caused them, even if reported before its loss."""
         for node in nodes:
             for trial in self._trials.values():
                 trial.forget_node(node)

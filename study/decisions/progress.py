@@ -186,7 +186,7 @@ class StudyProgress:
         return sum(getattr(arm.facts.reported, of) for arm in measured) / examples if examples else None
 
     def start_of(self, arm: ArmProgress) -> Record | None:
-        """Find the best confirm record of the arm's source; None while the source has work, or if none completed."""
+        """Find the best confirm record of the arm from which this one starts; None before that arm has finished."""
         assert arm.arm.start_from is not None
         source = self.arm(arm.arm.start_from)
         return None if self._is_under_way(source) else source.best_confirmed

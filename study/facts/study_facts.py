@@ -449,7 +449,7 @@ class StudyFacts:
         self.notices.append(event)
 
     def _drop(self, event: TrialDropped) -> None:
-        """Change the status of a record in place. ASHA's earlier decisions stay valid."""
+        """Drop a trial, or undo that, in its record. ASHA keeps its scores, so its earlier decisions do not change."""
         trial = self._touch(event.key)
         if trial.record is None or trial.ended is None:
             raise ValueError(f"trial {event.key!r} has not ended, so it cannot be dropped")

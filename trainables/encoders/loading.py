@@ -209,7 +209,7 @@ def begin_with(backbone: str, model: PretrainingModel, config: PretrainingConfig
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Hide progress bars, and the table of pretraining heads, which are left out on purpose."""
+    """Hide progress bars, and the warning that a checkpoint's pretraining heads are not loaded, which is intended."""
     verbosity, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()

@@ -136,7 +136,7 @@ class Threshold(ExitRule):
         return {"remaining": ones(logits), "cdf": ones(logits) - 1}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Let examples leave whose CDF exceeds q."""
+        """Let the examples leave at this layer if their CDF exceeds q."""
         probability, remaining = _posterior_step(state["remaining"], lambdas)
         cdf = state["cdf"] + probability
         leaves = (cdf > self.q) & (self.q < 1) | (self.q == 0)
