@@ -63,7 +63,10 @@ def _search_lines(study: Study, cell: Cell) -> list[str]:
         f"search: {counted(len(search), 'trial')}, {sum(record.status == 'completed' for record in search)} completed"
     ]
     if best is not None and best.selection_score is not None:
-        lines.append(f"best search trial: {best.trial}, key {best.key}, {POINTS.text(best.selection_score)} points")
+        split = "dev" if study.file.plan.asked.selection == "dev" else "the held-out slice of train"
+        lines.append(
+            f"best search trial: {best.trial}, key {best.key}, {POINTS.text(best.selection_score)} points on {split}"
+        )
     failed = [record for record in records if record.status == "failed"]
     errors = Counter(record.error for record in failed if record.phase == "search")
     lines += [f"  {number} failed: {error}" for error, number in errors.items()]

@@ -127,7 +127,10 @@ class Options(Typed, frozen=True, kw_only=True):
     out: Annotated[str | None, option("folder for the files; default: the study's tables/", "FOLDER")] = None
     format: Annotated[
         Format | None,
-        option("print the dev table in this format; default: scores and answer", "|".join(FORMATS)),
+        option(
+            "print the dev table in this format; default: the scores and a summary of the comparisons",
+            "|".join(FORMATS),
+        ),
     ] = None
     strict: Annotated[bool, option("fail if a cell has other seeds than the protocol")] = False
     separate: Annotated[bool, option("keep the studies apart: a row for each study and method")] = False

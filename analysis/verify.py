@@ -51,9 +51,9 @@ LONGEST_VALUE = 200  # longest value, in characters, that a line prints in full
 NOT_HELD = (
     "Exit status: 0 all agrees, 1 something differs, 2 bad usage. Compared: the plan, the journal, predictions, "
     "model descriptions, tables, pictures and the report; with --again the weights of models, with --against the "
-    "runs in MLflow. Not compared: models under a URI without --again, mlflow.db, records.jsonl, optuna.journal and "
-    "logs. If all parts of a folder agree, they may still be invented: only models, an MLflow or a git tag that the "
-    "author could not change show what really ran."
+    "runs in MLflow. Not compared: models under a URI, unless --again is given; mlflow.db, records.jsonl, "
+    "optuna.journal and logs. Agreement does not prove that the study ran: a whole folder can be invented. Stronger "
+    "evidence is a stored model that answers dev again, or an MLflow that the author could not change."
 )
 # Largest difference of a logit when a model runs on another processor: in float32, and in lower precision.
 SAME_LOGITS, NEAR_LOGITS = 0.01, 0.2
@@ -413,7 +413,7 @@ def _agreement(folder: Path) -> str:
     absent = [name for name, is_there in has.items() if not is_there]
     unchecked = f"; not checked, because the study has none: {', '.join(absent)}" if absent else ""
     present = ["plan", "journal", *(name for name, is_there in has.items() if is_there)]
-    agreement = f"{joined(present)} agree{unchecked}; journal {journal_digest(folder).describe()}"
+    agreement = f"{joined(present)} agree{unchecked}\njournal: {journal_digest(folder).describe()}"
     written = {TABLES: _content(folder / TABLES), "report": _report_content(folder)}
     for name, files in written.items():
         if (seal := _seal(files)[0]) and seal.is_of_another_version:

@@ -20,7 +20,7 @@ from trainables.schema import Typed
 from trainables.spelling import is_same_name, resolve_name
 
 MOST_NAMED = 10  # in one line
-_TRIAL = "trial whose model to use; default: the winner's seed with the best dev score"
+_TRIAL = "trial whose model to use; default: the best dev score among the seeds of the best configuration"
 
 
 class ModelChoice(Typed, frozen=True, kw_only=True):
@@ -101,7 +101,7 @@ def _choose_best_of_arm(plan: ResolvedPlan, records: Sequence[Record], choice: M
         asked = f"{choice.method or 'any method'} on {choice.task or 'any task'}"
         raise ValueError(f"no model of {asked}; available: {', '.join(models)}")
     if len(wanted) > 1:
-        raise ValueError(f"several arms have models; choose one by --method and --task: {', '.join(wanted)}")
+        raise ValueError(f"several arms have completed trials; choose one by --method and --task: {', '.join(wanted)}")
     return best_of(models[wanted[0]])
 
 

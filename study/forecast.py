@@ -100,7 +100,7 @@ def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool, slots: 
         return Forecast(ForecastFacts(estimates=costs, done=None), lines, measured)
     seconds, ended, under_way = remaining_seconds(progress), progress.ended_trials, len(facts.under_way)
     left = "unknown" if seconds is None else _slot_time_in_words(seconds, slots)
-    lines.append(f"{ended} of these trials have ended and {under_way} are running; time left: {left}")
+    lines.append(f"{ended} of these trials have ended and {under_way} are running; time left for this launch: {left}")
     done = Done(ended=ended, under_way=under_way, remaining_seconds=seconds)
     return Forecast(ForecastFacts(estimates=costs, done=done), lines, measured)
 

@@ -77,7 +77,7 @@ def default_driver() -> Literal["ray", "local"]:
     return "ray" if is_installed("ray") else "local"
 
 
-_CONTINUE = "continue or extend this study; --method and --task add arms, and limit this launch to those named"
+_CONTINUE = "continue or extend this study; --method and --task add methods and tasks, and only those named run now"
 _NAMES = "a,b,c (or repeat the option), or {}; default in {}"
 _PROFILES = "|".join(["auto", *profiles.available()])
 _DATA = "FOLDER holds GLUE's TSV files, RTE/train.tsv ...; mini: generated data, with tiny backbones by default"
@@ -264,7 +264,7 @@ def _check_machine(options: LaunchOptions) -> None:
         cores = len(os.sched_getaffinity(0))
         for name, value, most in (("gpus", gpus, local_gpus()), ("cpus", options.cpus_per_trial, cores)):
             if value is not None and not value <= most:
-                raise ValueError(f"--{name}-per-trial is {value:g}; allowed: at most the {most:g} of this machine")
+                raise ValueError(f"--{name}-per-trial is {value:g}; allowed: at most {most:g}, as this machine has")
     if options.max_gpu_hours is not None and is_local and not local_gpus():
         raise ValueError(f"--max-gpu-hours is {options.max_gpu_hours:g}, but this machine has no GPU; leave it out")
 
@@ -286,7 +286,7 @@ def _check_places(options: LaunchOptions) -> None:
 def _check_name(name: str) -> None:
     """Raise ValueError unless the name is a folder name without `?` and `%`, which break MLflow's database address."""
     if Path(name).name != name or name in ("", "..") or not name.isprintable() or {*"?%"} & {*name}:
-        raise ValueError(f"--name is {name!r}; allowed: a folder name without ? and %")
+        raise ValueError(f"--name is {name!r}; allowed: the name of one folder, without /, ? and %")
     if len(os.fsencode(name)) > MOST_BYTES:
         raise ValueError(f"--name is {name[:20]!r}... of {len(os.fsencode(name))} bytes; allowed: at most {MOST_BYTES}")
 

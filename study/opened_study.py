@@ -243,8 +243,8 @@ def _note_unsearched(plan: ResolvedPlan) -> list[str]:
     left = list(
         dict.fromkeys(name for arm in plan.arms for name in list_papers_values(plan.asked, arm.method, arm.task))
     )
-    note = f"{why}: these fields are not searched; --explain METHOD/TASK prints the value of each and its source"
-    return [f"{note}: {', '.join(left)}"] * bool(left)
+    note = f"{why}: not searched: {', '.join(left)}; --explain METHOD/TASK prints each value and its source"
+    return [note] * bool(left)
 
 
 def _note_first_tries(plan: ResolvedPlan) -> list[str]:
@@ -264,11 +264,11 @@ def _note_unlaunched(study: Study, options: LaunchOptions, facts: StudyFacts, *,
     given = [name for name, value in (("--method", options.methods), ("--task", options.tasks)) if value is not None]
     whole = f"leave out {' and '.join(given)}" if options.continue_study else f"--continue {study.folder}"
     runs = ", ".join(arm.name for arm in study.resolved.arms if arm.name in launched)
-    notes = [f"this launch runs only {runs}; these arms stay as they are: {', '.join(left)}; to run all: {whole}"]
+    notes = [f"this launch runs only {runs}; not run now: {', '.join(left)}; to run all: {whole}"]
     progress = StudyProgress(study.resolved, facts, max_gpu_hours=None)
     had = {name: (len(progress.arm(name).confirmed), len(progress.arm(name).arm.seeds)) for name in left}
     if fewer := [f"{name} {number} of {wanted}" for name, (number, wanted) in had.items() if 0 < number < wanted]:
-        notes.append(f"of the arms that stay, these have fewer seeds than the study asks for: {', '.join(fewer)}")
+        notes.append(f"of these, some have fewer seeds than the study asks for: {', '.join(fewer)}")
     return notes
 
 

@@ -45,7 +45,10 @@ Attention = Literal["softmax", "nystrom"]
 MOST_SENTENCES = 5_000  # sentences read from a corpus to find its frequent words
 _LEFT_BEHIND = ("mlflow.db", "pretrain.lock")  # files that a command killed before its first state may leave
 
-_CORPUS = "text to pretrain on; FOLDER holds .txt files; mini: generated, with a tiny backbone by default"
+_CORPUS = (
+    "text to pretrain on; FOLDER holds .txt files; mini: generated, with a tiny backbone by default; mini-shuffled: "
+    "its words in random order"
+)
 _BACKBONE = "size with random weights (albert-base, ...), or a folder or hub name; default: the recipe's"
 _PROCESSES = "processes that share each step on this machine, each with a GPU if there are any; default: 1"
 _NAME = "NAME_OR_FOLDER"

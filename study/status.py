@@ -267,7 +267,7 @@ main = Command(
     "Show what is done, running, stopped, failed and missing in a study.",
     run,
     epilog="Exit status: 0 the study, or every study of the folder, is complete; 1 cells are missing, for instance "
-    "because it runs, or trials failed; 2 the folder holds no study.",
+    "because the study is running, or trials failed; 2 the folder holds no study.",
 )
 
 if __name__ == "__main__":

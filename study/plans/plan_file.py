@@ -38,7 +38,7 @@ INCLUDE = (
     "folder with your own methods (NAME.py and NAME_space.py) and tasks (NAME/task.toml with its files); the study "
     "remembers it"
 )
-INCLUDE_NOW = "folder with your own methods, if it has moved; for an exported model: its `methods` folder"
+INCLUDE_NOW = "folder with your own methods, if it has moved; for an exported model, give its folder `methods`"
 
 
 class PlanFile(Typed, frozen=True, kw_only=True):

@@ -137,7 +137,7 @@ def read_searched(text: str) -> Choices | Interval:
 
 def _choices(values: list[Value], given: object) -> Choices:
     if len(values) < 2:
-        raise ValueError(f"{given} is one value; allowed: {FORMS}, or the value by --set")
+        raise ValueError(f"{given} is one value; allowed: {FORMS}, or one value with --set")
     if len({*map(json.dumps, values)}) < len(values):
         raise ValueError(f"{given} repeats a choice; allowed: each choice once")
     return tuple(values)

@@ -11,8 +11,8 @@ from study.decisions.progress import ArmProgress, StudyProgress
 from study.screen.words import points
 
 UNDER_WAY = "under way"
-COLUMNS = ("arm", "search", "stopped", "failed", UNDER_WAY, "confirm", "best", "median")
-_DISPENSABLE = ("stopped", UNDER_WAY, "best", "failed", "median")  # dropped in this order from a narrow terminal
+COLUMNS = ("arm", "search", "stopped", "failed", UNDER_WAY, "best search", "confirm", "median")
+_DISPENSABLE = ("stopped", UNDER_WAY, "best search", "failed", "median")  # dropped in this order from a narrow terminal
 _BETWEEN = 2  # blanks
 
 
@@ -59,8 +59,8 @@ def _cells(arm: ArmProgress) -> list[str]:
         _count(sum(1 for record in searched if record.status == "stopped")),
         _count(sum(1 for trial in arm.facts.trials if trial.record and trial.record.status == "failed")),
         _count(len(arm.facts.under_way)),
-        f"{len(arm.confirmed)}/{len(arm.arm.seeds)}",
         points(_best_score(arm)),
+        f"{len(arm.confirmed)}/{len(arm.arm.seeds)}",
         points(arm.median),
     ]
 

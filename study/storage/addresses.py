@@ -115,8 +115,8 @@ CREDENTIALS = "credentials are taken from the usual variables (AWS_ACCESS_KEY_ID
 TRACKING_SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databricks")
 TRACKING_HELP = "MLflow's sqlite:///FILE or URL; default: its mlflow.db"  # of a study or a pretraining
 _TRACKING = (
-    "sqlite:///FILE, a server's URL such as http://HOST:PORT, a database's (postgresql, mysql, mssql), databricks; for "
-    "a launch also none"
+    "sqlite:///FILE, a server's URL such as http://HOST:PORT, a database's (postgresql, mysql, mssql), databricks, "
+    "or, for a launch, none"
 )
 _TRACKING_CREDENTIALS = (
     "credentials are taken from variables (MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD or "

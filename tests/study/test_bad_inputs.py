@@ -57,7 +57,7 @@ def refused(capsys, here: Path, *arguments: str) -> str:
         ),
         (
             "launch --seeds 42,43 --dry-run",
-            "--seeds is '42,43'; allowed: a whole number, not a list: confirm trials",
+            "--seeds is '42,43'; allowed: a whole number, not a list (confirm trials",
         ),
         (
             "launch --name new --retry-failed",

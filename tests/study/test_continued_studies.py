@@ -117,7 +117,7 @@ def test_a_launch_of_some_arms_says_that_the_others_stay_as_they_are(study):
     names = [arm.name for arm in require_plan(study).plan.arms]
     own, others = ([name for name in names if name.endswith("/rte") is wanted] for wanted in (True, False))
     (line,) = note("--continue", str(study), "--task", "rte")
-    said = f"this launch runs only {', '.join(own)}; these arms stay as they are: {', '.join(others)}; to run all: "
+    said = f"this launch runs only {', '.join(own)}; not run now: {', '.join(others)}; to run all: "
     assert line == f"{said}leave out --task"
     fewer = ", ".join(f"{name} 2 of 8" for name in others)
     assert note("--continue", str(study), "--task", "rte", "--seeds", "8") == [

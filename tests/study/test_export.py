@@ -178,7 +178,7 @@ def test_any_trial_that_kept_its_model_is_named_by_its_key(launched):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "several arms have models; choose one by --method and --task: albert/rte, albert/mrpc, pondernet/rte, po"),
+        ([], "several arms have completed trials; choose one by --method and --task: albert/rte, albert/mrpc, ponder"),
         (
             ["--method", "pabee"],
             "'pabee' is no method with a model; available: albert, pondernet",

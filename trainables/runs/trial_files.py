@@ -132,7 +132,7 @@ def read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """
     for name in (WEIGHTS, DESCRIPTION):
         if not (folder / name).is_file():
-            raise ValueError(f"{folder}: no trained model, {name} is missing")
+            raise ValueError(f"{folder} has no trained model: {name} is missing")
     try:
         return load_file(folder / WEIGHTS), json.loads((folder / DESCRIPTION).read_text())
     except SafetensorError as error:

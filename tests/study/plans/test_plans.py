@@ -99,7 +99,7 @@ def test_a_field_of_one_task_alone_is_answered_with_its_scope(capsys):
 
 def test_an_explained_arm_tells_how_lambda_layers_are_counted():
     said = explain(plan_from("--profile", "paper", "--set", "num_lambda_layers=1"), "palbert", "rte", origins={})
-    assert "num_lambda_layers of a bare Λ, in the paper or its code: 1" in said
+    assert "num_lambda_layers of a bare Λ in the paper or its code: 1" in said
 
 
 def test_published_values_that_are_tried_first_are_printed():

@@ -146,7 +146,7 @@ def test_trials_that_failed_are_neither_confirmed_nor_the_best():
     cells = [next(iter(column.cells)) for column in arms_table(progress, width=200, arms=[arm]).columns]
     found = dict(zip(COLUMNS, cells, strict=True))
     assert (found["confirm"], found["failed"]) == ("1/2", "2")
-    assert found["best"] == f"{100 * second.best.row.selection_score:.1f}" != found["median"]
+    assert found["best search"] == f"{100 * second.best.row.selection_score:.1f}" != found["median"]
 
 
 def test_stopping_is_said():
