@@ -30,8 +30,8 @@ RAY_SETTINGS = {
     "TUNE_MAX_PENDING_TRIALS_PG": "1000000",  # `TuneDriver.suggest` limits pending trials
     "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "1000000000",
     "RAY_AIR_NEW_OUTPUT": "0",
-    "RAY_prestart_worker_first_driver": "0",  # one per core, unused: Tune's actors set an environment
-    "RAY_worker_niceness": "5",  # when CPUs are busy, the driver has priority over workers, and the mirror comes last
+    "RAY_prestart_worker_first_driver": "0",  # start no idle workers: Tune's actors could not use them
+    "RAY_worker_niceness": "5",  # on busy CPUs, the driver has priority over workers, and workers over the mirror
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
@@ -42,9 +42,9 @@ ANY = WorkerKind(name="any", resources={}, most=1)
 
 @contextmanager
 def ray_cluster(address: str | None) -> Iterator[None]:
-    """Connect to the Ray cluster at `address`, or start one on loopback if that is None.
+    """Connect to the Ray cluster at `address`, or start one on loopback if `address` is None.
 
-    While a cluster that was started here stops, a terminal shows the time it takes.
+    While a cluster that was started here stops, a line on the terminal shows the elapsed time.
 
     Raises:
         ValueError: no cluster answers at the address.
@@ -75,7 +75,7 @@ def _start() -> None:
 
 
 def _join(address: str) -> None:
-    """Connect this process. The address is tried first, since Ray would wait and log for a minute without an answer."""
+    """Connect this process to Ray; try the address first, since Ray itself would wait and log for a minute."""
     try:
         _connect(address)
         if not address.startswith("ray://") and (head := find_head(address)) is not None:
@@ -104,7 +104,7 @@ def count_cluster_gpus(address: str) -> int:
 
 @contextmanager
 def interrupts_held(doing: str) -> Iterator[None]:
-    """Delay a Ctrl-C or SIGTERM to the end of the block; a second one ends the process at once, without cleanup.
+    """Delay a Ctrl-C or SIGTERM until the end of the block; a second one ends the process at once, without cleanup.
 
     The interpreter may crash if Ray is interrupted while it starts or stops.
     """
@@ -176,7 +176,7 @@ def names(kinds: Sequence[WorkerKind]) -> str:
 def _asked_for(kinds: Sequence[WorkerKind]) -> Iterator[None]:
     """Keep one task pending per kind, each large enough for a whole node, so that the autoscaler adds the nodes.
 
-    Ray's `request_resources` would keep requesting nodes after this process is killed.
+    Ray's `request_resources` is not used, because its request would outlive this process if it is killed.
     """
     tasks = [ray.remote(max_retries=0)(_nothing).options(**_whole(kind.resources)).remote() for kind in kinds]
     try:
@@ -191,6 +191,6 @@ def _nothing() -> None:
 
 
 def _whole(resources: Mapping[str, float]) -> dict[str, Any]:
-    """Choose a task's resources to fill a node with these; one CPU if the node's are unknown."""
+    """Return the options of a task that fills a node with these resources; one CPU if they are unknown."""
     cpus, gpus = resources.get("CPU", 0), resources.get("GPU", 0)
     return {"num_cpus": cpus if cpus or gpus else 1, "num_gpus": gpus}

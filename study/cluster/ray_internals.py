@@ -19,10 +19,10 @@ from ray._raylet import GcsClient  # type: ignore[attr-defined]
 
 @contextmanager
 def loopback_only() -> Iterator[None]:
-    """Make a Ray started in the block listen on 127.0.0.1 only, since it runs code from anyone without a token.
+    """Make a Ray that starts in the block listen only on 127.0.0.1: without a token, it runs code from anyone.
 
-    Ray uses 127.0.0.1 as a node's address only on macOS and Windows, where it does not support clusters. Elsewhere Ray
-    replaces an explicit 127.0.0.1 with a network address.
+    Ray uses 127.0.0.1 as a node's address only if its support for clusters is off, as on macOS and Windows; the block
+    turns it off. Otherwise, Ray replaces even an explicit 127.0.0.1 with a network address.
     """
     before = ray_constants.ENABLE_RAY_CLUSTER
     ray_constants.ENABLE_RAY_CLUSTER = False
@@ -34,7 +34,7 @@ def loopback_only() -> Iterator[None]:
 
 @contextmanager
 def nothing_printed() -> Iterator[None]:
-    """Stop Ray from printing many lines per node failure on standard output; the journal records each in one line."""
+    """Stop Ray from printing many lines per node failure on standard output; the journal has one line per failure."""
     before = worker.print_to_stdstream
     worker.print_to_stdstream = lambda data, ignore_prefix: None
     try:
@@ -49,7 +49,7 @@ def find_head(address: str) -> str | None:
 
 
 def ask_head(head: str) -> None:
-    """Check that the head answers this process. `ray.init` would print warnings and retry for half a minute.
+    """Check that the head answers; `ray.init` would print warnings and retry for half a minute if it did not.
 
     Raises:
         AuthenticationError: the head requires another token.
@@ -76,12 +76,12 @@ def _no_standard_error() -> Iterator[None]:
 def read_kuberay_configuration(name: str, *, namespace: str) -> Mapping[str, Any] | None:
     """Read the RayCluster of this name as Ray's autoscaler does; None if it is unreadable or not autoscaled.
 
-    KubeRay gives the head permission to read it if the cluster has `enableInTreeAutoscaling`.
+    KubeRay lets the head read the RayCluster if the cluster has `enableInTreeAutoscaling`.
     """
     from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr
     from ray.autoscaler._private.kuberay.node_provider import KubernetesHttpApiClient
 
-    logging.getLogger("ray.autoscaler").setLevel(logging.ERROR)  # it logs every read of its token
+    logging.getLogger("ray.autoscaler").setLevel(logging.ERROR)  # Ray logs every read of the service account's token
     try:
         cluster = KubernetesHttpApiClient(namespace).get(f"rayclusters/{name}")
     except OSError:  # the errors of `requests` derive from it

@@ -10,7 +10,7 @@ from glob import glob
 from pathlib import Path
 from typing import Any, Protocol
 
-# Each match of the first pattern with matches is one GPU. A sandbox may expose devices without the driver's folder.
+# GPUs are counted by the first pattern that matches any file: a sandbox may have devices but no folder of the driver.
 GPUS = ("/proc/driver/nvidia/gpus/*", "/dev/nvidia[0-9]*")
 CONFIG = Path("~/ray_bootstrap_config.yaml").expanduser()  # written on the head by `ray up`
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # service account of a pod
@@ -32,7 +32,7 @@ class Nodes(Protocol):
 
 
 class ThisMachine:
-    """The only node of a launch that runs trials as its own processes; the node's number is its host name."""
+    """The machine of a launch that runs trials as child processes: its only node, whose number is the host name."""
 
     def alive(self) -> dict[str, dict[str, float]]:
         """Return this machine, with the cores and GPUs available to this process."""
@@ -120,13 +120,13 @@ class Resources:
     nodes: Nodes
     cpus: float
     gpus: float
-    autoscaler: Autoscaler | None = None  # the cluster's; None without one
+    autoscaler: Autoscaler | None = None  # of the cluster; None if it has no autoscaler
 
     @classmethod
     def of(cls, nodes: Nodes, *, cpus: float, gpus: float | None, address: str | None = None) -> Resources:
         """Choose the share of a trial; if `gpus` is None, one GPU if any node has GPUs, else 0.
 
-        `address` is that of the nodes' cluster, or None for this machine.
+        `address` is the address of the nodes' Ray cluster, or None for this machine.
         """
         if gpus is None:
             gpus = float(any(node.get("GPU") for node in nodes.alive().values()))
@@ -145,7 +145,7 @@ class Resources:
         return {number: self._fit_in(node) for number, node in self.nodes.alive().items()}
 
     def count_slots_to_come(self) -> int:
-        """Count the trials that fit at a time on all workers that the autoscaler may run; 0 without an autoscaler."""
+        """Count the trials that fit at a time on the autoscaler's maximum of workers; 0 without an autoscaler."""
         if self.autoscaler is None:
             return 0
         slots = [self._fit_in(kind.resources) for kind in self.autoscaler.kinds for _ in range(kind.most)]
@@ -174,7 +174,7 @@ def _in_words(amounts: Mapping[str, float]) -> str:
 
 
 def check_room(resources: Resources, *, address: str | None) -> str | None:
-    """Return None if a trial fits on a node now, or a message if a node that fits may still be added.
+    """Return None if a trial fits on a node now, or a message if an autoscaler may add a node for it.
 
     Raises:
         ValueError: a trial fits on no current or future node.

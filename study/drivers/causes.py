@@ -80,7 +80,7 @@ def frames_in(module: str, error: Exception) -> list[traceback.FrameSummary]:
 
 
 def _find_cause(error: Exception) -> Cause:
-    if isinstance(error, (OutOfMemory, MemoryError)) or type(error).__name__ == "OutOfMemoryError":  # torch's
+    if isinstance(error, (OutOfMemory, MemoryError)) or type(error).__name__ == "OutOfMemoryError":  # torch's class
         return "memory"
     if isinstance(error, NotShared):
         return "node"

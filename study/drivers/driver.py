@@ -47,7 +47,7 @@ LOOK_SECONDS = 5.0  # between two checks of the nodes
 
 
 class Driver(ABC):
-    """The driver of one launch: it runs trials until the study has none left.
+    """The driver of one launch: it runs trials until the study has no trials left.
 
     The driver identifies each assignment that it hands out by a work id.
     """
@@ -73,15 +73,15 @@ class Driver(ABC):
         self._folder = folder
         self._storage = storage
         self._resources = resources
-        self._marks: tuple[str, ...] = ()  # files that workers must see in the storage, while the launch runs
-        self._keys: dict[str, str | None] = {}  # work id -> trial key; None if there is no trial, or it is over
+        self._marks: tuple[str, ...] = ()  # files that workers must see in the storage during the launch
+        self._keys: dict[str, str | None] = {}  # work id -> trial key; None for smoke steps or an ended trial
         self._training: set[str] = set()  # work ids that have a worker
         self.steps: dict[str, Steps] = {}  # trial key -> steps of its current epoch, if reported
         self._written: dict[str, Steps] | None = None  # the steps last written for `study.status`
         self._node_of: dict[str, str | None] = {}  # work id -> node of its last message
 
     def run(self) -> None:
-        """Run trials until none is left, until Ctrl-C has saved the running ones, or until the time limit."""
+        """Run trials until none is left, until the running trials are saved after Ctrl-C, or until the time limit."""
         with (
             launch_marks(self._storage, self._folder) as self._marks,
             drain_on_interrupt(self.scheduler),
@@ -210,7 +210,7 @@ class Driver(ABC):
         )
 
     def _longest_epoch(self) -> str:
-        """Estimate the duration of the longest running epoch: with a shorter time limit, no epoch is ever saved."""
+        """Estimate the longest running epoch's duration; a launch with a shorter time limit never saves that epoch."""
         seconds = {key: steps.seconds / steps.done * steps.of for key, steps in self.steps.items() if steps.done}
         if not seconds:
             return ""
@@ -272,10 +272,10 @@ class Driver(ABC):
         return bool(self._resources.find_nodes_with_room() - self.scheduler.faults.differing - {node})
 
     def _blame(self, failure: Failure) -> Failure:
-        """Correct the cause of a failure to see the storage: "machine" if the launcher cannot see the storage either.
+        """Change a failure's cause from "node" (storage not visible) to "machine" if the launcher cannot see it either.
 
         Raises:
-            ValueError: if the launcher sees the storage and this node does not, but no other node is available.
+            ValueError: if only the node cannot see the storage, and no other node is available.
         """
         if failure.cause != "node":
             return failure

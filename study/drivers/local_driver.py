@@ -12,7 +12,7 @@ from study.drivers.driver import Driver
 from study.drivers.trial_process import RELEASE, STEP, ProcessLost, TrialProcess
 from study.facts.study_folder import WORKERS_LOG
 
-WAIT_SECONDS = 0.2  # longest wait for a message; then come the other checks
+WAIT_SECONDS = 0.2  # longest wait for a message before other checks run
 
 
 @dataclass

@@ -19,7 +19,7 @@ class AssignedTrial(Typed, frozen=True, kw_only=True):
     key: str
     spec: TrialSpec
     expected: Attestation  # code and data that the worker must have
-    epochs: Count  # reported so far, in all launches; the saved state contains them
+    epochs: Count  # reported in all launches so far; the saved state contains these epochs
     place: str  # path or URI of its files in the storage
     predictions: str | None  # path, absolute or relative to `place`; None: not kept
     marks: tuple[str, ...] = ()  # files of the launch that the worker must find in the storage
@@ -49,8 +49,8 @@ class News(Typed, frozen=True, kw_only=True):
     host: str
     report: Report | None = None
     failure: Failure | None = None
-    restarted: str | None = None  # why its saved state could not be used
-    refused: Attestation | None = None  # code and data here, if they differ from the plan
+    restarted: str | None = None  # why the trial's saved state could not be used
+    refused: Attestation | None = None  # the worker's code and data, if they differ from the plan's
 
 
 class Steps(Typed, frozen=True, kw_only=True):
@@ -74,10 +74,10 @@ class Message(Typed, frozen=True, kw_only=True):
     """A worker's answer to one step."""
 
     news: News | None = None  # of the worker's trial
-    steps: Steps | None = None  # done in an epoch that the next step continues
+    steps: Steps | None = None  # done in the current epoch, which the next step continues
     node: str | None = None  # id of the worker's node
     smoke: SmokeReport | None = None
-    broken: str | None = None  # exception that ended a local process; Ray reports those of actors
+    broken: str | None = None  # exception that ended a local process; Ray reports exceptions of actors
 
 
 ASSIGNMENTS = Reader(Assignment)

@@ -37,22 +37,22 @@ class SmokeStepsFailed(ValueError):
 
 
 class SmokeSteps:
-    """The smoke steps of a launch. The workers that take them run trials next, and need not import again."""
+    """The smoke steps of a launch; each worker runs trials after its steps, without importing again."""
 
     def __init__(self, scheduler: Scheduler, resources: Resources):
         """Split the steps into one part per worker that has trials to run; an empty part only starts its worker."""
         arms = find_untried_arms(scheduler.progress, scheduler.provenance)
-        # By arm name; empty if all arms have trained with this code, so that the workers need only start.
+        # By arm name; empty if all arms have trained with this code: then the workers only start.
         self.specs = {arm.name: specify_smoke_step(scheduler.plan, arm) for arm in arms}
         self._resources, self._code = resources, scheduler.provenance
         to_come = scheduler.progress.total_trials - scheduler.progress.ended_trials
         number = min(to_come, max(1, resources.slots()))
-        self.parts = [dict(list(self.specs.items())[start::number]) for start in range(number)]  # to be handed out
+        self.parts = [dict(list(self.specs.items())[start::number]) for start in range(number)]  # not yet handed out
         self._held = set[str]()  # work ids of the workers that have a part
 
     @property
     def are_over(self) -> bool:
-        """True if every part has been taken, or was lost with its process."""
+        """True if every part has been run, or was lost with its process."""
         return not (self.parts or self._held)
 
     def next_part(self, work_id: str) -> Assignment | None:
@@ -81,7 +81,7 @@ class SmokeSteps:
             raise SmokeStepsFailed(report.failures, self.specs)
 
     def lost(self, work_id: str) -> None:
-        """Drop the part of a lost process. If a method ended the process, its trials will fail too."""
+        """Drop the part of a lost process; if a method killed the process, that method's trials will fail too."""
         self._held.discard(work_id)
 
 
@@ -106,7 +106,7 @@ def _has_trained(arm: ArmProgress, progress: StudyProgress, code: Provenance) ->
 
 
 def specify_smoke_step(plan: ResolvedPlan, arm: Arm) -> TrialSpec:
-    """Build the spec of a trial of the arm's first configuration, on mini-GLUE or the user's own task."""
+    """Build the spec of a trial with the arm's first configuration, on mini-GLUE or the user's own task."""
     first = arm.first[0] if arm.first else {}
     config = arm.searched({**arm.any_configuration, **first}) if arm.space else arm.fixed
     return replace(specify_arm(plan, arm, config, seed=0), data="mini", selection="dev", report_dev=True)

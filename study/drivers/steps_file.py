@@ -15,13 +15,13 @@ _STEPS = Reader(tuple[Steps, ...])
 
 
 def write_steps(folder: Path, steps: Collection[Steps]) -> None:
-    """Replace the file. Errors are ignored, because the launch does not depend on the file."""
+    """Replace the steps file; ignore errors, because the launch does not depend on the file."""
     with suppress(OSError):
         write_json(folder / FILE, to_plain(tuple(steps)))
 
 
 def remove_steps(folder: Path) -> None:
-    """Delete the file at the end of a launch."""
+    """Delete the steps file at the end of a launch."""
     with suppress(OSError):
         (folder / FILE).unlink(missing_ok=True)
 

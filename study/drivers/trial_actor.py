@@ -21,7 +21,7 @@ WAIT_SECONDS = 0.1  # between two checks of the other actors' smoke steps
 
 
 class TrialActor(tune.Trainable):
-    """An actor that works on the assignment in `config`; one Ray step is an epoch, or a second of a longer one."""
+    """An actor that works on the assignment in `config`; one Ray step is an epoch, or one second of a longer epoch."""
 
     _worker: Worker | None = None
 

@@ -24,7 +24,7 @@ from study.drivers.worker import Worker
 from study.facts.study_folder import WORKERS_LOG
 
 STEP, RELEASE = b"step", b"release"  # messages beside assignments: run a step; free the trial
-NICENESS = 5  # added to the launch's, so that the driver gets scarce processors first; Ray does the same
+NICENESS = 5  # added to the launch's niceness, so that the driver has priority on busy CPUs; Ray does the same
 END_SECONDS = 600.0  # longest wait for an idle process to end; one that is still importing may take minutes
 PR_SET_PDEATHSIG = 1  # option of Linux's prctl: send a signal when the parent ends
 
@@ -34,7 +34,7 @@ class ProcessLost(Exception):
 
 
 class TrialProcess:
-    """Handle of a worker process. The process is busy from an assignment or a step until its answer."""
+    """The handle of a worker process. The process is busy from an assignment or a step until its answer."""
 
     def __init__(self, *, gpus: str, threads: int, log: Path):
         """Start the process with `gpus` as CUDA_VISIBLE_DEVICES; its output is appended to `log`."""
@@ -141,7 +141,7 @@ def _work(connection: Connection) -> None:
 
 
 def _end_with(launch: int) -> None:
-    """Have the kernel kill this process when the launch ends; exit if it already has.
+    """Have the kernel kill this process when the launch ends; exit if the launch has already ended.
 
     On systems other than Linux, this process ends when it sends its next message.
     """

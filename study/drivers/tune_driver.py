@@ -24,7 +24,7 @@ from study.drivers.messages import ASSIGNMENTS, MESSAGES, Message
 from study.drivers.trial_actor import MESSAGE, TrialActor
 from study.facts.study_folder import WORKERS_LOG
 
-START_SECONDS = 10.0  # shortest wait of the first actor for the others, which may never start
+START_SECONDS = 10.0  # shortest wait of the first actor for other actors, which may never start
 
 
 class TuneDriver(Driver):
@@ -38,7 +38,7 @@ class TuneDriver(Driver):
         self._actor = actor
         self._waiting: dict[str, frozenset[str]] = {}  # Ray's ids of trials without an actor yet -> nodes they avoid
         self._next_placing = 0.0
-        self._began, self._start_over = time.monotonic(), math.inf  # end of the first actors' wait for the others
+        self._began, self._start_over = time.monotonic(), math.inf  # when first actors stop waiting for other actors
         self._to_come = resources.count_slots_to_come()
         self._known_slots, self._slots_asked = 0, -math.inf
 
@@ -111,16 +111,16 @@ class TuneDriver(Driver):
         return is_under_way and time.monotonic() < self._start_over and not self.scheduler.draining
 
     def begun(self, ray_id: str) -> None:
-        """Record that a trial has got its actor. After Ctrl-C, the launch does not wait for such a trial."""
+        """Record that a trial has got an actor; the launch does not wait for trials that get one after Ctrl-C."""
         self._watchdog.moved()
         self._waiting.pop(ray_id, None)
         if not self.scheduler.draining:
             self._training.add(ray_id)
 
     def take_back_unplaceable(self) -> list[str]:
-        """Give waiting trials that avoid every node with room back to the study's scheduler; return their Ray ids.
+        """Give back to the study's scheduler the waiting trials that avoid every node with room; return their Ray ids.
 
-        Ray must then drop these trials. Nodes are checked every `LOOK_SECONDS`.
+        The caller must then make Ray drop these trials. Nodes are checked every `LOOK_SECONDS`.
         """
         if time.monotonic() < self._next_placing or not any(self._waiting.values()):
             return []
@@ -171,7 +171,7 @@ def _first_cause(error: BaseException) -> BaseException:
 
 
 class _StaysHere:
-    """A base for objects that refer to the driver, so Ray must not pickle or copy them."""
+    """A base class for objects that refer to the driver, which Ray must neither pickle nor copy."""
 
     def __init__(self, driver: TuneDriver):
         super().__init__()

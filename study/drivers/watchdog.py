@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 
 SPEAK_SECONDS = 600.0  # without progress before the first warning; later warnings come at growing intervals
-NO_NODE_SECONDS = 10.0  # without a live node, which Ray notices after 15 s; later nodes would form another cluster
-NO_ROOM_SECONDS = 3600.0  # without a node that can hold a trial; an autoscaler may take that long
-IDLE_HOURS = 24.0  # without progress for any reason; no step takes as long
+NO_NODE_SECONDS = 10.0  # without a live node; Ray notices lost nodes after 15 s; later nodes would form another cluster
+NO_ROOM_SECONDS = 3600.0  # without a node that can hold a trial; an autoscaler may take that long to add one
+IDLE_HOURS = 24.0  # without progress for any reason; no step takes this long
 
 
 class Stalled(Exception):
@@ -35,7 +35,7 @@ class Watchdog:
     def moved(self) -> None:
         """Restart the timer, since a trial has begun, reported, ended or failed."""
         self._moved = self._clock()
-        self._nodes_gone = math.inf  # time since which no node is alive
+        self._nodes_gone = math.inf  # when the last node was lost; infinite while a node is alive
         self._next_word = self._moved + SPEAK_SECONDS
 
     def look(self, *, nodes: int, has_room: bool, state: str) -> None:

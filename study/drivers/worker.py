@@ -28,7 +28,7 @@ from trainables.atomic_files import write_json
 from trainables.method_files import include
 from trainables.runs.trial import EpochRow, Outcome, TrainingError, TrialSpec, UnreadableState, available
 
-PAUSE_SECONDS = 1.0  # of training between two reports to the driver, which can stop the trial at each
+PAUSE_SECONDS = 1.0  # of training between two reports; the driver can stop the trial at each report
 
 
 class Worker:
@@ -37,7 +37,7 @@ class Worker:
     def __init__(self) -> None:
         """Begin without an assignment."""
         self._trial: RunningTrial | None = None
-        self._smoke: Assignment | None = None  # smoke steps that are not taken yet
+        self._smoke: Assignment | None = None  # smoke steps that have not run yet
         self._node: str | None = None
 
     def begin(self, assignment: Assignment, *, node: str | None) -> None:
@@ -52,7 +52,7 @@ class Worker:
             self._trial = RunningTrial(assignment.trial, device=assignment.device, gpus=assignment.gpus, node=node)
 
     def step(self) -> Message:
-        """Run an epoch of the trial or, if it is long, a part; without a trial, run the smoke steps."""
+        """Run an epoch of the trial, or part of a long epoch; without a trial, run the smoke steps."""
         news = self._trial.go_on() if self._trial and not self._trial.is_over else None
         if isinstance(news, Steps):
             return Message(steps=news, node=self._node)
@@ -109,7 +109,7 @@ def _try_step(spec: TrialSpec, device: str, node: str | None) -> Failure | None:
 
 
 class RunningTrial:
-    """A trial that runs in this process, which holds the trial's folder from the first `go_on` until `release`.
+    """A trial that runs in this process; the process holds the trial's folder from the first `go_on` until `release`.
 
     The constructor does not lock the folder, because Ray creates some actors only to drop them for a warm one.
     """
@@ -127,7 +127,7 @@ class RunningTrial:
         self._restarted: str | None = None  # why the saved state was not used, until reported
         self._attested: Attestation | None = None  # reported until an epoch is trained
         self._epochs_before = 0
-        self._epoch: Generator[None, None, EpochRow] | None = None  # the current one
+        self._epoch: Generator[None, None, EpochRow] | None = None  # the current epoch
 
     def go_on(self) -> News | Steps:
         """Train for at most `PAUSE_SECONDS`, or repeat the row of an earlier epoch.
@@ -180,8 +180,8 @@ class RunningTrial:
         except UnreadableState as error:
             from trainables.runs.trial_files import has_state
 
-            # Nothing is deleted here: if this actor belongs to a killed launcher, the trial may have ended since, and
-            # these files are its result. The first saved epoch replaces them.
+            # Nothing is deleted here: if this actor belongs to a killed launcher, the trial may have ended in a later
+            # launch, and these files are its result. The first saved epoch replaces them.
             if has_state(self._folder) or self._assigned.epochs:
                 self._restarted = str(error)
             with ExitStack() as stack:

@@ -19,7 +19,7 @@ from trainables.departure import Departure, Departures
 from trainables.schema import Configuration
 
 SEEDS_OF_PAPERS = 5  # PALBERT, section 4.1; lmtuners
-WIDTH = 120  # columns of the list of departures without a terminal
+WIDTH = 120  # columns of the list of departures if there is no terminal
 OF_TINY_RECIPE = Departure("steps, packing, optimiser", "", "for a tiny random backbone, of no publication")
 
 
@@ -79,7 +79,7 @@ def pretraining_departures(recipe: Recipe, settings: Configuration, *, is_tiny: 
 
 
 def _of_pretraining(arms: Sequence[Arm]) -> dict[str, Departures]:
-    """Collect the departures of the pretrainings in this project that made the arms' backbones, by objective."""
+    """Collect departures by pretraining objective, for the arms' backbones that this project pretrained."""
     return {made.objective: made.departures for arm in arms if (made := arm.pretraining) is not UNSET}
 
 
@@ -90,7 +90,7 @@ def _of_protocol(asked: Plan, arms: Sequence[Arm]) -> Departures:
     fixed = dict.fromkeys(shorten(key) for key in by_hand if not is_searched(asked.settings[key]))
     kept = ", ".join(key for key in asked.settings if key not in by_hand)
     precision = asked.search_precision
-    ours = {  # (what, in the papers, here): whether the departure holds
+    ours = {  # (subject, in the papers, here) -> whether the departure holds
         (f"set by profile {asked.profile}", "", kept): bool(kept),
         ("set by hand", "", ", ".join(fixed)): bool(fixed),
         ("ranges by hand", "", ", ".join(searched)): bool(searched),

@@ -40,7 +40,7 @@ class EarlyStopping(Typed, frozen=True, kw_only=True):
 
 
 class First(Typed, frozen=True, kw_only=True):
-    """Values of tuned fields that an arm tries first; fields that it does not tune are ignored."""
+    """The values that an arm tries first for its tuned fields; values of all other fields are ignored."""
 
     origin: str  # study and arm in which these values won
     values: Configuration
@@ -58,10 +58,10 @@ def _kept(earlier: T | UnsetType, later: T | UnsetType) -> T | UnsetType:
     return earlier if later is UNSET else later
 
 
-# Marks for how a field may change when a study is extended; a function joins its earlier and its later value. Unmarked
-# fields determine the arms' numbers: they may change as long as no arm with trials has its facts changed
-# (`study.plans.plan_file.compare_plans`).
-Joined = Annotated[T, _union]  # keeps its earlier entries
+# A mark is the rule by which a field may change when a study is extended; a mark that is a function merges the earlier
+# and the later value. Fields without a mark determine the arms' numbers: they may change if this changes no facts of an
+# arm with trials (`study.plans.plan_file.compare_plans`).
+Joined = Annotated[T, _union]  # always keeps the earlier entries
 Growing = Annotated[T, _most]  # never shrinks; None is the largest value
 Remembered = Annotated[T, _kept]  # keeps the earlier value if the later command leaves it out
 OfProtocol = Annotated[T, "protocol"]  # may not change: a field of `Protocol`
@@ -85,12 +85,12 @@ class Plan(Typed, frozen=True, kw_only=True):
     select_by: OfProtocol[str | UnsetType] = UNSET  # `at:LAYERS` or `area`, see `study.plans.select_by`; UNSET: score
     epochs: AtLeastOne | None = None  # only in older files; now one of the settings
     settings: Mapping[str, Setting] = {}  # --set and --search: see `study.plans.ranges`
-    search_only: tuple[str, ...] | UnsetType = UNSET  # tuned fields to search; the others take a paper's value
+    search_only: tuple[str, ...] | UnsetType = UNSET  # the only tuned fields to search; others take a paper's value
     start_from: Mapping[str, str] = {}  # arm -> arm whose model it starts from; a task alone means the same method
     early_stopping: OfProtocol[EarlyStopping | None] = EarlyStopping()  # None: ASHA stops no trial
-    baseline: Free[str | None] = None  # method with which the others are compared
-    test_across: Free[Literal["backbones"] | None] = None  # property in which rows under test may differ
-    search_precision: OfProtocol[Precision | UnsetType] = UNSET  # of search trials only; UNSET: as in all other trials
+    baseline: Free[str | None] = None  # method that all other methods are compared with
+    test_across: Free[Literal["backbones"] | None] = None  # property in which two methods under test may differ
+    search_precision: OfProtocol[Precision | UnsetType] = UNSET  # of search trials; UNSET: same as other trials
     include: Remembered[str | UnsetType] = UNSET  # --include: absolute path of a folder of methods and tasks
     first: Remembered[Mapping[str, tuple[First, ...]] | UnsetType] = UNSET  # --first-from: first values by arm
 
@@ -128,12 +128,12 @@ class Plan(Typed, frozen=True, kw_only=True):
 
     @property
     def of_numbers(self) -> dict[str, Any]:
-        """The fields with a value that affect the numbers: all but those that may grow or change freely."""
+        """The set fields that affect the numbers, with their values: unmarked fields and those marked `OfProtocol`."""
         names = [name for name, mark in read_marks(Plan).items() if mark in (None, "protocol")]
         return {name: value for name in names if (value := getattr(self, name)) is not UNSET}
 
     def start_of(self, method: str, task: str, its_own: str | None = None) -> str | None:
-        """Return the name of the arm whose model this one starts from; `its_own` is the method named in its file."""
+        """Return the name of the arm whose model this arm starts from; `its_own` is the start in the method's file."""
         source = self.start_from.get(f"{method}/{task}", f"{its_own}/{task}" if its_own else self.start_from.get(task))
         return source if source is None or "/" in source else f"{method}/{source}"
 
@@ -182,7 +182,7 @@ def format_columns(rows: list[tuple[str, str, str]]) -> list[str]:
 def lay_backbone(
     source: SearchSpace | Recipe, kind: str, *, backbone: str | None, tokenizer: str | None
 ) -> tuple[Layered[str], Layered[str | None]]:
-    """Choose the backbone and tokenizer of the options, or else those in the file of the method or objective."""
+    """Take the backbone and tokenizer from the options, or else from the file of the method or objective."""
     loaded = Layered(source.backbone[kind], f"{source.file} BACKBONE[{kind!r}]")
     its_own = Layered[str | None](source.tokenizer.get(kind), f"{source.file} TOKENIZER[{kind!r}]")
     if backbone is not None:
@@ -233,7 +233,7 @@ def no_such_field(
 
     Args:
         named: the option that names the field, for the message.
-        departures: the method's; the first that names the field ends the message, since it describes a replacement.
+        departures: the method's departures; the first that names the field is appended, as it describes a replacement.
     """
     naming = (f"; {one}" for one in departures if "_" in field and field in re.findall(r"\w+", str(one)))
     near = next(naming, nearest_field(field, known))

@@ -45,7 +45,7 @@ class PlanFile(Typed, frozen=True, kw_only=True):
     """The content of `plan.json`: the plan, and the last launch that wrote it."""
 
     format: Count = formats.FIRST
-    name: str  # of the study
+    name: str  # name of the study
     created: str  # UTC, ISO 8601
     command: str
     versions: Mapping[str, str]
@@ -80,7 +80,7 @@ def read_plan(folder: Path) -> PlanFile | None:
     try:
         content = json.loads(path.read_text())
         number = content.get("format", formats.FIRST)
-        if isinstance(number, int):  # checked first: another format may compute the digest differently
+        if isinstance(number, int):  # checked before the digest, which another format may compute differently
             formats.check_format(number, where=str(path))
         written = content.pop("digest")
     except FileNotFoundError:
@@ -239,7 +239,7 @@ def blame_plan_file(fault: str, plan: Plan, *, path: str, typed: Collection[str]
 
 
 def other_data(earlier: Plan, later: Plan) -> str:
-    """Format the data options of two plans, to report that they differ."""
+    """Format the data options of two plans, for an error about their difference."""
     return f"--data {earlier.data} against --data {later.data}"
 
 
@@ -253,7 +253,7 @@ def another_study(folder: Path, changed: Iterable[str], *, is_continued: bool) -
 
 
 def compare_plans(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collection[str] | None = None) -> list[str]:
-    """List every difference that two plans of one study may not have, with both values.
+    """List every forbidden difference between two plans of one study, with both values.
 
     `settled` names the arms with a started trial; other arms have no numbers yet and may change. None: all arms.
     """
@@ -300,7 +300,7 @@ def changes(where: str, before: object, after: object) -> list[str]:
 
 
 def include_folder(methods: Iterable[str], folder: str) -> None:
-    """Register the methods of a folder, which may be missing if the package itself has all of `methods`.
+    """Register the methods of a folder; the folder may be missing if the package itself has all of `methods`.
 
     Raises:
         ValueError: a needed folder is missing, or the folder is not a folder of methods.
@@ -320,7 +320,7 @@ def include_folder(methods: Iterable[str], folder: str) -> None:
 
 
 def check_in_one_folder(methods: Iterable[str], asked: Plan, earlier: Plan) -> None:
-    """Raise ValueError if the folder has changed and lacks a method of the study: a study has one folder."""
+    """Raise ValueError if --include has changed and a method of the study is missing: a study has one such folder."""
     if UNSET in (asked.include, earlier.include) or asked.include == earlier.include:
         return
     missing = [method for method in methods if base_method(method) not in method_files.names()]

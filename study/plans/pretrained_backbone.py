@@ -36,7 +36,7 @@ LARGE_SHARE = 0.2  # share of unknown tokens above which a warning is printed
 
 
 class Epoch(Typed, frozen=True, kw_only=True):
-    """One epoch (a fixed number of steps): the time of its end, and its row of metrics."""
+    """The end time and the row of metrics of one epoch, which is a fixed number of steps."""
 
     ended: str  # UTC, ISO 8601
     row: PretrainingRow
@@ -49,14 +49,14 @@ class PretrainingFile(Typed, frozen=True, kw_only=True):
     config: Configuration
     seed: int
     backbone_fingerprint: str
-    tokenizer: str | None  # None: the backbone's own
+    tokenizer: str | None  # None: the backbone's tokenizer
     tokenizer_fingerprint: str | None
     tokens_digest: str | None = None  # of the tokenised, packed corpus; None before the corpus is read
     created: str  # UTC, ISO 8601
     finished: bool = False
     model_fingerprint: str | None = None  # of the folder as a backbone; None until finished
-    num_parameters: Count = 0  # of everything trained; shared parameters count once
-    num_kept_parameters: Count = 0  # of the model that is kept in the end
+    num_parameters: Count = 0  # of all trained parts; shared parameters count once
+    num_kept_parameters: Count = 0  # of the model that is kept at the end
     processes: AtLeastOne = 1  # number of processes in the last epoch
     versions: Mapping[str, str] = {}
     git_commit: str | None = None
@@ -105,7 +105,11 @@ def read_finished_pretraining(backbone: str) -> Pretraining | None:
 
 
 def is_tiny(backbone: str) -> bool:
-    """Check if a backbone is tiny and random or pretrained from one; raises as `read_finished_pretraining` does."""
+    """Check if a backbone is tiny and random, or was pretrained from such a backbone.
+
+    Raises:
+        ValueError: the pretraining has not finished, or its file is damaged.
+    """
     made = read_finished_pretraining(backbone)
     return backbone in MINI_BACKBONES if made is None else made.is_tiny
 
@@ -143,7 +147,7 @@ def warn_of_unknown(name: str, tokenizer: Tokenizer | None, texts: Mapping[str, 
 
 
 def _dev_texts(task: str, data: str) -> Iterable[str]:
-    """Read the texts of the dev split, which is short and uses the words of train."""
+    """Read the texts of the dev split: it is short, and its words are like those of the train split."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # trials give the same warnings about row counts
         rows = glue.load_split(TASKS[task], TASKS[task].dev_splits[0], data).texts

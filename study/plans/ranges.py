@@ -68,20 +68,20 @@ def split_key(key: str) -> tuple[str, str]:
 
 
 def shorten(key: str) -> str:
-    """Shorten the key of a single arm for captions, which cannot list every arm."""
+    """Shorten the key for captions: omit the arm from a key of a single arm."""
     scope, field = split_key(key)
     return f"{field} of single arms" if "/" in scope else key
 
 
 def find_keys(settings: Settings, arm: str) -> dict[str, str]:
-    """Map each field to the key that applies to an arm: the arm's, else its method's, else that of all methods."""
+    """Map each field to its key with the narrowest scope that covers the arm: the arm, its method, or all methods."""
     scopes = ("", arm.partition("/")[0], arm)
     parts = {key: split_key(key) for key in settings}
     return {field: key for scope in scopes for key, (its, field) in parts.items() if its == scope}
 
 
 def lay_over(base: Settings, over: Settings) -> dict[str, Setting]:
-    """Merge settings; each of `over` replaces those for the same field in its scope and in narrower scopes."""
+    """Merge settings; each setting in `over` replaces those in `base` for its field in the same or a narrower scope."""
     replaced = [split_key(key) for key in over]
 
     def is_replaced(scope: str, field: str) -> bool:

@@ -87,7 +87,7 @@ from trainables.schema import Value, from_json
 from trainables.sources import checked
 from trainables.spelling import no_such
 
-_NOT_SEARCHED = ", not searched"  # ends the origin of a value used in place of a range
+_NOT_SEARCHED = ", not searched"  # end of the origin of a value that replaces a range
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Resolution:
 def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str, str] | None = None) -> ResolvedPlan:
     """Resolve a plan to its arms and protocol, without creating any file.
 
-    `pins` maps hub names that an earlier plan resolved to their fingerprints, which are kept. All other hub names are
+    `pins` maps the hub names in an earlier plan to their fingerprints, which this plan keeps. All other hub names are
     resolved to the hub's current commit.
 
     If `unchecked` is a list, an unreachable hub is not an error: the name that needed it is added to the list, and its
@@ -150,7 +150,7 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
 
 
 def _baseline(plan: Plan) -> str | None:
-    """Return the plan's baseline; if it is not among several methods of the plan, ALBERT or else the first method."""
+    """Return the plan's baseline; if a plan of several methods lacks it, return ALBERT, or else the first method."""
     if plan.baseline is None or plan.baseline in plan.methods or len(plan.methods) == 1:
         return plan.baseline
     return "albert" if "albert" in plan.methods else plan.methods[0]
@@ -159,7 +159,7 @@ def _baseline(plan: Plan) -> str | None:
 def _check_backbones(plan: ResolvedPlan, unchecked: list[str] | None) -> None:
     """Check that the backbones and tokenizers exist and fit the configurations of their arms."""
     for backbone, tokenizer in {(arm.pinned_backbone, arm.pinned_tokenizer): None for arm in plan.arms}:
-        asked = backbone if tokenizer is None or is_hub_name(backbone) else tokenizer  # a hub name if either is one
+        asked = backbone if tokenizer is None or is_hub_name(backbone) else tokenizer  # the hub name, if there is one
         checked(partial(check_backbone, backbone, tokenizer), hub_revision(asked)[0], unchecked)
     for arm in plan.arms:
         config, depth = trainables.configure(arm.method, arm.any_configuration), arm.most("num_hidden_layers")
@@ -334,7 +334,7 @@ def _check_ends(arm: Arm, resolution: Resolution) -> None:
 
 
 def _repeated(arm: Arm, repeat: int, arms: Collection[Arm]) -> Arm:
-    """Copy an arm for a repeated search; it starts from the same repeat of its source if the source is searched."""
+    """Copy an arm for a repeated search; if it starts from a searched arm, use the same repeat of that arm."""
     source = next((other for other in arms if other.name == arm.start_from), None)
     start_from = format_arm_name(source.method, source.task, repeat) if source and source.space else arm.start_from
     return replace(arm, repeat=repeat, seeds=list_confirm_seeds(len(arm.seeds), repeat=repeat), start_from=start_from)
@@ -404,13 +404,13 @@ def _by_hand(
 
 
 def list_papers_values(plan: Plan, method: str, task: str) -> list[str]:
-    """List the tunable fields of an arm that take a fixed value because the plan leaves them out of the search."""
+    """List an arm's tunable fields that take a fixed value because the plan leaves them out of the search."""
     fixed = resolve_configuration(plan, method, task).fixed
     return [name for name, layered in fixed.items() if layered.origin.endswith(_NOT_SEARCHED)]
 
 
 def _choose_papers_value(field: str, ranged: Layered[BaseDistribution], points: Layers[Value]) -> Layered[Value]:
-    """Fix a tunable field at its value in the first point that lies in its range, or else at the range's middle."""
+    """Fix a tunable field at the first of its values in `points` within its range, or else at the range's middle."""
     for origin, point in points:
         if field in point and _holds(ranged, point[field]):
             return Layered(point[field], f"{origin}{_NOT_SEARCHED}")
@@ -526,7 +526,7 @@ def _check_search_precision(plan: Plan, arms: Collection[Arm]) -> None:
 
 
 def _check_starts(arms: Mapping[str, Arm]) -> None:
-    """Raise ValueError if an arm starts from one outside the study, or if arms start from each other in a cycle."""
+    """Raise ValueError if an arm starts from an arm outside the study, or if arms start from each other in a cycle."""
     for arm in arms.values():
         source, chain = arm.start_from, [arm.name]
         while source is not None:

@@ -30,14 +30,14 @@ Fact = Annotated[T, "fact"]  # determines an arm's numbers: may not change once 
 
 
 class Range(Typed, frozen=True, kw_only=True):
-    """The range of a tuned field: an Optuna distribution in the form of its JSON."""
+    """The range of a tuned field: an Optuna distribution in its JSON form."""
 
     name: str
     attributes: Mapping[str, Value | list[Value]]
 
     @property
     def extremes(self) -> list[Value]:
-        """All choices, or both ends."""
+        """All choices, or both ends of the interval."""
         choices = self.attributes.get("choices")
         values = choices if isinstance(choices, list) else [self.attributes["low"], self.attributes["high"]]
         return [value for value in values if not isinstance(value, list)]
@@ -77,7 +77,7 @@ class Range(Typed, frozen=True, kw_only=True):
 
     @property
     def as_option(self) -> str:
-        """The range as --search takes it: `16,32`, `1e-05..0.0001:log`."""
+        """The range in the syntax of --search: `16,32`, `1e-05..0.0001:log`."""
         if isinstance(self.attributes.get("choices"), list):
             return str(self).replace('"', "").replace(" | ", ",")
         return str(self).replace(" to ", "..").replace(" log", ":log")
@@ -97,16 +97,16 @@ class Pretraining(Typed, frozen=True, kw_only=True):
     corpus: str  # "mini", "mini-shuffled", "hub:NAME[:CONFIGURATION]" or a folder of text files
     corpus_fingerprint: str
     backbone: str  # starting point: a folder, a hub name, or the name of sizes with new weights
-    is_tiny: bool  # True if the first of a chain of pretrainings began with a tiny random backbone
+    is_tiny: bool  # True if the first pretraining of its chain started from a tiny random backbone
     settings: Mapping[str, Value]  # fields of the objective that were set by hand
     batch_size: AtLeastOne  # examples per step
     steps: Count = 0
-    tokens: Count = 0  # repetitions count, padding does not
+    tokens: Count = 0  # trained on; repeated tokens count, padding does not
     scores: Mapping[str, float] = {}  # held-out scores by name; empty before the first epoch ends
     wall_seconds: NotNegative = 0.0  # summed over all runs that continued the pretraining
     gpu_seconds: NotNegative = 0.0  # wall_seconds times the number of GPUs, per run
     device: str = ""  # of the last run
-    departures: Departures  # from the objective's original
+    departures: Departures  # from the published objective
 
 
 class Arm(Typed, frozen=True, kw_only=True):
@@ -122,12 +122,12 @@ class Arm(Typed, frozen=True, kw_only=True):
     seeds: tuple[int, ...]  # of the confirm trials
     backbone: str
     backbone_fingerprint: Fact[str]
-    tokenizer: str | None  # None: the backbone's own
+    tokenizer: str | None  # None: the backbone's tokenizer
     tokenizer_fingerprint: Fact[str | None]
     data_fingerprint: Fact[str]
     repeat: int = 0  # index of the search; tables show search 0
     start_from: Fact[str | None]  # name of the arm whose best confirm model it starts from
-    pretraining: Pretraining | UnsetType = UNSET  # of its backbone, if that is a folder of `study.pretrain`
+    pretraining: Pretraining | UnsetType = UNSET  # of the backbone, if `study.pretrain` made it
     random_weights: bool | UnsetType = UNSET  # True if the backbone is a folder without weights, else UNSET
     search_precision: Precision | UnsetType = UNSET  # of search trials; UNSET: as in `fixed`
 
@@ -159,7 +159,7 @@ class Arm(Typed, frozen=True, kw_only=True):
 
     @property
     def pinned_tokenizer(self) -> str | None:
-        """The tokenizer; a hub name includes the commit that the plan resolved; None: the backbone's."""
+        """The tokenizer; a hub name includes the commit that the plan resolved; None: the backbone's tokenizer."""
         return self.tokenizer and backbones.pinned(self.tokenizer, self.tokenizer_fingerprint or "")
 
     @property
@@ -200,7 +200,7 @@ class Arm(Typed, frozen=True, kw_only=True):
         return {**self.fixed, **precision, **point}
 
     def repeated(self, searched: Configuration) -> Configuration:
-        """Return the configuration for repeats of a search trial: the same, but in the arm's fixed precision."""
+        """Return a search trial's configuration with the arm's fixed precision, for trials that repeat it."""
         return searched if self.search_precision is UNSET else {**searched, "precision": self.fixed["precision"]}
 
     @property
@@ -216,7 +216,7 @@ FACTS_OF_ARM = [name for name, mark in read_marks(Arm).items() if mark == "fact"
 class Protocol(Typed, frozen=True, kw_only=True):
     """The rules of an evaluation. Scores under different protocols never share a table.
 
-    Inputs belong to the arms instead: configurations, backbone, data, start, seeds and samples.
+    Configurations, backbone, data, start, seeds and samples belong to the arms instead.
     """
 
     selection: Selection
@@ -234,7 +234,7 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
     asked: Plan
     arms: tuple[Arm, ...]
     protocol: Protocol
-    departures: Mapping[str, Departures]  # by `protocol`, objective or method
+    departures: Mapping[str, Departures]  # by name: `protocol`, or an objective or method
     own_tasks: Mapping[str, Task] | UnsetType = UNSET  # user-defined tasks by name, with their numbers of rows
 
     @cached_property
@@ -245,7 +245,7 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
     def trial_key(self, arm: Arm, *, phase: str, config: Configuration, seed: int, start: str | None) -> str:
         """Compute the identity of a trial: equal keys mean the same training run; `start` is another trial's key.
 
-        A search trial's key includes the menu of exit settings, which decides the best epoch, but no chosen setting.
+        A search trial's key includes all exit settings, since they decide the best epoch, but not the chosen setting.
         """
         content = [arm.backbone_fingerprint, arm.tokenizer_fingerprint, arm.data_fingerprint]
         menu = [arm.exit_settings] if arm.exit_settings and phase == "search" else []
@@ -288,7 +288,7 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
 
 
 def untrained_backbones(asked: Plan, arms: Iterable[Arm]) -> list[str]:
-    """List the arms' backbones with random weights, except tiny backbones on generated data, which are expected."""
+    """List the arms' backbones with random weights, except tiny backbones on generated data."""
     names = backbones.PUBLISHED_SIZES if asked.is_generated else backbones.UNTRAINED
     return list(dict.fromkeys(arm.backbone for arm in arms if arm.backbone in names or arm.random_weights))
 
@@ -308,7 +308,7 @@ def format_arm_name(method: str, task: str, repeat: int) -> str:
 
 
 def list_confirm_seeds(number: int, *, repeat: int = 0) -> tuple[int, ...]:
-    """List the seeds of confirm trials; repeats share no seed if each has at most `MOST_SEEDS`."""
+    """List the seeds of confirm trials; repeats share no seed if each repeat has at most `MOST_SEEDS` seeds."""
     first = FIRST_SEED + repeat * MOST_SEEDS
     return tuple(range(first, first + number))
 

@@ -10,10 +10,10 @@ FORMS = f"score, {AREA}, {AT_LAYERS}LAYERS"
 
 
 def read_select_by(text: str) -> str | UnsetType:
-    """Parse a rule into its form in plans: `at:6` for `at:6.0`, UNSET for the score.
+    """Parse a selection rule and return its form in plans: `at:6` for `at:6.0`, UNSET for the score.
 
     Raises:
-        ValueError: the text is not a rule.
+        ValueError: the text is not a selection rule.
     """
     if text == "score":
         return UNSET
@@ -27,7 +27,7 @@ def read_select_by(text: str) -> str | UnsetType:
 
 
 def describe_select_by(select_by: str) -> str:
-    """Describe the rule for captions and dry runs."""
+    """Describe a selection rule for captions and dry runs."""
     last = "models without early exits by their score"
     if select_by == AREA:
         return f"selected by the mean score over the front of exit settings and single layers, {last}"

@@ -47,7 +47,7 @@ def masked(text: str) -> str:
 def cluster_address() -> str | None:
     """Return RAY_ADDRESS, the default of `--address`, or None for Ray on this machine alone."""
     address = os.environ.get("RAY_ADDRESS", "")
-    return None if address in ("", "local") else address  # Ray's name for this machine
+    return None if address in ("", "local") else address  # "local" is Ray's name for this machine
 
 
 def named(address: str) -> str:
@@ -113,7 +113,7 @@ CREDENTIALS = "credentials are taken from the usual variables (AWS_ACCESS_KEY_ID
 
 
 TRACKING_SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databricks")
-TRACKING_HELP = "MLflow's sqlite:///FILE or URL; default: its mlflow.db"  # of a study or a pretraining
+TRACKING_HELP = "MLflow's sqlite:///FILE or URL; default: its mlflow.db"  # "its": of a study or a pretraining
 _TRACKING = (
     "sqlite:///FILE, a server's URL such as http://HOST:PORT, a database's (postgresql, mysql, mssql), databricks, "
     "or, for a launch, none"
@@ -129,8 +129,8 @@ def tracking_address(text: str) -> str:
 
     Raises:
         ValueError: if mlflow is not installed, MLflow does not support such an address (for example a folder), a web
-            server's host or port is invalid, or the address contains a password. The plan, the journal, the report and
-            the list of processes would show the password.
+            server's host or port is invalid, or the address contains a password, which the plan, the journal, the
+            report and the list of processes would show.
     """
     scheme, separator, _ = text.partition(":")
     if (not separator and text != "databricks") or scheme.partition("+")[0] not in TRACKING_SCHEMES:
@@ -180,7 +180,7 @@ def exists(address: str) -> bool:
 
 
 def make_writable(address: str) -> None:
-    """Check that files can be written in the folder, which is created if it is missing, or under the URI.
+    """Check that files can be written in a folder or under a URI; create the folder if it is missing.
 
     Raises:
         ValueError: if the folder cannot be created, or no file can be written.

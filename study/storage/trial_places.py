@@ -45,13 +45,13 @@ R = TypeVar("R")
 PREDICTIONS = "predictions.npz"
 DESCRIPTION = "model.json"  # in a model's folder
 HELD_SECONDS = 60.0  # wait for another process to release a trial's folder
-OUTAGE_SECONDS = 600.0  # of retries; without them, pyarrow gives up after seconds
-MARK = ".launch-"  # the name of a mark begins with this
+OUTAGE_SECONDS = 600.0  # of retries; without retries, pyarrow gives up within seconds
+MARK = ".launch-"  # beginning of the name of a mark
 STATE_NAME = re.compile(r"state-(\d+)-(\d+)\.zip")
 
 
 class NotShared(OSError):
-    """The error of a node that does not see the launch's storage, or lost a trial's folder to another process."""
+    """The error for a node that cannot see the launch's storage, or lost a trial's folder to another process."""
 
 
 class OutcomeGone(ValueError):
@@ -68,7 +68,7 @@ def through_outages(action: Callable[P, R]) -> Callable[P, R]:
             try:
                 return action(*args, **kwargs)
             except FileNotFoundError:
-                raise  # the storage did answer
+                raise  # the storage answered, so this is not an outage
             except OSError:
                 if time.monotonic() > deadline:
                     raise
@@ -85,7 +85,7 @@ class TrialPlace(ABC):
 
     @abstractmethod
     def work(self) -> AbstractContextManager[Path]:
-        """Worker: yield the folder that the trial works in on this node, with its latest complete state."""
+        """Worker: yield the trial's working folder on this node, which contains the latest complete state, if any."""
 
     def check_held(self, folder: Path) -> None:
         """Worker: check that the working folder exists and, if it is shared, still belongs to this process.
@@ -109,7 +109,7 @@ class TrialPlace(ABC):
 
     @abstractmethod
     def has_work(self) -> bool:
-        """Launcher: check whether the storage has work of the trial that a restart would lose."""
+        """Launcher: check whether the storage holds any of the trial's work, which a restart would lose."""
 
     @abstractmethod
     def fetch_predictions(self, target: Path) -> None:
@@ -126,11 +126,11 @@ class TrialPlace(ABC):
 
     @abstractmethod
     def prune(self, record: Record) -> None:
-        """Launcher: delete the trial's files except a model to keep; call after its record is written."""
+        """Launcher: delete the trial's files, except its model if that is kept; call after the record is written."""
 
 
 def keeps_model(record: Record) -> bool:
-    """Check whether the trial's model is kept: the models of completed and of dropped confirm trials are."""
+    """Check whether the trial's model is kept: only completed or dropped confirm trials keep theirs."""
     return record.phase == "confirm" and record.status in ("completed", "dropped")
 
 
@@ -160,7 +160,7 @@ class TrialFolder(TrialPlace):
                     time.sleep(0.1)
                     continue
                 self._held = os.fstat(lock.fileno()).st_ino
-                if self._is_held():  # false if another process has replaced the lock's file
+                if self._is_held():  # false if another process has replaced the lock file
                     yield self._folder
                     return
 
@@ -194,7 +194,7 @@ class TrialFolder(TrialPlace):
             raise OutcomeGone(f"the predictions are not in {target}")
 
     def prune(self, record: Record) -> None:
-        """Delete the folder, or only the files beside a model to keep."""
+        """Delete the folder, except the model if that is kept."""
         if not keeps_model(record):
             shutil.rmtree(self._folder, ignore_errors=True)
             return
@@ -257,7 +257,7 @@ class TrialObjects(TrialPlace):
             raise OutcomeGone(f"the predictions are not in {join(self._uri, PREDICTIONS)}") from None
 
     def prune(self, record: Record) -> None:
-        """Delete everything under the URI, or only the files beside a model to keep."""
+        """Delete everything under the URI, except the model if that is kept."""
         contents = self._contents()
         if contents and not keeps_model(record):
             through_outages(self._files.delete_dir)(self._path)
@@ -267,7 +267,7 @@ class TrialObjects(TrialPlace):
                 self._delete(info.path)
 
     def _states(self) -> Iterator[tuple[int, int, FileInfo]]:
-        """Yield for each state its epoch, its full size in bytes, and its object, which may be incomplete."""
+        """Yield the epoch, the full size in bytes and the object of each state; the object may be incomplete."""
         for info in self._contents():
             if named := STATE_NAME.fullmatch(info.base_name):
                 yield int(named[1]), int(named[2]), info
@@ -307,7 +307,7 @@ def open_place(address: str) -> TrialPlace:
 
 
 def model_exists(model: str | None) -> bool:
-    """Check whether the model still exists at this path or URI, which a record gives.
+    """Check whether the model of a record still exists at the record's path or URI.
 
     Raises:
         ValueError: if the storage cannot be read.
@@ -334,9 +334,9 @@ def local_model(model: str) -> Iterator[Path]:
 
 
 def find_model_address(model: str, *, folder: Path, key: str) -> str:
-    """Return the model's path in this study folder, or `model` if it is not there.
+    """Return the model's path in this study folder if that path exists, else `model`.
 
-    The two differ if the study's folder was moved or copied with its models.
+    The paths differ if the study's folder was moved or copied with its models.
     """
     beside = folder / "trials" / key / Path(model).name
     return str(beside) if beside.is_dir() else model
@@ -352,7 +352,7 @@ def locate_model(record: Record, folder: Path) -> Record:
 
 
 def storage_for(asked: str | None, folder: Path, facts: StudyFacts) -> str:
-    """Return the storage of a launch: `--storage` if given, else that of the last launch, with a note on stderr.
+    """Return the storage of a launch: `--storage`, or else the last launch's (printed on stderr), or else the folder.
 
     Raises:
         ValueError: if states of unfinished trials are in the last launch's storage but not in `--storage`.
@@ -387,9 +387,9 @@ def _check_states(storage: str, before: str, facts: StudyFacts) -> None:
 
 @contextmanager
 def launch_marks(storage: str, folder: Path) -> Iterator[tuple[str, ...]]:
-    """Write a mark, an empty file, into each folder in which workers write, and yield the paths or URIs of the marks.
+    """Write a mark (an empty file) to each folder that workers write to; yield the paths or URIs of the marks.
 
-    Marks that killed launches have left are deleted.
+    Marks left by killed launches are deleted.
 
     Raises:
         ValueError: if a mark cannot be written.
@@ -417,7 +417,7 @@ def check_marks(marks: Sequence[str]) -> None:
 
 
 def _is_listed(mark: Path) -> bool:
-    """Check whether the mark exists by listing its folder: a network file system may have cached a single path."""
+    """Check whether the mark exists by listing its folder: a network file system may cache the lookup of one path."""
     try:
         return mark in mark.parent.iterdir()
     except (FileNotFoundError, NotADirectoryError):
