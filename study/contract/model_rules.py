@@ -118,7 +118,7 @@ def what_is_returned_can_be_used(subject: Subject) -> None:
         first, lambdas = outputs.logits[0], None if outputs.exit_head is None else outputs.exit_head[0]
         for rule in (model.exit_rule, *model.sweep_rules()):
             namesake = next((kind for kind in KEPT if kind.name == rule.name), type(rule))
-            taken = f"exit rule {type(rule).__name__} has a built-in rule's name, {rule.name}; allowed: others"
+            taken = f"exit rule {type(rule).__name__} has a built-in rule's name, {rule.name}; allowed: another name"
             require(namesake is type(rule), taken, type(rule).step)
             state = rule.start(len(outputs.logits), first, _seeded())
             step = rule.step(state, 1, len(outputs.logits), first, lambdas)

@@ -52,7 +52,7 @@ RETURNED = {  # what stands there -> what is put there, the function that is nam
         'name = "entropy_in_nats"',
         'name = "entropy"',
         "def step",
-        "exit rule Entropy is named entropy, as one of the",
+        "exit rule Entropy has a built-in rule's name, entropy; allowed: another name",
     ),
     "build": ("return Mine(", "Mine(", "def build", "build returned None; allowed: an EarlyExitModel"),
     "loss": ("return loss", 'return loss["loss"]', "def loss", 'loss returned a Tensor; allowed: a dict with "loss"'),

@@ -97,7 +97,7 @@ def test_a_finished_study_of_other_code_says_that_its_numbers_are_kept_and_how_t
     edited = replace(PROVENANCE, included={"pondernet": "f00d"})
     line = over(folder, monkeypatch, capsys, code=edited)[1].splitlines()[-1]
     assert line.startswith(
-        "the code has changed since pondernet/rte was trained with it; the numbers are kept; to train again as "
+        "the code has changed since pondernet/rte was trained; the numbers are kept; to train again as "
     )
     assert line.endswith(f"--continue {folder} --dry-run --toml > plan.toml, then --plan plan.toml --name NEW")
     both = over(folder, monkeypatch, capsys, code=replace(PROVENANCE, code_digest="f00d"))[1]
