@@ -34,7 +34,7 @@ class RuleBroken(AssertionError):
     """The error for a model that breaks one of the rules."""
 
     def __init__(self, fault: str, function: Callable[..., object] | None = None) -> None:
-        """Store the function at fault; None if the fault is in no single function."""
+        """Store the function at fault; None if no single function is at fault."""
         super().__init__(fault)
         self.function = function
 
@@ -57,7 +57,7 @@ class Subject:
         return [*classes[:1], *(task for task in fitting if TASKS[task].is_regression)]
 
     def config(self, task: str, **changes: Any) -> TrainingConfig:
-        """Configure the first grid point, with learning rates for tiny untrained backbones."""
+        """Configure the method at the grid's first point, with learning rates for tiny untrained backbones."""
         values = Method(self.method).values(task)
         values |= {name: 2e-3 for name, value in values.items() if name.endswith("learning_rate") and value is not None}
         return trainables.configure(self.method, values | {"max_length": 32} | changes)
@@ -84,7 +84,7 @@ class Subject:
 
 @functools.cache
 def examples(task_name: str) -> tuple[Batch, int]:
-    """Return a padded batch of mini-GLUE and the size of its vocabulary."""
+    """Return a padded batch of the task's mini-GLUE rows, and the vocabulary size."""
     task = TASKS[task_name]
     split = load_split(task, task.train_split, "mini")
     columns = [list(column) for column in zip(*split.texts[:NUM_EXAMPLES], strict=True)]
@@ -101,7 +101,7 @@ def require(holds: bool, fault: str, function: Callable[..., object] | None = No
 
 
 def what_is_returned_can_be_used(subject: Subject) -> None:
-    """Check that build returns a model, loss a dict with a finite loss, and an exit rule's step a Step."""
+    """Check that build returns a model, loss a dict with a finite loss, and the step of an exit rule a Step."""
     for task in subject.tasks:
         model, batch = subject.model(task), examples(task)[0]
         require(isinstance(model, EarlyExitModel), f"build returned {_kind(model)}; allowed: an EarlyExitModel")
@@ -174,7 +174,7 @@ def batched_equals_one_by_one(subject: Subject) -> None:
 
 
 def inference_equals_the_exit_on_all_layers(subject: Subject) -> None:
-    """Check that inference gives the same answers as its exit rule applied to the outputs of all layers."""
+    """Check that inference gives the same answers as the model's exit rule applied to the outputs of all layers."""
     for task in subject.tasks:
         model = subject.decisive_model(task)
         batch, _ = examples(task)
@@ -193,7 +193,7 @@ def every_swept_rule_equals_inference_with_it(subject: Subject) -> None:
 
 
 def saved_weights_give_the_same_numbers(subject: Subject) -> None:
-    """Check that saved weights, loaded into a new model, give the same numbers."""
+    """Check that saved weights, loaded into a new model, give the same logits and exit layers."""
     task = subject.tasks[0]
     model, other, batch = subject.decisive_model(task), subject.model(task).eval(), examples(task)[0]
     with tempfile.TemporaryDirectory() as folder:
@@ -252,7 +252,7 @@ def bfloat16_keeps_logits_and_lambdas_in_float32(subject: Subject) -> None:
 
 
 def first_layers_alone_can_be_trained(subject: Subject) -> None:
-    """Check that num_hidden_layers 2 builds and trains a model of two layers."""
+    """Check that num_hidden_layers 2 gives a model of two layers that can be trained."""
     task = subject.tasks[0]
     model = subject.model(task, num_hidden_layers=2)
     batch, _ = examples(task)

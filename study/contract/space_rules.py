@@ -27,7 +27,7 @@ from trainables.schema import Configuration, Value, from_plain
 from trainables.spelling import nearest_in_words
 
 MOST_IN_PART = 60  # maximum characters in each part of a departure
-CONFIG, DEPARTURES = "class Config", "DEPARTURES"  # names in the model's file; all others are in the space's
+CONFIG, DEPARTURES = "class Config", "DEPARTURES"  # names in the model's file; all others are in the space's file
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Method:
         return set(trainables.load(self.name).Config.__struct_fields__)
 
     def place_of(self, name: str) -> str:
-        """Find the file and line that define a faulty name: `PUBLISHED` for `PUBLISHED['rte']`."""
+        """Find the file and line that define a faulty name; `PUBLISHED['rte']` is looked up as `PUBLISHED`."""
         trained, space = files_of(self.name)
         file = trained if name in (CONFIG, DEPARTURES) else space
         return file.place_of(name.partition("[")[0])
@@ -175,7 +175,7 @@ def departures_are_short(method: Method) -> Iterator[Fault]:
 
 
 def some_task_is_studied(method: Method) -> Iterator[Fault]:
-    """Check that the values form a valid configuration for some task."""
+    """Check that the method's values form a valid configuration for at least one task."""
     refused = {task: method.refuses(task) for task in TRAINABLE_TASKS}
     if all(refused.values()):
         yield "FIXED", str(refused[TRAINABLE_TASKS[0]])
@@ -194,7 +194,7 @@ def every_mini_corner_is_a_configuration(method: Method) -> Iterator[Fault]:
     yield from _refused("MINI_FIXED", lambda _: points, method)
 
 
-# All other rules assume these: if one of these is broken, faults of the others are meaningless.
+# All other rules assume these two: if either is broken, the faults that other rules find are meaningless.
 FIRST: tuple[Rule, ...] = (config_is_a_training_config, every_field_is_tuned_or_fixed)
 # Fast, and sufficient for making a plan.
 RULES: tuple[Rule, ...] = (
@@ -238,7 +238,7 @@ def list_combinations(menus: Mapping[str, Sequence[Value]]) -> list[dict[str, Va
 
 
 def list_corners(ranges: Mapping[str, Any]) -> list[dict[str, Value]]:
-    """List every combination of the ranges' choices and ends."""
+    """List every combination of the choices, or else the two ends, of each range."""
     return list_combinations(
         {name: getattr(kept, "choices", None) or (kept.low, kept.high) for name, kept in ranges.items()}
     )
@@ -271,7 +271,7 @@ def _within(name: str, points: Mapping[str, Sequence[Value]], ranges: Mapping[st
 
 
 def _contains(distribution: Any, value: Value) -> bool:
-    """Check if Optuna accepts the value as one of the distribution."""
+    """Check if Optuna accepts the value for the distribution."""
     try:
         create_trial(value=0.0, params={"field": value}, distributions={"field": distribution})
     except ValueError:
@@ -280,7 +280,7 @@ def _contains(distribution: Any, value: Value) -> bool:
 
 
 def _refused(name: str, points: Callable[[str], Sequence[Configuration]], method: Method) -> Iterator[Fault]:
-    """Yield the first invalid point on each task of the method."""
+    """Yield a fault for the first invalid point on each task that the method accepts."""
     for task in [task for task in TRAINABLE_TASKS if method.refuses(task) is None]:
         for point in points(task):
             try:

@@ -30,7 +30,7 @@ class Decision:
 def decide(
     rungs: Rungs, key: str, *, epoch: int, score: float, epochs: int, stopping: EarlyStopping
 ) -> Decision | None:
-    """Decide on trial `key` at `epoch` of `epochs`; None if there is no rung, or the trial was judged there before."""
+    """Decide on a trial at an epoch; None if the epoch has no rung or the trial was already judged at this rung."""
     if epoch not in list_rungs(epochs, stopping):
         return None
     recorded = rungs.get(epoch, {})
@@ -42,7 +42,7 @@ def decide(
 
 
 def compute_cutoff(ascending: Sequence[float], stopping: EarlyStopping) -> float:
-    """Compute the (1 - 1/factor) quantile of at least one score, by linear interpolation.
+    """Compute the (1 - 1/factor) quantile of one or more scores by linear interpolation.
 
     The result equals that of `numpy.percentile` bit for bit, in constant time and without numpy.
     """
@@ -54,7 +54,7 @@ def compute_cutoff(ascending: Sequence[float], stopping: EarlyStopping) -> float
 
 
 def list_rungs(epochs: int, stopping: EarlyStopping) -> list[int]:
-    """List the epochs of the rungs; the last epoch has none, since nothing is left to stop."""
+    """List the epochs of the rungs; the last epoch has no rung, since nothing is left to stop."""
     rungs, rung = [], stopping.grace
     while rung < epochs:
         rungs.append(rung)

@@ -17,7 +17,7 @@ from study.facts.record import Phase
 from study.facts.study_facts import TrialFacts
 
 _MARGIN = 1.1  # allowed ratio of a confirm trial's cost to its estimate from the search
-_ROUNDING = 1 + 1e-9  # tolerance for sums of the same seconds in another order
+_ROUNDING = 1 + 1e-9  # tolerance, since a sum depends slightly on the order of its terms
 
 
 class GpuBudget:
@@ -32,7 +32,8 @@ class GpuBudget:
     def allows(self, arm: ArmProgress, phase: Phase) -> bool:
         """Check if the limit pays for one more trial of an arm that has trials to start.
 
-        Until an epoch is reported, it pays only for one trial of the shortest arm, which gives the first estimates.
+        Until an epoch is reported, only one trial of the arm with the shortest trials may run; it gives the first
+        estimates of cost.
         """
         if self._limit in (0, math.inf):
             return self._limit > 0
@@ -47,7 +48,8 @@ class GpuBudget:
     def searches_to_close(self) -> list[str]:
         """Name the arms whose searches end now.
 
-        A search ends if no trial can start and its next trial would not fit even if all trials under way ended now.
+        A search ends if no trial of any arm can start and the next trial of the search would not fit even if all trials
+        under way ended now.
         """
         if self._limit == math.inf or self._can_start_any:
             return []
@@ -60,11 +62,12 @@ class GpuBudget:
         return [arm.arm.name for arm in self._startable if arm.missing_seeds]
 
     def sort_by_turn(self) -> Sequence[ArmProgress]:
-        """Sort the arms by turn.
+        """Sort the arms by the order in which they may start trials.
 
-        Long trials come first, so that short ones fill the end. An arm's confirm trials come after the search of the
-        next arm, so that they fill the wait for the last trials of that search. Under a limit, the arms that have
-        started the smallest part of their searches come first, short ones before long ones, to complete many cells.
+        Without a limit, arms with long trials come first, so that short trials fill the end. An arm's confirm trials
+        come after the search of the next arm, so that they fill the wait for the last trials of that search. Under a
+        limit, the arms that have started the smallest part of their searches come first. If the parts are equal, arms
+        with short trials come first, to complete many cells.
         """
         arms = self._progress.arms  # sorting is stable: equals stay in the plan's order
         if self._limit != math.inf:
@@ -91,7 +94,7 @@ class GpuBudget:
 
     @cached_property
     def _served(self) -> list[str]:
-        """The names of the arms whose whole cell the limit pays for: those that have begun, then the cheapest."""
+        """The names of the arms whose whole cell the limit pays for: arms that have begun, then the cheapest."""
         served, total = [], self._committed
         for arm in sorted(self._progress.arms, key=lambda arm: (not arm.facts.trials, self._owed_to(arm))):
             total += self._owed_to(arm)
@@ -104,12 +107,15 @@ class GpuBudget:
         return sum(self._owed_to(self._progress.arm(name)) for name in self._served)
 
     def _owed_to_cheaper(self, arm: ArmProgress) -> float:
-        """Sum the time set aside for arms with cheaper trials: if estimates were low, dear cells stay incomplete."""
+        """Sum the time set aside for arms with cheaper confirm trials, so that only dear cells may stay incomplete."""
         cheaper = [other for other in self._startable if self._confirm_cost(other) < self._confirm_cost(arm)]
         return sum(self._owed_to(other) for other in cheaper if other.arm.name in self._served)
 
     def _owed_to(self, arm: ArmProgress) -> float:
-        """Compute the time set aside for an arm: confirm trials, and search up to the part that all begun arms have."""
+        """Compute the time set aside for an arm's confirm trials and for a part of its search.
+
+        The part is the smallest part of a search that any begun arm has started, but at least one trial.
+        """
         wanted = max(1, math.ceil(self._part_of_all * arm.arm.samples)) if arm.search_trials_to_start else 0
         search = max(0, wanted - len(arm.facts.search)) * self._cost(arm)
         return search + _MARGIN * arm.confirm_trials_to_start * self._confirm_cost(arm)
@@ -127,7 +133,7 @@ class GpuBudget:
 
     @property
     def _are_all_measured(self) -> bool:
-        """True if every paid arm with search trials to start has reported an epoch or ended a trial."""
+        """True if every arm of `_served` that can start search trials has reported an epoch or ended a trial."""
         return all(
             arm.facts.records or arm.facts.reported.epochs
             for arm in self._startable
@@ -140,7 +146,7 @@ class GpuBudget:
 
     @cached_property
     def _shortest(self) -> ArmProgress | None:
-        """The arm with the shortest trials among those with a trial to start now; None if there is none."""
+        """The arm with the shortest trials among those with a trial to start now; None if no arm has one."""
         waiting = [arm for arm in self._startable if arm.search_trials_to_start or arm.missing_seeds]
         return min(waiting, key=self._length, default=None)
 
@@ -164,8 +170,8 @@ class GpuBudget:
     def _cost(self, arm: ArmProgress) -> float:
         """Estimate the GPU seconds of a trial that is not stopped.
 
-        The estimate is the dearest completed trial of the arm, otherwise the mean cost of the arm's epochs, or of
-        all arms' training examples. It is 0 before any epoch was measured.
+        The estimate is the cost of the arm's dearest completed trial. Before that, it is based on the mean cost of the
+        arm's epochs or, before these, of a training example over all arms. It is 0 before any epoch was measured.
         """
         if arm.facts.dearest is not None:
             return arm.facts.dearest
@@ -175,7 +181,7 @@ class GpuBudget:
         return (self._pace or 0.0) * self._length(arm)
 
     def _confirm_cost(self, arm: ArmProgress) -> float:
-        """Estimate the GPU seconds of a confirm trial: those of the search trial that it repeats, if known."""
+        """Estimate the GPU seconds of a confirm trial: those of the search trial that it repeats, if this is known."""
         winner = arm.winner if arm.is_search_over else None
         return winner.search.gpu_seconds if winner and winner.search else self._cost(arm)
 
@@ -185,7 +191,7 @@ class GpuBudget:
 
     @cached_property
     def _pace(self) -> float | None:
-        """The GPU seconds of a training example, over all arms; None before any epoch."""
+        """The mean GPU seconds per training example over all arms; None before any epoch."""
         return self._progress.seconds_per_example(self._progress.arms, "gpu_seconds")
 
 

@@ -39,12 +39,12 @@ class _TrialFaults:
     """The faults of one trial since it last got on."""
 
     failures: list[Failure] = field(default_factory=list)
-    is_last_heard: bool = True  # False once any trial has got on since
-    blamed: int = 0  # times that others got on after it broke off; several faults in one outage count once
+    is_last_heard: bool = True  # False once any trial has got on after the last fault
+    blamed: int = 0  # times this trial broke off and others then got on; several faults in one outage count once
     not_before: float = 0.0
 
     def forget_node(self, node: str) -> None:
-        """Forget the faults on a node, since they are not the trial's."""
+        """Forget the trial's faults on a node, since the node caused them."""
         others = [failure for failure in self.failures if failure.node != node]
         self.blamed, self.failures = min(self.blamed, len(others)), others
         self.is_last_heard = self.is_last_heard and bool(others)
@@ -54,14 +54,14 @@ class Faults:
     """The machine faults of a launch."""
 
     def __init__(self, *, max_failures: int = DEFAULT_MAX_FAILURES, clock: Callable[[], float] = time.monotonic):
-        """`clock` returns seconds and is never set back."""
+        """Begin without faults; `clock` returns seconds and is never set back."""
         self.max_failures = max_failures
         self._clock = clock
         self._trials: dict[str, _TrialFaults] = defaultdict(_TrialFaults)
         self._nodes: set[str | None] = set()  # nodes with a reported epoch or fault
-        self._broken: dict[str, dict[str, Failure]] = defaultdict(dict)  # node -> trial -> last fault since one got on
-        self._suspects: set[str] = set()  # nodes after whose faults a trial got on elsewhere
-        self._left_out: dict[str, tuple[float, str]] = {}  # node -> until, host
+        self._broken: dict[str, dict[str, Failure]] = defaultdict(dict)  # node -> trial -> last fault since any got on
+        self._suspects: set[str] = set()  # nodes with faults after which a trial got on elsewhere
+        self._left_out: dict[str, tuple[float, str]] = {}  # node -> (time of its return, host)
         self.differing: set[str] = set()  # left-out nodes with other code or data than the launch
         self._in_a_row: list[tuple[str, Failure]] = []  # faults since any trial got on
         self._since = 0.0  # time of the first fault in a row
@@ -69,7 +69,7 @@ class Faults:
         self._has_got_on = False  # True once any trial got on in this launch
 
     def add(self, key: str, failure: Failure, *, running: int, time: str) -> list[NodeLeftOut | StudyPaused]:
-        """Record that the trial broke off while `running` others continue; return the events for node or study."""
+        """Record that the trial broke off while `running` others continue; return the resulting events."""
         now, trial = self._clock(), self._trials[key]
         if not self._in_a_row:
             self._since = now
@@ -100,7 +100,7 @@ class Faults:
             trial.is_last_heard = False
 
     def forget(self, nodes: Iterable[str]) -> None:
-        """Forget the faults of trials on lost nodes: the node caused them, even if reported before its loss."""
+        """Forget all faults on lost nodes, even those reported before the loss: the nodes caused them."""
         for node in nodes:
             for trial in self._trials.values():
                 trial.forget_node(node)
@@ -156,7 +156,7 @@ class Faults:
         return frozenset(self._left_out) | {failure.node for failure in failures if failure.node is not None}
 
     def _is_everywhere(self, running: int) -> bool:
-        """Check if the last report from every node is a fault; while others run, one trial's faults prove nothing."""
+        """Check if every node's last report is a fault; while other trials run, one trial's faults prove nothing."""
         at_fault = {failure.node for _, failure in self._in_a_row}
         trials = {key for key, _ in self._in_a_row}
         several = len(self._in_a_row) > 1 and (len(trials) > 1 or running == 0)

@@ -19,7 +19,7 @@ class ArmProgress:
     """The progress of one arm."""
 
     def __init__(self, arm: Arm, facts: ArmFacts, *, max_gpu_hours: float | None):
-        """`max_gpu_hours` is the limit of this launch; None: no limit."""
+        """Combine an arm with its facts; `max_gpu_hours` is the limit of this launch; None: no limit."""
         self.arm = arm
         self.facts = facts
         self._limit = math.inf if max_gpu_hours is None else max_gpu_hours
@@ -28,7 +28,7 @@ class ArmProgress:
 
     @property
     def winner(self) -> Winner | None:
-        """The configuration that confirm trials repeat, chosen from the ended trials; None if none completed."""
+        """The configuration that confirm trials repeat; None until a search, if any, has a completed trial."""
         if self._winner_of != len(self.facts.records) or not self.arm.space:
             self._winner = winner_of(self.arm, self.facts.records, start=self.facts.start_key)
             self._winner_of = len(self.facts.records)
@@ -36,7 +36,7 @@ class ArmProgress:
 
     @property
     def is_search_closed(self) -> bool:
-        """True if no further search trial may start; a larger budget reopens the search."""
+        """True if no further search trial may start; a higher GPU limit reopens the search."""
         return any(event.max_gpu_hours is None or event.max_gpu_hours >= self._limit for event in self.facts.closed)
 
     @property
@@ -57,7 +57,7 @@ class ArmProgress:
 
     @property
     def missing_seeds(self) -> list[int]:
-        """The seeds of confirm trials that can be started now; a larger budget may add some."""
+        """The seeds of confirm trials that can be started now; a higher GPU limit may add some."""
         is_closed = any(event.max_gpu_hours >= self._limit for event in self.facts.confirm_closed)
         if not self.is_search_over or is_closed or self.winner is None:
             return []
@@ -77,7 +77,7 @@ class ArmProgress:
 
     @property
     def best_confirmed(self) -> Record | None:
-        """The record of the best completed confirm trial, the lowest seed of equals; None if none completed."""
+        """The record of the best completed confirm trial, with the lowest seed among equals, if any has completed."""
         return max(self.confirmed, key=lambda record: (record.score, -record.seed), default=None)
 
     @property
@@ -112,7 +112,11 @@ class StudyProgress:
         max_gpu_hours: float | None,
         launched: Collection[str] | None = None,
     ):
-        """`max_gpu_hours` limits this launch; None: no limit. `launched` names the arms that it runs; None: all."""
+        """Combine a plan with its facts.
+
+        `max_gpu_hours` is the limit of this launch; None: no limit. `launched` names the arms that this launch runs;
+        None: all arms.
+        """
         self.plan = plan
         self.facts = facts
         self.max_gpu_hours = max_gpu_hours
@@ -121,7 +125,7 @@ class StudyProgress:
         self.launched = [arm for arm in self.arms if launched is None or arm.arm.name in launched]
 
     def arm(self, name: str) -> ArmProgress:
-        """Return the progress of the arm of this name; KeyError if the plan has none."""
+        """Return the progress of the arm of this name; KeyError if the plan has no such arm."""
         return self._by_name[name]
 
     @property
@@ -130,7 +134,7 @@ class StudyProgress:
         to_start = sum(
             arm.search_trials_to_start + arm.confirm_trials_to_start
             for arm in self.launched
-            if self.can_start(arm) or self.has_work(arm)  # otherwise the source of its start has failed
+            if self.can_start(arm) or self.has_work(arm)  # otherwise the arm that it starts from has failed
         )
         return self.ended_trials + len(self.under_way) + to_start
 
@@ -163,7 +167,7 @@ class StudyProgress:
 
     @property
     def failures(self) -> list[Record]:
-        """The records of the failed trials, without reopened trials and those of a former winner."""
+        """The records of failed trials, except reopened trials and confirm trials of a former winner."""
         trials = [trial for arm in self.arms for trial in (*arm.facts.search, *arm.confirm_trials)]
         return [trial.record for trial in trials if trial.record and trial.record.status == "failed"]
 
@@ -173,7 +177,7 @@ class StudyProgress:
         return {arm.arm.name: reason for arm in self.arms if (reason := arm.missing)}
 
     def examples_per_epoch(self, arm: ArmProgress) -> int:
-        """Count the training examples of an epoch of the full data; all mini-GLUE tasks have the same number."""
+        """Count the training examples in an epoch of the full data; for mini-GLUE, the same number for every task."""
         task = self.plan.own_task(arm.arm.task) or TASKS[arm.arm.task]
         return mini_glue.TRAIN_ROWS if self.plan.asked.data == "mini" and not task.place else task.sizes["train"]
 
@@ -192,11 +196,11 @@ class StudyProgress:
         return None if self._is_under_way(source) else source.best_confirmed
 
     def can_start(self, arm: ArmProgress) -> bool:
-        """Check if the arm's trials have the model from which they begin, or need none."""
+        """Check if the model from which the arm's trials begin exists; True if they begin from the backbone."""
         return arm.arm.start_from is None or arm.facts.start is not None or self.start_of(arm) is not None
 
     def has_work(self, arm: ArmProgress) -> bool:
-        """Check if the arm has trials to start, now or once those of its source have ended."""
+        """Check if the arm has trials to start, now or once the arm that it starts from has finished."""
         if not self.can_start(arm):
             assert arm.arm.start_from is not None
             return self._is_under_way(self.arm(arm.arm.start_from))

@@ -37,8 +37,8 @@ class Proposals:
     """The proposals for one arm, kept in memory and updated from the facts at each request."""
 
     def __init__(self, arm: Arm, *, sampler: str):
-        """`sampler` is a sampler's name or `package.module:Factory`."""
-        optuna.logging.set_verbosity(optuna.logging.ERROR)  # otherwise it logs every trial, also in each replay
+        """Begin without trials; `sampler` is a sampler's name or `package.module:Factory`."""
+        optuna.logging.set_verbosity(optuna.logging.ERROR)  # otherwise Optuna logs every trial, also in replays
         self._arm = arm
         self._sampler = sampler
         self._space = make_distributions(arm)
@@ -52,7 +52,7 @@ class Proposals:
         self._reported: dict[str, int] = {}  # key -> number of the trial's reports that Optuna has
 
     def next(self, facts: ArmFacts) -> dict[str, Value] | None:
-        """Propose values of the tuned fields that no trial of the arm has had; None if every point was tried.
+        """Propose a new combination of values for the tuned fields; None if every combination was tried.
 
         The arm's `first` configurations are proposed first; the sampler fills in the fields that they leave open.
         """
@@ -91,7 +91,7 @@ class Proposals:
                 self._tell(trial)
 
     def _tell(self, trial: TrialFacts) -> None:
-        """Report a trial to Optuna, as pruned if ASHA stopped it: its score is not that of a full training."""
+        """Report a trial to Optuna; a trial that ASHA stopped is reported as pruned, since it was not fully trained."""
         reported = self._reported.get(trial.key, 0)
         for step, score in islice(trial.scores.items(), reported, None):
             self._open[trial.key].report(score, step)
@@ -126,7 +126,7 @@ class Proposals:
 
 
 class _Sequence(QMCSampler):
-    """Optuna's scrambled Sobol sequence from its first point, which Optuna otherwise draws at random."""
+    """Optuna's scrambled Sobol sequence, including the first point, which Optuna would draw at random."""
 
     def __init__(self, space: Mapping[str, BaseDistribution], *, seed: int) -> None:
         with warnings.catch_warnings():

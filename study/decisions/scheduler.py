@@ -62,8 +62,8 @@ class Scheduler:
     ):
         """Begin with the facts of the journal.
 
-        A trial starts only if `max_gpu_hours` pays for it (see `GpuBudget`) and `launched` names its arm; None: all
-        arms are launched. `provenance` is the launch's code; `faults` default to `Faults()`.
+        A trial starts only if `max_gpu_hours` pays for it (see `GpuBudget`; None: no limit) and `launched` names the
+        trial's arm (None: all arms). `provenance` is the launch's code; `faults` default to `Faults()`.
         """
         self.plan = plan
         self.progress = StudyProgress(plan, journal.facts, max_gpu_hours=max_gpu_hours, launched=launched)
@@ -130,7 +130,7 @@ class Scheduler:
         return self.faults.surrender is not None or is_stuck
 
     def report(self, key: str, report: Report, *, node: str | None = None) -> Literal["continue", "stop"]:
-        """Record one epoch of a trial; a known epoch, repeated by a resumed trial, is not recorded again.
+        """Record an epoch of a trial and decide if the trial continues; a repeated epoch is not recorded again.
 
         Raises:
             ValueError: the code, data or backbone differs from the plan's; nothing is recorded.
@@ -138,7 +138,7 @@ class Scheduler:
         trial, row = self.facts.trials[key], report.row
         if report.attested is not None:
             check_attested(self.progress, key, report.attested, host=report.host, by=self.provenance)
-        events: list[Event] = []  # synced together
+        events: list[Event] = []  # written in one sync
         if row.epoch > trial.epochs:
             self.faults.got_on(key, node)
             events.append(self._reported(trial, report))
@@ -180,10 +180,10 @@ class Scheduler:
     def refuse(self, key: str, attested: Attestation, *, host: str, node: str | None, others: bool) -> None:
         """Take back a trial that a worker refused because its node has other code or data than the launch.
 
-        `others` is True if there are other nodes that may have the right ones.
+        `others` is True if there are other nodes, which may have the right code and data.
 
         Raises:
-            ValueError: there are no such nodes, or it is unknown which node is in error.
+            ValueError: there are no other nodes, or it is unknown which node is in error.
         """
         expected = expected_attestation(self.progress, self.facts.trials[key], by=self.provenance)
         if not others or agree_but_for_digests(attested, expected):
@@ -199,7 +199,7 @@ class Scheduler:
         """End a trial, write its end to disk and return its record.
 
         The trial is failed if `failure` is given, otherwise stopped if ASHA stopped it, otherwise completed.
-        `predictions_digest` is the digest of its predictions file; None if there is no file.
+        `predictions_digest` is the digest of the trial's predictions file; None if there is no file.
         """
         trial = self.facts.trials[key]
         status: Status = "failed" if failure else "stopped" if trial.stopped_at is not None else "completed"
@@ -245,7 +245,7 @@ class Scheduler:
         return None
 
     def _choose_start(self, arm: ArmProgress) -> None:
-        """Choose the start once for all trials of the arm; extending its source later does not change the start."""
+        """Choose the model from which all trials of the arm begin; the choice is final, whatever is trained later."""
         if arm.arm.start_from is None or arm.facts.start is not None:
             return
         source = self.progress.start_of(arm)
@@ -307,13 +307,13 @@ class Scheduler:
 
 
 def reopen_failed(journal: Journal, progress: StudyProgress, provenance: Provenance, *, asked: bool) -> None:
-    """Reopen the trials that failed with other code or versions than this launch's, or all failed ones if `asked`."""
+    """Reopen the trials that failed with other code or versions than this launch's, or all failed trials if `asked`."""
     for key, reason in to_reopen(progress, provenance, asked=asked).items():
         journal.append(TrialReopened(time=journal.now(), key=key, reason=reason))
 
 
 def to_reopen(progress: StudyProgress, provenance: Provenance, *, asked: bool) -> dict[str, Reopening]:
-    """Find the failed trials that a launch of this provenance reopens: trial key -> reason."""
+    """Find the failed trials that a launch with this provenance reopens: trial key -> reason."""
     others = {arm.arm.name for arm in progress.arms} - {arm.arm.name for arm in progress.launched}
     failures = [record for record in progress.failures if record.arm not in others]
     reasons = {record.key: "asked" if asked else find_change(record, provenance) for record in failures}
@@ -321,13 +321,13 @@ def to_reopen(progress: StudyProgress, provenance: Provenance, *, asked: bool) -
 
 
 def find_arms_of_other_code(progress: StudyProgress, provenance: Provenance) -> list[str]:
-    """List the names of the arms with a trial that was trained with other code than this launch has."""
+    """List the names of the arms in which any trial was trained with other code than this launch has."""
     trained = [record for arm in progress.arms for record in arm.facts.records if record.epochs]
     return list(dict.fromkeys(record.arm for record in trained if find_change(record, provenance) == "code"))
 
 
 def find_change(record: Record, now: Provenance) -> Reopening | None:
-    """Find out if code or else versions have changed since the record's last launch; None if neither has."""
+    """Return what has changed since the trial was last trained: code or else versions; None if neither has."""
     if _last(record.code_digest) != now.of_method(record.method).code_digest:
         return "code"
     versions = {name: _last(version) for name, version in record.versions.items()}

@@ -26,7 +26,7 @@ def trial_spec(plan: ResolvedPlan, facts: StudyFacts, trial: TrialFacts) -> Tria
 def specify_arm(
     plan: ResolvedPlan, arm: Arm, config: Configuration, *, seed: int, reads_dev: bool = False
 ) -> TrialSpec:
-    """Make the spec of a trial that starts from the backbone; `reads_dev` matters only under `holdout`."""
+    """Make the spec of a trial that starts from the backbone; `reads_dev` adds dev scores under `holdout`."""
     tokenizer = arm.pinned_tokenizer
     return TrialSpec(
         method=arm.method,
@@ -46,7 +46,7 @@ def specify_arm(
 def expected_attestation(progress: StudyProgress, trial: TrialFacts, *, by: Provenance) -> Attestation:
     """Collect what the trial's worker must attest; `by` is the code of the launch.
 
-    The digests are those that the arm's trials attested first.
+    The expected digests are the first that a worker attested for the arm.
     """
     arm, facts = progress.plan.arm(trial.started.arm), progress.facts.arm(trial.started.arm)
     code = by.of_method(arm.method)

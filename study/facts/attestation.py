@@ -52,7 +52,7 @@ class Provenance(Typed, frozen=True, kw_only=True):
 
 
 def join_code(method: str, launches: Sequence[LaunchBegan]) -> Provenance:
-    """Join the code of a method over launches; each different value is listed once: `2.12.0, 2.13.0`."""
+    """Combine the code of a method from several launches; each value is listed once: `2.12.0, 2.13.0`."""
     codes = [Provenance.of(launch).of_method(method) for launch in launches]
     names = dict.fromkeys(name for code in codes for name in code.versions)
     return Provenance(
@@ -74,7 +74,7 @@ class Attestation(Content, frozen=True, kw_only=True):
 
 
 def contradictions(attested: Attestation, expected: Attestation) -> list[str]:
-    """List the differences; builds of one version (`2.8.0+cpu`, `2.8.0+cu128`) count as equal."""
+    """List the values that differ; builds of one version (`2.8.0+cpu`, `2.8.0+cu128`) count as equal."""
     pairs = [(word, getattr(attested, name), getattr(expected, name)) for name, word in _WORDS.items()]
     known = [pair for pair, name in zip(pairs, _WORDS, strict=True) if name not in _DIGESTS or pair[2] is not None]
     differing = [f"{word} {found}, not {wanted}" for word, found, wanted in known if found != wanted]
@@ -90,7 +90,7 @@ def other_code(found: Attestation | Provenance | SmokeReport, wanted: Attestatio
 
 
 def agree_but_for_digests(attested: Attestation, expected: Attestation) -> bool:
-    """Check everything but the digests: these come from an arm's first worker, which may be wrong."""
+    """Check if all values but the digests agree; an arm's first worker set the expected digests and may be wrong."""
     return not contradictions(attested, replace(expected, **dict.fromkeys(_DIGESTS)))
 
 

@@ -31,7 +31,7 @@ Reopening = Literal["asked", "code", "versions"]
 # `memory`: a machine fault, but a result once memory has run out more often than `--max-failures`.
 Cause = Literal["machine", "node", "preemption", "memory", "method"]
 TRACEBACK_CHARACTERS = 4_000
-_LAUNCH = b'{"event":"launch_began"'  # first bytes of a launch's line
+_LAUNCH = b'{"event":"launch_began"'  # first bytes of a `launch_began` line
 
 
 def _snake_case(name: str) -> str:
@@ -39,7 +39,7 @@ def _snake_case(name: str) -> str:
 
 
 class BaseEvent(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="event", tag=_snake_case):
-    """The fields that every event has; the field `event` names its kind."""
+    """The fields of every event; in JSON, the field `event` names the kind of event."""
 
     time: str  # UTC, ISO 8601 with microseconds
 
@@ -57,15 +57,15 @@ class LaunchBegan(BaseEvent, frozen=True, kw_only=True):
     code_digest: str  # of the training code
     max_gpu_hours: NotNegative | None = None  # None: no limit
     storage: str | None = None  # place of the trials' states and models; None: the study's folder
-    plan: ResolvedPlan  # with everything that earlier launches were asked for
+    plan: ResolvedPlan  # includes everything that earlier launches were asked for
     included: Mapping[str, str] | UnsetType = UNSET  # method of an included folder -> digest of its files
 
 
 class LaunchEnded(BaseEvent, frozen=True, kw_only=True):
-    """The end of a launch; a killed launch has none.
+    """The end of a launch; a killed launch has no such event.
 
     `complete`: the whole study was done. `partial`: the requested arms were done. `drained`: stopped by one Ctrl-C.
-    `interrupted`: stopped by two, or because nothing progressed. `paused`: stopped by persistent machine faults.
+    `interrupted`: stopped by two Ctrl-C, or because nothing progressed. `paused`: stopped by persistent machine faults.
     """
 
     launch: AtLeastOne
@@ -74,7 +74,7 @@ class LaunchEnded(BaseEvent, frozen=True, kw_only=True):
 
 
 class PlanRegistered(BaseEvent, frozen=True, kw_only=True):
-    """A registration of the plan's digest outside the study; it counts only before the first trial."""
+    """A registration of the plan's digest outside the study; it counts only if made before the first trial."""
 
     digest: str
     place: str  # a git tag, or the address of an MLflow server
@@ -84,7 +84,7 @@ class StartChosen(BaseEvent, frozen=True, kw_only=True):
     """The model from which all trials of an arm begin; the choice is final."""
 
     arm: str
-    key: str  # of the trial that left the model
+    key: str  # of the trial that trained the model
     model: str  # its address, a path or a URI
 
 
@@ -97,14 +97,14 @@ class TrialStarted(BaseEvent, frozen=True, kw_only=True):
     trial: Count  # number within the arm and phase, from 0
     seed: int
     config: Configuration  # without the values that the arm fixes
-    start: str | None = None  # key of the trial whose model it begins from
+    start: str | None = None  # key of the trial whose model this trial begins from
 
 
 class Report(Typed, frozen=True, kw_only=True, omit_defaults=True):
     """A worker's report of an epoch. Seconds are totals of the trial so far."""
 
     row: EpochRow
-    outcome: Outcome | None = None  # only with the last epoch; its model's address works on every machine
+    outcome: Outcome | None = None  # only with the last epoch; the model's address works on every machine
     wall_seconds: NotNegative
     gpu_seconds: NotNegative
     host: str
@@ -183,14 +183,14 @@ class TrialReopened(BaseEvent, frozen=True, kw_only=True):
 
 
 class TrialDropped(BaseEvent, frozen=True, kw_only=True):
-    """A person's exclusion of an ended trial: its record stays and counts nowhere."""
+    """A user's exclusion of an ended trial: the record stays but counts nowhere."""
 
     key: str
     because: str | None  # one line; None undoes the drop
 
 
 class SmokeStepFailed(BaseEvent, frozen=True, kw_only=True):
-    """The failure of an arm's smoke step, a single step before any trial. The launch then ran no trial."""
+    """The failure of an arm's smoke step, one training step before any trial. The launch then runs no trial."""
 
     arm: str
     config: Configuration
@@ -198,7 +198,7 @@ class SmokeStepFailed(BaseEvent, frozen=True, kw_only=True):
 
 
 class NodeLeftOut(BaseEvent, frozen=True, kw_only=True):
-    """A node that gets no trials for a while: it has other code or data, or trials failed only there."""
+    """A node that gets no trials for a while, since its code or data differ or trials failed only there."""
 
     node: str  # Ray's node ID
     host: str
@@ -230,14 +230,14 @@ class SearchClosed(BaseEvent, frozen=True, kw_only=True):
 
 
 class ConfirmClosed(BaseEvent, frozen=True, kw_only=True):
-    """The early end of these arms' confirm trials: no GPU time is left for the missing ones."""
+    """The early end of confirm trials: no GPU time is left for those that the arms still lack."""
 
     arms: list[str]
     max_gpu_hours: NotNegative  # limit of the launch
 
 
 class ModelOnTest(Typed, frozen=True, kw_only=True):
-    """The scores of a confirm model on a test set, under its own exit."""
+    """The scores of a confirm trial's model on a test set, under the exit rule of that model."""
 
     key: str
     score: Score
@@ -246,7 +246,7 @@ class ModelOnTest(Typed, frozen=True, kw_only=True):
 
 
 class ScoredOnTest(BaseEvent, frozen=True, kw_only=True):
-    """The scores of the winners' confirm models on test labels. No trial runs after it."""
+    """The scores of the winners' confirm models on test labels. No trial runs after this event."""
 
     task: str
     rows: AtLeastOne
@@ -292,7 +292,7 @@ class EventReader(Reader):
         self._format = formats.FORMAT
 
     def read(self, line: bytes, *, where: str) -> Event:
-        """Read one line and migrate it from older formats; errors name its place, `where`."""
+        """Read one line, converting older formats; error messages begin with the line's place, `where`."""
         if line.startswith(_LAUNCH):
             with suppress(msgspec.DecodeError, UnicodeDecodeError):  # reported below
                 self._format = msgspec.json.decode(line, type=_Began).format
@@ -305,7 +305,7 @@ class EventReader(Reader):
 
 
 def read_events(folder: Path) -> list[Event]:
-    """Read the events of a study folder, in order; [] before its first launch.
+    """Read the events of a study folder, in order; [] before the study's first launch.
 
     Raises:
         ValueError: a line is not an event; the message names file, line and field.

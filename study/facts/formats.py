@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-FIRST = 2  # also the format of plans without the field
+FIRST = 2  # also the format of a `plan.json` without a format number
 FORMAT = 2
 
 Plain = dict[str, Any]
@@ -23,7 +23,7 @@ class Step:
     """A conversion of plain values from one format to the next; neither function changes its argument."""
 
     plan: Callable[[Plain], Plain]  # for a resolved plan, in `plan.json` or `launch_began`
-    event: Callable[[Plain], Plain]  # for a line of the journal, whose plan is already converted
+    event: Callable[[Plain], Plain]  # for a journal line; its plan, if any, is already converted
 
 
 STEPS: Mapping[int, Step] = {}  # format -> conversion to the next format

@@ -28,17 +28,17 @@ from trainables.schema import Typed
 
 LEASE = "launch.lease"
 BEAT_SECONDS = 5.0
-SILENT_SECONDS = 15.0  # without a beat, after which a launch on another machine counts as dead
+SILENT_SECONDS = 15.0  # a launch on another machine counts as dead after this time without a beat
 _LOCK_ATTEMPTS = 10
 
 
 class Lease(Typed, frozen=True, kw_only=True):
-    """The launch that holds a study. While it runs, it keeps touching the lease file."""
+    """The launch that holds a study. While the launch runs, it keeps touching the lease file."""
 
     host: str
     boot: str  # kernel boot ID and PID namespace; "" if the system has none
     pid: int
-    started: str  # start of the process in kernel ticks, since PIDs are reused
+    started: str  # start time of the process in kernel ticks, since PIDs are reused
     since: str
 
     @classmethod
@@ -186,7 +186,7 @@ def lock_holder(folder: Path) -> str | None:
 
 @contextmanager
 def undivided() -> Iterator[None]:
-    """Delay Ctrl-C and SIGTERM until the block ends; only the main thread receives them."""
+    """Delay Ctrl-C and SIGTERM until the block ends; do nothing outside the main thread, which alone receives them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -204,7 +204,7 @@ def undivided() -> Iterator[None]:
 
 
 class Journal:
-    """The facts of a study, read when the journal is opened, and the only way to add to them."""
+    """The facts of a study and the only way to add to them; opening the journal reads the facts."""
 
     def __init__(self, folder: Path):
         """Open the journal of the folder, for this process alone.
@@ -226,7 +226,7 @@ class Journal:
         return max(utc_now(), self.facts.time)
 
     def append(self, *events: Event) -> None:
-        """Sync all events to disk together and then apply them; signals are delayed until this is done."""
+        """Write all events to disk in one sync, then apply them to the facts; signals wait until both are done."""
         with undivided():
             self._events_file.append_lines([msgspec.json.encode(event) for event in events])
             for event in events:

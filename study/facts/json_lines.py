@@ -83,7 +83,7 @@ def read_lines(path: Path, reader: Reader) -> Iterator[tuple[int, Any]]:
     A last line that a crash has torn is left out with a warning.
 
     Raises:
-        ValueError: another line is broken (the message names file, line and field), or the path is a folder.
+        ValueError: any other line is broken (the message names file, line and field), or the path is a folder.
     """
     if not path.exists():
         return
@@ -109,7 +109,7 @@ class Tail:
         self._line = 0
 
     def read(self) -> list[tuple[int, Any]]:
-        """Read the lines written since the last call, each with its number from 1.
+        """Read the lines added since the last call; each comes with its line number, from 1.
 
         Raises:
             ValueError: a line is broken; the message names file, line and field.

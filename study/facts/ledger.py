@@ -14,13 +14,13 @@ class Spent(Typed, frozen=True, kw_only=True):
 
     arm: str
     phase: Phase
-    trials: dict[str, int]  # by status
+    trials: dict[str, int]  # number by status
     epochs: int
     train_examples: int  # repeats counted
     train_seconds: float
     eval_seconds: float
     wall_seconds: float  # includes start-up and waiting for data
-    gpu_seconds: float  # share of a GPU x seconds held
+    gpu_seconds: float  # share of a GPU times the seconds it was held
     cpu_seconds: float  # wall-clock seconds of the trials that held no GPU
 
     @property
@@ -30,7 +30,7 @@ class Spent(Typed, frozen=True, kw_only=True):
 
 
 def ledger(records: Iterable[Record]) -> list[Spent]:
-    """Sum the records by arm and phase: arms in the order of the records, search before confirm."""
+    """Sum the compute of the records by arm and phase: arms in the order of the records, search before confirm."""
     arms: dict[str, list[Record]] = {}
     for record in records:
         arms.setdefault(record.arm, []).append(record)

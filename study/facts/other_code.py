@@ -10,7 +10,7 @@ from study.facts.plain_words import counted
 from study.facts.study_facts import StudyFacts, TrialFacts
 from trainables import base_method
 
-_DIGITS = 12  # of a commit or a digest, as displayed
+_DIGITS = 12  # displayed digits of a commit or a digest
 
 
 class FirstCode:
@@ -21,19 +21,22 @@ class FirstCode:
         self._launches = {number: launch.began for number, launch in facts.launches.items()}
         trials = facts.trials.values()
         trained = sorted((number, base_method(trial.arm.method)) for trial in trials for number in trial.trained_in)
-        # None if no trial has run an epoch; a launch without an epoch has produced no numbers.
+        # None if no trial has run an epoch. Launches without an epoch are skipped: they produced no numbers.
         self.launch = self._launches[trained[0][0]] if trained else None
         self._files: dict[str, str | None] = {}  # method -> digest of its files; None for the package's methods
         for number, method in trained:
             self._files.setdefault(method, _find_files(method, self._launches[number]))
 
     def others(self, trial: TrialFacts) -> list[str]:
-        """List the code that trained the trial and differs from the first code of its study or method."""
+        """List all code that trained the trial but is not the first code of the study or of the trial's method."""
         others = [", ".join(self._others(trial, self._launches[number])) for number in trial.trained_in]
         return list(dict.fromkeys(filter(None, others)))
 
     def _others(self, trial: TrialFacts, launch: LaunchBegan) -> list[str]:
-        """Name the sources by commit and digest, or by digest alone if the commit is the same."""
+        """Describe the parts of a launch's code that differ from the first code.
+
+        The training code is given by commit and digest, or by digest alone if the commit is the same.
+        """
         assert self.launch is not None, "the trial was trained"
         method, differing = base_method(trial.arm.method), []
         if launch.code_digest != self.launch.code_digest:
@@ -44,7 +47,7 @@ class FirstCode:
 
 
 def describe_code(launch: LaunchBegan) -> str:
-    """Format the commit, if there is one, and the digest of the sources, both shortened."""
+    """Format a launch's commit, if known, and the digest of its training code, both shortened."""
     if launch.git_commit is None:
         return _sources(launch)
     commit, _, changed = launch.git_commit.partition("-")
@@ -52,7 +55,7 @@ def describe_code(launch: LaunchBegan) -> str:
 
 
 def describe_code_by_launch(facts: StudyFacts) -> list[str]:
-    """Describe the code of each launch that trained, in order; launches of the same code share a line."""
+    """Describe the code of each launch that trained, in order; successive launches with the same code share a line."""
     trained = Counter(number for trial in facts.trials.values() for number in trial.trained_in)
     began, lines = [facts.launches[number].began for number in sorted(trained)], list[str]()
     for _, alike in groupby(began, lambda one: (one.format, one.git_commit, one.code_digest, one.versions)):

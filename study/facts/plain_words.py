@@ -47,7 +47,7 @@ def joined(parts: Sequence[str]) -> str:
 
 
 def first_of(names: Sequence[str], most: int) -> str:
-    """Format names, of which only the first `most` are shown: `a, b, c and 4 more`."""
+    """Format the first `most` names and count the others: `a, b, c and 4 more`."""
     return ", ".join(names[:most]) + f" and {len(names) - most} more" * (len(names) > most)
 
 

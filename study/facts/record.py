@@ -27,8 +27,8 @@ class Record(Typed, frozen=True, kw_only=True, gc=False):
     trial: Count  # number within the arm and phase, from 0
     seed: int
     config: Configuration  # every field of the method, tuned or fixed, with the chosen exit setting
-    start: str | None = None  # key of the trial whose model it began from
-    status: Status  # "stopped" by ASHA; "dropped" by `study.drop`, which counts nowhere
+    start: str | None = None  # key of the trial whose model this trial began from
+    status: Status  # "stopped" by ASHA; "dropped" by `study.drop` (the trial counts nowhere)
     error: str | None = None  # last line of a failed trial's error, or the reason for dropping a trial
     score: Score | None = None  # the task's metric at the selected epoch, on the reported split
     selection_score: Score | None = None  # the same metric on the split used to select
@@ -41,7 +41,7 @@ class Record(Typed, frozen=True, kw_only=True, gc=False):
     train_examples: Count = 0  # seen in training, repeats counted
     train_seconds: NotNegative = 0.0
     eval_seconds: NotNegative = 0.0
-    gpu_seconds: NotNegative = 0.0  # share of a GPU x seconds held
+    gpu_seconds: NotNegative = 0.0  # share of a GPU times the seconds it was held
     wall_seconds: NotNegative = 0.0  # from the trial's start to its end, without waits after crashes
     model: str | None = None  # address of the selected model, a path or a URI
     predictions_digest: str | None = None  # SHA-256 of the predictions file; None if none was stored
@@ -49,12 +49,12 @@ class Record(Typed, frozen=True, kw_only=True, gc=False):
     tokenizer_fingerprint: str | None  # None if the tokenizer comes with the backbone
     data_fingerprint: str
     data_differences: tuple[str, ...] | None = None  # from the official GLUE; None before a trial has completed
-    tokens_digest: str | None = None  # of the tokenised rows, from the worker; None before its first report
-    backbone_digest: str | None = None  # of the files that were loaded, likewise
-    versions: Mapping[str, str]  # of all launches that trained it, each value once: `2.12.0, 2.13.0`
-    git_commit: str | None  # likewise
-    code_digest: str  # of the training code, likewise
-    host: str = ""  # of the last process that trained it
+    tokens_digest: str | None = None  # of the tokenised rows, from the worker; None before the first report
+    backbone_digest: str | None = None  # of the loaded files, from the worker; None before the first report
+    versions: Mapping[str, str]  # of all launches that trained the trial, each value once: `2.12.0, 2.13.0`
+    git_commit: str | None  # of the same launches, each value once
+    code_digest: str  # of the training code in the same launches, each value once
+    host: str = ""  # of the last process that trained the trial
     device: str = ""
     started: str  # UTC, ISO 8601
     ended: str

@@ -57,7 +57,7 @@ def read_facts(folder: Path) -> StudyFacts:
         ValueError: a line of the journal is broken; the message names file, line and field.
     """
     facts, name, is_collected = StudyFacts(), str(folder / FILE), gc.isenabled()
-    gc.disable()  # reading leaves no garbage, and collection takes a fifth of the time
+    gc.disable()  # reading leaves no garbage, and collection would take a fifth of the time
     try:
         for number, event in read_lines(folder / FILE, EventReader()):
             apply_line(facts, event, where=f"{name}:{number}")
@@ -68,12 +68,12 @@ def read_facts(folder: Path) -> StudyFacts:
 
 
 def read_records(folder: Path) -> list[Record]:
-    """Read the records of a study's trials, in the order in which these ended; errors as in `read_facts`."""
+    """Read the records of a study in the order in which the trials ended; errors as in `read_facts`."""
     return read_facts(folder).records
 
 
 def apply_line(facts: StudyFacts, event: Event, *, where: str) -> None:
-    """Apply an event; errors name the place `where` it was read."""
+    """Apply an event; error messages begin with `where`, the place of the event's line."""
     try:
         facts.apply(event)
     except ValueError as error:
@@ -82,14 +82,14 @@ def apply_line(facts: StudyFacts, event: Event, *, where: str) -> None:
 
 @dataclass
 class Reported:
-    """Running sums over the reports of an arm's trials, which save a pass over the trials."""
+    """Running sums over the reports of an arm's trials, so that no pass over the trials is needed."""
 
     epochs: int = 0
     gpu_seconds: float = 0.0
     wall_seconds: float = 0.0
 
     def add(self, before: EpochReported | None, now: EpochReported) -> None:
-        """Add a trial's work between two reports, or up to its first report."""
+        """Add the work of a trial from the report `before`, or from its start if that is None, to the report `now`."""
         self.epochs += now.row.epoch - (before.row.epoch if before else 0)
         self.gpu_seconds += now.gpu_seconds - (before.gpu_seconds if before else 0.0)
         self.wall_seconds += now.wall_seconds - (before.wall_seconds if before else 0.0)
@@ -117,7 +117,7 @@ class LaunchFacts:
     ended: LaunchEnded | None = None  # None while the launch runs, or if it was killed
 
     def is_over(self) -> bool:
-        """Check if the launch has ended, or its process on this machine is gone."""
+        """Check if the launch has ended or, if it ran on this machine, its process is gone."""
         if self.ended is not None or self.began.host != socket.gethostname():
             return self.ended is not None
         try:
@@ -137,7 +137,7 @@ class TrialFacts:
     trained_in: list[int] = field(default_factory=list)  # numbers of the launches that ran an epoch of the trial
     scores: dict[int, float] = field(default_factory=dict)  # epoch -> selection score
     last: EpochReported | None = None  # the last epoch reported
-    best: EpochReported | None = None  # the best epoch so far, by the trial's own rule
+    best: EpochReported | None = None  # the best epoch so far, as the trial reports it
     decision: AshaDecided | None = None  # ASHA's last decision
     process: Process | None = None  # last process that trained the trial
     attempts: int = 0  # failed attempts since the trial was started or reopened
@@ -151,10 +151,10 @@ class TrialFacts:
         started = self.started
         self.key, self.phase, self.seed, self.start = started.key, started.phase, started.seed, started.start
         self.config: Configuration = {**self.arm.fixed, **started.config}
-        self.max_length = self.config.get("max_length")  # most tokens in a row; the tokenised data depend on it
+        self.max_length = self.config.get("max_length")  # maximum tokens per row, on which the tokenised data depend
 
     def forget_reports(self) -> None:
-        """Discard the trial's reports, since it is trained from its beginning again."""
+        """Discard the trial's reports, since the trial runs again from its beginning."""
         self.scores, self.last, self.best, self.trained_in = {}, None, None, []
 
     @property
@@ -179,11 +179,11 @@ class ArmFacts:
 
     search: list[TrialFacts] = field(default_factory=list)
     confirm: list[TrialFacts] = field(default_factory=list)
-    records: list[Record] = field(default_factory=list)  # in the order they ended; all those of a reopened trial
-    under_way: dict[str, TrialFacts] = field(default_factory=dict)  # trials not ended, whether running now or not
+    records: list[Record] = field(default_factory=list)  # in order of ending; a reopened trial may have several
+    under_way: dict[str, TrialFacts] = field(default_factory=dict)  # trials started and not ended, running now or not
     reported: Reported = field(default_factory=Reported)
     dearest: float | None = None  # most GPU seconds of a completed trial; None before the first
-    rungs: dict[int, dict[str, float]] = field(default_factory=dict)  # epochs -> trial key -> score, as ASHA saw them
+    rungs: dict[int, dict[str, float]] = field(default_factory=dict)  # epochs -> trial key -> score at ASHA's decision
     start: StartChosen | None = None
     closed: list[SearchClosed] = field(default_factory=list)
     confirm_closed: list[ConfirmClosed] = field(default_factory=list)
@@ -206,30 +206,30 @@ class ArmFacts:
 
     @property
     def start_key(self) -> str | None:
-        """The key of the trial whose model all trials begin from; None before it is chosen."""
+        """The key of the trial whose model all trials of the arm begin from; None before that trial is chosen."""
         return self.start.key if self.start else None
 
 
 class StudyFacts:
-    """The state that the events so far add up to."""
+    """The state of a study after the events so far."""
 
     def __init__(self) -> None:
         """Begin without events."""
         self.launches: dict[int, LaunchFacts] = {}
         self.plan: ResolvedPlan | None = None  # of the last launch
-        self.registered: list[PlanRegistered] = []  # those made before the first trial
+        self.registered: list[PlanRegistered] = []  # registrations made before the first trial
         self.arms: defaultdict[str, ArmFacts] = defaultdict(ArmFacts)
         self.trials: dict[str, TrialFacts] = {}
         self.under_way: dict[str, TrialFacts] = {}  # trials started and not ended
-        self.records: list[Record] = []  # in the order they ended; a reopened trial may have several
+        self.records: list[Record] = []  # in the order the trials ended; a reopened trial may have several
         self.left_out: dict[str, NodeLeftOut] = {}  # nodes that get no trials now
-        self.failed: list[FailedAttempt] = []  # of all trials, including those that ran again later
+        self.failed: list[FailedAttempt] = []  # attempts at all trials, including trials that ran again later
         self.smoke_failed: dict[str, SmokeStepFailed] = {}  # by arm, in the last launch
         self.scored_on_test: list[ScoredOnTest] = []
         self.notices: list[Notice] = []  # of the launch under way
         self.launch_number = 0  # of the launch under way, or of the last one; 0 before any
         self.time = ""  # of the latest event
-        self._planned: dict[str, Arm] = {}  # by name, in the plan of the last launch
+        self._planned: dict[str, Arm] = {}  # arms in the plan of the last launch, by name
         self._shared: dict[tuple[str, tuple[int, ...]], dict[str, Any]] = {}  # see `_shared_facts`
 
     def arm(self, name: str) -> ArmFacts:
@@ -274,7 +274,7 @@ class StudyFacts:
                 trial.is_broken_off = True
                 self._note(event, event.failure, "tried again")
             case TrialRestarted():
-                self._touch(event.key).forget_reports()  # ASHA's decisions stay valid
+                self._touch(event.key).forget_reports()  # ASHA's decisions are kept, since the seed is the same
                 self.notices.append(event)
             case TrialReopened():
                 self._reopen(event)
@@ -295,7 +295,7 @@ class StudyFacts:
                 self._note(event, event.failure, "launch refused")
 
     def check_unscored(self) -> None:
-        """Raise ValueError if a task was scored on test labels, since these could guide later changes."""
+        """Raise ValueError if a task was scored on test labels, since its test scores could guide later changes."""
         if self.scored_on_test:
             seen = f"{self.scored_on_test[0].task} was scored on test labels at {self.scored_on_test[0].time}"
             raise ValueError(f"{seen}, so its trials stay as they are; allowed: another study, by --name")
@@ -437,7 +437,7 @@ class StudyFacts:
         )
 
     def _reopen(self, event: TrialReopened) -> None:
-        """Reset a trial to its start, ASHA's decisions included, since other code may give other scores."""
+        """Reset a trial to its start and delete its scores at ASHA's rungs, since other code may give other scores."""
         trial = self._touch(event.key)
         trial.forget_reports()
         trial.decision = trial.ended = trial.record = None
@@ -449,7 +449,7 @@ class StudyFacts:
         self.notices.append(event)
 
     def _drop(self, event: TrialDropped) -> None:
-        """Drop a trial, or undo that, in its record. ASHA keeps its scores, so its earlier decisions do not change."""
+        """Mark the record of a trial as dropped, or undo this; the trial's scores stay at ASHA's rungs."""
         trial = self._touch(event.key)
         if trial.record is None or trial.ended is None:
             raise ValueError(f"trial {event.key!r} has not ended, so it cannot be dropped")
@@ -469,5 +469,5 @@ class StudyFacts:
 
 
 def _copied(source: object | None, *names: str) -> dict[str, Any]:
-    """Copy the named fields of a source; {} if the source is None."""
+    """Copy the named attributes of `source`; {} if it is None."""
     return {} if source is None else {name: getattr(source, name) for name in names}

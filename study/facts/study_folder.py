@@ -13,8 +13,8 @@ from study.plans.resolved_plan import digest
 
 RECORDS = "records.jsonl"  # an export
 DEV_TABLE = "tables/dev.md"  # written by `analysis`
-DEV_NUMBERS = "tables/dev.json"  # likewise: its numbers in full
-ANSWER = "tables/answer.md"  # likewise
+DEV_NUMBERS = "tables/dev.json"  # written by `analysis`: the numbers of `DEV_TABLE` in full
+ANSWER = "tables/answer.md"  # written by `analysis`
 BROWSE = "browse.txt"  # written by `study.mirror`: how to browse the runs
 WORKERS_LOG = "workers.log"  # output of the training processes
 _BEGAN, _ENDED, _STARTED = (b'{"event":"%b"' % name for name in (b"launch_began", b"launch_ended", b"trial_started"))
@@ -26,7 +26,7 @@ def read_export(folder: Path, name: str) -> str:
 
 
 def mean_intervals(folder: Path) -> dict[tuple[str, ...], tuple[float, float]]:
-    """Read the interval of each mean score in the first table: record keys -> (low, high); {} without a table."""
+    """Read the interval of each mean score from `DEV_NUMBERS`: record keys -> (low, high); {} if it is missing."""
     numbers = json.loads(read_export(folder, DEV_NUMBERS) or "{}")
     records = {(cell["row"], cell["task"]): tuple(cell["records"]) for cell in numbers.get("cells", [])}
     return {records[mean["row"], mean["task"]]: (mean["low"], mean["high"]) for mean in numbers.get("means", [])}

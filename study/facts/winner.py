@@ -37,7 +37,7 @@ class Winner:
     """The configuration that the confirm trials of an arm repeat."""
 
     config: Configuration
-    start: str | None  # key of the trial whose model they begin from
+    start: str | None  # key of the trial whose model the confirm trials begin from
     search: Record | None  # the best search trial; None if nothing is searched
 
     def confirm_trials(self, trials: Iterable[Trial]) -> list[Trial]:
@@ -50,10 +50,10 @@ class Winner:
 
 
 def winner_of(arm: Arm, records: Sequence[Record], *, start: str | None = None) -> Winner | None:
-    """Find the winner: the completed search trial with the best selection score, the first of equals, or None.
+    """Find the winner: the configuration of the best completed search trial; None if no search trial has completed.
 
-    If nothing is searched, the winner is the arm's only configuration with the arm's `start`; without `start`, with
-    that of the arm's records.
+    If nothing is searched, the winner is the arm's only configuration. It begins from `start` or, if that is None, from
+    the start of the arm's first record.
     """
     if not arm.space:
         return Winner(arm.fixed, start or next((record.start for record in records), None), None)
@@ -62,6 +62,6 @@ def winner_of(arm: Arm, records: Sequence[Record], *, start: str | None = None) 
 
 
 def best_search_record(records: Iterable[Record]) -> Record | None:
-    """Find the completed search trial with the highest selection score, the earliest of equals."""
+    """Find the completed search trial with the best selection score, the earliest of equals, if any has completed."""
     completed = [record for record in records if record.phase == "search" and record.status == "completed"]
     return max(completed, key=lambda record: (record.selection_score, -record.trial), default=None)
