@@ -32,18 +32,18 @@ class SearchSpace:
     space: Mapping[str, BaseDistribution]  # the tuned fields; empty if nothing is searched
     post_hoc: Mapping[str, BaseDistribution]  # exit settings to try on each trained model; in `space` unless fixed
     neutral: Configuration  # fields that the file does not mention, with values that have no effect
-    own_fixed: Configuration  # every other field of the method's configuration
+    own_fixed: Configuration  # fields and values of the file's FIXED
     fixed_by_task: Mapping[str, Configuration] = field(default_factory=dict)  # task -> fields that replace `fixed`
     paper_grid: Mapping[str, Sequence[Value]]  # the paper's grid, over all fields of `space`
     variant: Configuration  # fields that the variant fixes instead of tuning; they replace all others
     published: Mapping[str, Sequence[Configuration]]  # task -> best known configurations, in fields of `space`
     backbone: Mapping[str, str]  # "mini" or "paper" -> backbone
-    tokenizer: Mapping[str, str | None] = field(default_factory=dict)  # same keys; None: the backbone's own
+    tokenizer: Mapping[str, str | None] = field(default_factory=dict)  # keys as in `backbone`; None: the backbone's
     families: Sequence[str] = ()  # families of backbones that the method accepts; empty for any
     mini_space: Mapping[str, BaseDistribution]  # replaces fields of `space` on a tiny random backbone
-    mini_grid: Mapping[str, Sequence[Value]]  # replaces fields of `paper_grid` there
-    mini_fixed: Configuration  # replaces fields of `fixed` there; not tuned
-    start: str | None = None  # method; each trial starts from its best model on the same task
+    mini_grid: Mapping[str, Sequence[Value]]  # replaces fields of `paper_grid` on a tiny random backbone
+    mini_fixed: Configuration  # replaces fields of `fixed` on a tiny random backbone; not tuned
+    start: str | None = None  # method; each trial starts from that method's best model on the trial's task
     seeds: int | None = None  # number of final runs, or None for the plan's number
 
     @property

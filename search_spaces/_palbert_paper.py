@@ -19,7 +19,7 @@ GRID: dict[str, list[Value]] = {"learning_rate": [1e-5, 2e-5, 3e-5, 5e-5], "batc
 FIXED: dict[str, Value] = {
     "epochs": 25,
     "stop_after": 5,
-    "select": "best",  # on dev, as for the paper's tables
+    "select": "best",  # the epoch with the best dev score, as in the paper's tables
     "weight_decay": 0.0,
     "adam_epsilon": 1e-8,
     "schedule": "constant",
@@ -45,7 +45,7 @@ PONDER_SPACE: dict[str, BaseDistribution] = {
 # PALBERT, section 4.1: β 0.5 (table 4), prior λ 0.1, posterior cut at 1 - 0.05.
 PONDER_GRID: dict[str, list[Value]] = {"beta": [0.5], "prior_lambda": [0.1]}
 
-# KL direction, tail and initialisation as in the released code, which differ from the papers' text.
+# The KL direction, tail and initialisation are those of the released code; the papers' text has others.
 PONDER_FIXED: dict[str, Value] = {
     "lambda_bias_init": "default",
     "epsilon": 0.05,

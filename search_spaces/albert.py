@@ -9,15 +9,15 @@ PAPER_GRID = paper.GRID
 FIXED = paper.FIXED
 BACKBONE = paper.BACKBONE
 
-# Nine of twelve layers are "ALBERT (9 L.)" in the paper's table 2; three are for a backbone with six layers.
+# Nine of twelve layers are "ALBERT (9 L.)" in the paper's table 2; three layers are for a backbone with six.
 VARIANTS: dict[str, Configuration] = {"9-layers": {"num_hidden_layers": 9}, "3-layers": {"num_hidden_layers": 3}}
 
 MINI_SPACE = random_start.SPACE
 MINI_GRID = random_start.GRID
 MINI_FIXED = random_start.FIXED
 
-# RTE's first configuration is from the command in the PALBERT repository's README; the others are ALBERT's
-# (arXiv:1909.11942, table 14).
+# RTE's first configuration is from the command in the PALBERT repository's README; the other configurations
+# are from the ALBERT paper (arXiv:1909.11942, table 14).
 PUBLISHED: dict[str, list[Configuration]] = {
     "cola": [{"learning_rate": 1e-5, "batch_size": 16}],
     "stsb": [{"learning_rate": 2e-5, "batch_size": 16}],

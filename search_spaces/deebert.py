@@ -12,11 +12,11 @@ from trainables.schema import Configuration, Value
 START = "albert"  # method of the first training stage
 
 SPACE = berxit.SPACE
-# eval_entropy.sh sweeps 0 to 0.7 nats. Here they are shares of ln 2: 0.1 nats are 0.14.
+# eval_entropy.sh tries entropies from 0 to 0.7 nats. The values here are divided by ln 2: 0.1 nats become 0.14.
 POST_HOC = {"entropy": [0.0014, 0.007, 0.014, 0.072, 0.14, 0.22, 0.29, 0.43, 0.58, 0.72, 0.87]}
 PAPER_GRID: dict[str, list[Value]] = {"learning_rate": [2e-5], "batch_size": [8], "entropy": [0.14]}
 
-FIXED = berxit.FIXED  # the same scripts' values: 3 epochs, a linear schedule, clipping at norm 1
+FIXED = berxit.FIXED  # DeeBERT's scripts also have 3 epochs, a linear schedule and clipping at norm 1
 BACKBONE = paper.BACKBONE
 FAMILIES = berxit.FAMILIES
 PUBLISHED: dict[str, list[Configuration]] = {}

@@ -11,7 +11,7 @@ from search_spaces import _random_start as random_start
 from trainables.schema import Configuration, Value
 
 # The paper searched "[1e-4, 2e-4, 3e-4, 5e-3]" for small models (appendix B); we read the last as 5e-4. The range
-# starts at lmtuners' value for RTE.
+# starts at 2e-5, lmtuners' value for RTE.
 SPACE: dict[str, BaseDistribution] = {"learning_rate": FloatDistribution(2e-5, 5e-4, log=True)}
 PAPER_GRID: dict[str, list[Value]] = {"learning_rate": [1e-4, 2e-4, 3e-4, 5e-4]}
 
@@ -36,8 +36,8 @@ FIXED: dict[str, Value] = {
 }
 FIXED_BY_TASK: dict[str, Configuration] = {"rte": {"epochs": 10}, "stsb": {"epochs": 10}}
 
-# From the README of lmtuners (source below): its ELECTRA-small (shoarora/electra-small-owt) is loaded as
-# `BertForSequenceClassification`; the other values are "taken from the appendix in Clark 2020".
+# The README of lmtuners (cited below) loads lmtuners' ELECTRA-small (shoarora/electra-small-owt) as
+# `BertForSequenceClassification`, hence `head`; its other values are "taken from the appendix in Clark 2020".
 VARIANTS: dict[str, Configuration] = {
     "lmtuners": {
         "head": "pooled",
@@ -58,8 +58,8 @@ MINI_FIXED = random_start.FIXED | {"layer_decay_convention": None}
 _RELEASED = {"learning_rate": 1e-4}  # the released code's default
 _RERUN = {"learning_rate": 3e-4}  # richarddwang/electra_pytorch
 
-# lmtuners' README (shoarora/lmtuners at 86f31ba, experiments/disc_lm_small) gives one value, 2e-5 for RTE. RTE and
-# STS-B start from an MNLI model there, but not for the numbers in ELECTRA's README.
+# lmtuners' README (shoarora/lmtuners at 86f31ba, experiments/disc_lm_small) gives one value, 2e-5 for RTE. There, RTE
+# and STS-B start from an MNLI model; for the numbers in ELECTRA's README, they do not.
 PUBLISHED: dict[str, list[Configuration]] = {
     "cola": [_RELEASED, _RERUN],
     "mnli": [_RELEASED, _RERUN],

@@ -5,21 +5,21 @@ from search_spaces import _random_start as random_start
 from trainables.schema import Configuration, Value
 
 SPACE = paper.SPACE
-# Patience: PABEE's inference script sweeps 3 to 8; the PALBERT paper takes 6.
+# Patience: PABEE's inference script tries 3 to 8; the PALBERT paper takes 6.
 POST_HOC = {"patience": range(3, 9)}
 PAPER_GRID = paper.GRID | {"patience": [6]}
 
-# Threshold of agreement on STS-B: hard-coded in the released PALBERT code (PABEE's own default, 0, never agrees).
+# Threshold of agreement on STS-B: hard-coded in the released PALBERT code (at PABEE's default, 0, layers never agree).
 FIXED: dict[str, Value] = paper.FIXED | {"regression_threshold": None}
 FIXED_BY_TASK: dict[str, Configuration] = {"stsb": {"regression_threshold": 0.2}}
 BACKBONE = paper.BACKBONE
 
-# The tiny backbones have six layers.
+# Patience is 3, because the tiny backbones have six layers.
 MINI_SPACE = random_start.SPACE
 MINI_GRID = random_start.GRID | {"patience": [3]}
 MINI_FIXED = random_start.FIXED
 
-# The command in the PALBERT repository's README, then PABEE's training script (which has other epochs and a schedule).
+# The command in the PALBERT repository's README, then PABEE's training script (with other epochs and a schedule).
 PUBLISHED: dict[str, list[Configuration]] = {
     "rte": [
         {"learning_rate": 1e-5, "batch_size": 32, "patience": 6},

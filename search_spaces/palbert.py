@@ -6,8 +6,8 @@ from search_spaces import _palbert_paper as paper
 from search_spaces import _random_start as random_start
 from trainables.schema import Configuration, Value
 
-# Λ: learning rates within the paper's {1, 2, 3}e-5, the architectures of the released code, and 0 hidden layers (rows
-# a, b and d of table 1) to 3 (PALBERT).
+# Fields of the Λ network: learning rates within the paper's {1, 2, 3}e-5, the architectures of the released code, and
+# from 0 hidden layers (rows a, b and d of table 1) to 3 (PALBERT).
 SPACE = (
     paper.SPACE
     | paper.PONDER_SPACE
@@ -28,8 +28,8 @@ POST_HOC = {"q": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]}
 FIXED = paper.FIXED | paper.PONDER_FIXED | {"exit": "threshold", "q": 0.5, "sample_draws": None}
 BACKBONE = paper.BACKBONE
 
-# Rows a to d of the paper's table 1, between PonderNet and PALBERT (row e). `expectation` is its row of the closed-form
-# expectation: PonderNet's training, with the expected answer as the released code computes it.
+# Rows a to d of the paper's table 1, between PonderNet and PALBERT (row e). `expectation` is the table's row with the
+# closed-form expectation: PonderNet's training, with the expected answer as the released code computes it.
 _BARE: dict[str, Value] = {"lambda_layer_arch": "linear", "num_lambda_layers": 0, "lambda_learning_rate": None}
 VARIANTS: dict[str, Configuration] = {
     "expectation": _BARE | {"exit": "expectation_legacy", "q": None},

@@ -12,7 +12,7 @@ BACKBONE = paper.BACKBONE
 
 MINI_SPACE = random_start.SPACE | random_start.PONDER_SPACE
 MINI_GRID = random_start.GRID | random_start.PONDER_GRID
-MINI_FIXED = random_start.FIXED | {"sample_draws": 5}  # a tiny dev set makes one draw a noisy score
+MINI_FIXED = random_start.FIXED | {"sample_draws": 5}  # on a tiny dev set, the score of a single draw is noisy
 
 # The command in the PALBERT repository's README.
 PUBLISHED: dict[str, list[Configuration]] = {

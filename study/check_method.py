@@ -48,7 +48,10 @@ def run(options: Options) -> int:
 
 
 def check(method: str) -> Iterator[tuple[str, str | None]]:
-    """Check every rule; yield its text, and its fault if it is broken. No model is built if the files are wrong."""
+    """Check the rules in order; yield each rule's text with its fault, or with None if the method keeps the rule.
+
+    No model is built if a rule on the method's files is broken.
+    """
     files = "both files are there and can be read"
     subject = space_rules.Method(method)
     fault = _fault_of(method, lambda: (trainables.load(method), subject.space))
@@ -67,19 +70,19 @@ def check(method: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _model_rules(method: str) -> Iterator[tuple[str, str | None]]:
-    from study.contract.model_rules import RULES, Subject  # torch
+    from study.contract.model_rules import RULES, Subject  # imports torch
 
     subjects = [Subject(method, backbone) for backbone in MINI_BACKBONES if fits(method, backbone)]
     for rule in RULES:
         found = ((subject.backbone, _fault_of(method, partial(rule, subject))) for subject in subjects)
         fault = next((f"{fault} (on {backbone})" for backbone, fault in found if fault), None)
         yield space_rules.describe(rule), fault
-        if fault is not None and rule is RULES[0]:  # the other rules depend on this one
+        if fault is not None and rule is RULES[0]:  # the other rules depend on the first one
             return
 
 
 def _fault_of(method: str, look: Callable[[], object]) -> str | None:
-    """Describe the fault that a check returns or raises, with the line of the method's file; None without a fault."""
+    """Describe the fault that a check returns or raises, with its place in the method's file; None without a fault."""
     try:
         found = look()
     except AssertionError as error:

@@ -19,7 +19,7 @@ from trainables.data.tasks import TASKS
 from trainables.schema import Typed
 from trainables.spelling import is_same_name, resolve_name
 
-MOST_NAMED = 10  # in one line
+MOST_NAMED = 10  # trials named in one line
 _TRIAL = "trial whose model to use; default: the best dev score among the seeds of the best configuration"
 
 
@@ -34,8 +34,8 @@ class ModelChoice(Typed, frozen=True, kw_only=True):
 def chosen_model(folder: Path, choice: ModelChoice) -> Record:
     """Find the record of the requested trial, with the current address of its model.
 
-    The default is the trial of the arm's winner with the highest dev score, as in a submission; ties go to the
-    first seed.
+    The default is the confirm trial with the highest dev score among those of the arm's winner, as in a submission;
+    ties go to the first seed.
 
     Raises:
         ValueError: if the trial does not exist or has no model, or if the choice fits no arm or several.
@@ -49,7 +49,7 @@ def chosen_model(folder: Path, choice: ModelChoice) -> Record:
 
 
 def confirmed_models(arm: Arm, records: Sequence[Record]) -> list[Record]:
-    """List the completed confirm trials of an arm's winner by seed; only their models count."""
+    """List the completed confirm trials of an arm's winner by seed; the arm's other models are not used."""
     own = [record for record in records if record.arm == arm.name]
     winner = winner_of(arm, own)
     return [record for record in winner.confirm_trials(own) if record.status == "completed"] if winner else []

@@ -221,7 +221,7 @@ class Command(Generic[T]):
     description: str
     run: Callable[[T], int]  # returns the exit status; a ValueError becomes status 2, bad usage
     epilog: str | None = None
-    after_interrupt: str = ""  # as for `guarded`
+    after_interrupt: str = ""  # text that `guarded` appends
 
     def parser(self) -> Parser[T]:
         """Build the parser of the command's options."""
@@ -244,7 +244,7 @@ class _ShowHelp(argparse.Action):
 
 
 def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
-    """Add an option to the parser, or to one of its groups, as a field of the options struct declares it."""
+    """Add the option declared by a field of the options struct to the parser, or to one of its groups."""
     declared = next(each for each in field.type.__metadata__ if isinstance(each, Option))
     kinds = {*_kinds(field.type)}
     default = field.default if field.default_factory is NODEFAULT else field.default_factory()
@@ -267,7 +267,7 @@ def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
 
 
 def _meanings(unknown: Sequence[str], flags: Sequence[str]) -> str:
-    """Format advice on unknown options, such as `; here it is --epochs 3`; with several, name each of them."""
+    """Format advice on unknown options, such as `; here it is --epochs 3`; name each option if there are several."""
     places = [place for place, text in enumerate(unknown) if re.match("--?[a-zA-Z]", text)]
     meanings = [(unknown[place].partition("=")[0], _meaning(unknown[place:], flags)) for place in places]
     if len(meanings) == 1:
@@ -330,7 +330,7 @@ def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "")
     except ValueError as error:
         message, status = str(error).removeprefix(f"{command}: "), 2
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, lambda *_: os._exit(1))  # on another Ctrl-C, destructors would print tracebacks
+        signal.signal(signal.SIGINT, lambda *_: os._exit(1))  # else destructors print tracebacks at a second Ctrl-C
         message, status = f"interrupted{after_interrupt}", 1
     except OSError as error:
         if isinstance(error, BrokenPipeError) and _nobody_reads():
@@ -364,7 +364,7 @@ def read_settings(texts: Sequence[str]) -> dict[str, Value]:
 
 
 def add_once(settings: dict[str, V], field: str, value: V, option: str) -> None:
-    """Add a field's value to the settings; raise ValueError if they already have the field."""
+    """Add a field's value to the settings; raise ValueError if the settings already have it."""
     if field in settings:
         raise ValueError(f"{option} {field} is given twice; allowed: once")
     settings[field] = value
@@ -383,9 +383,9 @@ def read_pair(option: str, text: str, form: str) -> tuple[str, str]:
 
 
 def _nobody_reads() -> bool:
-    """Check if the reader of standard output has gone; a BrokenPipeError may also come from another connection."""
+    """Check if the reader of standard output is gone: a BrokenPipeError may also come from another connection."""
     poll = select.poll()
-    poll.register(sys.stdout.fileno(), 0)  # only errors
+    poll.register(sys.stdout.fileno(), 0)  # 0: report only errors
     return bool(poll.poll(0))
 
 

@@ -45,7 +45,7 @@ PROJECT = "glue-exit-study"
 SHOWN = ("ray", "torch", "transformers", "datasets", "optuna")
 LITTLE_SPACE_GB = 10.0
 NODE_SECONDS = 180.0  # a node may have to import torch from a slow disk
-CLOCK_SECONDS = 60.0  # largest error of a clock that logs, tokens and signed requests tolerate
+CLOCK_SECONDS = 60.0  # largest clock error that logs, tokens and signed requests tolerate
 
 
 class Options(Typed, frozen=True, kw_only=True):
@@ -141,7 +141,7 @@ def check_data(data: str) -> list[Finding]:
 
 
 def check_storage(folder: Path, marker: Path | None) -> list[Finding]:
-    """Check that files can be written to `folder`, or to its nearest parent, and that `marker` is there."""
+    """Check that files can be written to `folder` or its nearest existing parent, and that `marker` exists."""
     place = nearest_existing(folder)
     try:
         with tempfile.NamedTemporaryFile(dir=place, prefix=".doctor-") as file:
@@ -163,7 +163,7 @@ def check_storage(folder: Path, marker: Path | None) -> list[Finding]:
 
 
 def check_objects(uri: str, marker: str | None) -> list[Finding]:
-    """Check that objects can be written and deleted under `uri`, and that the driver's `marker` is there."""
+    """Check that objects can be written and deleted under `uri`, and that the driver's `marker` exists."""
     try:
         with small_object(uri):
             seen = marker is None or exists(marker)
@@ -176,7 +176,7 @@ def check_objects(uri: str, marker: str | None) -> list[Finding]:
 
 
 def nearest_existing(folder: Path) -> Path:
-    """Find `folder`, or the nearest existing one above it."""
+    """Find the nearest existing folder: `folder` itself, or one above it."""
     return next(path for path in (folder, *folder.parents) if path.exists())
 
 
@@ -216,9 +216,9 @@ def check_tracking(uri: str) -> list[Finding]:
 
 
 def check_cluster(address: str | None, *, data: str, storage: str, wait_minutes: float = 0.0) -> Iterator[Finding]:
-    """Check that Ray answers at `address`, or starts on this machine if it is None, and then every node.
+    """Check that Ray answers at `address`, or starts on this machine without one; then check every node.
 
-    The nodes are checked when each kind has a worker, or after `wait_minutes`.
+    The nodes are checked when a worker of each kind has joined, or after `wait_minutes`.
     """
     import ray
 
@@ -244,7 +244,7 @@ def check_cluster(address: str | None, *, data: str, storage: str, wait_minutes:
             yield Finding("workers", f"{what} after {wait_minutes:g} minutes: {mend}", True)
         marker = stack.enter_context(_marker(storage))
         checked = set[str]()
-        # Nodes that join meanwhile are checked too.
+        # Nodes that join during the checks are checked too.
         while nodes := [node for node in _list_nodes() if node["NodeID"] not in checked]:
             yield from _check_nodes(nodes, data=data, storage=storage, marker=marker)
             checked |= {node["NodeID"] for node in nodes}
@@ -262,7 +262,7 @@ def _check_nodes(nodes: list[dict[str, Any]], **settings: Any) -> Iterator[Findi
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     def report(gpus: float) -> tuple[str, dict[str, str], list[Finding]]:
-        from study import doctor  # the node's own copy: without the project, this import fails
+        from study import doctor  # imports the node's copy; fails on a node without the project
         from study.drivers import provenance
 
         code = provenance.provenance()
@@ -298,7 +298,7 @@ def _check_nodes(nodes: list[dict[str, Any]], **settings: Any) -> Iterator[Findi
 
 
 def _blame_node(node: dict[str, Any], error: Exception) -> Finding:
-    """Report a node that does not answer, unless it is gone: for a minute Ray still lists a restarted node."""
+    """Report a node that does not answer, unless it is gone: Ray lists a restarted node's old entry for a minute."""
     subject = f"node {node['NodeManagerAddress']}"
     if node["NodeID"] not in {alive["NodeID"] for alive in _list_nodes()}:
         return Finding(subject, "gone, or an entry from before its restart")
@@ -309,7 +309,7 @@ def _blame_node(node: dict[str, Any], error: Exception) -> Finding:
 
 @contextmanager
 def _marker(storage: str) -> Iterator[str | None]:
-    """Keep a small file in `storage` for a while; None if it cannot be written, which `check_storage` reports."""
+    """Keep a small file in `storage` until the block ends; yield its address, or None if it cannot be written."""
     with ExitStack() as stack:
         try:
             marker = stack.enter_context(small_object(storage) if is_uri(storage) else _small_file(Path(storage)))
@@ -329,7 +329,7 @@ def _small_file(folder: Path) -> Iterator[str]:
 
 
 def run(options: Options) -> int:
-    """Return 0 if ready, 1 after a fault, 2 after bad usage."""
+    """Return 0 if everything is ready, 1 after a fault, 2 after bad usage."""
     faults = 0
     if options.address is not None:
         check_address(options.address)

@@ -29,7 +29,7 @@ from trainables.encoders.backbones import is_folder, is_hub_name
 from trainables.licences import licence_of_backbone
 
 REGISTERS = {"ShareBert": "trainables.encoders.sharebert"}  # first letters of a class's name -> its module
-GLUE = "nyu-mll/glue"  # on the hub
+GLUE = "nyu-mll/glue"  # name on the hub
 HUB_SPLITS = {"accuracy_matched": "validation_matched", "accuracy_mismatched": "validation_mismatched"}  # of MNLI
 HUB_METRICS = {  # our name -> the hub's; other metrics have the same name
     "accuracy_matched": "accuracy",
@@ -70,7 +70,7 @@ def export(
     `data`: the data of the study. `pretraining`: how the backbone was pretrained, if `study.pretrain` made it.
 
     Raises:
-        ValueError: if `transformers` has no class for its encoder.
+        ValueError: if `transformers` has no class for the model's encoder.
     """
     with local_model(record.model or "") as model:
         write_folder(folder, lambda unfinished: _fill(unfinished, record, model, pretraining, study, data))
@@ -109,7 +109,7 @@ def model_card(
         pretraining: how the backbone was pretrained, if `study.pretrain` made it.
         study: name of the study.
         data: the study's --data.
-        methods: folder within the model's folder with the files of your own method, if it is one.
+        methods: subfolder of the model's folder with the files of a method of your own; None for other methods.
     """
     parts = [
         f"---\n{front_matter(record, data)}\n---",
@@ -187,7 +187,7 @@ def _loading(record: Record, loaded_as: str, methods: str | None) -> Iterator[st
 
 
 def _scores(record: Record) -> Iterator[str]:
-    """Tabulate the scores of this trial only; a study's tables have the median over seeds."""
+    """Tabulate the scores of this trial, not the median over seeds that a study's tables give."""
     where = f"dev, at epoch {record.epoch} of {record.epochs}"
     yield f"On {where}; one seed ({record.seed}), which may be the best of several on these examples.\n"
     values = {"score": record.score, **record.metrics}
@@ -216,7 +216,7 @@ def _origin(record: Record, pretraining: Pretraining | None, study: str) -> Iter
 
 
 def _pretraining_facts(made: Pretraining) -> dict[str, str]:
-    """Describe how the backbone was pretrained; of a folder, only the last part of its path is named."""
+    """Describe how the backbone was pretrained; a folder is named by the last part of its path only."""
     corpus, backbone = made.corpus, made.backbone
     return {
         "pretraining objective": made.objective,

@@ -37,15 +37,15 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 _PROBE_STEPS = 5
 # Expected epochs are the mean over this many simulated searches, or over fewer if a search has many trials.
 _STUDIES = 30
-_SIMULATED_TRIALS = 30_000  # of all searches together
-_LONGEST_SEARCH = 10_000  # trials; a longer search runs the same share of its epochs
+_SIMULATED_TRIALS = 30_000  # most trials of all simulated searches together
+_LONGEST_SEARCH = 10_000  # most trials simulated; a longer search is taken to run the same share of its epochs
 
 
 # ---- a dry run
 
 
 class Done(Typed, frozen=True, kw_only=True):
-    """Progress of the study on disk through its plan."""
+    """The trials of the plan that the study on disk has run or is running, and the time left."""
 
     ended: int
     under_way: int
@@ -130,11 +130,11 @@ def probe(resolved: ResolvedPlan) -> dict[str, Measured]:
 class Cost(Typed, frozen=True, kw_only=True):
     """Expected cost of an arm, as `--dry-run --json` prints it."""
 
-    search_epochs: float  # of all search trials, including those that ASHA stops
+    search_epochs: float  # of all search trials, including trials that ASHA stops
     confirm_epochs: int  # upper bound: a trial may stop early
     slot_seconds: float | None  # None if not measured
-    disk_bytes: int | None  # of the models that are kept, one per confirm trial; None if not measured
-    source: str | None  # of the measurement: "probe" or "records"; None if nothing was measured
+    disk_bytes: int | None  # size of the kept models, one per confirm trial; None if not measured
+    source: str | None  # "probe" or "records"; None if nothing was measured
 
     @property
     def epochs(self) -> float:
@@ -147,7 +147,7 @@ class Measured:
     """Measured cost of one arm's trials."""
 
     epoch_seconds: float
-    model_bytes: int | None  # of one trained model on disk
+    model_bytes: int | None  # size of one trained model on disk
     source: Literal["probe", "records"]
 
 
@@ -199,7 +199,7 @@ def _slot_time_in_words(seconds: float, slots: int) -> str:
 
 
 def total_in_words(costs: Collection[Cost], *, bound: str, slots: int) -> str:
-    """Format the total epochs, time and disk of the plan; unknown ones are named as unknown."""
+    """Format the plan's total epochs, time and disk; if time or disk is not known, state that instead."""
     epochs = f"{bound} {counted(round(sum(cost.epochs for cost in costs)), 'epoch')}"
     seconds = [cost.slot_seconds for cost in costs if cost.slot_seconds is not None]
     if len(seconds) < len(costs):
@@ -212,7 +212,7 @@ def total_in_words(costs: Collection[Cost], *, bound: str, slots: int) -> str:
 
 @cache
 def expected_epochs(samples: int, epochs: int, stopping: EarlyStopping | None) -> float:
-    """Estimate the epochs of a search: the most possible without early stopping, a mean of simulations with ASHA.
+    """Estimate the epochs of a search: the maximum without early stopping, the mean over simulations with ASHA.
 
     A simulated search runs its trials one after another, in random order. A trial keeps its rank at every rung.
     """
@@ -260,7 +260,7 @@ def folder_bytes(folder: Path) -> int:
 
 
 def describe_time_limit(minutes: float, measured: Mapping[str, Measured]) -> str:
-    """Describe the effect of --max-minutes: the epochs that run when the time is over are lost."""
+    """Describe the effect of --max-minutes: epochs that are running at the limit are lost."""
     limit = f"--max-minutes {minutes:g}: an epoch that has not ended by then is lost and starts again"
     if not measured:
         return f"{limit}; the time of an epoch is not known yet: --dry-run --probe measures it"
@@ -277,7 +277,7 @@ def describe_time_limit(minutes: float, measured: Mapping[str, Measured]) -> str
 def remaining_seconds(progress: StudyProgress, steps: Mapping[str, Steps] = MappingProxyType({})) -> float | None:
     """Estimate the seconds that one slot would need for the rest of this launch; None before anything was measured.
 
-    `steps` gives the steps done in each current epoch, by trial key, if they are known.
+    `steps` maps the key of a running trial to the steps done in its current epoch, if they are known.
     """
     by_arm = _remaining_by_arm(progress, steps)
     return None if by_arm is None else sum(by_arm.values())
@@ -299,13 +299,13 @@ def _remaining_by_arm(
 
 
 def _seconds_per_epoch(progress: StudyProgress, arm: ArmProgress, pace: float) -> float:
-    """Estimate from the arm's own epochs or, before its first, from `pace`, the seconds per example of all arms."""
+    """Estimate an arm's seconds per epoch from its epochs or, before the first, from all arms' seconds per example."""
     own = progress.seconds_per_example([arm], "wall_seconds")
     return (pace if own is None else own) * progress.examples_per_epoch(arm)
 
 
 def _pace_within(progress: StudyProgress, steps: Mapping[str, Steps]) -> float | None:
-    """Measure the seconds per example from the steps of the first, unfinished epochs."""
+    """Measure the seconds per example from the running trials' steps, before any epoch has ended."""
     seconds = [
         steps[key].seconds / steps[key].done * steps[key].of / progress.examples_per_epoch(arm)
         for arm in progress.launched
@@ -327,7 +327,7 @@ def _remaining_epochs(
 
 
 def _expected_epochs(progress: StudyProgress, arm: ArmProgress, phase: Phase, shares_of_all: Shares) -> float:
-    """Estimate the epochs of a trial: the mean over the arm's ended trials and, as one more trial, that of all arms."""
+    """Estimate a trial's epochs: average the arm's ended trials and, as one more trial, the mean of all arms."""
     everywhere = shares_of_all.mean_with(_planned_share(progress, arm, phase))
     return Shares.of([arm], phase).mean_with(everywhere) * arm.arm.epochs
 
@@ -341,7 +341,7 @@ def _planned_share(progress: StudyProgress, arm: ArmProgress, phase: Phase) -> f
 
 @dataclass(frozen=True)
 class Shares:
-    """Shares of their planned epochs that ended trials ran."""
+    """The ended trials' shares of their planned epochs, as a number of trials and a sum."""
 
     trials: int
     total: float  # sum of the shares
@@ -358,5 +358,5 @@ class Shares:
         return Shares(len(shares), sum(shares))
 
     def mean_with(self, share: float) -> float:
-        """Average the shares of the trials and this one."""
+        """Average the shares of the ended trials and `share`, which counts as one more trial."""
         return (self.total + share) / (self.trials + 1)

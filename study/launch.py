@@ -68,7 +68,7 @@ from trainables.spelling import resolve_name
 if TYPE_CHECKING:
     from study.drivers.driver import Driver
 
-MIRROR_NICENESS = 10  # added to the launch's own: driver and trials get scarce processors first
+MIRROR_NICENESS = 10  # added to the launch's niceness, so that driver and trials get processors first
 
 
 def run(options: LaunchOptions) -> int:
@@ -132,7 +132,7 @@ def run_study(study: Study, options: LaunchOptions) -> int:
     """Run the trials that the study still lacks, write its exports and print its answer; return the exit status.
 
     Raises:
-        ValueError: if the study cannot be opened, or no trial fits on a node. No trial has run then.
+        ValueError: if the study cannot be opened, or no trial fits on a node. No trial has run by then.
     """
     if options.tracking_uri is None and not is_installed("mlflow"):
         print_lines(["MLflow is not installed: continuing as with --tracking-uri none"], sys.stderr)
@@ -223,7 +223,7 @@ def _describe_finished(scheduler: Scheduler, folder: Path, *, asked: str | None,
 
 
 def _keep_plan(study: Study, code: Provenance, *, is_over: bool) -> None:
-    """Write `plan.json`, unless the study is finished and its file has this plan.
+    """Write `plan.json`, unless the study is finished and its file already holds this plan.
 
     If a finished study gets a new plan, the dev table and the answer of the old plan are deleted.
     """
@@ -250,7 +250,7 @@ def command_line() -> str:
 def _launch(
     scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions, *, until: float
 ) -> str:
-    """Run trials until none is left, Ctrl-C is pressed, or the monotonic clock reaches `until`; return the answer.
+    """Run trials until all have ended, Ctrl-C, or the monotonic clock reaches `until`; return the study's answer.
 
     The journal records the end of the launch, unless the process is killed or the journal cannot be written.
     """
@@ -322,13 +322,13 @@ def _run_trials(
 
 
 def _drive(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOptions, *, until: float) -> None:
-    """Run trials until none is left, on the connected cluster or else on this machine.
+    """Run trials until all have ended, on the connected cluster or else on this machine.
 
     Args:
         until: seconds of the monotonic clock at which the driver stops.
 
     Raises:
-        SmokeStepsFailed: if a method fails in its first training step. No trial has started then.
+        SmokeStepsFailed: if a method fails in its first training step. No trial has started by then.
         Stalled: if no trial has made progress for too long.
     """
     starts_ray = options.driver == "ray" and options.address is None
@@ -386,7 +386,7 @@ def _measure_resources(options: LaunchOptions) -> Resources:
 
 
 def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen[bytes] | None:
-    """Start a process that copies the study into MLflow while it runs; return None with `--tracking-uri none`."""
+    """Start a process that copies the study into MLflow during the launch; return None with `--tracking-uri none`."""
     if uri == "none":
         return None
     (folder / BROWSE).unlink(missing_ok=True)
@@ -468,7 +468,7 @@ def _conclude(scheduler: Scheduler, folder: Path, said: str, options: LaunchOpti
         print(f"report:      {folder / 'report.html'}")
     if in_lines(progress):
         print(f"winners:     {python()} -m study.winners {shlex.quote(str(folder))}")
-    for line in browse(folder, options.tracking_uri)[:1]:  # browse.txt has the links as well
+    for line in browse(folder, options.tracking_uri)[:1]:  # the address only; browse.txt also has the links
         print(line)
     for label, more in {} if status else extensions(progress.plan).items():
         print(f"{label + ':':12} {_write_continuation(folder, options, more)}")

@@ -100,7 +100,7 @@ _EARLY_STOPPING = (
 )
 _SELECT_BY = "at:6: select by the score at 6 mean layers or fewer; area: by the mean over exit settings; default: score"
 # Repeated searches vary more than repeated seeds, so a claim about methods needs several searches.
-# `python -m benchmarks.statistics repeats` shows both.
+# `python -m benchmarks.statistics repeats` shows both variations.
 COMPARING_METHODS = {"search_repeats": 4, "samples": 4, "seeds": 2}
 _COMPARE = "the same as " + " ".join(
     f"--{name.replace('_', '-')} {number}" for name, number in COMPARING_METHODS.items()
@@ -224,7 +224,7 @@ def check_options(options: LaunchOptions) -> None:
     """Check that the options can be combined and that this machine can run them.
 
     Raises:
-        ValueError: if two options contradict each other, or this machine lacks what one asks for.
+        ValueError: if two options contradict each other, or this machine lacks what an option asks for.
     """
     for name in ("probe", "explain", "departures", "toml"):
         if getattr(options, name) and not options.dry_run:
@@ -292,7 +292,7 @@ def _check_name(name: str) -> None:
 
 
 def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan, str]:
-    """Build the plan from a profile, a --plan file or the study of --continue, with the options laid over it.
+    """Build the plan from a profile, a --plan file or the study of --continue; the options override its fields.
 
     Args:
         earlier: the plan of the study of --continue.
@@ -539,7 +539,7 @@ def _resolve_task(name: str) -> str:
 
 
 def _read_starts(texts: list[str], plan: Plan) -> dict[str, str]:
-    """Read the values of --start-from: `RTE=MNLI` gives {"rte": "mnli"}, where either may be METHOD/TASK."""
+    """Read the values of --start-from: `RTE=MNLI` gives {"rte": "mnli"}; either side may be METHOD/TASK."""
     starts = dict[str, str]()
     for text in texts:
         pair = read_pair("--start-from", text, "ARM=ARM")

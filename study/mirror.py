@@ -48,15 +48,15 @@ from trainables.schema import Typed
 
 LOCK_SECONDS = 300.0  # how long a mirror waits for the mirror of the previous launch to end
 POLL_SECONDS = 1.0
-LIVE_SECONDS = 5.0  # at least, between two updates of MLflow while the study runs
-SHARE = 0.1  # share of the time that these updates may take
+LIVE_SECONDS = 5.0  # least time between two updates of MLflow while the study runs
+SHARE = 0.1  # largest share of the time that updates of MLflow may take
 FILES = {"": ("plan.json", "report.html"), "tables": ("tables/*",), "pictures": ("pictures/*",)}
-PORT = 5000  # where `mlflow ui` listens by default
+PORT = 5000  # default port of `mlflow ui`
 
 BEST, ARMS = "Best run of each arm", "Median and winner of each arm"
 SEEDS, FAILURES = "Score of each seed", "Failed trials"
-# The search and the order of each link, in the address of MLflow's page. Sorted by time, the default, the page would
-# list arms with their trials hidden, and so no failed trials.
+# The search and the sort order of each link to MLflow's page. In its default order, by time, the page would hide the
+# trials below their arms, and so the failed trials.
 LINKS = {
     ARMS: {"searchFilter": "tags.level = 'arm'", "orderByKey": "metrics.`score`", "orderByAsc": "false"},
     BEST: {"searchFilter": "tags.best = 'true'", "orderByKey": "metrics.`score`", "orderByAsc": "false"},
@@ -73,12 +73,12 @@ class Mirror:
     """The copy of one study folder into one MLflow store."""
 
     def __init__(self, folder: Path, uri: str) -> None:
-        """Store folder and address; `read` and `write` do the rest."""
+        """Store folder and address; the first `write` connects to the store."""
         self.folder, self.uri = folder, uri
         self.facts = StudyFacts()
         self.tracking: Tracking | None = None
         self._tail = Tail(folder / events.FILE, events.EventReader())
-        self.reports: defaultdict[str, list[EpochReported]] = defaultdict(list)  # by trial; each epoch once
+        self.reports: defaultdict[str, list[EpochReported]] = defaultdict(list)  # trial key -> its epochs, each once
 
     def read(self) -> None:
         """Read the lines that the journal has gained since the last call."""
@@ -117,7 +117,7 @@ class Mirror:
 
     @property
     def study_id(self) -> str:
-        """Hash of the journal's first line, which tells studies of the same name apart."""
+        """Hash of the journal's first line; it tells studies of the same name apart."""
         with (self.folder / events.FILE).open("rb") as file:
             return hashlib.sha256(file.readline()).hexdigest()[:12]
 
@@ -129,7 +129,7 @@ class Mirror:
 
 
 def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60.0) -> Mirror:
-    """Copy the study in `folder` to the store at `uri`; with `follow`, until the running launch has ended.
+    """Copy the study in `folder` to the store at `uri`; with `follow`, repeat until the launch has ended.
 
     If the store does not answer, one line on standard error reports that, and the mirror tries again every second.
 
@@ -143,7 +143,7 @@ def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60
     mirrored, due, deadline, is_away = Mirror(folder, uri), 0.0, None, False
     while True:
         last = mirrored.facts.last_launch
-        final = not follow or (last is not None and last.is_over())  # decided before the read, which then sees all
+        final = not follow or (last is not None and last.is_over())  # before `read`: a final copy needs every line
         mirrored.read()
         began = time.monotonic()
         try:
@@ -196,7 +196,7 @@ def contradictions(mirrored: Mirror) -> list[str]:
 
 
 def _numbers(points: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Return the last finite value of each metric. Curves are left out: they keep epochs from before a restart."""
+    """Return the last finite value of each metric, without curves: MLflow keeps their points from before a restart."""
     return {name: value for name, value in points if math.isfinite(value) and not name.startswith("epoch/")}
 
 
@@ -218,7 +218,7 @@ def _contradicted_tags(folder: Path, tags: dict[str, str]) -> list[str]:
 def browse(mirrored: Mirror) -> list[str]:
     """Describe how to see the runs: the server's address, or the command that serves the store, then links.
 
-    Empty for a database server, because the address of its MLflow server is unknown.
+    The list is empty for a database server, because the address of its MLflow server is unknown.
     """
     uri = mirrored.uri
     if mirrored.tracking is None or not uri.startswith(("http", "sqlite")):
@@ -239,7 +239,7 @@ def browse(mirrored: Mirror) -> list[str]:
 
 
 def query(name: str) -> str:
-    """Encode a link's search, so that MLflow opens it in its view of model training."""
+    """Encode a link's search as URL parameters that open it in MLflow's view of model training."""
     chart = {"compareRunsMode": "CHART"} if name == SEEDS else {}  # a bar for each run
     return urlencode({"workflowType": "machine_learning", **LINKS[name], **chart}, quote_via=quote)
 
@@ -253,7 +253,7 @@ def links_with_runs(progress: StudyProgress) -> list[str]:
 
 
 def free_port() -> int:
-    """Find the first free port from MLflow's default, 5000, which another service may use (AirPlay on macOS)."""
+    """Find the first free port from 5000, MLflow's default, which another service may use (AirPlay on macOS)."""
     for port in range(PORT, PORT + 100):
         with socket.socket() as asking:
             asking.settimeout(1.0)
@@ -278,10 +278,10 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Copy or compare; return 0 if all is copied, or nothing differs, else 1.
+    """Copy or compare the study; return 0 if every run is copied or nothing differs, else 1.
 
     Raises:
-        ValueError: if MLflow is not installed, or the folder is not that of a study.
+        ValueError: if MLflow is not installed, or the folder holds no study.
     """
     folder = Path(options.folder)
     if not is_installed("mlflow"):

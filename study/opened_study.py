@@ -43,7 +43,7 @@ class Study(NamedTuple):
 
     resolved: ResolvedPlan
     folder: Path
-    asked: Plan  # the plan of this command, before it is joined
+    asked: Plan  # the plan of this command, before it is joined with `earlier`
     earlier: PlanFile | None  # the plan in the folder, if there is one
     why: str  # the origin of the plan: `profile mini`
     unchecked: tuple[str, ...]  # hub names that a dry run could not check, because the hub was unreachable
@@ -76,7 +76,7 @@ def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = No
 
     Args:
         earlier: the plan of the study of --continue. Without it, the plan in the study's folder is read, if any.
-        why: the origin of `plan`, for the screen: `profile mini`.
+        why: the origin of `plan` to print, such as `profile mini`.
 
     Raises:
         ValueError: if the plan cannot be run, or the folder holds another study.
@@ -121,7 +121,7 @@ def resolve_in(
     is_continued: bool = False,
     unchecked: list[str] | None = None,
 ) -> ResolvedPlan:
-    """Join the plan with the earlier one of its folder, and resolve it.
+    """Join the plan with the earlier plan in its folder, and resolve the joined plan.
 
     Args:
         is_continued: whether --continue named the folder; this changes the advice in errors.
@@ -187,7 +187,7 @@ def _check_tensorfloat32(options: LaunchOptions, resolved: ResolvedPlan) -> None
 
 
 def launched_arms(study: Study, options: LaunchOptions) -> frozenset[str]:
-    """Name the arms whose trials this launch runs: those of --method and --task, and the arms that they start from.
+    """Name the arms that this launch runs: those of --method and --task, and the arms from whose models these start.
 
     Raises:
         ValueError: if an arm is left out although --max-gpu-hours, which all arms share, is given.
@@ -248,7 +248,7 @@ def _note_unsearched(plan: ResolvedPlan) -> list[str]:
 
 
 def _note_first_tries(plan: ResolvedPlan) -> list[str]:
-    """Name the winners of other studies that searches try first (--first-from), with the arms that try them."""
+    """Name the winners from other studies (--first-from) with the arms whose searches try them first."""
     arms = dict[str, list[str]]()
     for arm in plan.first_arms:
         for first in plan.asked.first_of(arm.name):
@@ -257,7 +257,7 @@ def _note_first_tries(plan: ResolvedPlan) -> list[str]:
 
 
 def _note_unlaunched(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:
-    """Name the arms that this launch runs, and the option that runs the others; empty if it runs all arms."""
+    """Name the arms that this launch runs, and the option that runs the remaining arms; empty if all arms run."""
     left = [arm.name for arm in study.resolved.arms if arm.name not in launched]
     if not left:
         return []
@@ -279,7 +279,7 @@ def _note_same_arms_elsewhere(study: Study) -> list[str]:
     for file in sorted(beside.glob(f"*/{PLAN}")):
         try:
             other = require_plan(file.parent).plan
-        except ValueError:  # a launch of that study reports it
+        except ValueError:  # a launch of that study reports the error
             continue
         names = {arm.name for arm in other.arms} & own
         if names and not compare_plans(other, study.resolved):

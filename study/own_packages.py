@@ -13,15 +13,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]  # folder of our packages
 PACKAGES = ("analysis", "search_spaces", "study", "trainables")
-CONSOLE = "glue-study"  # a program that runs every command
+CONSOLE = "glue-study"  # the program that runs every command
 
 
 def end_in_one_line() -> None:
-    """End a command of this project at Ctrl-C in one line, with status 1, until `guarded` takes over.
+    """Make Ctrl-C end a command of this project with one line and status 1, until `guarded` takes over.
 
-    The packages call this first when they are imported, because imports take a while. If another process imports them,
-    nothing changes. In a locale without UTF-8, the command starts again with UTF-8, because journals and pages, which
-    are UTF-8, hold paths.
+    The packages call this first when they are imported, because imports take a while. If the importing process is not a
+    command of this project, nothing changes. In a locale without UTF-8, the command restarts in UTF-8 mode, because
+    paths must be written in UTF-8 into journals and pages.
     """
     command = _command()
     if command is None:
@@ -36,7 +36,7 @@ def end_in_one_line() -> None:
         os._exit(1)
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # ignored in the background of a script
+        if signal.getsignal(number) is not signal.SIG_IGN:  # already ignored in a script's background
             signal.signal(number, interrupted)
 
 
@@ -50,7 +50,7 @@ def _open_closed_streams() -> None:
 
 
 def check_own(*names: str, path: Sequence[str] | None = None) -> None:
-    """Refuse packages of others with these names that Python finds before ours, in `path` or else in `sys.path`.
+    """Check that Python finds our packages of these names first, in `path` or else in `sys.path`.
 
     Raises:
         ValueError: if another package is found before ours.
@@ -67,7 +67,7 @@ def check_own(*names: str, path: Sequence[str] | None = None) -> None:
 
 
 def require_own(*names: str) -> None:
-    """Check our packages during their import: a command ends with one line, another importer gets an error.
+    """Check during import that Python finds our packages first; a command of this project ends with one line if not.
 
     Raises:
         ImportError: if another package is found before ours, and the importer is not a command of this project.
@@ -86,11 +86,11 @@ def is_installed(package: str) -> bool:
 
 
 def _command() -> str | None:
-    """Name the command that this process was started as, such as `study.launch` or the console; else None."""
+    """Name the command of this project that this process runs, such as `study.launch`; None for other processes."""
     name = Path(sys.argv[0]).name
     if name not in ("-m", CONSOLE):  # `-m` while Python locates the module
         return None
-    started_as = sys.orig_argv[-len(sys.argv) :][0]  # the word before the arguments; workers have another
+    started_as = sys.orig_argv[-len(sys.argv) :][0]  # the word before the arguments; it differs in worker processes
     if name == CONSOLE:
         return CONSOLE if Path(started_as).name == CONSOLE else None
     package, _, module = started_as.removeprefix("-m").partition(".")
@@ -98,7 +98,7 @@ def _command() -> str | None:
 
 
 def _found(name: str, path: Sequence[str]) -> Path | None:
-    """Find the file that an import of a package would load first, or its folder if it has no such file."""
+    """Find the file that an import of a package would load first, or the package's folder if it has no such file."""
     for finder in sys.meta_path:
         if spec := finder.find_spec(name, path):
             return Path(spec.origin or next(iter(spec.submodule_search_locations or [""]))).absolute()

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from trainables.models.exit_rules import ExitResult, ExitRule
     from trainables.runs.trained_model import TrainedModel
 
-INFERENCE_BATCH = 128  # examples
-TIMED = {1: 20, 8: 8, 32: 4, INFERENCE_BATCH: 4}  # batch size -> batches, at most
+INFERENCE_BATCH = 128  # examples per batch
+TIMED = {1: 20, 8: 8, 32: 4, INFERENCE_BATCH: 4}  # batch size -> most batches to time
 _UNITS = (("GFLOPs", 1e9), ("MFLOPs", 1e6), ("kFLOPs", 1e3))
 
 
@@ -64,11 +64,11 @@ class Options(ModelChoice, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Return 0 if the file is answered, 2 if that cannot be done."""
+    """Return 0 if every row of the file is answered, 2 if that cannot be done."""
     if options.to is not None:
         check_new_file("--to", Path(options.to))
     with _load_model(options) as (trained, safe):
-        from trainables.data.examples import encode  # torch
+        from trainables.data.examples import encode  # imports torch
         from trainables.models.exit_rules import describe_rule
         from trainables.runs.evaluation import infer
         from trainables.runs.random_numbers import own_generator
@@ -76,7 +76,7 @@ def run(options: Options) -> int:
         rows = read_texts(trained.task, Path(options.input))
         _warn_of_another_task(trained.task, Path(options.input))
         examples = encode(rows, trained.tokenizer, max_length=trained.config.max_length)
-        # A sampled exit draws the same layers each time, but not those of the trial's own evaluation.
+        # A sampled exit draws the same layers at every call of this command, but not those of the trial's evaluation.
         result = infer(trained.model, examples, INFERENCE_BATCH, own_generator(trained.spec.seed, "predict", 0))
         answers = answers_text(trained.task, examples.ids.tolist(), result)
         if options.to is None:
@@ -113,7 +113,7 @@ def answers_text(task: Task, ids: Sequence[int], result: ExitResult) -> str:
 
 @contextmanager
 def _load_model(options: Options) -> Iterator[tuple[TrainedModel, str | None]]:
-    """Load the model while the command runs; with --risk also the line that states what its exit may lose."""
+    """Yield the loaded model and, with --risk, the line that states how many rows its exit may lose."""
     settings = read_settings(options.settings)
     if options.risk is not None and (fixed := next((text for text in settings if text != "rule"), None)):
         raise ValueError(f"--risk chooses the exit, and --set {fixed} sets it; allowed: --risk with --set rule=NAME")
@@ -188,7 +188,7 @@ def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float, 
     Args:
         predictions: the trial's dev predictions; None for an exported model.
         risk: the share of examples that may be lost, see `trainables.models.safe_exits`.
-        rule: name of the exit rule; None: the model's own.
+        rule: name of the exit rule; None: the model's rule.
 
     Raises:
         ValueError: if the exit has no settings, or their outcomes on dev are not stored.
@@ -217,11 +217,11 @@ def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float, 
 
 
 def _count_dev_rows(rows: Split, trained: TrainedModel) -> str:
-    """Report how many input rows have the text of a dev row, on which the guarantee was made."""
+    """Report how many input rows are also dev rows, to which the guarantee does not apply."""
     task = trained.task
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the number of rows
+            warnings.simplefilter("ignore")  # hides warnings about the number of rows
             splits = [load_split(task, split, trained.spec.data) for split in task.dev_splits]
     except ValueError as error:
         return f"warning: could not check whether rows are dev rows, to which the promise does not apply: {error}"
@@ -270,7 +270,7 @@ def _measure_latencies(trained: TrainedModel, examples: Examples) -> Iterator[st
 
 
 def flops_in_words(with_exits: float, with_all_layers: float) -> str:
-    """Format FLOPs per example in a unit in which the smaller number has digits."""
+    """Format FLOPs per example in the largest unit in which `with_exits` is at least 0.1."""
     unit, size = next(((name, size) for name, size in _UNITS if with_exits >= size / 10), _UNITS[-1])
     return f"{with_exits / size:.3f} {unit} per example with exits, {with_all_layers / size:.3f} with all layers"
 

@@ -38,7 +38,7 @@ def run(options: Options) -> int:
 
 
 def _answer(record: Record, model: Path, path: Path) -> None:
-    """Write the model's answers to dev, evaluated in one pass over all layers, as at the end of an epoch."""
+    """Evaluate the model on dev as at the end of an epoch, in one pass over all layers; write its answers to `path`."""
     import torch
 
     from trainables.data.examples import load_examples

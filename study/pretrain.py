@@ -43,7 +43,7 @@ from trainables.spelling import resolve_name
 
 Attention = Literal["softmax", "nystrom"]
 MOST_SENTENCES = 5_000  # sentences read from a corpus to find its frequent words
-_LEFT_BEHIND = ("mlflow.db", "pretrain.lock")  # files that a command killed before its first state may leave
+_LEFT_BEHIND = ("mlflow.db", "pretrain.lock")  # files of a command killed before it saved a state
 
 _CORPUS = (
     "text to pretrain on; FOLDER holds .txt files; mini: generated, with a tiny backbone by default; mini-shuffled: "
@@ -75,7 +75,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Request:
-    """A pretraining as the options ask for it, with the source of every value."""
+    """The pretraining that the options describe, with the option or file that gave each value."""
 
     recipe: recipes.Recipe
     corpus: str
@@ -121,11 +121,11 @@ def run(options: Options) -> int:
 def resolve(options: Options) -> Request:
     """Resolve the options into the objective's configuration, the backbone, the tokenizer and the corpus.
 
-    Later sources override earlier ones: FIXED of the objective's recipe, its MINI_FIXED for a tiny random backbone,
+    Values in increasing priority: the recipe's FIXED, the recipe's MINI_FIXED for a tiny random backbone,
     --attention, --set.
 
     Raises:
-        ValueError: if the objective is unknown, or --set names a field that it lacks.
+        ValueError: if the objective is unknown, or --set names a field that the objective lacks.
     """
     recipe = recipes.load(resolve_name(options.objective, recipes.available(), what="objective"))
     given = read_settings(options.set)
@@ -162,11 +162,11 @@ def prepare(
 ) -> tuple[PretrainingSpec, PretrainingFile]:
     """Check the backbone, the tokenizer and the corpus; return what to run and the first content of pretraining.json.
 
-    A hub name is pinned to a commit, which an earlier command on the same folder has already chosen.
+    A hub name is pinned to a commit; a commit that an earlier command chose for the folder is kept.
 
     Args:
         earlier: the file that an earlier command left in the folder.
-        unchecked: collects hub names that cannot be checked offline; None raises an error for these.
+        unchecked: collects hub names that cannot be checked offline; with None, such a name is an error.
 
     Raises:
         ValueError: if an input is missing or unsuitable, or the folder holds another pretraining.
@@ -181,7 +181,7 @@ def prepare(
     tokenizer_found = tokenizer and (
         pins.get(tokenizer) or checked(partial(look, tokenizer, kind="tokenizer"), tokenizer, unchecked)
     )
-    values = {name: getattr(config, name) for name in request.fields}  # a share given as 0 becomes 0.0
+    values = {name: getattr(config, name) for name in request.fields}  # as checked: a share given as 0 is 0.0
     spec = PretrainingSpec(
         objective=recipe.objective,
         corpus=corpora.pinned(corpus, corpus_found),
@@ -239,7 +239,7 @@ def _check_same(asked: PretrainingFile, earlier: PretrainingFile) -> None:
     """Compare the pretraining in the folder with the one asked for.
 
     Raises:
-        ValueError: if they differ; the message names every value that differs.
+        ValueError: if the two differ; the message names every value that differs.
     """
     pairs = [("objective", earlier.made.objective, asked.made.objective), ("seed", earlier.seed, asked.seed)]
     pairs += [
@@ -283,7 +283,7 @@ def _check_processes(config: PretrainingConfig, processes: int) -> None:
     """Check the number of processes.
 
     Raises:
-        ValueError: if a step cannot be split among them, or this machine has too few GPUs (CPUs, if it has no GPU).
+        ValueError: if a step cannot be split among the processes, or this machine has too few GPUs (if none: CPUs).
     """
     config.examples_at_once(processes)
     gpus = local_gpus()
@@ -297,9 +297,9 @@ def _check_processes(config: PretrainingConfig, processes: int) -> None:
 
 
 def warn_of_unknown_words(request: Request) -> list[str]:
-    """Warn if the tokenizer does not know a large share of the corpus; return an empty list otherwise.
+    """Return a warning if the tokenizer does not know a large share of the corpus, else an empty list.
 
-    Reads only the beginning of the corpus, and nothing of one on the hub.
+    Only the beginning of the corpus is read; a corpus on the hub is not read at all.
     """
     corpus, name = request.corpus, request.tokenizer.value or request.backbone.value
     if corpora.kind_of(corpus) == "hub":
@@ -313,7 +313,7 @@ def warn_of_unknown_words(request: Request) -> list[str]:
 def _describe(
     request: Request, spec: PretrainingSpec, file: PretrainingFile, unchecked: Sequence[str], *, with_probe: bool
 ) -> None:
-    """Print the dry run: steps, the source of each value, and the differences from the original recipe."""
+    """Print the dry run: steps, the origin of each value, and the differences from the original recipe."""
     config, output = request.config, sys.stdout
     size = f"{config.steps:,} steps of {config.batch_size} examples"
     print_lines([f"{request.recipe.name} on corpus {request.corpus}: {size}"], output)

@@ -62,7 +62,7 @@ from trainables.schema import Typed, to_plain
 from trainables.sources import cache_folder
 
 LOCK = "pretrain.lock"
-PATIENCE = timedelta(hours=1)  # how long processes wait for one that tokenises the corpus or writes a state
+PATIENCE = timedelta(hours=1)  # how long processes wait while one tokenises the corpus or writes a state
 ERROR_WAIT_SECONDS = 5.0  # how long to wait for the errors of the other processes after one has ended
 _PROBED_STEPS = 5
 # Words in the `RuntimeError`s of gloo and NCCL that report a lost process.
@@ -85,7 +85,7 @@ class Member:
     rank: int = 0
     number: int = 1
     rank_on_node: int = 0
-    rendezvous: str = ""  # address where they meet: init_method of torch.distributed
+    rendezvous: str = ""  # address where the processes meet: init_method of torch.distributed
 
     @property
     def device(self) -> str:
@@ -144,7 +144,7 @@ def measure(spec: PretrainingSpec) -> float:
 
 def _report_finished(job: Job) -> None:
     made = job.file.made
-    (Path(job.folder) / STATE).unlink(missing_ok=True)  # an earlier command may have been killed before it did this
+    (Path(job.folder) / STATE).unlink(missing_ok=True)  # a killed command may have left it
     print_lines([f"{job.folder}: nothing is left to do, all {made.steps:,} steps are done"], sys.stdout)
     Mirror(job).write(job.file)
     print(f"python -m study.launch --backbone {job.folder}")
@@ -166,10 +166,10 @@ def _work(job: Job, member: Member) -> None:
 
 
 class _Leader:
-    """The first process, which also saves states and the model, writes pretraining.json and prints progress."""
+    """The first process (rank 0), which also saves the state and the model, writes pretraining.json and prints."""
 
     def __init__(self, job: Job, run: PretrainingRun, member: Member, began: float) -> None:
-        """Prepare the file; `began` is the start of this process, in seconds of the monotonic clock."""
+        """Prepare the content of pretraining.json; `began` is the start of this process on the monotonic clock."""
         self._job, self._run, self._folder = job, run, Path(job.folder)
         self._gpus = member.number if member.device != "cpu" else 0
         self._began, self._mirror = began, Mirror(job)
@@ -208,7 +208,7 @@ class _Leader:
         print(f"python -m study.launch --backbone {self._job.folder}", flush=True)
 
     def _describe(self, **changes: object) -> None:
-        """Write the progress, and these changed fields, to pretraining.json."""
+        """Write the progress and the fields in `changes` to pretraining.json."""
         rows, known = self._run.history, self._file.epochs
         times = [*(epoch.ended for epoch in known), *[utc_now()] * len(rows)]
         seconds = time.monotonic() - self._began
@@ -225,7 +225,7 @@ class _Leader:
 
 
 def _resume_state(run: PretrainingRun, folder: Path, member: Member) -> None:
-    """Load the saved state in every process; only rank 0 reads the file, and sends it to the others."""
+    """Load the saved state in every process; only rank 0 reads the file, and sends the state to the others."""
     state = read_state(folder) if member.rank == 0 and has_state(folder) else None
     if member.number > 1:
         sent = [None if state is None else state_as_bytes(state)]
@@ -240,7 +240,7 @@ def _check_same_content(run: PretrainingRun, member: Member) -> None:
     """Compare the data and the code of this process with those of rank 0, which may run on another node.
 
     Raises:
-        Unavailable: if they differ.
+        Unavailable: if the data or the code differ.
     """
     own = attest(run.content(), method=run.spec.objective)
     sent = [own]
@@ -251,7 +251,7 @@ def _check_same_content(run: PretrainingRun, member: Member) -> None:
 
 @contextmanager
 def _group(member: Member) -> Iterator[None]:
-    """Join torch's process group until the block ends; nothing to join for a single process."""
+    """Join torch's process group until the block ends; a single process joins no group."""
     if member.number == 1:
         yield
         return
@@ -277,7 +277,7 @@ def _in_processes(job: Job, number: int) -> None:
 
     Raises:
         ConnectionError: if a process is lost.
-        Exception: if a process raises it; if several do, the error that caused the others.
+        Exception: if a process raises one; if several processes do, the exception that caused the others.
     """
     context = multiprocessing.get_context("spawn")
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
@@ -339,7 +339,7 @@ def _receive_errors(receivers: Mapping[int, Connection]) -> dict[int, Exception]
 
 
 def first_cause(errors: Mapping[int, Exception], exits: Mapping[int, int | None]) -> Exception:
-    """Choose the error that ended all processes: once one fails, the others fail because it no longer answers.
+    """Choose the error that ended all processes: after one fails, the other processes fail for want of its answers.
 
     Args:
         errors: errors raised by processes, by rank.
@@ -399,7 +399,7 @@ def scores_in_words(scores: Mapping[str, float]) -> str:
 
 
 class Mirror:
-    """The pretraining's run in MLflow. If the store is unreachable, it prints a warning and tries at the next epoch."""
+    """The pretraining's run in MLflow. If the store is unreachable, `write` warns, and the next epoch tries again."""
 
     def __init__(self, job: Job) -> None:
         """Store the address; the first `write` connects."""
@@ -407,7 +407,7 @@ class Mirror:
         self._tracking: Tracking | None = None
 
     def write(self, file: PretrainingFile) -> None:
-        """Send to MLflow what it lacks of the file's parameters, scores and curves."""
+        """Send the file's parameters, scores and curves to MLflow, as far as MLflow lacks them."""
         if self._uri is None:
             return
         prepare_environment()
@@ -424,7 +424,7 @@ class Mirror:
 
 
 def _mlflow_run(file: PretrainingFile) -> Run:
-    """Build the MLflow run: parameters, and per epoch a point of each curve, over training steps."""
+    """Build the MLflow run: the parameters, and curves over training steps with a point for each epoch."""
     made, points = file.made, []
     for epoch in file.epochs:
         row = epoch.row

@@ -55,7 +55,7 @@ PAPER = Plan(
 
 # PALBERT's ablation (table 1): a grid search for each row, then mean and deviation over five seeds.
 #
-# The grid has 12 trials for ALBERT, PonderNet, the expectation and row a, and 36 for rows b to d and PALBERT (row e);
+# The grid has 12 trials for ALBERT, PonderNet, `expectation` and row a, and 36 for rows b to d and PALBERT (row e);
 # then each has 5 confirm trials. The table is `tables/ablation.*`, with the paper's number below each row.
 ABLATION = replace(
     PAPER,
@@ -77,11 +77,12 @@ ABLATION = replace(
 #
 #     python -m study.launch --profile electra --method all --name electra-and-alectra
 #
-# The search tries ELECTRA's released default, the value of its re-implementation and, on RTE, that of lmtuners
+# The search tries the learning rate of ELECTRA's code, of its re-implementation and, on RTE, of lmtuners
 # (search_spaces/electra_small.py). ELECTRA's README has these dev medians for google/electra-small-discriminator: MNLI
 # 81.3 (matched), RTE 66.7 and STS-B 87.5. There, RTE and STS-B start from the pretrained checkpoint; no source has
-# their scores from its MNLI model. lmtuners' own checkpoint, with 17M parameters, gives 67.1 and 86.1 from its MNLI
-# model. `study.pretrain electra-rtd`, or `alectra-rtd` for ALECTRA, makes another checkpoint for --backbone FOLDER.
+# scores from an MNLI model of that checkpoint. The MNLI model of lmtuners' checkpoint, with 17M parameters, gives 67.1
+# on RTE and 86.1 on STS-B. `study.pretrain electra-rtd`, or `alectra-rtd` for ALECTRA, makes another checkpoint for
+# --backbone FOLDER.
 ELECTRA = Plan(
     profile="electra",
     methods=("electra-small",),
@@ -100,14 +101,14 @@ ELECTRA = Plan(
 #     python -m study.pretrain mlm --corpus hub:wikimedia/wikipedia:20231101.en --to FOLDER
 #     python -m study.launch --profile sharebert --backbone FOLDER
 #
-# The first command pretrains it: 23,000 steps of 4000 examples of 128 tokens (search_spaces/objectives/mlm.py). The
-# original corpus has books as well as Wikipedia. `--method all` adds early-exit methods on the same backbone, each with
-# the grid of its paper. For another size, add to the first command
+# The first command pretrains the backbone: 23,000 steps of 4000 examples of 128 tokens
+# (search_spaces/objectives/mlm.py). The original corpus has books as well as Wikipedia. `--method all` adds early-exit
+# methods on the same backbone, each with the grid of its paper. For another size, add to the first command
 #
 #     --backbone sharebert-base --tokenizer google-bert/bert-base-uncased
 #
 # The paper reports 95.5 % of BERT-base's dev scores for ShareBERT-small, with 5M parameters (abstract). No source has
-# its score on each task.
+# scores for each task.
 SHAREBERT = replace(PAPER, profile="sharebert", methods=("sharebert",), baseline="sharebert")
 
 # Four methods on a small pretrained backbone (6 to 12 layers of width 256 to 512), for two processor cores.
@@ -142,9 +143,9 @@ SMALL = Plan(
         "lambda_learning_rate": Interval(low=3e-4, high=2e-3, log=True),
     },
 )
-NEED_BACKBONE = ("small",)  # profiles without a backbone of their own
+NEED_BACKBONE = ("small",)  # profiles that name no backbone
 
-_ALL = {  # plan, and the methods that `--method all` means
+_ALL = {  # profile -> its plan, and the methods that `--method all` means
     "ablation": (ABLATION, ABLATION.methods),
     "electra": (ELECTRA, ("electra-small", "alectra-small")),
     "mini": (MINI, ("albert", "pabee", "pondernet", "palbert", "electra-small", "alectra-small")),

@@ -41,7 +41,7 @@ def write_files(folder: Path, progress: StudyProgress) -> str:
 
     An error is printed to standard error, and the other exports are still written.
     """
-    said = analyse(folder)  # takes longest, so it is first: files deleted meanwhile are written below
+    said = analyse(folder)  # first, as it takes longest: the exports below replace files deleted meanwhile
     try:
         write_bytes(folder / RECORDS, format_records(progress.facts.records))
         write_bytes(folder / OPTUNA, optuna_file(progress))
@@ -54,8 +54,8 @@ def write_files(folder: Path, progress: StudyProgress) -> str:
 def optuna_file(progress: StudyProgress) -> bytes:
     """Build the content of `optuna.journal`: one Optuna study per arm, with the search trials that have ended.
 
-    Optuna numbers trials in order, so a trial is left out until all earlier trials of its arm have ended; then both
-    programs use the same numbers. The bytes depend only on the facts of the study.
+    Optuna numbers trials in the order in which they are added. So that its numbers are those of the study, a trial is
+    left out until all earlier trials of its arm have ended. The same facts always give the same bytes.
     """
     import optuna
     from optuna.storages import JournalStorage
@@ -73,7 +73,7 @@ def optuna_file(progress: StudyProgress) -> bytes:
         def append_logs(self, logs: list[dict[str, Any]]) -> None:
             self.logs += logs
 
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # else it logs a line for every study
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # else Optuna logs a line for every study
     lines = Lines()
     storage = JournalStorage(lines)
     for arm in progress.arms:
@@ -128,7 +128,7 @@ def run(options: Options) -> int:
     """Write the exports; return 0 if all are written, 1 if the report or MLflow failed.
 
     Raises:
-        ValueError: if the folder is not that of a study.
+        ValueError: if the folder holds no study.
     """
     folder = Path(options.folder)
     plan, facts = require_plan(folder).plan, read_facts(folder)

@@ -78,7 +78,7 @@ def _make_event(time: str, file: Path, rows: Split, task: str, models: list[Mode
 
 
 def labelled_test(task: Task, file: Path, data: str) -> Split:
-    """Add the labels to the test set, which keeps its order and its texts.
+    """Add the labels in `file` to the test set; its order and texts stay the same.
 
     Raises:
         ValueError: if the file cannot be read, or its rows are not those of the test set.
@@ -101,7 +101,7 @@ def _keep_letters(texts: Sequence[str]) -> list[str]:
 
 
 def _label_files(labels: Path, plan: ResolvedPlan) -> dict[str, Path]:
-    """Find the files of labels by studied task.
+    """Find the file of labels of each studied task.
 
     Raises:
         ValueError: if there are no labels for any task of the study.
@@ -116,13 +116,13 @@ def _label_files(labels: Path, plan: ResolvedPlan) -> dict[str, Path]:
 
 
 def _list_models(plan: ResolvedPlan, records: list[Record], task: str, folder: Path) -> list[Record]:
-    """List the winners' confirm trials on the task, with the addresses that their models have now."""
+    """List the winners' confirm trials on the task, with the current addresses of their models."""
     arms = [arm for arm in plan.first_arms if arm.task == task]
     return [with_model_as_it_lies(record, folder) for arm in arms for record in confirmed_models(arm, records)]
 
 
 def _score_model(record: Record, rows: Split, data: str) -> ModelOnTest:
-    """Score a model with its own exit; a sampled exit is drawn once."""
+    """Score the record's model with its exit rule; a sampled exit is drawn once."""
     task = TASKS[record.task]
     with local_model(record.model or "") as model:
         _, predictions, mean_layers = model_answers(task, task.test_splits[0], model, data)

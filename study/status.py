@@ -45,7 +45,7 @@ from study.screen.words import (
 )
 from trainables.schema import Typed, to_plain
 
-WIDEST = 10_000  # columns of a line that is not written to a terminal
+WIDEST = 10_000  # most columns of a line that is not written to a terminal
 
 
 class Options(Typed, frozen=True, kw_only=True):
@@ -61,11 +61,11 @@ class Status(Typed, frozen=True, kw_only=True):
 
     study: str
     protocol_hash: str
-    launch: str | None  # who runs it now
+    launch: str | None  # the process that runs the study now, or None
     trials: dict[str, int]  # number of ended trials by status
     total: int
     under_way: list[str]
-    waiting: list[str]  # begun trials that a fault of the machine interrupted, with its error
+    waiting: list[str]  # trials that a fault of the machine interrupted, each with the error
     left_out: list[str]  # nodes that currently get no trials
     failed: list[str]
     missing: list[str]
@@ -153,7 +153,7 @@ def read_progress(folder: Path) -> StudyProgress:
     """
     plan = require_plan(folder).plan
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a torn last line, which the launch is writing
+        warnings.simplefilter("ignore")  # hides warnings about the last line, which a launch may be writing
         facts = read_facts(folder)
     return last_progress(plan, facts)
 
@@ -161,7 +161,7 @@ def read_progress(folder: Path) -> StudyProgress:
 def status_of(progress: StudyProgress, folder: Path) -> Status:
     """Collect the status of a study; its folder shows whether a launch is running it."""
     facts, holder = progress.facts, lock_holder(folder)
-    steps = read_steps(folder) if holder else {}  # a killed launch leaves its steps behind
+    steps = read_steps(folder) if holder else {}  # without a holder, the steps are those of a killed launch
     failed = [describe_failure(record) for record in progress.failures]
     failed += [describe_smoke_failure(event) for event in facts.smoke_failed.values()]
     return Status(
@@ -186,7 +186,7 @@ def status_of(progress: StudyProgress, folder: Path) -> Status:
 
 
 def _name_epoch(trial: TrialFacts, *, is_run: bool) -> str:
-    """Name the epoch of a trial under way or, if no launch runs, the one that the next launch resumes from."""
+    """Name a running trial's epoch or, if no launch runs, the saved epoch from which the next launch resumes."""
     if is_run:
         return f" at epoch {trial.epochs}"
     return f", saved at epoch {trial.epochs}" if trial.epochs else ", nothing saved yet"
@@ -226,12 +226,12 @@ def _describe_launch(facts: StudyFacts, holder: str | None) -> str:
 
 
 def _choose_title(status: Status) -> str:
-    """Choose the word for trials that have begun and not ended."""
+    """Choose the heading of trials that have begun but not ended."""
     return "under way" if status.launch else "begun"
 
 
 def _group_alike(attempts: Iterable[FailedAttempt]) -> list[list[FailedAttempt]]:
-    """Group attempts of one arm that failed with the same error; faults that are not the method's also by host."""
+    """Group attempts of an arm that failed with the same error and, unless the method is at fault, on the same host."""
     groups: dict[tuple[object, ...], list[FailedAttempt]] = {}
     for attempt in attempts:
         failure = attempt.failure

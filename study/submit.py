@@ -41,12 +41,12 @@ from trainables.spelling import resolve_name
 
 @dataclass(frozen=True)
 class SubmissionFile:
-    """One of the eleven files."""
+    """One of the eleven files of a submission."""
 
     name: str
     task: str
     split: str
-    answered_by: str  # task whose model answers
+    answered_by: str  # task whose model answers the rows
 
 
 FILES = (
@@ -99,9 +99,10 @@ def run(options: Options) -> int:
 
 
 def check_rows(data: str, *, studied: Collection[str], any_length: bool) -> None:
-    """Check that each test set has the official rows, each once, and that those which models answer can be read.
+    """Check that each test set has each official row once, and that the sets that models answer can be read.
 
-    Generated test sets have different rows. With `any_length`, their number may differ from the official one.
+    The rows of generated test sets are not checked. With `any_length`, the number of rows may differ from the official
+    one.
 
     Raises:
         ValueError: if the server would refuse the answers to a test set.
@@ -110,12 +111,12 @@ def check_rows(data: str, *, studied: Collection[str], any_length: bool) -> None
         task = TASKS[file.task]
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of the number of rows, which is checked here
+                warnings.simplefilter("ignore")  # hides warnings about the number of rows, which is checked here
                 ids = load_split(task, file.split, data).ids
         except ValueError:
             if file.answered_by in studied:
                 raise
-            continue  # `_constant_answers` reports it
+            continue  # `_constant_answers` reports the error
         if kind_of(data) == "mini":
             continue
         rows, size = len(ids), task.sizes[file.split]
@@ -132,13 +133,13 @@ def check_rows(data: str, *, studied: Collection[str], any_length: bool) -> None
 
 
 def best_models(plan: ResolvedPlan, records: list[Record], method: str | None, folder: Path) -> dict[str, Record]:
-    """Choose the winner's confirm record with the highest score for each task; of equal scores, the first.
+    """Choose for each task the winner's confirm record with the highest score; of equal scores, the first.
 
     Args:
         method: may be None if all confirm records are of one method.
 
     Raises:
-        ValueError: if there are several methods and none is named, a task has no record, or a model is gone.
+        ValueError: if there are several methods but `method` is None, a task has no record, or a model is gone.
     """
     confirmed = [record for arm in plan.first_arms for record in confirmed_models(arm, records)]
     methods = sorted({record.method for record in confirmed})
@@ -157,7 +158,7 @@ def best_models(plan: ResolvedPlan, records: list[Record], method: str | None, f
 
 @contextmanager
 def _on_this_machine(best: dict[str, Record]) -> Iterator[dict[str, Record]]:
-    """Provide the models of the records in local folders, while the context lasts."""
+    """Yield the records with their models in local folders, which last until the block ends."""
     with ExitStack() as stack:
         yield {
             task: replace(record, model=str(stack.enter_context(local_model(record.model or ""))))
@@ -166,7 +167,7 @@ def _on_this_machine(best: dict[str, Record]) -> Iterator[dict[str, Record]]:
 
 
 def write_submission(out: Path, best: dict[str, Record], data: str) -> None:
-    """Write the zip with all eleven files, whole or not at all, and print the source of the answers in each file."""
+    """Write the zip with all eleven files, whole or not at all, and print how each file was answered."""
     texts = {file.name: _file_text(file, best.get(file.answered_by), data) for file in FILES}
     write_atomically(out, lambda path: _write_zip(path, texts))
 
@@ -183,7 +184,7 @@ def _file_text(file: SubmissionFile, record: Record | None, data: str) -> str:
 
 
 def model_answers(task: Task, split: str, model: Path, data: str) -> tuple[Sequence[int], np.ndarray, float]:
-    """Answer a test set; returns the rows' ids, the answers, and the layers run on average."""
+    """Answer a test set; return the rows' ids, the answers, and the layers run on average."""
     import torch
 
     from trainables.data.examples import load_examples
@@ -203,9 +204,10 @@ def model_answers(task: Task, split: str, model: Path, data: str) -> tuple[Seque
 
 
 def _constant_answers(file: SubmissionFile, data: str) -> tuple[Sequence[int], np.ndarray]:
-    """Answer every row with the majority class of train (STS-B: its mean); without train, with the first class.
+    """Answer every row with the majority class of train (STS-B: the mean score).
 
-    Without the test set, the rows are the official ones.
+    If train cannot be read, the answer is the first class (STS-B: the middle of the range). If the test set cannot be
+    read, the official rows are answered.
     """
     task, source = TASKS[file.task], TASKS[file.answered_by]
     missing: list[str] = []
@@ -217,7 +219,7 @@ def _constant_answers(file: SubmissionFile, data: str) -> tuple[Sequence[int], n
     try:
         value, what = _majority(source, data), "the mean score" if task.is_regression else "the majority class"
     except ValueError as error:
-        value, what = sum(task.score_range or ()) / 2, "the same"  # of classes 0, the first
+        value, what = sum(task.score_range or ()) / 2, "the same"  # class 0, or the middle of the range
         missing.append(_fault(error))
     rows = f" for the official {len(ids):,} rows" * isinstance(ids, range)
     rows += f" ({', '.join(missing)})" * bool(missing)
@@ -240,7 +242,7 @@ def _majority(task: Task, data: str) -> float:
 def _write_zip(path: Path, texts: dict[str, str]) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in texts.items():
-            # ZipInfo without the time: the same study gives the same file.
+            # The ZipInfo has no time, so that the same study gives the same file.
             archive.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
 
 

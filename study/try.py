@@ -81,7 +81,7 @@ def run(options: Options) -> int:
 
 
 def spec_of(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Value]]]:
-    """Resolve the options into a trial, and each value of its configuration with its source.
+    """Resolve the options into a trial; also return the value and origin of each field of its configuration.
 
     Raises:
         ValueError: if a study could not run the trial.

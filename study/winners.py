@@ -25,11 +25,11 @@ from study.screen.words import points
 from study.status import read_progress
 from trainables.schema import Configuration, Typed, Value
 
-BEST = "best.toml"  # an export
+BEST = "best.toml"  # one of the study's exports
 
 
 def decided(progress: StudyProgress) -> list[ArmProgress]:
-    """List the arms of the tables that had a search and have a winner."""
+    """List the arms that were searched and have a winner, without the repeats of a search."""
     return [arm for arm in progress.arms if arm.arm.space and not arm.arm.repeat and arm.winner]
 
 
@@ -45,7 +45,7 @@ def in_lines(progress: StudyProgress) -> list[str]:
 
 
 def as_toml(progress: StudyProgress) -> str:
-    """Format the study's plan with its winners instead of its searches, and their scores as comments above it."""
+    """Format the study's plan with the winners' values instead of searches, below comments with their scores."""
     asked = progress.plan.asked
     settings = {key: setting for key, setting in asked.settings.items() if not is_searched(setting)}
     for arm in decided(progress):
@@ -62,7 +62,7 @@ def as_toml(progress: StudyProgress) -> str:
 
 
 def as_json(progress: StudyProgress) -> str:
-    """Format a list of arms, each with its searched and fixed fields and its scores as shares."""
+    """Format a list of arms, each with its searched and fixed fields and its scores in [-1, 1]."""
     arms = [
         {
             "arm": arm.arm.name,
@@ -98,9 +98,9 @@ def _short(value: Value) -> str:
 
 
 def read_winners(folder: Path, plan: Plan) -> dict[str, tuple[First, ...]]:
-    """Read the winners of a study for the arms of the plan that may start their search from them.
+    """Read the winners of a study that the searches of the plan's arms try first; return them by arm.
 
-    An arm takes the winner of its method on its task or, if there is none, those on the other tasks.
+    An arm takes its method's winner on its task; if that is missing, it takes its method's winners on other tasks.
 
     Raises:
         ValueError: if the study has no winner of the plan's methods.

@@ -26,10 +26,10 @@ class Recipe:
 
     name: str  # "mlm", or "mlm:bert-small"
     file: str  # the objective's file, followed by `VARIANTS['NAME']` for a variant
-    fixed: Configuration  # every field
+    fixed: Configuration  # the values of all fields
     mini_fixed: Configuration  # replaces fields of `fixed` on a tiny random backbone
     backbone: Mapping[str, str]  # "mini" or "paper" -> backbone
-    tokenizer: Mapping[str, str | None]  # same keys -> tokenizer, or None for the backbone's
+    tokenizer: Mapping[str, str | None]  # keys as in `backbone` -> tokenizer, or None: the backbone's
     departures: tuple[Departure, ...]
 
     @property

@@ -26,7 +26,7 @@ FIXED: dict[str, Value] = {
     "max_predictions": 77,  # 15 % of 512
     "mask_token_share": 0.8,
     "random_token_share": 0.1,
-    "hidden_dropout": 0.0,  # version 2 of base
+    "hidden_dropout": 0.0,  # as in version 2 of base
     "classifier_dropout": 0.0,
     "attention": "softmax",
     "num_landmarks": None,
@@ -36,7 +36,7 @@ FIXED: dict[str, Value] = {
 MINI_FIXED: dict[str, Value] = mini.FIXED
 BACKBONE = {"mini": "mini-albert", "paper": "albert-base"}
 TOKENIZER = {"paper": "albert/albert-base-v2"}
-DEPARTURES = (  # what, in the paper or its code, here
+DEPARTURES = (  # (what differs, in the paper or its code, here)
     ("corpus", "Wikipedia with books", "the one asked for"),
     ("max_predictions", "20 in its README, 4 % of 512", "77, 15 %"),
     ("hidden_dropout", "0 in version 2, with 10 million steps", "0, with version 1's steps"),

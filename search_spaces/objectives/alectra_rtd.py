@@ -53,7 +53,7 @@ _SHARED_DEPARTURES = (
     ("held out", "20 % of the files", "5 % of the documents"),
     ("precision", "float32", "bfloat16"),
 )
-DEPARTURES = (  # what, in the paper or its code, here
+DEPARTURES = (  # (what differs, in the paper or its code, here)
     ("tied embeddings", "cloned: 9,557,180 parameters", "tied: 5,633,724 parameters"),
     *_SHARED_DEPARTURES,
 )
@@ -61,7 +61,7 @@ _OF_VARIANTS = ("batch_size, steps, learning_rate", "not in the README", "those 
 VARIANTS: dict[str, dict[str, Any]] = {
     "bert-generator": {
         "fixed": FIXED | {"generator_family": "bert", "generator_hidden_size": 128, "generator_intermediate_size": 256},
-        "mini_fixed": MINI_FIXED | {"generator_hidden_size": 32},  # as wide as the embeddings, which are shared
+        "mini_fixed": MINI_FIXED | {"generator_hidden_size": 32},  # width of the shared embeddings
         "departures": (
             ("generator of the reported model", "an ALBERT", "a BERT"),
             _OF_VARIANTS,

@@ -42,7 +42,7 @@ FIXED: dict[str, Value] = {
 MINI_FIXED: dict[str, Value] = mini.FIXED | mini.GENERATOR
 BACKBONE = {"mini": "mini-electra", "paper": "electra-small"}
 TOKENIZER = {"paper": "google/electra-small-discriminator"}
-DEPARTURES = (  # what, in the paper or its code, here
+DEPARTURES = (  # (what differs, in the paper or its code, here)
     ("corpus", "OpenWebText", "the one asked for"),
     ("masked places", "may be drawn twice", "drawn without replacement"),
     ("a line behind the second segment", "may go back to the first", "stays in the second"),
@@ -53,11 +53,11 @@ DEPARTURES = (  # what, in the paper or its code, here
 )
 VARIANTS: dict[str, dict[str, Any]] = {
     # shoarora/lmtuners at 86f31ba, experiments/disc_lm_small/train_electra_small.py, and the card of its model on the
-    # hub: BERT twice, with embeddings as wide as the layers.
+    # hub: generator and discriminator are both BERT, with embeddings as wide as the layers.
     "lmtuners": {
         "fixed": {field: alectra.FIXED[field] for field in FIXED}
         | {"generator_hidden_size": 256, "generator_intermediate_size": 256},
-        "mini_fixed": MINI_FIXED | {"generator_hidden_size": 32},  # as wide as the embeddings, which are shared
+        "mini_fixed": MINI_FIXED | {"generator_hidden_size": 32},  # width of the shared embeddings
         "backbone": {"mini": "mini-bert", "paper": "bert-small"},
         "tokenizer": alectra.TOKENIZER,
         "departures": (

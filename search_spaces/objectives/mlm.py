@@ -9,7 +9,7 @@ from trainables.schema import Value
 FIXED: dict[str, Value] = {
     "learning_rate": 1e-3,
     "batch_size": 4000,
-    "gradient_accumulation": 16,  # 250 examples each
+    "gradient_accumulation": 16,  # parts of 250 examples
     "steps": 23_000,
     "steps_per_epoch": 500,
     "optimizer": "adamw",
@@ -18,7 +18,7 @@ FIXED: dict[str, Value] = {
     "weight_decay": 0.01,
     "schedule": "linear",
     "decay_power": None,
-    "warmup_steps": 1_380,  # 6 %
+    "warmup_steps": 1_380,  # 6 % of the steps
     "gradient_clip": 0.5,
     "max_length": 128,
     "packing": "full",
@@ -37,7 +37,7 @@ FIXED: dict[str, Value] = {
 MINI_FIXED: dict[str, Value] = mini.FIXED
 BACKBONE = {"mini": "mini-albert", "paper": "sharebert-small"}
 TOKENIZER = {"paper": "google-bert/bert-base-uncased"}
-DEPARTURES = (  # what, in the paper or its code, here
+DEPARTURES = (  # (what differs, in the paper or its code, here)
     ("corpus", "Wikipedia with books", "the one asked for"),
     ("an example", "whole sentences, cut to 126 tokens", "running text, cut every 126 tokens"),
     ("length of examples", "random in one document of ten", "as long as can be"),

@@ -22,7 +22,7 @@ from trainables import base_method
 from trainables.method_files import included
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-CODE = (REPOSITORY / "trainables", REPOSITORY / "search_spaces")  # each method has a file in both
+CODE = (REPOSITORY / "trainables", REPOSITORY / "search_spaces")  # each method has a file in both folders
 SERVED_MODEL = Path(__file__).with_name("served_model.py")
 REQUIREMENTS = ("torch", "transformers", "safetensors", "numpy", "pandas", "scipy", "scikit-learn", "msgspec")
 
@@ -32,7 +32,7 @@ class Registered(NamedTuple):
 
     name: str
     version: str
-    key: str  # of the trial
+    key: str  # the trial's key
 
 
 def register(tracking: Tracking, progress: StudyProgress, folder: Path) -> Iterator[Registered]:
@@ -84,7 +84,7 @@ def save_model(record: Record, folder: Path) -> None:
         raise ValueError(f"the model of record {record.key} is gone: {record.model}")
     versions = {name: version.rpartition(", ")[2] for name, version in record.versions.items()}
     with local_model(record.model) as model, tempfile.TemporaryDirectory() as methods, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*input example was not provided")  # we pass a signature
+        warnings.filterwarnings("ignore", ".*input example was not provided")  # not needed, as we pass a signature
         artifacts, included_methods = {"model": str(model)}, included()
         if included_methods is not None and included_methods.has(base_method(record.method)):
             for name, text in included_methods.sources.items():

@@ -74,7 +74,7 @@ class Point:
     name: str
     value: float
     time: int  # milliseconds since 1970
-    step: int  # epochs
+    step: int  # epoch, or training step of a pretraining
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ class Run:
     status: str  # a key of MLFLOW_STATUS
     started: int | None  # milliseconds since 1970
     ended: int | None
-    params: dict[str, str]  # never change
-    tags: dict[str, str]  # may change
+    params: dict[str, str]  # values never change
+    tags: dict[str, str]  # values may change
     points: tuple[Point, ...]
     files: dict[str, tuple[str, ...]] = field(default_factory=dict)  # artifact folder -> paths
 
@@ -108,7 +108,7 @@ class StudyRuns:
 
         Args:
             reports: trial key -> the epochs that the trial reported, each once.
-            intervals: keys of the records behind a mean score -> its interval in the study's tables.
+            intervals: keys of the records behind a mean score -> interval of that mean in the study's tables.
         """
         self.name, self.plan, self.facts, self.reports, self.intervals = name, plan, facts, reports, intervals
         self._first = FirstCode(facts)
@@ -119,7 +119,7 @@ class StudyRuns:
         trial = self.facts.trials[key]
         started, status, arm = trial.started, self.status(trial), self.progress.arm(trial.started.arm)
         is_superseded = trial.phase == "confirm" and trial not in arm.confirm_trials
-        searched = [name for name in arm.arm.decided if name in trial.config]  # first, as MLflow keeps the order
+        searched = [name for name in arm.arm.decided if name in trial.config]  # first, because MLflow keeps the order
         on_dev = self.plan.plan.protocol.selection == "dev"
         tags = self._tags("trial", status, arm=started.arm, method=trial.arm.method, task=trial.arm.task)
         tags |= {"phase": started.phase, "trial": str(started.trial)}
@@ -253,7 +253,7 @@ class StudyRuns:
         return common | tags | {"mlflow.source.name": "study.launch", "mlflow.source.type": "LOCAL"}
 
     def _code_tag(self, trials: Sequence[TrialFacts]) -> dict[str, str]:
-        """Return a tag that lists the code of these trials other than the study's first code, or {}."""
+        """Return a tag that lists the code of these trials if it differs from the study's first code, else {}."""
         codes = dict.fromkeys(code for trial in trials for code in self._first.others(trial))
         return {"other_code": "; ".join(codes)} if codes else {}
 

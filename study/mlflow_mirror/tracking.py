@@ -81,7 +81,7 @@ def outages() -> tuple[type[Exception], ...]:
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
-    return MlflowException, SQLAlchemyError, OSError  # requests' errors are OSErrors
+    return MlflowException, SQLAlchemyError, OSError  # the errors of `requests` are OSErrors
 
 
 def is_fatal(error: Exception) -> bool:
@@ -140,9 +140,9 @@ class Tracking:
         self.client = MlflowClient(tracking_uri=uri)
         self.study_id = study_id
         self.experiment_id = self._find_experiment(experiment, None if uri.startswith("http") else artifacts.as_uri())
-        self.run_ids: dict[str, str] = {}  # MLflow's ids, by key
-        self._finished: dict[str, str] = {}  # key of each run that MLflow has up to date -> digest of its content
-        self._sent: dict[str, set[Point]] = {}  # points sent so far, by key, of runs that have not ended
+        self.run_ids: dict[str, str] = {}  # run key -> MLflow's id
+        self._finished: dict[str, str] = {}  # run key -> digest of the content that MLflow has
+        self._sent: dict[str, set[Point]] = {}  # run key -> points sent so far, until the run has ended
         for run in _search(self.client, [self.experiment_id], study_id):
             self._remember(run)
 
@@ -183,7 +183,7 @@ class Tracking:
 
     def _remember(self, run: Any) -> None:
         key = run.data.tags["key"]
-        if key in self.run_ids:  # created twice, as the server's first answer came too late
+        if key in self.run_ids:  # created twice, because the server's first answer came too late
             self.client.delete_run(run.info.run_id)
             return
         self.run_ids[key] = run.info.run_id
@@ -212,4 +212,4 @@ class Tracking:
         self.client.log_batch(run_id, metrics=metrics, params=params, tags=tags)
         sent.update(new)
         if run.ended is not None:
-            del self._sent[run.key]  # an ended run rarely gets more points
+            del self._sent[run.key]  # frees memory: an ended run rarely gets more points

@@ -12,14 +12,14 @@ from study.screen.words import points
 
 UNDER_WAY = "under way"
 COLUMNS = ("arm", "search", "stopped", "failed", UNDER_WAY, "best search", "confirm", "median")
-_DISPENSABLE = ("stopped", UNDER_WAY, "best search", "failed", "median")  # dropped in this order from a narrow terminal
-_BETWEEN = 2  # blanks
+_DISPENSABLE = ("stopped", UNDER_WAY, "best search", "failed", "median")  # dropped in this order
+_BETWEEN = 2  # blanks between columns
 
 
 def arms_table(
     progress: StudyProgress, *, width: int, arms: Sequence[ArmProgress] | None = None, under_way: str = UNDER_WAY
 ) -> Table:
-    """Build the table of these arms, or of all; columns that do not fit are dropped, and names are never cut.
+    """Build the table of `arms`, or of all arms; columns that do not fit are dropped, and names are never cut.
 
     Args:
         width: columns of the terminal.
@@ -38,7 +38,7 @@ def build_table(
 
     Args:
         width: columns of the terminal.
-        dispensable: headings of columns that may be dropped to fit, the first one first.
+        dispensable: headings of columns that may be dropped to fit the width, in this order.
     """
     widths = {name: max(map(cell_len, (name, *cells))) for name, *cells in zip(columns, *rows, strict=True)}
     for name in dispensable:

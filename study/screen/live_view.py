@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from study.drivers.driver import Driver
 
 _REFRESH_SECONDS = 0.5
-_SIGN_OF_LIFE_SECONDS = 30.0  # between plain lines while no trial ends
+_SIGN_OF_LIFE_SECONDS = 30.0  # between lines without a live table, while no trial ends
 _NAMED = 3  # most trials named for each epoch
-BAR = 24  # columns, at most
+BAR = 24  # most columns of the bar
 _RUNNING = ("running", "epoch", "score", "time")
 _LEAST_ARMS = 3  # rows kept for arms if many trials run
 _A_SLOT, _THE_NEXT_LAUNCH = "a slot", "the next launch"  # what unfinished trials without a worker wait for
@@ -46,7 +46,7 @@ class LiveView:
         output: TextIO,
         clock: Callable[[], float] = time.monotonic,
     ):
-        """Draw nothing yet. `slots` takes nodes to leave out and counts the trials that fit on the others at a time."""
+        """Draw nothing yet. `slots(nodes)` returns how many trials fit at a time on all other nodes."""
         self._scheduler = scheduler
         self._progress = scheduler.progress
         self._slots = slots
@@ -58,8 +58,8 @@ class LiveView:
         self._waits_for = _A_SLOT
         self._next_refresh = 0.0
         self._next_sign_of_life = self._started + _SIGN_OF_LIFE_SECONDS
-        self._printed = len(scheduler.facts.records)  # records that were printed
-        self._noticed = 0  # notices that were printed
+        self._printed = len(scheduler.facts.records)  # number of records not to print again
+        self._noticed = 0  # number of notices already printed
         self._blocked = set[str]()  # arms reported as unable to exit early
         self._live = Live(console=self._console, auto_refresh=False) if can_redraw(self._console) else None
 
@@ -122,7 +122,7 @@ class LiveView:
             self.say(f"[{place}] {describe_record(record)}  {time_line}")
 
     def _under_way(self) -> str:
-        """Name the unfinished trials by the epochs that they have completed, and last those that wait for a slot."""
+        """List the running trials, grouped by completed epochs, and then the trials that wait."""
         running: dict[int, list[str]] = {}
         waiting: list[str] = []
         for trial in self._progress.under_way.values():
@@ -161,7 +161,7 @@ class LiveView:
 class TrialClocks:
     """Running times of trials between their reports, which come only at the end of an epoch.
 
-    The time is that of the trial's last report plus the seconds since that report arrived here.
+    A trial's running time is the time in its last report plus the seconds since that report arrived here.
     """
 
     def __init__(self, clock: Callable[[], float]):
@@ -203,11 +203,13 @@ def live_layout(
     """Lay out the bar, the running trials and the arms; trials and arms that do not fit are counted in one line.
 
     Args:
-        seconds: time of each running trial, by key; `steps` gives the steps done in its current epoch.
+        seconds: time of each running trial, by key.
+        steps: steps done in each running trial's current epoch, by key.
         awaited: what the launch waits for before its first trial; "" afterwards.
         waits_for: what unfinished trials without a worker wait for.
-        draining: whether the launch is saving and stopping.
-        width: number of columns of the terminal; `height` is its number of lines.
+        draining: whether the launch is saving its trials and stopping.
+        width: number of columns of the terminal.
+        height: number of lines of the terminal.
     """
     parts: list[RenderableType] = [_overall(progress, time_line, draining=draining, width=width)]
     left = height - 1  # the bar is one line
@@ -218,7 +220,7 @@ def live_layout(
     running = [trial for trial in under_way if trial.key in seconds]
     waiting = len(under_way) - len(running)
     arms = len(progress.arms)
-    room = left - 1 - min(arms, _LEAST_ARMS) - (arms > _LEAST_ARMS)  # without the header of the arms
+    room = left - 1 - min(arms, _LEAST_ARMS) - (arms > _LEAST_ARMS)  # what the table of arms leaves
     if room >= 2:
         shown = running if len(running) + 1 + bool(waiting) <= room else running[: room - 2]
         if shown:
@@ -231,7 +233,7 @@ def live_layout(
 
 
 def _others(more: int, waiting: int, waits_for: str) -> str:
-    """Count the running trials that have no row, and the trials that wait."""
+    """Count the running trials that have no row, and the waiting trials."""
     words = [f"and {counted(more, 'trial')} more"] if more else []
     words += [f"{counted(waiting, 'trial')} {'wait' if waiting > 1 else 'waits'} for {waits_for}"] if waiting else []
     return "; ".join(words)
@@ -258,7 +260,7 @@ def _running_table(
 
 
 def _arms(progress: StudyProgress, *, width: int, room: int) -> list[RenderableType]:
-    """Build the table of as many arms as fit, and a line that counts the others.
+    """Build the table of as many arms as fit, and a line that counts the remaining arms.
 
     Arms with running trials come first, then started ones; complete arms come last.
     """

@@ -51,7 +51,7 @@ class LastingOutput(io.TextIOWrapper):
         """Write to the file descriptor of `stream`, with its encoding."""
         settings: dict[str, Any] = {name: getattr(stream, name) for name in ("encoding", "errors", "line_buffering")}
         super().__init__(os.fdopen(stream.fileno(), "wb", closefd=False), **settings)
-        self.lost: OSError | None = None  # the first error
+        self.lost: OSError | None = None  # the first error of a write
 
     def write(self, text: str, /) -> int:
         """Write the text; drop it if the output is lost."""
@@ -66,7 +66,7 @@ class LastingOutput(io.TextIOWrapper):
 
     @contextmanager
     def _silent_when_lost(self) -> Iterator[None]:
-        """After an error, redirect the descriptor to the null device, also for child processes that inherit it."""
+        """Redirect the descriptor to the null device after an error, also for child processes that inherit it."""
         try:
             yield
         except OSError as error:

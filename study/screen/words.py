@@ -34,7 +34,7 @@ def trial_name(trial: TrialFacts) -> str:
 
 
 def describe_step(trial: TrialFacts, steps: Mapping[str, Steps], form: str) -> str:
-    """Format the training step of a running trial; the `form` `({})` gives `(step 3/40)`. "" if the step is unknown."""
+    """Format the training step of a running trial; `form` `({})` gives `(step 3/40)`; "" if the step is unknown."""
     step = steps.get(trial.key)
     return form.format(f"step {step.done}/{step.of}") if step else ""
 
@@ -52,7 +52,7 @@ def describe_record(record: Record) -> str:
 
 
 def blocked_exits(progress: StudyProgress) -> dict[str, str]:
-    """Find the arms in whose last trial or epoch no example can exit early; return the reason by arm."""
+    """Find the arms whose last trial or epoch lets no example exit early; return the reasons by arm."""
     seen = {record.arm: (record.metrics or {}, record.config) for record in progress.facts.records}
     seen |= {
         trial.started.arm: (trial.last.row.metrics, trial.config) for trial in progress.under_way.values() if trial.last
@@ -92,7 +92,7 @@ def describe_smoke_failure(event: SmokeStepFailed) -> str:
 
 
 def describe_attempts(alike: Sequence[FailedAttempt]) -> list[str]:
-    """Describe attempts with the same error: the first with its traceback, the others by name."""
+    """Describe attempts with the same error: the first with its traceback, the other attempts by name."""
     attempt = alike[0]
     failure = attempt.failure
     node = f" (node {failure.node[:8]})" if failure.node else ""
@@ -134,7 +134,7 @@ def python() -> str:
 
 
 def describe_retries(trial: TrialFacts) -> str:
-    """Format in one line the number of times that faults of the machine ended a trial, and the last error."""
+    """Format in one line how often faults of the machine ended a trial, and the last error."""
     last = trial.retries[-1].failure
     where = f" on {last.host}" if last.host else ""
     return f"{trial_name(trial)}, {len(trial.retries)} times, last{where}: {last.error}"
