@@ -22,18 +22,18 @@ from analysis.studies.cells import Row
 from trainables.data.metrics import metric_words
 from trainables.data.tasks import TASKS
 
-Key = TypeVar("Key")  # of a panel: a task, or a row and a task
+Key = TypeVar("Key")  # key of a panel: a task, or a row and a task
 
 # Okabe and Ito, "Color universal design", 2008; without yellow, which is hard to see on paper.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
-SALT = 2664  # of the colours' hash: the first that gives our six methods distinct colours and the baseline black
+SALT = 2664  # salt of the colours' hash: the first to give our six methods distinct colours, black to the baseline
 
 COLUMN_INCHES, PAGE_INCHES = 219 / 72, 455 / 72  # widths in an ACL paper, which then prints the text at 8 points
 PANEL_HEIGHT = 2.1  # inches
 PANELS_PER_LINE = 3
-MARGIN = 0.04  # above the highest possible score, as a share of the axis span
+MARGIN = 0.04  # space above the highest possible score, as a share of the axis span
 LEGEND_COLUMNS = 2  # as many as fit above the narrowest picture
 TIPS = "tips¦"  # prefix of a group's tips in an SVG; its last character separates the tips
 
@@ -88,7 +88,7 @@ class Tip:
 
     @property
     def is_shown(self) -> bool:
-        """Whether the point lies within the limits of its axes."""
+        """True if the point lies within the limits of its axes."""
         (left, right), (bottom, top) = self.axes.get_xlim(), self.axes.get_ylim()
         return bool(left <= self.x <= right and bottom <= self.y <= top)
 
@@ -129,7 +129,7 @@ def inline_svg(image: bytes, name: str) -> str:
 
 
 def figure_width(columns: int) -> float:
-    """Return the width in inches: a paper's column for one panel, its page for several side by side."""
+    """Return the width in inches: a paper's column for one panel, a paper's page for several side by side."""
     return COLUMN_INCHES if columns == 1 else PAGE_INCHES
 
 
@@ -155,8 +155,8 @@ class Style:
 def choose_styles(rows: Sequence[Row]) -> dict[str, Style]:
     """Choose the style of every row, by label.
 
-    A method has the same colour in every picture of every study, chosen by the hash of its name. If an earlier method
-    of the picture has that colour, the method gets the next free one.
+    The hash of a method's name chooses its colour, which is thus the same in every picture of every study. Only if an
+    earlier method of the picture has that colour does the method get the next free one.
     """
     places: dict[str, int] = {}
     for method in dict.fromkeys(row.method for row in rows):
@@ -211,7 +211,7 @@ def share_x(panels: Iterable[Axes]) -> None:
 
 
 def share_height(panels: Iterable[Axes]) -> None:
-    """Give all panels the same vertical span, around each panel's lines and not far above 100 points."""
+    """Give all panels the same vertical span, centred on each panel's lines, but not far above 100 points."""
     panels = list(panels)
     limits = [axes.get_ylim() for axes in panels]
     span = max(high - low for low, high in limits)

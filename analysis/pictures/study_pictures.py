@@ -47,15 +47,15 @@ from trainables.data.tasks import TASKS
 from trainables.runs.trial import TIMED_BATCHES
 
 BATCH = min(TIMED_BATCHES)  # examples; batch size of the times in `differences_picture`
-REACH = 10  # points shown below the lowest own exit of a task or panel; lower scores are cut off
-STRIP_HEIGHT = 0.8  # inches; of a method's exit layers on a task
+REACH = 10  # points shown below the lowest score at a trained-for exit setting; lower scores are cut off
+STRIP_HEIGHT = 0.8  # inches; height of the strip for one method and task
 
 
 def pictures(evidence: Evidence) -> list[Picture]:
     """Draw every picture for which the study has evidence.
 
     Raises:
-        ValueError: a predictions file is damaged.
+        ValueError: if a predictions file is damaged.
     """
     draws = (differences_picture, seeds_picture, layers_picture, rules_picture, exits_picture, search_picture)
     return [picture for draw in draws if (picture := draw(evidence)) is not None]
@@ -69,8 +69,8 @@ def differences_picture(evidence: Evidence) -> Picture | None:
     """Draw every method's difference from the baseline against its relative cost.
 
     The cost is measured time, or layers if not all models were timed. If searches were repeated, the difference is over
-    all searches, as in table `search_repeats`, and the cost is that of the first search's models. None without a
-    baseline or a test.
+    all searches, as in table `search_repeats`, and the cost is that of the first search's models. Return None without
+    a baseline or a test.
     """
     baseline = evidence.baseline
     cells = evidence.by_place
@@ -151,12 +151,12 @@ def seeds_picture(evidence: Evidence) -> Picture | None:
 class Curve:
     """A sweep in order of mean layers per example, with the median and range of scores over the seeds, in points."""
 
-    names: tuple[str, ...]  # of the settings: "q 0.5"
+    names: tuple[str, ...]  # names of the settings: "q 0.5"
     layers: np.ndarray  # (settings,), median over the seeds
     median: np.ndarray  # (settings,)
     lowest: np.ndarray  # (settings,)
     highest: np.ndarray  # (settings,)
-    recorded: int | None  # index of the setting with which the records were scored; None if it was not swept
+    recorded: int | None  # index of the setting that the records were scored with; None if it is not in the sweep
 
 
 def compute_curve(sweep: Sweep) -> Curve:
@@ -180,7 +180,10 @@ def _curve_tips(axes: Axes, label: str, curve: Curve) -> list[Tip]:
 
 @matplotlib.rc_context(STYLE)
 def layers_picture(evidence: Evidence) -> Picture | None:
-    """Draw the curves of all sweeps, with a mark at each method's own exit: on its curve if the setting was swept."""
+    """Draw the curves of all sweeps, and mark the exit setting that each method was trained for.
+
+    The mark lies on the curve if the sweep contains that setting.
+    """
     if not evidence.exits:
         return None
     curves = {place: [compute_curve(sweep) for sweep in exits.sweeps] for place, exits in evidence.exits.items()}
@@ -227,7 +230,7 @@ def _draw_curve(axes: Axes, style: Style, curve: Curve, *, opacity: float = 0.15
 
 @matplotlib.rc_context(STYLE)
 def rules_picture(evidence: Evidence) -> Picture | None:
-    """Draw a panel for each method and task, with a curve for each exit rule; None without several rules."""
+    """Draw a panel for each method and task, with a curve for each exit rule; None if no cell has several rules."""
     rules = {place: sweeps for place, sweeps in evidence.rules.items() if len(sweeps) > 1}
     places = [(label, task) for task in TASKS for label, other in rules if other == task]
     if not places:
@@ -261,12 +264,12 @@ def rules_picture(evidence: Evidence) -> Picture | None:
 
 
 def _without_predictions(evidence: Evidence) -> list[str]:
-    """Name the cells that have no predictions of every seed."""
+    """Name the cells in which at least one seed lacks predictions."""
     return [f"{label}/{task}" for (label, task), exits in evidence.exits.items() if exits.shares is None]
 
 
 def _own_exit(curves: list[Curve], exits: Exits) -> tuple[float, float]:
-    """Return the medians over the seeds of the recorded mean layers and score (points)."""
+    """Return mean layers and score (points) at the recorded exit setting, each as the median over the seeds."""
     for curve in curves:
         if curve.recorded is not None:
             return float(curve.layers[curve.recorded]), float(curve.median[curve.recorded])
@@ -278,9 +281,10 @@ def _own_exit(curves: list[Curve], exits: Exits) -> tuple[float, float]:
 
 @matplotlib.rc_context(STYLE)
 def exits_picture(evidence: Evidence) -> Picture | None:
-    """Draw the layers after which examples leave and the posterior, a strip per method in a block per task.
+    """Draw the shares of examples that leave after each layer, and the posterior, with a strip per method and task.
 
-    The layout follows figure 6 of the PALBERT paper (arXiv:2204.03276). None without predictions of an early exit.
+    The layout follows figure 6 of the PALBERT paper (arXiv:2204.03276). Return None without predictions of an
+    early exit.
     """
     early = {place: exits for place, exits in evidence.exits.items() if exits.is_early and exits.shares is not None}
     labels = [row.label for row in evidence.rows if any(label == row.label for label, _ in early)]
@@ -387,7 +391,7 @@ def search_picture(evidence: Evidence) -> Picture | None:
 
 
 def _scored_search(cell: Cell) -> list[tuple[Record, float]]:
-    """List the search trials with a selection score, without dropped ones, in the order in which they ended."""
+    """List the search trials that have a selection score and were not dropped, in the order in which they ended."""
     counting = (record for record in cell.arm_records if record.phase == "search" and record.status != "dropped")
     searched = sorted(counting, key=lambda record: record.ended)
     return [(record, record.selection_score) for record in searched if record.selection_score is not None]

@@ -59,7 +59,7 @@ class Cell:
     @property
     def scores(self) -> list[float]:
         """Scores of the records, in [-1, 1]."""
-        return [record.score for record in self.records if record.score is not None]  # completed trials have one
+        return [record.score for record in self.records if record.score is not None]  # completed trials have a score
 
     @property
     def config(self) -> Configuration | None:
@@ -68,7 +68,7 @@ class Cell:
 
     @cached_property
     def median(self) -> float:
-        """The median over the seeds; nan for a missing cell."""
+        """Median score over the seeds; nan for a missing cell."""
         return float(np.median(self.scores)) if self.records else math.nan
 
     @property
@@ -91,7 +91,7 @@ class Cell:
 
     @property
     def paid(self) -> list[Record]:
-        """Every trial that cost compute, in all studies, including failed trials that later ran again."""
+        """Every trial of the arm that cost compute, in all studies, including failed trials that later ran again."""
         return [
             record
             for study in self.studies
@@ -116,20 +116,20 @@ class Cell:
 
     @property
     def former_scores(self) -> list[float]:
-        """Final scores of earlier winners, which were known before the present winner was chosen."""
+        """Scores of completed final runs of earlier winners; known before the present winner was chosen."""
         confirm = [record for record in self.arm_records if record.phase == "confirm" and record not in self.records]
         return [record.score for record in confirm if record.status == "completed" and record.score is not None]
 
     @property
     def unfinished(self) -> str:
-        """Steps that the search behind the number still waits for; empty if it has ended."""
+        """Steps that the arm's search still waits for; empty if the search has ended."""
         reasons = dict.fromkeys(study.missing.get(self.name, "") for study in self.studies)
         searching = " and ".join(reason for reason in reasons if reason.startswith("search "))
         return f"{searching}; the number is of the best configuration so far" if searching else ""
 
     @property
     def shortfall(self) -> str:
-        """Description of missing and surplus seeds; for an empty cell, the reason if it is known."""
+        """Description of missing and surplus seeds; for an empty cell, the reason why it is empty, if known."""
         failed = f"; failed: {', '.join(str(record.seed) for record in self.failed)}" if self.failed else ""
         dropped = [str(record.seed) for record in self.dropped if record.phase == "confirm"]
         failed += f"; dropped: {', '.join(dropped)}" if dropped else ""
@@ -173,7 +173,7 @@ def rows_of(studies: Sequence[Study], *, separate: bool = False) -> list[Row]:
     """Make the rows of a table, in the order of the plans: one per method, or one per study and method if `separate`.
 
     Raises:
-        ValueError: if the studies cannot share a table; the message names two of them and what differs.
+        ValueError: if the studies cannot share a table; the message names two studies and what differs.
     """
     _check_data(studies)
     seeds = table_seeds(studies)
@@ -193,7 +193,7 @@ def rows_of(studies: Sequence[Study], *, separate: bool = False) -> list[Row]:
 
 
 def table_seeds(studies: Sequence[Study]) -> tuple[int, ...]:
-    """Return the table's confirm seeds: the longest list that a study's plan has."""
+    """Return the table's confirm seeds: the longest list in the plan of any study."""
     return max((study.seeds for study in studies), key=len)
 
 
@@ -220,7 +220,7 @@ def _cell(studies: list[Study], method: str, task: str, seeds: tuple[int, ...]) 
 
 
 def find_repeats(cell: Cell) -> list[Cell]:
-    """Make one cell per repeated search of the cell's arm; the cell's own search comes first."""
+    """List the cell itself, and then a cell for each repeated search of its method and task."""
     planned = [arm for study in cell.studies for arm in study.file.plan.arms]
     others = {arm.name: arm for arm in planned if arm.repeat and (arm.method, arm.task) == (cell.arm.method, cell.task)}
     cells = [cell]
@@ -233,7 +233,8 @@ def find_repeats(cell: Cell) -> list[Cell]:
 def _joined(studies: list[Study], arm: str) -> list[Record]:
     """Join the arm's records of all studies, one per trial.
 
-    A failed record is kept only if no other study completed the trial; a dropped record replaces all others.
+    A failed record is kept only if no other study completed the trial. A dropped record replaces all other records of
+    the trial.
     """
     found: dict[str, tuple[Study, Record]] = {}
     for study in studies:
@@ -248,7 +249,7 @@ def _joined(studies: list[Study], arm: str) -> list[Record]:
 
 
 def _check_data(studies: Sequence[Study]) -> None:
-    """Reject studies with different data for one task, and a mixture of generated and real data."""
+    """Reject studies that have different data for a task, or that mix generated and real data."""
     for other in studies[1:]:
         if other.is_mini != studies[0].is_mini:
             raise ValueError(

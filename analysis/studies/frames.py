@@ -39,8 +39,8 @@ SECONDS = {"wall_seconds": "float64", "gpu_seconds": "float64"}
 class Frames:
     """A finished or running study as pandas frames; a frame without rows still has all columns.
 
-    The column `counts` marks the trials behind the tables' numbers: completed confirm trials of each arm's winner, in
-    its first search.
+    The column `counts` marks the trials behind the tables' numbers: completed confirm trials of the winner
+    of each arm's first search.
     """
 
     study: Study
@@ -57,7 +57,7 @@ class Frames:
 
     @property
     def baseline(self) -> str | None:
-        """Method that the others are compared with; None if the study names none."""
+        """Method with which all other methods are compared; None if the study has no baseline."""
         return self.evidence.baseline
 
     @property
@@ -68,7 +68,7 @@ class Frames:
 
     @cached_property
     def records(self) -> pd.DataFrame:
-        """One row per ended trial; its numbers are those of its selected epoch."""
+        """One row per ended trial, with the numbers of its selected epoch."""
         rows = [{**to_plain(one), "arm": one.arm, "counts": one.key in self._counting} for one in self.study.records]
         columns = {name: dtype for name, dtype in _dtypes(Record).items() if name not in SPREAD}
         dtypes = {"arm": "str", **columns, **COUNTS, **self._metrics}
@@ -93,12 +93,12 @@ class Frames:
 
     @cached_property
     def predictions(self) -> pd.DataFrame:
-        """One row per dev example of each stored confirm trial; if its exit is random, one per draw."""
+        """One row per dev example of each confirm trial with stored predictions; one per draw if the exit is random."""
         return _joined([_examples(*own) for own in self._stored], PREDICTIONS)
 
     @cached_property
     def sweeps(self) -> pd.DataFrame:
-        """One row per exit setting that was evaluated for each stored confirm trial."""
+        """One row per exit setting that was evaluated for each confirm trial with stored predictions."""
         return _joined([_settings(*own) for own in self._stored], SWEEPS)
 
     def picture(self, name: str) -> Picture | None:
@@ -123,7 +123,7 @@ class Frames:
 
     @cached_property
     def _stored(self) -> list[tuple[dict[str, Any], Predictions]]:
-        """Identifying columns of each stored trial, and its predictions."""
+        """Identifying columns and predictions of each confirm trial with stored predictions."""
         found = []
         for record in self.study.records:
             if record.phase == "confirm" and (predictions := read_predictions(self.study, record)) is not None:
@@ -171,7 +171,7 @@ def _frame(rows: Rows, dtypes: Mapping[str, str], further: Iterable[str] = ()) -
 
 
 def _spread(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Give each entry of nested values its own column: `config.beta`."""
+    """Give each entry of nested values a separate column: `config.beta`."""
     parts = {f"{name}.{field}": value for name in SPREAD for field, value in row.get(name, {}).items()}
     return {name: value for name, value in row.items() if name not in (*SPREAD, "finished")} | parts
 

@@ -36,7 +36,7 @@ def meant_metric(name: str) -> str:
 
 
 def read_answers(paths: Sequence[Path], metrics: Mapping[str, str]) -> dict[tuple[str, str], list[Answers]]:
-    """Read the answers of all seeds from these files together, by method and task.
+    """Read the answers of all seeds from all files, by method and task.
 
     Args:
         metrics: task -> metric that replaces GLUE's; the key "" stands for all other tasks.
@@ -58,7 +58,7 @@ def read_answers(paths: Sequence[Path], metrics: Mapping[str, str]) -> dict[tupl
 
 
 def _read(path: Path) -> pd.DataFrame:
-    """Read the rows of a file. Names become text; a column of labels or answers becomes numbers if all values are."""
+    """Read the rows of a file. Names become text; labels or answers become numbers if the whole column is numeric."""
     texts = dict.fromkeys(NAMES, "str")
     table = partial(pd.read_csv, dtype=texts, na_values=[""], keep_default_na=False, low_memory=False)
     readers: dict[str, Callable[..., Any]] = {
@@ -103,7 +103,7 @@ def _task(name: str, metric: str | None, splits: Sequence[str]) -> Task:
 
 
 def _answers(task: Task, rows: pd.DataFrame) -> dict[str, list[Answers]]:
-    """Arrange the answers of each method's seeds in one order of the examples; the order of rows does not matter."""
+    """Arrange the answers of every method and seed in the same order of examples, whatever the order of rows."""
     rows = _numbered(task, rows)
     examples = rows.drop_duplicates("position")
     ids, labels = examples["example"].to_numpy(), examples["label"].to_numpy()

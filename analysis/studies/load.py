@@ -24,7 +24,7 @@ from trainables.data.tasks import TASKS, find_task
 from trainables.schema import to_plain
 
 RUNS = Path(__file__).parents[2] / "runs"
-TOLERANCE = 1e-6  # of recomputed scores and layers; tables show 0.1 point
+TOLERANCE = 1e-6  # largest allowed difference from recomputed scores and layers; tables show 0.1 point
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class Study:
 
     @cached_property
     def looks(self) -> list[Plan]:
-        """Plans of the tables that were seen: one for each launch that was not cut short, and the present plan.
+        """Plans whose tables may have been seen: one for each launch that was not cut short, and the present plan.
 
-        Tables that a person makes in between leave no trace.
+        Tables that a person makes between launches leave no trace, so they are not counted.
         """
         seen = [
             launch.began.plan.asked
@@ -77,12 +77,12 @@ class Study:
 
     @property
     def protocol_hash(self) -> str:
-        """Hash of the protocol; every record carries it."""
+        """Hash of the protocol; every record stores the hash."""
         return self.file.protocol_hash
 
     @cached_property
     def journal(self) -> JournalDigest:
-        """Digest of the journal; tables carry it to show which journal they were made from."""
+        """Digest of the journal, printed with tables to identify the journal that they were made from."""
         return journal_digest(self.folder)
 
     @property
@@ -114,7 +114,7 @@ class Study:
 
 
 def confirm_trials(arm: Arm, records: Sequence[Record]) -> list[Record]:
-    """List the arm's records that repeat its winning configuration, sorted by seed, including failed ones."""
+    """List the records of final runs of the arm's winning configuration, sorted by seed, including failed runs."""
     winner = winner_of(arm, records)
     return winner.confirm_trials(records) if winner else []
 
@@ -152,8 +152,9 @@ def load_study(folder: Path | str, *, facts: StudyFacts | None = None) -> Study:
 def check_record(record: Record) -> list[str]:
     """List the defects of the record's scores and metrics, one line each.
 
-    A completed trial must have every metric of its task, with their mean as its score. All must be shares: 0.725, not
-    72.5. A stopped trial must have a valid selection score; the numbers of a failed trial are not checked.
+    A completed trial must have every metric of its task, with their mean as its score. Score and metrics must be
+    shares: 0.725, not 72.5. A stopped trial must have a valid selection score. The numbers of a failed trial are not
+    checked.
     """
     if record.task not in TASKS:
         return [f"task is {record.task!r}; allowed: {', '.join(TASKS)}"]
@@ -255,7 +256,7 @@ def _check_tasks(path: Path, file: PlanFile) -> None:
 
 
 def _newest(records: list[Record]) -> tuple[list[Record], list[Record]]:
-    """Split the records into the newest of each trial, and failed ones that a rerun has replaced."""
+    """Split the records into the newest of each trial, and failed records that a rerun has replaced."""
     newest: dict[str, Record] = {}
     replaced: list[Record] = []
     for record in records:

@@ -22,7 +22,7 @@ from trainables.models.exit_rules import LayerOutputs, apply_exit, exit_probabil
 
 _PER_EXAMPLE = {"ids": 0, "split": 0, "labels": 0, "logits": 1, "exit_layers": 1}  # array -> its axis of examples
 _LAYERS = ("layer_logits", "layer_answers")  # a file has one of these; older files have the second
-_OLDER_FIELDS = {"threshold": "q"}  # rule -> parameter that is swept, if its name differs
+_OLDER_FIELDS = {"threshold": "q"}  # rule -> parameter that is swept, if it is not named like the rule
 _SWEEP = ("sweep_rule", "sweep_setting", "sweep_score", "sweep_mean_layers")
 
 
@@ -54,19 +54,19 @@ class Answers:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Every metric of the task, recomputed and averaged over the draws."""
+        """Every metric of the task, recomputed from the answers and averaged over the draws."""
         of_draws = [compute_metrics(self.task, own, self.labels, self.split) for own in self.answers]
         return {name: float(np.mean([metrics[name] for metrics in of_draws])) for name in of_draws[0]}
 
     @property
     def score(self) -> float:
-        """The task's score, recomputed and averaged over the draws."""
+        """The task's score, recomputed from the answers and averaged over the draws."""
         return score(self.task, self.metrics)
 
 
 @dataclass(frozen=True)
 class Predictions(Answers):
-    """Outputs of a confirm model on dev at its selected epoch, with its own exit and every setting of the sweep."""
+    """Outputs of a confirm trial on dev at its selected epoch, under its exit rule and every setting of the sweep."""
 
     logits: np.ndarray  # (draws, n, labels)
     exit_layers: np.ndarray  # (draws, n) counted from 1
@@ -135,7 +135,7 @@ def _of_layers(task: Task, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def read_cell_predictions(cell: Cell) -> list[Predictions]:
-    """Read the predictions of every seed of the cell; empty if one of them is missing.
+    """Read the predictions of every seed of the cell; empty if the file of any seed is missing.
 
     Raises:
         ValueError: if a file is damaged.
@@ -171,7 +171,7 @@ def disagreements(record: Record, predictions: Predictions) -> list[str]:
 def recomputed_sweep(predictions: Predictions) -> np.ndarray:
     """Compute score and mean layers of each setting of the sweep from the layers' outputs, (settings, 2).
 
-    Rules of methods outside of this package give NaN, as do older files, which lack these outputs.
+    Rules of methods outside this package give NaN. So do all rules in older files, which lack the layers' outputs.
     """
     recomputed = np.full((len(predictions.sweep_rule), 2), np.nan)
     if predictions.outputs is None or predictions.sweep_rule_fields is None:

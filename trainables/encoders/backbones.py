@@ -75,7 +75,7 @@ MINI_BACKBONES = tuple(f"mini-{family}" for family in FAMILIES)
 MINI_LAYERS = 6
 UNTRAINED = (*MINI_BACKBONES, *PUBLISHED_SIZES)  # made here, with random weights: neither folders nor hub names
 
-# Hub names without an owner for models of these families: the hub's oldest names, which it redirects to an owner.
+# The oldest hub names of models of these families have no owner; the hub redirects each to one.
 BARE_HUB_NAMES = (
     *(f"albert-{size}-v{version}" for size in ("base", "large", "xlarge", "xxlarge") for version in (1, 2)),
     *(f"bert-{size}-{case}" for size in ("base", "large") for case in ("uncased", "cased")),
@@ -114,7 +114,7 @@ def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
         tokenizer: hub name or folder of a tokenizer to use instead of the backbone's, which then need not exist.
 
     Raises:
-        ValueError: if the backbone is not made here, not a folder and not on the hub; if weights or tokenizer are
+        ValueError: if the backbone is neither in `UNTRAINED` nor a folder nor on the hub; if weights or tokenizer are
             missing; if the architecture belongs to no known family; if a file is damaged; or if a folder's tokenizer
             has more tokens than the backbone has embeddings.
     """
@@ -130,9 +130,9 @@ def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
 
 
 def check_spelling(name: str, *, kind: str = "backbone") -> None:
-    """Reject misspelt names of backbones that are made here and of hub names without an owner.
+    """Reject misspelt names of untrained backbones, and of models on the hub without an owner.
 
-    Names with an owner, names in the local cache and names that resemble no known one pass; the hub decides on them.
+    Names with an owner, names in the local cache and names unlike any known name pass; only the hub can reject them.
 
     Raises:
         ValueError: if the name nearly equals a known one; the message lists the nearest names.
@@ -206,7 +206,7 @@ def check_attention(backbone: str, config: EncoderConfig) -> None:
     """Check that a backbone's family has the configured attention, and that any pretrained convolutions fit.
 
     Raises:
-        ValueError: if the family lacks the attention, or the backbone was pretrained with another one.
+        ValueError: if the family lacks the attention, or the backbone was pretrained with another attention.
     """
     family = family_of(backbone)
     if config.attention == "nystrom" and family not in NYSTROM_FAMILIES:
@@ -226,7 +226,7 @@ def pretrained_convolution(backbone: str) -> int | None:
 
 
 def check_tokenizer(name: str) -> set[str]:
-    """Check that a tokenizer, a hub name or folder, can be loaded, and return the names of its files.
+    """Check that a tokenizer can be loaded from a folder or the hub, and return the names of its files.
 
     Raises:
         ValueError: if the name is neither a folder nor on the hub, or its tokenizer is missing or damaged.
@@ -238,7 +238,7 @@ def backbone_fingerprint(backbone: str, *, kind: str = "backbone") -> str:
     """Identify the content of a backbone or tokenizer.
 
     The fingerprint of a folder is the hash of its files. For a hub name it is `NAME@COMMIT`, with the commit from the
-    local cache or else from the hub. For a backbone that is made here it is `NAME@HASH`, where HASH covers the code and
+    local cache or else from the hub. For a backbone in `UNTRAINED` it is `NAME@HASH`, where HASH covers the code and
     the settings that make the backbone.
 
     Raises:
@@ -253,9 +253,9 @@ def backbone_fingerprint(backbone: str, *, kind: str = "backbone") -> str:
 
 
 def backbone_digest(backbone: str, *, kind: str = "backbone") -> str:
-    """Hash the files that were loaded on this machine, those of a hub name in the local cache; 16 hexadecimal digits.
+    """Hash the files of a folder, or those of a hub name in the local cache, to 16 hexadecimal digits.
 
-    For a backbone that is made here, return the hash in its fingerprint.
+    For a backbone in `UNTRAINED`, return the hash in its fingerprint.
     """
     if backbone in UNTRAINED:
         return backbone_fingerprint(backbone).partition("@")[2]
@@ -290,7 +290,7 @@ def whole_name(backbone: str) -> str:
 
 
 def is_untrained(backbone: str) -> bool:
-    """Check whether a backbone has random weights: it is made here, or a folder with a configuration but no weights."""
+    """Check whether a backbone has random weights: in `UNTRAINED`, or a folder with a configuration but no weights."""
     if backbone in UNTRAINED or not is_folder(backbone):
         return backbone in UNTRAINED
     folder = Path(backbone)
@@ -349,7 +349,8 @@ def _check_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) ->
 
     Args:
         kind: "backbone" or "tokenizer".
-        wanted: part, such as "weights" -> file names; one of these files must exist, and the first one is checked.
+        wanted: part, such as "weights" -> file names; at least one of these files must exist; in a folder,
+            the content of the first of them is checked too.
     """
     files = _list_folder_files(kind, name) if is_folder(name) else _list_hub_files(kind, name, wanted)
     for what, names in wanted.items():
@@ -373,7 +374,7 @@ def _check_embeddings(backbone: str, tokenizer: Path) -> None:
 
 
 def _count_tokens(file: Path) -> int:
-    """Count the tokens in one file of a tokenizer; its other files may add more.
+    """Count the tokens in one file of a tokenizer; its other files may add tokens.
 
     Raises:
         Exception: if the file is damaged; the type depends on the library that reads the file.
@@ -436,7 +437,7 @@ def _check_shards(index: Path) -> None:
 
 
 def _list_folder_files(kind: str, name: str) -> set[str]:
-    """List a folder's files of configuration, weights (all shards) and tokenizer."""
+    """List the configuration, weights (all shards) and tokenizer files in a folder."""
     folder = Path(name)
     if not folder.is_dir():
         raise ValueError(f"{kind} {name!r} is not a folder; allowed: {_MENUS[kind]}")
@@ -463,7 +464,7 @@ def _list_hub_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]])
 
 
 def _find_commit(kind: str, name: str) -> str:
-    """Find the commit of a hub name, in the local cache (as loading does) or else on the hub."""
+    """Find the commit of a hub name: first in the local cache, as loading does, then on the hub."""
     with _hub_errors(kind, name):
         snapshot = _find_snapshot(name)
         return snapshot.name if snapshot else str(_ask_hub(name).sha)
@@ -492,7 +493,7 @@ def _find_cached_files(name: str) -> dict[str, Path]:
 
 
 def _find_snapshot(name: str) -> Path | None:
-    """Find a hub name's folder in the local cache, which is named after the commit; None if no file is cached."""
+    """Find the folder of a hub name in the local cache; the folder's name is the commit. None if no file is cached."""
     return next((path.parent for path in _find_cached_files(name).values()), None)
 
 
@@ -513,7 +514,7 @@ def _find_hub_configuration(name: str) -> Path:
 def local_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> Tokenizer | None:
     """Make a tiny backbone's tokenizer from `texts()`, or read the `tokenizer.json` of a folder.
 
-    Return None for a hub name, and for a folder without `tokenizer.json`, whose files only `transformers` can read.
+    Return None if only `transformers` can read the tokenizer: for a hub name, or a folder without `tokenizer.json`.
     """
     if name in MINI_BACKBONES:
         return word_model(texts())

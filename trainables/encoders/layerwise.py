@@ -89,7 +89,7 @@ class LayerwiseEncoder(nn.Module):
         """Compute the states below the first layer.
 
         Args:
-            input_ids: (batch, tokens), int64, like the other two. Pads follow the real tokens.
+            input_ids: (batch, tokens), int64, like the other arguments. Pads follow the real tokens.
             token_type_ids: ignored if the backbone has no token types.
         """
         hidden = self.embeddings(input_ids, token_type_ids=token_type_ids if self.has_token_types else None)
@@ -109,7 +109,7 @@ class LayerwiseEncoder(nn.Module):
         return states.through(partial(self._attend, self.layers[self.layer_order[index]]))
 
     def feed_forward(self, index: int, attended: TokenStates) -> TokenStates:
-        """Compute the states after layer `index`, from those after its first half."""
+        """Compute the states after layer `index` from the states after its first half."""
         return TokenStates(self._run_feed_forward(index, attended.hidden), attended.mask)
 
     def first_after(self, index: int, attended: TokenStates) -> Tensor:
@@ -119,8 +119,8 @@ class LayerwiseEncoder(nn.Module):
     def first_of_last(self, states: TokenStates) -> Tensor:
         """Compute only the first token's state of each example after the last layer, (batch, hidden).
 
-        `states` are those before the last layer. If the layers have softmax attention, only the first tokens' queries
-        are computed.
+        `states` are the states before the last layer. If the layers have softmax attention, only the first tokens'
+        queries are computed.
         """
         last = self.num_layers - 1
         if not self.first_tokens_alone:
@@ -141,10 +141,10 @@ class LayerwiseEncoder(nn.Module):
         return self.activation((pooler or self.pooler)(output))
 
     def parameter_depths(self) -> dict[str, int]:
-        """Find each parameter's depth: 0 for embeddings, 1 ... num_layers for layers, num_layers + 1 for the rest.
+        """Find each parameter's depth: 0 for embeddings, 1 ... num_layers for layers, num_layers + 1 above them.
 
         A layer that is used several times (ALBERT) has the depth of its last use. ShareBERT's matrices are made of the
-        embeddings and have their depth.
+        embeddings, so their depth is 0.
         """
         last_use = {layer: index + 1 for index, layer in enumerate(self.layer_order)}
         return {name: self._depth(name.split("."), last_use) for name, _ in self.named_parameters()}
@@ -258,7 +258,7 @@ def _find_pooler(model: Any) -> nn.Linear:
 
 
 def _read_dropout(model: Any) -> float:
-    """Read the classifier's dropout, or the hidden states' if that is not set, as `transformers` does."""
+    """Read the dropout rate of the classifier or, if unset, of the hidden states, as `transformers` does."""
     rate = model.config.classifier_dropout
     return model.config.hidden_dropout_prob if rate is None else rate
 

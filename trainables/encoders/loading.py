@@ -85,13 +85,13 @@ def load_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> PreTrain
     files = check_tokenizer(name)
     with _explaining_errors("tokenizer", name), quiet_transformers():
         tokenizer = _load_tokenizer_files(files, *hub_revision(name))
-        if len(tokenizer) <= len(tokenizer.all_special_ids):  # its class found no file that it reads
+        if len(tokenizer) <= len(tokenizer.all_special_ids):  # the class reads none of the files
             raise ValueError(f"{type(tokenizer).__name__} finds no words in {', '.join(sorted(files))}")
     return tokenizer
 
 
 def _load_tokenizer_files(files: Set[str], place: str, revision: str) -> PreTrainedTokenizerBase:
-    """Load the tokenizer in some files; a lone `vocab.txt` is BERT's and a lone `spiece.model` ALBERT's."""
+    """Load a tokenizer that has these files; a lone `vocab.txt` is BERT's, and a lone `spiece.model` is ALBERT's."""
     if files & {"tokenizer.json", "tokenizer_config.json"} or not files & {"vocab.txt", "spiece.model"}:
         return AutoTokenizer.from_pretrained(place, revision=revision)
     if "spiece.model" in files:
@@ -125,7 +125,7 @@ def _explaining_errors(kind: str, name: str) -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def fingerprint_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Hash all that decides how a text is tokenised: vocabulary, rules, special tokens; 16 hexadecimal digits."""
+    """Hash all that decides how a text is tokenised (vocabulary, rules, special tokens) to 16 hexadecimal digits."""
     rules = json.loads(tokenizer.backend_tokenizer.to_str())
     for setting_of_last_call in ("truncation", "padding"):
         del rules[setting_of_last_call]
@@ -192,7 +192,7 @@ def encoder_configuration(backbone: str, config: PretrainingConfig, *, vocab_siz
 
 
 def begin_with(backbone: str, model: PretrainingModel, config: PretrainingConfig) -> None:
-    """Load the backbone's weights into the encoder that is kept, and give all encoders the configured attention."""
+    """Load the backbone's weights into the kept encoder, and give all encoders the configured attention."""
     kept: Any = model.kept.base_model
     if not is_untrained(backbone):
         place, revision = hub_revision(backbone)
@@ -209,7 +209,7 @@ def begin_with(backbone: str, model: PretrainingModel, config: PretrainingConfig
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Hide progress bars, and the warning that a checkpoint's pretraining heads are not loaded, which is intended."""
+    """Hide progress bars, and the warning that a checkpoint's pretraining heads are not loaded: nothing needs them."""
     verbosity, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()

@@ -41,7 +41,7 @@ def nystrom_attention(
     convolution: Tensor | None = None,
     iterations: int = ITERATIONS,
 ) -> Tensor:
-    """Compute the output of attention, (batch, heads, tokens, head size); it is meaningless at pads.
+    """Compute the output of attention, (batch, heads, tokens, head size); values at pads are meaningless.
 
     Args:
         query: (batch, heads, tokens, head size), already scaled; `key` and `value` of the same shape, unscaled.
@@ -57,7 +57,8 @@ def nystrom_attention(
     present = counts.squeeze(-1) > 0  # (batch, 1, landmarks)
     to_landmarks = _softmax(query @ key_landmarks.mT, present)  # (batch, heads, tokens, landmarks)
     among_landmarks = _softmax(query_landmarks @ key_landmarks.mT, present)  # (batch, heads, landmarks, landmarks)
-    # An absent landmark gets the identity's row and, through the mask, its column; the inverse then has both too.
+    # Give each absent landmark its row of the identity matrix. The mask has already zeroed its column in all other
+    # rows, so the inverse has the identity's row and column there too.
     identity = torch.eye(present.shape[-1], dtype=query.dtype, device=query.device)
     among_landmarks = torch.where(present[..., None], among_landmarks, identity)
     from_tokens = _softmax(query_landmarks @ key.mT, real)  # (batch, heads, landmarks, tokens)
@@ -87,7 +88,7 @@ def pseudo_inverse(matrices: Tensor, iterations: int = ITERATIONS) -> Tensor:
 def with_attention(model: PreTrainedModel, config: EncoderConfig) -> PreTrainedModel:
     """Give a model the attention that a trial or pretraining configures, and return the model.
 
-    Nystrom attention adds convolutions whose weights are 0; all other weights stay. The model's configuration stores
+    Nystrom attention adds convolutions with weights 0; no other weight changes. The model's configuration stores
     the settings, under the names of `transformers`' Nystromformer. A saved model includes its convolutions.
     """
     if config.attention != "nystrom":
@@ -159,7 +160,7 @@ def _cut_into_segments(states: Tensor, length: int) -> Tensor:
 
 
 def _softmax(scores: Tensor, present: Tensor) -> Tensor:
-    """Compute softmax over the last dimension, at the m that are `present`; uniform if all are absent.
+    """Compute the softmax over the `present` entries of the last dimension; uniform if no entry is present.
 
     Args:
         scores: (batch, heads, n, m).

@@ -53,7 +53,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class Places:
-    """Places of the real tokens in the padded batch. On a CPU the shortest examples come first."""
+    """Places of the real tokens in the padded batch. On a CPU, tokens of the shortest examples come first."""
 
     mask: Tensor  # (batch, 1, 1, tokens), bool: true at real tokens
     places: Tensor  # (real tokens,), int64: indices of the real tokens among all tokens of the batch
@@ -62,12 +62,12 @@ class Places:
 
     @classmethod
     def of(cls, mask: Tensor) -> Places:
-        """Find the places; every example must have a real token, and its pads after its real tokens."""
+        """Find the places of real tokens; every example must have a real token, and only pads after its last one."""
         return cls._by_length(mask) if mask.device.type == "cpu" else cls._in_order(mask)
 
     @classmethod
     def _in_order(cls, mask: Tensor) -> Places:
-        """Find the places, with all examples in one part: the sizes of more parts would wait for the GPU."""
+        """Find the places, with all examples in one part, because finding several parts would wait for the GPU."""
         lengths = mask.flatten(1).sum(1)
         places = mask.flatten().nonzero()[:, 0]
         batch, _, _, tokens = mask.shape
@@ -75,9 +75,9 @@ class Places:
 
     @classmethod
     def _by_length(cls, mask: Tensor) -> Places:
-        """Find the places, with one part for each length of examples: such a part needs no pads."""
+        """Find the places, with one part for each length of examples, so that no part needs pads."""
         real = mask.flatten(1)
-        lengths, order = real.sum(1).sort(stable=True)  # stable: when examples leave, the others keep their order
+        lengths, order = real.sum(1).sort(stable=True)  # stable: when examples leave, those that stay keep their order
         of_parts = (sizes.tolist() for sizes in lengths.unique_consecutive(return_counts=True))
         parts = tuple(_Part(examples, tokens) for tokens, examples in zip(*of_parts, strict=True))
         example, token = real[order].nonzero(as_tuple=True)
@@ -97,7 +97,7 @@ class Places:
 
 @dataclass(frozen=True)
 class FirstTokens:
-    """A mask for attention from first tokens only; it holds the states of the tokens that they attend to."""
+    """A mask for attention from first tokens only, with the states of all tokens, which first tokens attend to."""
 
     hidden: Tensor  # as in `TokenStates`
     mask: Tensor | Places
@@ -115,7 +115,7 @@ class TokenStates:
     """The states of a batch's tokens, as a layer takes and returns them."""
 
     hidden: Tensor  # (batch, tokens, hidden) if padded, (1, real tokens, hidden) if packed
-    mask: Tensor | Places  # (batch, 1, 1, tokens), bool: true at real tokens; or, if packed, their places
+    mask: Tensor | Places  # (batch, 1, 1, tokens), bool: true at real tokens; or, if packed, the places of real tokens
 
     def through(self, layer: Callable[[Tensor, Any], Tensor]) -> TokenStates:
         """Apply a layer to these states."""
@@ -130,7 +130,7 @@ class TokenStates:
         return self.hidden[:, 0] if isinstance(self.mask, Tensor) else self.hidden[0, self.mask.firsts]
 
     def padded(self) -> Tensor:
-        """Pad the states to (batch, tokens, hidden); they are undefined at pads."""
+        """Pad the states to (batch, tokens, hidden); states at pads are undefined."""
         return self.hidden if isinstance(self.mask, Tensor) else self.mask.padded(self.hidden)
 
     @property

@@ -37,19 +37,19 @@ if TYPE_CHECKING:
 DECIMALS = 9
 TINY = 1e-300  # smallest probability, to avoid log(0)
 
-# DeeBERT sweeps 0 to 0.7 nats for two classes (scripts/eval_entropy.sh), PCEE-BERT 0.06 to 1 of ln C. The steps are
-# finer at both ends, because all entropies of a very sure or very unsure model lie there.
+# DeeBERT sweeps 0 to 0.7 nats for two classes (scripts/eval_entropy.sh), PCEE-BERT 0.06 to 1 times ln C. The steps
+# here are finer at both ends, because all entropies of a very sure or very unsure model lie there.
 SWEPT_ENTROPIES = (0.001, 0.01, *(round(0.05 * step, 2) for step in range(1, 20)), 0.98, 0.99, 0.999)
 SWEPT_PROBABILITIES = (*(round(0.05 * step, 2) for step in range(7, 20)), 0.98, 0.99, 0.995, 0.999)
 SWEPT_DIVERGENCES = (1e-6, 1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3)  # in nats, up to ln 2
-SWEPT_SHARE = 0.8  # share of the largest possible evidence that BEEM's swept thresholds ask for
+SWEPT_SHARE = 0.8  # each swept threshold of BEEM is this share of the largest possible evidence at a layer
 
 
 @dataclass(frozen=True)
 class FixedLayer(ExitRule):
-    """Every example leaves after layer `layer`, as if the model ended there. That layer's classifier answers.
+    """Exit of every example after layer `layer`, as if the model ended there. That layer's classifier answers.
 
-    In F-PABEE's table 1 (arXiv:2305.11916) the rule at half of the layers, BERT-6L, beats four adaptive rules.
+    In F-PABEE's table 1 (arXiv:2305.11916), an exit after half of the layers (BERT-6L) beats four adaptive rules.
     """
 
     layer: AtLeastOne
@@ -67,10 +67,11 @@ class FixedLayer(ExitRule):
 
 @dataclass(frozen=True)
 class Entropy(ExitRule):
-    """Leave at the first layer with H(p_j) / ln C < `entropy`.
+    """Exit at the first layer with H(p_j) / ln C < `entropy`.
 
-    FastBERT (arXiv:2004.02178; autoliuweijie/FastBERT@859632f, run_fastbert.py:31-34) compares this share of ln C;
-    DeeBERT (arXiv:2004.12993; castorini/DeeBERT@563eac1, modeling_highway_bert.py:71-75, 101-106) compares H.
+    FastBERT (arXiv:2004.02178; autoliuweijie/FastBERT@859632f, run_fastbert.py:31-34) compares H / ln C with its
+    threshold. DeeBERT (arXiv:2004.12993; castorini/DeeBERT@563eac1, modeling_highway_bert.py:71-75, 101-106) compares
+    H.
     """
 
     entropy: NotNegative  # share of ln C
@@ -78,16 +79,16 @@ class Entropy(ExitRule):
     field = "entropy"
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Let examples leave whose entropy is below the threshold."""
+        """Let the examples leave if their entropy is below the threshold."""
         return Step(_share_of_entropy(softmax(logits)) < self.entropy, logits, state)
 
 
 @dataclass(frozen=True)
 class MaxProbability(ExitRule):
-    """Leave at the first layer with max p_j > `probability`: Shallow-Deep Networks (arXiv:1810.07052).
+    """Exit at the first layer with max p_j > `probability`: Shallow-Deep Networks (arXiv:1810.07052).
 
     The released code (yigitcankaya/Shallow-Deep-Networks@a556446, architectures/SDNs/VGG_SDN.py:204-221) compares with
-    >=. For an example that never leaves early it takes the answer of its most confident layer; here the last layer
+    >=. If an example never leaves early, that code takes the answer of the most confident layer; here the last layer
     answers.
     """
 
@@ -96,7 +97,7 @@ class MaxProbability(ExitRule):
     field = "probability"
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Let examples leave whose most probable class exceeds the threshold."""
+        """Let the examples leave if the largest class probability exceeds the threshold."""
         return Step(_round(_greatest(softmax(logits))) > self.probability, logits, state)
 
 
@@ -104,10 +105,10 @@ class MaxProbability(ExitRule):
 class Pcee(ExitRule):
     """PCEE-BERT: leave after `patience` layers in a row with H(p_j) / ln C < `entropy` (Findings of NAACL 2022).
 
-    michael-wzhu/PCEE-BERT@68fe1cf, pabee/modeling_pabee_bert.py:488-517. With `ensemble` the answer is the mean p of
-    these layers and, as in the released code, of the uncertain layer before them (--do_ensemble 1, the default of
-    run_glue_with_pabee.py:768). Without it, the answer is that of the layer at which the example leaves. The released
-    script sets patience 2 and --do_ensemble 0.
+    michael-wzhu/PCEE-BERT@68fe1cf, pabee/modeling_pabee_bert.py:488-517. With `ensemble` the answer is the mean p over
+    these layers and, as in the released code, the uncertain layer before them (--do_ensemble 1, the default of
+    run_glue_with_pabee.py:768). Without `ensemble`, the layer at which the example leaves answers. The released script
+    sets patience 2 and --do_ensemble 0.
     """
 
     entropy: NotNegative  # share of ln C
@@ -117,7 +118,7 @@ class Pcee(ExitRule):
     field = "entropy"
 
     def earliest(self, num_layers: int) -> int:
-        """Return the layer at which `patience` layers have run."""
+        """Return layer `patience`, or the last layer if there are fewer."""
         return min(self.patience, num_layers)
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
@@ -142,9 +143,9 @@ class FPabee(ExitRule):
 
     This follows the paper's text (arXiv:2305.11916, equations 4 and 8). The released code differs
     (JerryYin777/F-PABEE@b8d348b, F-PABEE/single_label/paccbee/modeling_albert.py:629-692): each step runs two layers
-    and counts one, takes the first one's classifier for both, and compares the entropy of their mean with the
-    threshold, which asks for certain layers instead of similar ones. No fixed patience was found in the paper; with 2
-    the first possible exit is layer 3, a quarter of twelve layers.
+    and counts one, applies the first layer's classifier to both, and compares the entropy of the mean answer with the
+    threshold. That tests whether the layers are certain, not whether they are similar. We found no fixed patience in
+    the paper; with patience 2 the first possible exit is layer 3, a quarter of twelve layers.
     """
 
     divergence: NotNegative  # in nats, from 0 to ln 2
@@ -153,7 +154,7 @@ class FPabee(ExitRule):
     field = "divergence"
 
     def earliest(self, num_layers: int) -> int:
-        """Return layer `patience` + 1: each similar layer is compared with the one before."""
+        """Return layer `patience` + 1, because layer 1 has no layer before it."""
         return min(self.patience + 1, num_layers)
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
@@ -173,10 +174,11 @@ class FPabee(ExitRule):
 class Beem(ExitRule):
     """BEEM: leave when the evidence S is at least `evidence` (ICLR 2025).
 
-    S grows by w_j max p_j while layer j gives the same answer as layer j - 1; otherwise it returns to 0. w_j is
+    S grows by w_j max p_j while layer j gives the same answer as layer j - 1; otherwise S returns to 0. w_j is
     `weight` times (j - 1). Div290/BEEM1@494e900 has weight 0.4 for ALBERT (e3bert/modeling_albert.py:638, 667-675) and
-    0.1 for BERT (e3bert/modeling_bert.py:845); multiplying both fields by a factor does not change the rule. The code
-    for BERT computes S but leaves by the number of layers that agree (line 882), which is PABEE.
+    0.1 for BERT (e3bert/modeling_bert.py:845); multiplying `evidence` and `weight` by the same factor does not
+    change the rule. The code for BERT computes S, but decides by the number of layers that agree (line 882), as PABEE
+    does.
     """
 
     evidence: NotNegative
@@ -233,7 +235,7 @@ def read_rule(name: str, fields: str) -> ExitRule | None:
 
 
 def rules_for(num_layers: int, num_labels: int) -> list[ExitRule]:
-    """List every setting of every rule that applies; one label (regression) allows fixed layers only."""
+    """List every applicable rule with every setting to evaluate; for regression (one label), only `FixedLayer`."""
     rules: list[ExitRule] = [FixedLayer(layer) for layer in range(1, num_layers + 1)]
     if num_labels == 1:
         return rules

@@ -57,7 +57,7 @@ class ClassifierPerLayer(EarlyExitModel):
         self.classifiers = nn.ModuleList(heads)
 
     def exit_heads(self, index: int, first: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor | None, None]:
-        """Compute each layer's logits with its own classifier."""
+        """Compute each layer's logits with that layer's classifier."""
         return self.classified(index, self.pooled(index, first)), None, None
 
     def pooled(self, index: int, first: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ class ClassifierPerLayer(EarlyExitModel):
         return torch.stack([head(layer) for head, layer in zip(heads, self.dropout(pooled), strict=True)])
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        """Compute Σ_j j L_j / Σ_j j over the layers j = 1 ...: deeper classifiers weigh more (equation 4)."""
+        """Compute Σ_j j L_j / Σ_j j over the layers j, from 1, so that deeper classifiers weigh more (equation 4)."""
         losses = self.task_losses(self.heads(batch)[0], batch["labels"]).mean(dim=1)
         weights = torch.arange(1, len(losses) + 1).to(losses)
         return {"loss": (weights * losses).sum() / weights.sum()}
@@ -83,8 +83,8 @@ class ClassifierPerLayer(EarlyExitModel):
 class PoolerPerLayer(ClassifierPerLayer):
     """A pooler and a classifier for every layer, as in DeeBERT and BERxiT.
 
-    Each pooler starts as a copy of the backbone's; the last layer uses the encoder's own (castorini/berxit at 1fb2162,
-    modeling_highway_bert.py:63-67, 228-260).
+    Each pooler starts as a copy of the backbone's; the last layer uses the backbone's pooler itself (castorini/berxit
+    at 1fb2162, modeling_highway_bert.py:63-67, 228-260).
     """
 
     def __init__(self, encoder: LayerwiseEncoder, *others: Any, **named: Any) -> None:
@@ -108,7 +108,7 @@ class FrozenEncoderModel(PoolerPerLayer):
             part.requires_grad_(False)
 
     def started_parts(self) -> dict[str, nn.Module]:
-        """Take over the encoder, and the first stage's classifier for the last layer."""
+        """Return the encoder and the last layer's classifier, whose weights come from the first stage."""
         return {"encoder": self.encoder, "classifier": self.classifiers[-1]}
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
@@ -137,11 +137,11 @@ class LearnedExitModel(PoolerPerLayer):
         return self.classified(index, pooled), exit_logits, None
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        """Compute `task_loss`, which is L_L if `steps` is even and Σ_{j<L} L_j if it is odd, plus `exit_loss`.
+        """Compute `loss`, the sum of `task_loss` and `exit_loss`.
 
-        `exit_loss` is the mean of (u_j - wrong_j)² over all layers (modeling_highway_bert.py:382-411). As in that code,
-        the layers that have no loss in a step get gradients of 0, so that Adam still moves them by its running
-        averages.
+        `task_loss` is L_L if `steps` is even, and Σ_{j<L} L_j if `steps` is odd. `exit_loss` is the mean of
+        (u_j - wrong_j)² over all layers (modeling_highway_bert.py:382-411). As in that code, the layers without a loss
+        in a step get gradients of 0, so that Adam still moves their weights by its running averages.
         """
         logits, exit_logits = self.heads(batch)
         assert exit_logits is not None
@@ -185,6 +185,6 @@ class ElectraModel(LastLayerModel):
         return super().pooled(first) if self.uses_pooler else self.encoder.as_output(first)
 
     def decay_steps(self, depth: int) -> int:
-        """Count one step more for everything below the head, if the convention is `released`."""
+        """Compute the power of `layer_decay`; the convention `released` adds 1 to it for everything below the head."""
         steps = super().decay_steps(depth)
         return steps + 1 if steps and self.layer_decay_convention == "released" else steps

@@ -23,7 +23,7 @@ Batch = dict[str, Tensor]  # input_ids, attention_mask, token_type_ids: (batch, 
 
 
 def is_decayed(parameter: nn.Parameter) -> bool:
-    """Check whether weight decay applies to a parameter; biases and normalisation have none."""
+    """Check whether weight decay applies to a parameter; biases and normalisation have no decay."""
     return parameter.ndim > 1
 
 
@@ -36,7 +36,7 @@ class EarlyExitModel(nn.Module, ABC):
     exit_head_gives = "lambdas"  # field of `LayerOutputs` that holds the sigmoid of the exit head
 
     def __init__(self, encoder: LayerwiseEncoder, exit_rule: ExitRule, num_labels: int, config: TrainingConfig) -> None:
-        """Store the exit rule for `infer`, and the number of logits: `num_labels` is 1 for regression."""
+        """Store the exit rule for `infer`, and the number of logits per layer: 1 for regression."""
         super().__init__()
         self.encoder = encoder
         self.exit_rule = exit_rule
@@ -48,7 +48,7 @@ class EarlyExitModel(nn.Module, ABC):
     def exit_heads(
         self, index: int, first: Tensor, carried: Tensor | None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Compute the heads of consecutive layers: of all layers in training, often of one layer in inference.
+        """Compute the heads' outputs for consecutive layers: for all layers in training, often for one in inference.
 
         Args:
             index: number of the first of these layers, from 0.
@@ -64,11 +64,11 @@ class EarlyExitModel(nn.Module, ABC):
         """Compute the scalar `loss` to minimise, and its parts by name."""
 
     def sweep_rules(self) -> list[ExitRule]:
-        """List the exit rules that evaluations apply besides the model's own; empty if the model never leaves early."""
+        """List the exit rules that evaluations apply besides `exit_rule`; empty if the model has no early exit."""
         return []
 
     def started_parts(self) -> dict[str, nn.Module]:
-        """List the parts that a trial takes over from the model that it starts from, by name."""
+        """Return the parts, by name, whose weights come from the model that a trial starts from."""
         return {"encoder": self.encoder}
 
     @torch.no_grad()
@@ -83,13 +83,13 @@ class EarlyExitModel(nn.Module, ABC):
     def infer(self, batch: Batch, generator: torch.Generator | None = None) -> ExitResult:
         """Answer under the exit rule; each example runs only the layers up to its exit.
 
-        Examples that are finished leave the batch at once. A sampled exit draws from `generator`.
+        Finished examples leave the batch at once. A sampled exit draws from `generator`.
         """
         with self.computing(batch):
             return self._infer(batch, generator)
 
     def heads(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """Run each head once: every layer's logits (layers, batch, labels) and those of λ or u (layers, batch)."""
+        """Compute every layer's class logits (layers, batch, labels), and its logits of λ or u (layers, batch)."""
         logits, exit_logits, _ = self.exit_heads(0, torch.stack(list(self.first_tokens(batch))), None)
         return logits, exit_logits
 
@@ -113,7 +113,7 @@ class EarlyExitModel(nn.Module, ABC):
         """Group the parameters for AdamW; each group has `name`, `params`, `lr` and `weight_decay`.
 
         Biases and normalisation have no weight decay. With `layer_decay`, each layer's learning rate is the rate of the
-        layer above times that factor; heads and pooler have the full rate.
+        layer above times `layer_decay`; heads and pooler have the full rate.
         """
         depths = self.encoder.parameter_depths()
         groups: dict[tuple[str, float, float], dict[str, Any]] = {}
@@ -145,9 +145,9 @@ class EarlyExitModel(nn.Module, ABC):
         answers = torch.zeros(len(going.rows), self.num_labels, device=going.rows.device)
         exit_layer = torch.full_like(going.rows, num_layers)
         states, first = self.encoder.embed(**_drop_labels(batch)), []
-        some_left = True  # True if examples left after the previous layer; a guess at the first
+        some_left = True  # True if examples left after the previous layer; at the first layer, a guess
         for index in range(num_layers):
-            if index + 1 < rule.earliest(num_layers):  # nobody may leave: the heads of these layers run together later
+            if index + 1 < rule.earliest(num_layers):  # no example may leave: these layers' heads run together later
                 states = self.encoder.layer(index, states)
                 first.append(states.first())
                 continue
@@ -175,8 +175,9 @@ class EarlyExitModel(nn.Module, ABC):
         """Run a layer after which examples may leave.
 
         An example that leaves needs the layer's second half for its first token only. Computing first tokens alone
-        saves time in a batch of many tokens, but computes them twice for the examples that stay. So it is done only if
-        some examples left after the previous layer.
+        saves time in a batch of many tokens, but computes first tokens twice for the examples that stay. It is
+        therefore done only if some examples left after the previous layer and the batch has at least `HALVED_FROM`
+        tokens.
 
         Returns:
             The first tokens' states, and a function that computes all states of selected rows.
@@ -191,7 +192,13 @@ class EarlyExitModel(nn.Module, ABC):
     def _decide(
         self, first: Tensor, layer: int, going: _Going, generator: torch.Generator | None
     ) -> tuple[Step, _Going]:
-        """Apply the exit rule at a layer (from 1), given the first tokens' states (layers, batch, hidden) up to it."""
+        """Run the heads and the exit rule up to a layer, and return the rule's step there.
+
+        Args:
+            first: states of the first tokens after the layers whose heads have not run yet, (layers, batch, hidden);
+                `layer` is the last of these layers.
+            layer: number of the layer, from 1.
+        """
         below, num_layers = layer - len(first), self.encoder.num_layers
         logits, exit_logits, carried = self.exit_heads(below, first, going.carried)
         state = self.exit_rule.start(num_layers, logits[0], generator) if going.state is None else going.state
@@ -204,14 +211,14 @@ class EarlyExitModel(nn.Module, ABC):
 
 @dataclass(frozen=True)
 class _Going:
-    """The examples that are still running, with the inputs of their next heads and of the rule's next step."""
+    """The examples that are still running, with what the heads and the exit rule carry over to their next layer."""
 
     rows: Tensor  # row numbers in the batch, (going,), int64
     carried: Tensor | None = None  # `carried` from the previous layer's heads, (going, ...)
     state: State | None = None  # state of the exit rule; None before its first step
 
     def of(self, stays: Tensor | None) -> _Going:
-        """Keep the examples that stay: a bool for each, (going,), or None for all."""
+        """Keep the examples for which `stays`, (going,), is True; None keeps all."""
         if stays is None:
             return self
         carried = None if self.carried is None else self.carried[stays]

@@ -83,7 +83,7 @@ class ExitRule(Protocol):
 
     @property
     def draws(self) -> int:
-        """Number of times that an evaluation draws the exits; 1 for a deterministic rule."""
+        """Number of times that an evaluation draws the exits at random; 1 for a deterministic rule."""
         return 1
 
     def earliest(self, num_layers: int) -> int:
@@ -95,7 +95,12 @@ class ExitRule(Protocol):
         return {}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Decide which examples leave at a layer (from 1), by its logits (batch, labels) and λ or u, (batch,)."""
+        """Decide which examples leave at a layer (from 1).
+
+        Args:
+            logits: logits of the layer, (batch, labels).
+            lambdas: λ or u of the layer, (batch,); None if the model has no exit head.
+        """
         ...
 
 
@@ -117,10 +122,10 @@ class LastLayer(ExitRule):
 
 @dataclass(frozen=True)
 class Threshold(ExitRule):
-    """Q-exit: leave at the first layer whose CDF is strictly above q. PALBERT, section 3 (arXiv:2204.03276).
+    """Q-exit: leave at the first layer at which the CDF is strictly above q. PALBERT, section 3 (arXiv:2204.03276).
 
-    q = 0 leaves at layer 1 and q = 1 at the last layer, for any λ. The released code fails at 0, and at 1 it depends on
-    rounding.
+    For any λ, all examples leave at layer 1 if q = 0, and at the last layer if q = 1. The released code fails if q = 0,
+    and its exits depend on rounding if q = 1.
     """
 
     q: float
@@ -180,7 +185,7 @@ class Patience(ExitRule):
 class Sampled(ExitRule):
     """PonderNet: leave at each layer with probability λ (arXiv:2107.05407, section 2).
 
-    All uniform numbers of an example are drawn at the start, so that its exit does not depend on the rest of the batch.
+    All uniform numbers of an example are drawn at the start, so that it does not matter when other examples leave.
     """
 
     draws: int = 1
@@ -195,7 +200,7 @@ class Sampled(ExitRule):
         return {"uniform": torch.rand(len(logits), num_layers, generator=generator).to(logits.device)}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Let examples whose uniform number is below λ leave."""
+        """Let the examples leave if their uniform number is below λ."""
         assert lambdas is not None
         return Step(state["uniform"][:, layer - 1] < lambdas, logits, state)
 
@@ -204,8 +209,8 @@ class Sampled(ExitRule):
 class Expectation(ExitRule):
     """The expected answer over all layers, without early exit: log Σ p_i softmax(logits_i); for scores Σ p_i y_i.
 
-    The last layer takes the remaining probability. With `legacy` it takes 1 - p_N, as in the released PALBERT code, so
-    that the weights sum to more than 1. The paper's table 1, row 3, was computed with `legacy`.
+    The last layer takes the remaining probability. With `legacy` the last layer takes 1 - p_N, as in the released
+    PALBERT code, so that the weights do not sum to 1. The paper's table 1, row 3, was computed with `legacy`.
     """
 
     legacy: bool
@@ -213,7 +218,7 @@ class Expectation(ExitRule):
 
     @property
     def name(self) -> str:
-        """The rule's name; the legacy variant has its own."""
+        """The rule's name, which depends on `legacy`."""
         return "expectation_legacy" if self.legacy else "expectation"
 
     def earliest(self, num_layers: int) -> int:
@@ -239,7 +244,7 @@ class Expectation(ExitRule):
 class LearnedExit(ExitRule):
     """BERxiT: leave when u, the predicted probability of a wrong answer, is below `threshold`.
 
-    castorini/berxit at 1fb2162, modeling_highway_bert.py:109-117. A threshold of 0 leaves at the last layer.
+    castorini/berxit at 1fb2162, modeling_highway_bert.py:109-117. With threshold 0, all examples run all layers.
     """
 
     threshold: float
@@ -251,7 +256,7 @@ class LearnedExit(ExitRule):
         return 1 if self.threshold > 0 else num_layers
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Let examples leave whose u is below the threshold; `lambdas` holds u."""
+        """Let the examples leave if their u is below the threshold; `lambdas` holds u."""
         assert lambdas is not None, "this rule needs a model with BERxiT's head"
         return Step(lambdas < self.threshold, logits, state)
 
@@ -262,10 +267,10 @@ def settings_of(menus: Mapping[str, Sequence[Value]]) -> list[Configuration]:
 
 
 def with_setting(rule: ExitRule, setting: Configuration) -> ExitRule:
-    """Copy the rule with other values in some fields.
+    """Copy the rule with the values of `setting` in its fields.
 
     Raises:
-        ValueError: if the rule does not have the field.
+        ValueError: if the rule does not have one of these fields.
     """
     as_dataclass: Any = rule
     for name in setting:
@@ -277,7 +282,7 @@ def with_setting(rule: ExitRule, setting: Configuration) -> ExitRule:
 
 
 def setting_of(rule: ExitRule) -> float | None:
-    """Return the value of the rule's swept field, or None if it has none."""
+    """Return the value of the field that a sweep varies (`rule.field`), or None if the rule has no such field."""
     return None if rule.field is None else float(getattr(rule, rule.field))
 
 
@@ -320,17 +325,17 @@ def every_threshold() -> list[ExitRule]:
 
 
 def every_uncertainty() -> list[ExitRule]:
-    """List BERxiT's exit with thresholds 0 (all layers), 0.005, 0.01, 0.02, and then Q-exit's values."""
+    """List BERxiT's exit with thresholds 0 (all layers), 0.005, 0.01, 0.02, and 0.05, 0.10, ... 0.95 and 1."""
     return [LearnedExit(threshold) for threshold in SWEPT_UNCERTAINTIES]
 
 
 def every_patience(num_layers: int, regression_threshold: float | None) -> list[ExitRule]:
-    """List PABEE with patience 1 to num_layers; the last one never leaves early."""
+    """List PABEE with patience 1 to num_layers; with patience num_layers, no example leaves early."""
     return [Patience(patience, regression_threshold) for patience in range(1, num_layers + 1)]
 
 
 def exit_probabilities(outputs: LayerOutputs) -> Array:
-    """Compute the probability of leaving after each layer, (layers, n), float64; the last layer takes the rest."""
+    """Compute each layer's exit probability, (layers, n), float64; the last layer takes all remaining probability."""
     assert outputs.lambdas is not None
     module, leave = module_of(outputs.lambdas), float64(outputs.lambdas)
     first = 1 + 0 * leave[:1]

@@ -13,7 +13,7 @@ ROUNDING = 1e-9  # tolerance for a mean over examples
 
 
 def pareto_places(mean_layers: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Find the indices of the front's settings, ordered by layers; layers and scores are (settings,) each."""
+    """Find the indices of the settings on the Pareto front, ordered by layers; both arguments are (settings,)."""
     order = np.lexsort((-scores, mean_layers))  # with equal layers, the best score first
     ordered = scores[order]
     before = np.concatenate([[-np.inf], np.maximum.accumulate(ordered)[:-1]])
@@ -21,11 +21,11 @@ def pareto_places(mean_layers: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
 
 def shares_in_mean(mean_layers: np.ndarray, fewest: float, most: float) -> np.ndarray:
-    """Compute the weight of each setting of a front in its mean score over a range of layers, (settings,).
+    """Compute each setting's weight, (settings,), in the mean score of a front over a range of layers.
 
     Args:
-        mean_layers: layers of the settings, (settings,), rising.
-        fewest: start of the range; equal to `most` for the score at one point.
+        mean_layers: mean layers of the front's settings, (settings,), ascending.
+        fewest: start of the range; equal to its end, `most`, for the score at one point.
     """
     inside = mean_layers[(mean_layers > fewest) & (mean_layers < most)]
     grid = np.concatenate([[fewest], inside, [most]])

@@ -37,7 +37,7 @@ class Lambda:
 
     arch: str  # input: h_i (linear, rnn), [h_i, h_{i-1}] (linear_cat) or h_i - h_{i-1} (linear_diff)
     num_layers: int  # hidden tanh layers (recurrent ones for rnn); 0 is a bare linear Λ
-    learning_rate: float | None  # learning rate of Λ, which then has no weight decay; None: as the rest of the model
+    learning_rate: float | None  # learning rate of Λ, without weight decay; None: as the rest of the model
 
 
 class PonderModel(EarlyExitModel):
@@ -71,7 +71,7 @@ class PonderModel(EarlyExitModel):
         return {"loss": task_loss + self.config.beta * kl, "task_loss": task_loss, "kl": kl}
 
     def heads_until_cut(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Compute the logits of the first layers: of classes (computed, batch, labels) and of λ (computed, batch).
+        """Compute the class logits (computed, batch, labels) and λ logits (computed, batch) of the first layers.
 
         Computation stops when every example's posterior is cut. This is checked only every `LAYERS_PER_LOOK` layers,
         because a check waits for the device and runs the heads.
@@ -89,7 +89,7 @@ class PonderModel(EarlyExitModel):
         return torch.cat(all_logits), torch.cat(all_exit_logits)
 
     def posterior(self, exit_logits: Tensor) -> Posterior:
-        """Compute the posterior over all layers from the logits of λ of the first ones, (computed, batch)."""
+        """Compute the posterior over all layers from the λ logits of the first layers, (computed, batch)."""
         config = self.config
         return cut_posterior(
             exit_logits,
@@ -102,7 +102,7 @@ class PonderModel(EarlyExitModel):
     def parameter_group(
         self, config: TrainingConfig, name: str, parameter: nn.Parameter, depth: int
     ) -> tuple[str, float, float]:
-        """Put Λ, if it has a separate learning rate, into a group with this rate and without weight decay."""
+        """Give Λ a group without weight decay if it has a separate learning rate."""
         if name.startswith("lambda_head.") and self.lambda_learning_rate is not None:
             return "lambda", self.lambda_learning_rate, 0.0
         return super().parameter_group(config, name, parameter, depth)
@@ -113,16 +113,16 @@ class PonderModel(EarlyExitModel):
 
 
 class LambdaHead(nn.Module):
-    """Λ: computes the logit of λ from the pooled output of a layer and, in some architectures, of the layer before.
+    """Λ: computes the logit of λ from the pooled output of a layer and, in some architectures, of the layer below.
 
-    As released: dropout on the input, hidden layers as wide as the input, PyTorch's default initialisation, and the
-    same weights for all layers of the encoder.
+    As in the released PALBERT code: dropout on the input, hidden layers as wide as the input, PyTorch's default
+    initialisation, and the same weights for all layers of the encoder.
     """
 
     def __init__(self, size: int, config: PonderConfig, shape: Lambda) -> None:
         """Make a head for pooled outputs with `size` numbers."""
         super().__init__()
-        self.arch = shape.arch if shape.num_layers or shape.arch != "rnn" else "linear"  # an RNN without layers
+        self.arch = shape.arch if shape.num_layers or shape.arch != "rnn" else "linear"  # RNN without layers
         self.dropout = nn.Dropout(config.classifier_dropout)
         width = 2 * size if self.arch == "linear_cat" else size
         if self.arch == "rnn":
@@ -174,7 +174,7 @@ def cut_posterior(exit_logits: Tensor, *, num_layers: int, epsilon: float, tail:
     """Compute the posterior over all layers, with the prior; the module's docstring explains the cut and `tail`.
 
     Args:
-        exit_logits: logits of λ at the computed layers, (computed, batch); all examples are cut before any later layer.
+        exit_logits: logits of λ at the computed layers, (computed, batch); every later layer is cut for all examples.
         num_layers: number of layers of the encoder.
     """
     # log p_i = log λ_i + Σ_{j<i} log(1 - λ_j)

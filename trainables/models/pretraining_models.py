@@ -20,7 +20,10 @@ from trainables.models.early_exit import Batch
 
 @dataclass(frozen=True)
 class Totals:
-    """Counts over a whole batch. Each part divides its summed losses by them, so that the parts add up to the mean."""
+    """Counts over a whole batch. Each part of the batch divides its summed losses by these counts.
+
+    The results of all parts then add up to the mean loss of the batch.
+    """
 
     predictions: int  # masked tokens
     tokens: int  # tokens without padding
@@ -53,12 +56,12 @@ class PretrainingModel(nn.Module, ABC):
 
 
 def encoder_inputs(model: PreTrainedModel, batch: Batch) -> Batch:
-    """Select the encoder's inputs; RoBERTa has a single token type."""
+    """Select the encoder's inputs from a batch, without token types if the model has only one (RoBERTa)."""
     names = ["input_ids", "attention_mask"]
     return {name: batch[name] for name in [*names, *(["token_type_ids"] if model.config.type_vocab_size > 1 else [])]}
 
 
-# The head of a masked language model, by family: logits (..., vocabulary) of hidden states (..., hidden).
+# The head of a masked language model, by family: hidden states (..., hidden) -> logits (..., vocabulary).
 _HEADS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "albert": lambda model, hidden: model.predictions(hidden),
     "bert": lambda model, hidden: model.cls(hidden),
@@ -78,7 +81,7 @@ def masked_logits(model: PreTrainedModel, hidden: Tensor, labels: Tensor) -> tup
 
 
 class Means:
-    """Running means over batches, by name; the sums stay on the device until `values`."""
+    """Running means over batches, by name; the sums stay on the device until `values` is called."""
 
     def __init__(self) -> None:
         """Start without any values."""
@@ -140,7 +143,7 @@ class MaskedLanguageModel(PretrainingModel):
 
 
 class SentenceOrderModel(MaskedLanguageModel):
-    """ALBERT's objective: masked tokens, and whether two consecutive segments were swapped, weighted equally."""
+    """ALBERT's objective, with equal weights: masked tokens, and whether two consecutive segments were swapped."""
 
     model: AlbertForPreTraining  # with both heads
 
@@ -203,7 +206,7 @@ class ReplacedTokenModel(PretrainingModel):
         return self.discriminator
 
     def forward(self, batch: Batch, totals: Totals) -> Tensor:
-        """Add the generator's cross-entropy and the discriminator's, times its weight."""
+        """Add the generator's cross-entropy, and the discriminator's times `discriminator_weight`."""
         logits, labels = self._generated(batch)
         generator_loss = cross_entropy_sum(logits, labels) / totals.predictions
         detected, replaced, is_token = self._detected(batch, logits.detach())
@@ -233,7 +236,7 @@ class ReplacedTokenModel(PretrainingModel):
         return masked_logits(self.generator, hidden, batch["labels"])
 
     def _detected(self, batch: Batch, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute the discriminator's logits of `replaced`, and masks of the replaced tokens and of all but padding."""
+        """Compute the discriminator's logits of `replaced`, a mask of replaced tokens, and a mask of real tokens."""
         tokens = filled(batch, logits)
         inputs = encoder_inputs(self.discriminator, batch | {"input_ids": tokens})
         answers = self.discriminator(**inputs).logits.float()
@@ -257,7 +260,7 @@ def _share(path: str, ours: nn.Module, theirs: nn.Module) -> None:
 
 @torch.no_grad()
 def filled(batch: Batch, logits: Tensor) -> Tensor:
-    """Replace the masked tokens (batch, tokens) by samples of softmax(logits)."""
+    """Fill the masked places of a batch with tokens sampled from softmax(logits); return the tokens (batch, tokens)."""
     masked = batch["labels"] != IGNORED
     cumulated = logits.softmax(dim=1).cumsum(dim=1)
     wanted = batch["noise"][masked][:, None] * cumulated[:, -1:]  # the sum can miss 1 by rounding

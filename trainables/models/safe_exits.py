@@ -34,7 +34,7 @@ CONFIDENCE = 0.95
 class Walk:
     """The answers of one rule's settings, from the one that runs the most layers to the one that runs the fewest.
 
-    The order is that of the settings themselves and does not depend on the examples.
+    The order is the same for any examples, because a stricter setting never lets an example leave earlier.
     """
 
     rules: tuple[ExitRule, ...]  # (settings,)
@@ -43,7 +43,7 @@ class Walk:
     whole: np.ndarray  # (n,) classes predicted by the last layer
 
     def lost(self, labels: np.ndarray | None) -> np.ndarray:
-        """Find the examples that each setting loses, (settings, n). The last layer's answers replace missing labels."""
+        """Mark the examples that each setting loses, (settings, n); without labels, the last layer counts as right."""
         if labels is None:
             return np.asarray(self.answers != self.whole)
         return np.asarray((self.answers != labels) & (self.whole == labels))
@@ -67,9 +67,9 @@ def stored_rules(names: np.ndarray, fields: np.ndarray, *, name: str) -> list[Ex
 
 
 def read_walk(predictions: Path, name: str) -> tuple[Walk, np.ndarray]:
-    """Read one rule's settings from a predictions file, with the labels (n,) of its examples.
+    """Read the answers under one rule's settings from a predictions file, and the labels (n,) of the examples.
 
-    The settings are those of the sweep, or those of `rules_for` if the sweep had other rules.
+    The settings are those of the sweep, or those of `rules_for` if the sweep has only other rules.
 
     Raises:
         ValueError: if the file is damaged, or lacks the settings or the layers' outputs.
@@ -92,22 +92,22 @@ def read_walk(predictions: Path, name: str) -> tuple[Walk, np.ndarray]:
 
 
 def confident(lost: np.ndarray, risk: float, confidence: float = CONFIDENCE) -> int | None:
-    """Find the setting with the earliest exits that loses at most `risk` of all examples with `confidence`, or None.
+    """Find the index of the fastest setting that, with `confidence`, loses at most `risk` of all examples, or None.
 
     Args:
-        lost: (settings, n), the safest setting first.
+        lost: examples that each setting loses, (settings, n); the slowest setting comes first.
     """
     return _before_first_failure(lost.sum(axis=1) <= most_lost(lost.shape[1], risk, confidence))
 
 
 def expected(lost: np.ndarray, risk: float) -> int | None:
-    """Find the setting with the earliest exits whose expected loss is at most `risk` of the examples, or None."""
+    """Find the index of the fastest setting that is expected to lose at most `risk` of the examples, or None."""
     rising = np.logical_or.accumulate(lost, axis=0)
     return _before_first_failure(rising.sum(axis=1) + 1 <= risk * (lost.shape[1] + 1))
 
 
 def most_lost(n: int, risk: float, confidence: float) -> int:
-    """Compute the largest number of lost examples, of n, that refutes a true share of `risk`; -1 if even 0 does not."""
+    """Compute how many of n examples may at most be lost to rule out a true share of `risk`; -1 if 0 is too many."""
     below = 0.0
     for count in range(n + 1):
         ways = lgamma(n + 1) - lgamma(count + 1) - lgamma(n - count + 1)

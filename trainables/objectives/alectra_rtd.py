@@ -33,9 +33,9 @@ _OF_BOTH = (
 
 
 class Config(ReplacedTokenConfig, frozen=True, kw_only=True):
-    """The generator's fields, as in the original's options."""
+    """The shared fields, and two of the original code's options for the generator."""
 
-    generator_family: Literal["albert", "bert"]  # only for a BERT generator: its hidden size is the embedding size
+    generator_family: Literal["albert", "bert"]  # a BERT generator must be as wide as the discriminator's embeddings
     tie_encoder: bool  # the generator shares the weights of the discriminator's layers
 
     def __post_init__(self) -> None:

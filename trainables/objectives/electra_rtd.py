@@ -40,7 +40,7 @@ def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
 def with_generator(
     generator: PreTrainedConfig, encoder: PreTrainedConfig, config: ReplacedTokenConfig, *, shared: tuple[str, ...]
 ) -> PretrainingModel:
-    """Build a model with new weights.
+    """Build a model of a generator and a discriminator, with new weights.
 
     Args:
         generator: the generator's configuration; its sizes are replaced by those of `config`.
@@ -56,7 +56,7 @@ def with_generator(
     generator.num_attention_heads = config.generator_heads
     generator.intermediate_size = config.generator_intermediate_size
     discriminator = deepcopy(encoder)
-    discriminator.num_labels = 2  # original and replaced; ELECTRA's model ignores this and has one logit
+    discriminator.num_labels = 2  # classes `original` and `replaced`; ELECTRA's model ignores this and has one logit
     kind: Any = AutoModelForPreTraining if encoder.model_type == "electra" else AutoModelForTokenClassification
     return ReplacedTokenModel(
         AutoModelForMaskedLM.from_config(generator, attn_implementation="sdpa"),
