@@ -19,7 +19,7 @@ _own_packages.require_own("search_spaces", "study", "trainables")
 
 
 def load(folder: Path | str | None = None) -> Frames:
-    """Load a study into pandas frames: the one in `folder`, else the newest in `runs/`. It may still be running.
+    """Load a study into pandas frames: the one in `folder`, else the newest in `runs/`. The study may be running.
 
     Raises:
         ValueError: the folder has no study, or the study is damaged.

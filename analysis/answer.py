@@ -50,7 +50,7 @@ def answer(evidence: Evidence, dev: Table) -> str:
 
 @dataclass(frozen=True)
 class Finding:
-    """A study's findings about one method; the tests are of its scores minus the baseline's."""
+    """Findings about one method; the tests are of the method's scores minus the baseline's."""
 
     row: str
     is_baseline: bool
@@ -59,10 +59,10 @@ class Finding:
     compared: list[Comparison]  # the comparisons with the baseline
     layers: float | None  # run per dev example, mean over the tasks
     depths: tuple[int, ...]  # distinct numbers of layers of its models
-    relative_time: float | None  # divided by the baseline's; measured on single examples
+    relative_time: float | None  # divided by the baseline's; timed on single examples
     compute: str  # in the same unit for all rows; empty if no time was recorded
-    difference: PairedTest | None  # of the mean over the tested tasks; intervals of all rows hold together
-    is_simultaneous: bool  # whether there are several such intervals
+    difference: PairedTest | None  # of the mean over the tested tasks; all rows' intervals are simultaneous
+    is_simultaneous: bool  # whether several rows have such an interval
 
     def marked(self, arrow: str) -> list[str]:
         """List the titles of the tasks on which the method has this mark."""
@@ -71,14 +71,14 @@ class Finding:
 
 @dataclass(frozen=True)
 class Caveat:
-    """A limit of the answer, and the anchor of the part of the page with details."""
+    """A limit of the answer, and the anchor of its details on the page."""
 
     text: str
     anchor: str
 
 
 def findings(evidence: Evidence) -> list[Finding]:
-    """Make a finding for each row: the baseline, then by decreasing mean difference, then rows without a test."""
+    """Make a finding for each row: the baseline, tested rows by decreasing mean difference, then untested rows."""
     means = {label: own.test for label, own in over_tasks(evidence.tested, fewest=1).items()}
     computes = {entry.row: entry.total for entry in row_ledger(evidence.rows)}
     unit = choose_unit(computes.values())
@@ -109,7 +109,7 @@ def _finding(evidence: Evidence, row: Row, means: Mapping[str, PairedTest], comp
 
 
 def _relative_time(evidence: Evidence, row: Row) -> float | None:
-    """Divide the time of the row's cells by the time of the baseline's cells on the same tasks."""
+    """Divide the time of the row's cells by that of the baseline's on the same tasks; None unless all were timed."""
     others = next((other.cells for other in evidence.rows if other.label == evidence.baseline), {})
     both = [(cell, others[task]) for task, cell in row.cells.items() if cell.records and task in others]
     return relative_time([pair for pair in both if pair[1].records], min(TIMED_BATCHES))
@@ -150,7 +150,7 @@ def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
 
 
 def sentence(finding: Finding, baseline: str | None, *, in_short: bool = False) -> str:
-    """Describe a method, without its name: difference, marks and layers; unless `in_short`, power and compute."""
+    """Describe a method, without its name: difference, marks and layers; also power and compute unless `in_short`."""
     compute = f"{finding.compute} in all" if finding.compute and not in_short else ""
     parts = [_describe_difference(finding, baseline, in_short=in_short), _describe_layers(finding, baseline), compute]
     return "; ".join(part for part in parts if part) + "."
@@ -236,7 +236,7 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
 
 
 def completeness(evidence: Evidence) -> str:
-    """Count the cells of all searches that are missing, and those that do not have the protocol's seeds."""
+    """Count the missing cells and the cells without exactly the protocol's seeds, over all searches."""
     states = [repeat.state for _, cell in evidence.cells for repeat in find_repeats(cell)]
     number, missing = counted(len(states), "cell"), states.count("missing")
     others = len(states) - missing - states.count("complete")

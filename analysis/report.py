@@ -39,8 +39,9 @@ from trainables.departure import Departure
 from trainables.schema import Typed
 
 PAGE = "report.html"
+# Tables in neither of these lists are folded.
 ALWAYS_OPEN = ("dev", "verdicts")
-OPEN_IF_SHORT = ("comparisons", "exits", "sources", "search_repeats", "scores_on_test")  # all others are folded
+OPEN_IF_SHORT = ("comparisons", "exits", "sources", "search_repeats", "scores_on_test")
 LONGEST_OPEN = 12  # lines of a table that counts as short
 SECTIONS = {  # title -> anchors of its parts, in order
     "Scores": (
@@ -71,13 +72,13 @@ def write_report(folder: Path) -> Path:
     try:
         files = _files(study, evidence, tables)
     finally:
-        write_files(tables, study.folder / "tables")  # also if a picture cannot be drawn
+        write_files(tables, study.folder / "tables")  # even if a picture cannot be drawn
     (study.folder / "pictures").mkdir(exist_ok=True)
     for name, content in files.items():
         write_bytes(study.folder / name, content)
     for path in (study.folder / "pictures").iterdir():
         if f"pictures/{path.name}" not in files:
-            path.unlink()  # a picture that the study no longer gives
+            path.unlink()  # the study no longer gives this picture
     return study.folder / PAGE
 
 
@@ -159,7 +160,7 @@ def _table_html(table: Table, hrefs: dict[Place, str]) -> Markup:
 
 
 def departure_tables(studies: list[Study]) -> list[Table]:
-    """Tabulate how the protocol and each method depart from the papers, with the paper's and our version."""
+    """Tabulate how the protocol and each method depart from the papers: the paper's version and ours."""
     tables = []
     for who, lines in notes.departures(studies).items():
         named = [line if isinstance(line, Departure) else Departure(line, "", "") for line in lines]

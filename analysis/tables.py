@@ -56,7 +56,7 @@ ANSWER = "answer.md"
 
 
 class IncompleteTablesError(ValueError):
-    """With `strict`, a cell does not have the protocol's seeds."""
+    """Error under `strict`: the seeds of a cell are not exactly the protocol's."""
 
 
 def make_tables(studies: list[Study], *, separate: bool = False) -> list[Table]:
@@ -101,7 +101,7 @@ def write_files(tables: list[Table], out: Path) -> None:
         write_bytes(path, text)
     for path in (out / f"{name}.{ending}" for name in TABLES for ending in (*FORMATS, "json")):
         if path not in texts:
-            path.unlink(missing_ok=True)  # a table that these records no longer give
+            path.unlink(missing_ok=True)  # these records no longer give this table
 
 
 def files_of(tables: list[Table]) -> dict[str, bytes]:
@@ -141,7 +141,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
     @property
     def is_cut(self) -> bool:
-        """Whether the dev table is printed with changes; no file is written then."""
+        """Whether the dev table is printed with changes; if so, no file is written."""
         return bool(self.rows or self.tasks or self.names or self.bold)
 
 

@@ -46,7 +46,7 @@ from trainables.schema import Typed, to_plain
 
 TABLES, PICTURES = "tables", "pictures"
 DESCRIPTION, WEIGHTS = "model.json", "model.safetensors"  # files of a stored model
-PLACES = ("data", "backbone", "tokenizer")  # may move before a study is continued; the arms' fingerprints are compared
+PLACES = ("data", "backbone", "tokenizer")  # paths that a continued study may change; arms' fingerprints are compared
 LONGEST_VALUE = 200  # longest value, in characters, that a line prints in full
 NOT_HELD = (
     "Exit status: 0 all agrees, 1 something differs, 2 bad usage. Compared: the plan, the journal, predictions, "
@@ -151,7 +151,7 @@ def _prediction_lines(study: Study, record: Record) -> list[str]:
 
 
 def models_drift(study: Study, facts: StudyFacts) -> list[str]:
-    """Find stored models that belong to no trial, are missing, or describe another one. URIs are not read."""
+    """Find stored models that belong to no trial, are missing, or describe another trial. URIs are not read."""
     places = sorted((study.folder / "trials").glob("[!.]*"))
     lines = [f"{place} belongs to no trial of the journal" for place in places if place.name not in facts.trials]
     stored = [record for record in _confirmed(facts) if record.model is not None and not is_uri(record.model)]
@@ -207,13 +207,13 @@ def _draw_models(folder: Path, facts: StudyFacts, number: int) -> list[Record]:
 
 
 def _is_stored(folder: Path, record: Record) -> bool:
-    """Check whether the weights of the record's model are in a folder; those under a URI are taken to exist."""
+    """Check whether the weights of the record's model are in a folder; weights under a URI are taken to exist."""
     address = find_model_address(record.model or "", folder=folder, key=record.key)
     return bool(record.model) and (is_uri(address) or (Path(address) / WEIGHTS).is_file())
 
 
 def answers_drift(study: Study, drawn: list[Record]) -> list[str]:
-    """Run the stored models of these records on dev again; find stored predictions that differ from the answers."""
+    """Run the stored models of these records on dev again; find stored predictions that differ from the new answers."""
     with TemporaryDirectory() as folder:
         to = Path(folder) / "predictions"
         to.mkdir()
@@ -407,7 +407,7 @@ def _print(name: str, drift: list[str], agreement: str) -> int:
 
 
 def _agreement(folder: Path) -> str:
-    """List the parts that were compared, those that the study lacks, and the digest of the journal."""
+    """List the parts that were compared, the parts that the study lacks, and the digest of the journal."""
     has = {name: (folder / name).is_dir() for name in ("predictions", TABLES)}
     has["report"] = bool(_report_content(folder))
     absent = [name for name, is_there in has.items() if not is_there]

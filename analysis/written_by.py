@@ -54,7 +54,7 @@ class Seal(Typed, frozen=True, kw_only=True):
 
 @cache
 def version() -> str:
-    """Name all that determines the files' bytes, except the study: `0.1.0, sources 1a2b3c4d, matplotlib 3.10.9`."""
+    """Name all but the study that determines the files' bytes: `0.1.0, sources 1a2b3c4d, matplotlib 3.10.9`."""
     digest = hashlib.sha256()
     for path in sorted(path for name in ("analysis", "study") for path in (ROOT / name).rglob("*")):
         if path.suffix in SOURCES:
@@ -66,7 +66,7 @@ def version() -> str:
 
 
 def sealed_page(page: str, name: str, others: Mapping[str, bytes]) -> bytes:
-    """Insert the seal of a page and of the files beside it into the page."""
+    """Seal a page together with the files beside it; return the page with the seal in it."""
     seal = Seal.of({**others, name: page.encode()})
     return page.replace(UNSEALED, UNSEALED.replace('""', f'"{seal.digest}"'), 1).encode()
 
@@ -128,7 +128,7 @@ def cells_of(pages: Iterable[bytes]) -> Cells:
 
 
 def other_numbers(found: Cells, expected: Cells) -> list[str]:
-    """List the cells that print other numbers in `found` than in `expected`; cells of only one are skipped."""
+    """List the cells that print other numbers in `found` than in `expected`; cells in only one are skipped."""
     lines = []
     for place in sorted(found.keys() & expected.keys()):
         for text, wanted in zip(found[place], expected[place], strict=False):

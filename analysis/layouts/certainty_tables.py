@@ -51,7 +51,7 @@ VERDICT_MARKS: dict[Word, str] = {
 def verdicts_table(evidence: Evidence) -> Table | None:
     """Tabulate our numbers minus the comparable published ones; None if no published number is comparable."""
     pairs = pairs_with_published(evidence)
-    lines: dict[tuple[str, str], dict[str, Entry]] = {}  # by the label of the line, and of the line above it
+    lines: dict[tuple[str, str], dict[str, Entry]] = {}  # (label, label of the line above or "") -> entries by task
     for pair in pairs:
         if (found := pair.verdict) is not None:
             label = f"{pair.row.label} - {pair.published.label} ({pair.published.paper.removeprefix('PALBERT ')})"
@@ -95,7 +95,7 @@ def comparisons_table(evidence: Evidence) -> Table | None:
 
 
 def comparisons_of_others_table(evidence: Evidence) -> Table | None:
-    """Tabulate the comparisons without the baseline; None if no such pair can be tested."""
+    """Tabulate the comparisons between rows other than the baseline; None if no such pair can be tested."""
     table = without_baseline(evidence.comparisons, evidence.baseline)
     return table and of_studies(evidence, replace(table, title=f"{table.title}{{data}}"))
 
@@ -130,7 +130,7 @@ def with_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table
 
 
 def without_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table | None:
-    """Tabulate the other comparisons; None if there are none."""
+    """Tabulate the comparisons between rows other than the baseline; None if there are none."""
     others = [one for one in compared if one.family == "others"]
     if not others:
         return None
@@ -175,7 +175,7 @@ SOURCES: list[Column[Sources]] = [
 
 
 def sources_table(evidence: Evidence) -> Table | None:
-    """Tabulate how far a score moves with another seed, other examples or another search.
+    """Tabulate how far a score moves with another seed, other dev examples, another search or another epoch.
 
     None if no cell has two records.
     """
@@ -200,7 +200,7 @@ def sources_table(evidence: Evidence) -> Table | None:
 
 
 def winners_table(evidence: Evidence) -> Table | None:
-    """Tabulate the values of searched fields that confirm trials repeat; None if nothing was searched."""
+    """Tabulate the searched fields' best values, which confirm trials repeat, and ranges; None without a search."""
     arms = [(f"{label}/{cell.task}", cell) for label, cell in evidence.cells if cell.arm.space and cell.config]
     fields = dict.fromkeys(name for _, cell in arms for name in cell.arm.decided)
     if not arms:
@@ -220,7 +220,7 @@ def winners_table(evidence: Evidence) -> Table | None:
 
 
 def _searched_lines(evidence: Evidence, fields: Iterable[str]) -> list[Line]:
-    """List the ranges of every method; a task with other ranges than the first has its own line."""
+    """Make a line with the searched ranges of each row, and another for each task whose ranges differ from them."""
     lines: dict[str, dict[str, str]] = {}
     for label, cell in evidence.cells:
         ranges = {name: _format_range(cell.arm.field(name)) for name in fields if name in cell.arm.decided}
@@ -246,7 +246,7 @@ def _winning_value(name: str, cell: Cell) -> Entry | None:
 
 
 def search_repeats_table(evidence: Evidence) -> Table | None:
-    """Tabulate every search of the cells that were searched more than once; None without such cells."""
+    """Tabulate the scores over repeated searches and their spread; None if no cell has two complete searches."""
     repeats, baseline = evidence.repeats, evidence.baseline
     if not repeats:
         return None

@@ -155,7 +155,7 @@ def _search_trials(cell: Cell) -> int:
 
 
 def _answered(part: str, holds: Mapping[str, bool | None], words: Mapping[str, str]) -> dict[str, Answer]:
-    """Fill in the answers of a part of the file: `holds` chooses yes, no or n/a; `words` replace the {}."""
+    """Fill in the answers of one part of `checklist.toml`: `holds` chooses yes, no or n/a; `words` replace the {}."""
     answered = {}
     for name, texts in _file()[part].items():
         key = {True: "yes", False: "no", None: "na"}[holds[name]] if name in holds else next(iter(texts))
@@ -185,7 +185,7 @@ def _data_source(studies: list[Study]) -> tuple[bool, str, str]:
 
 
 def _unlike_ranges(cells: list[Cell]) -> list[str]:
-    """List the searched fields whose values or ranges differ between the methods of a task that have them."""
+    """List the searched fields whose values or ranges differ between the methods that have them, on any one task."""
     values: dict[tuple[str, str], set[str]] = {}
     for cell in cells:
         for field in cell.arm.decided:
@@ -195,7 +195,7 @@ def _unlike_ranges(cells: list[Cell]) -> list[str]:
 
 
 def _licence_gaps(evidence: Evidence) -> list[str]:
-    """List the tasks and backbones without a known licence; generated data and untrained backbones need none."""
+    """List the tasks and backbones without a known licence; generated data and untrained backbones need no licence."""
     arms = [cell.arm for _, cell in evidence.cells]
     tasks = [] if evidence.on_mini else [TASKS[arm.task].title for arm in arms if _licence(arm.task) == UNKNOWN]
     made = {name for study in evidence.studies for name in study.file.plan.untrained}
@@ -212,7 +212,7 @@ def _licence(task: str) -> str:
 
 
 def _sizes(cell: Cell) -> tuple[int, int] | None:
-    """Return the numbers of train and dev rows that the trials used; None without a confirm trial."""
+    """Return the numbers of train and dev rows that the trials used; None if they are not recorded."""
     stored = read_cell_predictions(cell)
     record: Record | None = cell.records[0] if cell.records else None
     if record is None or not record.train_examples or not record.epochs or not stored:

@@ -39,23 +39,23 @@ from trainables.runs.trial import TIMED_BATCHES
 from trainables.schema import to_plain
 
 ENDS = (min(TIMED_BATCHES), max(TIMED_BATCHES))  # batch sizes; more columns do not fit on a page
-FEWEST_COMPLETED = 10  # search trials of an arm; with fewer, the expected best score is noise
+FEWEST_COMPLETED = 10  # completed search trials of an arm; with fewer, the expected best score is noise
 SHARES = (0.25, 0.5, 0.75)  # of the layers, as in F-PABEE's table 1 (arXiv:2305.11916)
-NEARBY = 1 / 8  # of the layers: largest distance of a setting from its share
+NEARBY = 1 / 8  # of the layers: largest distance between a setting and its share
 LAYERS_RANGE = Style("{} ({} to {})", ("", *INTERVAL), decimals=2)
 
 
 @dataclass(frozen=True)
 class Arm:
-    """The subject of a line in the table of exits."""
+    """Facts about an arm for its line in the table of exits."""
 
     cell: Cell
-    relative_time: dict[int, float | None]  # divided by the baseline's; by batch size
+    relative_time: dict[int, float | None]  # batch size -> time per example, divided by the baseline's
     flops: float | None  # per example
     test: PairedTest | None  # of the difference from the baseline
-    scores_at_half: list[float] | None  # at half the layers, one per seed
-    fixed_at_half: np.ndarray | None  # (seeds,), scores of the middle layer; None: unknown, or no classifier
-    curve: PairedTest | None  # of its curve over layers against the reference curve
+    scores_at_half: list[float] | None  # interpolated at half the layers, one per seed
+    fixed_at_half: np.ndarray | None  # (seeds,), scores of the middle layer; None: unknown, or it has no classifier
+    curve: PairedTest | None  # of the arm's curve over layers against the reference curve
     curve_by_flops: PairedTest | None  # the same test over FLOPs
     elue: tuple[float, Interval] | None
     depth: int | None
@@ -135,7 +135,7 @@ EXITS: list[Column[Arm]] = [
 ]
 
 
-# The subject is the number of layers, mean layers (seeds,) and scores (seeds,).
+# The subject of a line is a triple: number of layers, mean layers (seeds,) and scores (seeds,).
 SETTINGS: list[Column[tuple[int, np.ndarray, np.ndarray]]] = [
     Column("score", "score", lambda found: POINTS.entry(float(np.median(found[2])))),
     Column("mean_layers", "layers", lambda found: HUNDREDTHS.entry(float(np.median(found[1])))),
@@ -205,7 +205,7 @@ def exit_settings_table(evidence: Evidence) -> Table | None:
 
 
 def _explain_curves(evidence: Evidence) -> str:
-    """Explain the columns of curves; empty if no method leaves early."""
+    """Explain the columns about curves; empty if no method leaves early."""
     if not evidence.curves:
         is_early = any(exits.is_early for exits in evidence.exits.values())
         return " At half its layers: not known without the outputs of layers and a rule of this package." * is_early
@@ -228,7 +228,7 @@ def _explain_curves(evidence: Evidence) -> str:
 
 
 def _format_ranges(curves: Mapping[Place, Curves], form: str) -> str:
-    """Format the ranges of cost that the curves share, by task."""
+    """Format, for each task, the range of cost that all curves cover."""
     return ", ".join(f"{TASKS[task].title} {form.format(*ends)}" for task, ends in shared_ranges(curves).items())
 
 
@@ -239,7 +239,7 @@ def _arm(
     baseline: Cell | None,
     curve_differences: Sequence[Mapping[Place, Comparison]],
 ) -> Arm:
-    """Collect the facts on the line of a cell; `curve_differences` are over layers and over FLOPs."""
+    """Collect the facts about a cell for its line; `curve_differences` are over layers and over FLOPs."""
     place = (label, cell.task)
     compared, exits, curves = evidence.differences.get(place), evidence.exits.get(place), evidence.curves.get(place)
     is_early = exits is not None and exits.is_early
@@ -260,14 +260,14 @@ def _arm(
 
 
 def _scores_of_middle(rules: Sequence[Sweep]) -> np.ndarray | None:
-    """Return the scores (seeds,) of the middle layer, rounded down for an odd depth; None if the rule is missing."""
+    """Return the scores (seeds,) of the middle layer, rounded down for an odd depth; None without fixed layers."""
     fixed = next((sweep for sweep in rules if sweep.rule == FixedLayer.name), None)
     return None if fixed is None else fixed.scores[:, len(fixed.settings) // 2 - 1]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """The subject of a line in the table of exit rules."""
+    """Sweep of an exit rule for its line in the table of exit rules."""
 
     sweep: Sweep
     depth: int  # layers
@@ -278,7 +278,7 @@ class Rule:
 
 
 def _near(share: float) -> Callable[[Rule], Entry]:
-    """Return the function that formats the setting nearest to a share of the layers: score at layers (setting)."""
+    """Return a function that formats the setting nearest to a share of the layers as `score at layers (setting)`."""
 
     def entry(rule: Rule) -> Entry:
         sweep = rule.sweep
@@ -298,7 +298,7 @@ RULES: list[Column[Rule]] = [Column(f"at_{share:.0%}"[:-1], f"near {share:.0%}",
 
 
 def exit_rules_table(evidence: Evidence) -> Table | None:
-    """Tabulate exit rules on the same trained models at three shares of the layers; None without such models."""
+    """Tabulate exit rules on the same models at three shares of the layers; None unless some models have two rules."""
     depths = {place: exits.num_layers for place, exits in evidence.exits.items()}
     rules = {
         (*place, sweep.rule): Rule(sweep, depths[place])
@@ -376,7 +376,7 @@ def compute_of_arms_table(evidence: Evidence) -> Table:
 
 
 def equal_compute_table(evidence: Evidence) -> Table | None:
-    """Tabulate the best score that each search is expected to find at the cost of the cheapest search on the task.
+    """Tabulate each search's expected best score at the cost of the cheapest search on the same task.
 
     None if no task has searches by two rows, or if an arm has fewer than `FEWEST_COMPLETED` completed search trials.
     """

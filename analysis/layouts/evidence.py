@@ -45,7 +45,7 @@ class Evidence:
 
     @cached_property
     def samples(self) -> dict[Place, Sample]:
-        """Stored predictions, for the cells that have them for every seed.
+        """Resampled predictions of the cells that have stored predictions for every seed.
 
         Raises:
             ValueError: stored predictions do not belong to their record.
@@ -54,21 +54,21 @@ class Evidence:
 
     @cached_property
     def comparisons(self) -> list[Comparison]:
-        """Comparisons of every pair of rows on every task for which both predicted the same examples."""
+        """Comparisons of every pair of rows on every task on which both predicted the same examples."""
         return compare(self.samples, self.baseline, are_alike=self.are_alike, looks=len(self.looks))
 
     @cached_property
     def looks(self) -> list[str]:
-        """The looks at these differences; the p-values are corrected for their number."""
+        """The looks at these differences; p-values are corrected for the number of looks."""
         return find_looks(self.rows)
 
     @cached_property
     def differences(self) -> dict[Place, Comparison]:
-        """The comparison of each row with the baseline's, if there is one."""
+        """The comparisons with the baseline, by row and task."""
         return {(one.row, one.task): one for one in self.comparisons if one.family == "baseline"}
 
     def are_alike(self, row: str, other: str, task: str) -> bool:
-        """Check whether two rows may be tested against each other on a task; True if either has no cell."""
+        """Check whether two rows may be tested against each other on a task; True if either row has no cell."""
         cells = [self.by_place[label, task] for label in (row, other) if (label, task) in self.by_place]
         return len(cells) < 2 or are_alike(*cells)
 
@@ -79,7 +79,7 @@ class Evidence:
 
     @cached_property
     def comparisons_of_methods(self) -> list[Comparison]:
-        """Comparisons of every row with the baseline over repeated searches of both; empty if none were repeated."""
+        """Comparisons of every row with the baseline over repeated searches of both; empty if there are none."""
         stored = {place: own for place, own in self.repeats.items() if own.examples}
         looks = len(find_looks(self.rows, at_searches=True)) if stored else 1
         compared = compare(stored, self.baseline, are_alike=self.are_alike, looks=looks)
@@ -87,18 +87,18 @@ class Evidence:
 
     @property
     def tested(self) -> list[Comparison]:
-        """The comparisons that answer the study: between methods if searches were repeated, else configurations."""
+        """The comparisons that answer the study: of methods if searches were repeated, else of configurations."""
         return self.comparisons_of_methods or self.comparisons
 
     @cached_property
     def unlearned(self) -> dict[Place, float]:
-        """The best constant answer's score, for the cells that are not shown to be better than it."""
+        """The best constant answer's score, for the cells that are not shown to beat that answer."""
         cells, samples = self.by_place, self.samples
         return {p: c for p, c in self._constants.items() if not is_above_constant(cells[p], samples.get(p), c)}
 
     @property
     def nothing_found(self) -> dict[Place, float]:
-        """The best constant answer's score, for the cells whose search found nothing better."""
+        """The best constant answer's score, for the cells whose search did not beat that answer."""
         return {p: c for p, c in self._constants.items() if has_found_nothing(self.by_place[p], c)}
 
     @cached_property
@@ -107,17 +107,17 @@ class Evidence:
 
     @property
     def baseline(self) -> str | None:
-        """The label of the row that the others are compared with."""
+        """The label of the baseline's row; None unless exactly one row with numbers is the baseline's."""
         return find_baseline_row(self.rows)
 
     @cached_property
     def exits(self) -> dict[Place, Exits]:
-        """The exits of the models of every cell with records."""
+        """The exits of each cell's models; cells without records or mean layers are left out."""
         return {place: exits for place, cell in self.by_place.items() if (exits := read_exits(cell)) is not None}
 
     @cached_property
     def rules(self) -> dict[Place, tuple[Sweep, ...]]:
-        """Sweeps of every exit rule, own rule first, for cells whose models have a classifier on each layer."""
+        """Sweeps of every exit rule, the method's first, for cells whose models have a classifier on each layer."""
         return {place: rules for place, own in self.exits.items() if (rules := read_rules(self.by_place[place], own))}
 
     @cached_property
@@ -127,18 +127,18 @@ class Evidence:
 
     @property
     def curve_reference(self) -> str:
-        """The label of the row whose curve the others are compared with: the baseline if it has one, else the first."""
+        """The row with which other rows' curves are compared: the baseline if it has a curve, else the first row."""
         labels = [label for label, _ in self.curves]
         return self.baseline if self.baseline in labels else labels[0]
 
     @cached_property
     def curves_by_flops(self) -> dict[Place, Curves]:
-        """The same curves over millions of FLOPs, counted at each text's own length; only rows with counted FLOPs."""
+        """Curves of score over millions of FLOPs at each text's length; cells without counted FLOPs are left out."""
         costs = {place: flops_of_exits(self.by_place[place]) for place in self.curves}
         return {place: self.curves[place].at_cost(cost) for place, cost in costs.items() if cost is not None}
 
     def compare_curves(self, curves: Mapping[Place, Curves]) -> dict[Place, Comparison]:
-        """Compare each row's mean score with the reference's, over the range of costs that all rows of a task share."""
+        """Compare each row's mean score with the reference row's, over the range of costs that a task's rows share."""
         ranges = shared_ranges(curves)
         scored = {place: own.over(*ranges[place[1]]) for place, own in curves.items() if place[1] in ranges}
         if not scored:
@@ -158,7 +158,7 @@ class Evidence:
 
     @property
     def on_mini(self) -> bool:
-        """Whether the data are generated."""
+        """Whether any study uses mini-GLUE, whose data are generated."""
         return any(study.is_mini for study in self.studies)
 
 
@@ -217,7 +217,7 @@ def of_studies(evidence: Evidence, table: Table, facts: Callable[[Cell], dict[st
 
 
 def task_columns(studies: list[Study], order: tuple[str, ...]) -> dict[str, str]:
-    """Order the task columns: those of the layout, then any other planned tasks. Return name -> title."""
+    """List the task columns: the tasks in `order`, then any other planned tasks. Return name -> title."""
     tasks = {task for study in studies for task in study.tasks}
     return {task: TASKS[task].title for task in (*order, *(task for task in TASKS if task in tasks - set(order)))}
 

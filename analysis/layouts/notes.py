@@ -41,18 +41,18 @@ SELECTION = {
     "holdout": "chosen on a slice of train, by no score on dev",
 }
 NOT_CHOSEN = f"nothing, each number is of {alike.LAST_EPOCH}"
-MOST_VALUES_OF_ARMS = 5  # printed in a note; a plan made of winners has several for each arm
+MOST_VALUES_OF_ARMS = 5  # most values that a note prints; a plan made from winners has several for each arm
 
 
 def describe_seeds(studies: Sequence[Study], rows: Sequence[Row]) -> str:
-    """Print the number and list of the table's seeds, with "at most" if some cells have fewer."""
+    """Format the number and list of the table's seeds, with "at most" if some cells have fewer."""
     seeds = table_seeds(studies)
     has_fewer = any(cell.state == "fewer seeds" for row in rows for cell in row.cells.values())
     return f"{'at most ' * has_fewer}{counted(len(seeds), 'seed')} ({', '.join(map(str, seeds))})"
 
 
 def _describe_selection(rows: Sequence[Row]) -> str:
-    """Describe what was chosen by score, configurations or epochs; by row if the rows differ."""
+    """Describe what was chosen by score: configurations, epochs, both or nothing; row by row if rows differ."""
     chosen: dict[str, dict[str, None]] = {}
     for row in rows:
         for cell in row.cells.values():
@@ -70,7 +70,7 @@ def _describe_selection(rows: Sequence[Row]) -> str:
 
 
 def describe_protocol(studies: Sequence[Study], rows: Sequence[Row]) -> str:
-    """Describe the selection of the numbers, the other rules, the data and the journals, in one paragraph."""
+    """Describe in one paragraph how the numbers were selected, the other rules, the data and the journals."""
     rules, plans = studies[0].protocol, [study.file.plan for study in studies]
     asha = rules.early_stopping
     samples = max((arm.samples for study in studies for arm in study.file.plan.arms), default=0)
@@ -131,7 +131,7 @@ def pretraining_facts(study: Study) -> dict[str, Any] | None:
 
 
 def seed_notes(rows: list[Row]) -> list[str]:
-    """List the cells that lack exactly the protocol's seeds or are still searched; cells of a row share a line."""
+    """List cells whose seeds are not exactly the protocol's or whose search still runs; a row's cells share a line."""
     return shortfalls(
         [
             CellInWords(
@@ -147,14 +147,14 @@ def seed_notes(rows: list[Row]) -> list[str]:
 
 
 def sampled_exit_notes(rows: list[Row]) -> list[str]:
-    """Name the rows with a sampled exit, with the separate spreads over draws and over seeds."""
+    """Name the rows with a sampled exit, with the spread over draws and the spread over seeds."""
     head = "sampled exit, standard deviation over draws of one model / over seeds"
     spreads = {row.label: list(filter(None, map(_spread_of_draws, row.cells.values()))) for row in rows}
     return [f"{label}: {head}: {', '.join(texts)}" for label, texts in spreads.items() if texts]
 
 
 def _spread_of_draws(cell: Cell) -> str:
-    """Format the standard deviations over draws (root mean square over the models) and over seeds."""
+    """Format the standard deviations over draws (root mean square over the models) and over seeds; empty if unknown."""
     deviations = [record.metrics["sample_std"] for record in cell.records if "sample_std" in record.metrics]
     if len(deviations) < max(2, len(cell.records)):
         return ""
@@ -177,7 +177,7 @@ def departures(studies: Sequence[Study]) -> dict[str, list[Departure | str]]:
     found: dict[str, dict[Departure | str, None]] = {}
     for study in studies:
         for who, lines in study.file.plan.departures.items():
-            if lines and (who == "protocol" or not study.is_mini):  # no paper reports mini-GLUE
+            if lines and (who == "protocol" or not study.is_mini):  # the papers have no scores on mini-GLUE
                 found.setdefault(who, {}).update(dict.fromkeys(lines))
     return {who: list(lines) for who, lines in found.items()}
 
@@ -239,7 +239,7 @@ def first_search_notes(cells: Iterable[Cell]) -> list[str]:
 
 
 def unlike_search_notes(rows: Sequence[Row]) -> list[str]:
-    """Note how searches differ: numbers of configurations, initial configurations, and winners replaced later."""
+    """Note how searches differ: in number of configurations, first configurations, and winners replaced later."""
     tried = unlike_counts(rows, lambda cell: cell.tried if cell.records else None)
     former = [
         f"{row.label} on {TASKS[task].title} ({counted(len(scores), 'score')}, median "
@@ -254,7 +254,7 @@ def unlike_search_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def first_from_notes(rows: Sequence[Row]) -> list[str]:
-    """Name the searches that first tried another study's winners; no budget here counts that study's trials."""
+    """Name the searches that first tried another study's winners; budgets here leave out that study's trials."""
     began: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         for task, cell in row.cells.items():
@@ -269,7 +269,7 @@ def first_from_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def unlike_counts(rows: Sequence[Row], count: Callable[[Cell], int | None]) -> str:
-    """Format the counts of the tasks on which rows differ, skipping cells with None; empty if no task differs."""
+    """Format the rows' counts on each task on which they differ, skipping None; empty if they differ on no task."""
     tasks: dict[str, list[str]] = {}
     for task in dict.fromkeys(task for row in rows for task in row.cells):
         counts = {row.label: count(row.cells[task]) for row in rows if task in row.cells}
@@ -326,7 +326,7 @@ def _device_notes(studies: list[Study], cells: list[Cell]) -> list[str]:
 
 
 def _which(arm: str, own: list[Record], *, of: list[Record]) -> str:
-    """Name the arm; if `own` are only some of its trials, add how many search trials and which seeds they are."""
+    """Name the arm; if `own` are only some of its trials, add the number of search trials and the seeds."""
     if len(own) == len(of):
         return arm
     seeds = [str(seed) for seed in sorted({record.seed for record in own if record.phase == "confirm"})]
@@ -337,7 +337,7 @@ def _which(arm: str, own: list[Record], *, of: list[Record]) -> str:
 
 
 def own_task_notes(studies: Sequence[Study]) -> list[str]:
-    """Print the size and the metrics of each task outside GLUE."""
+    """Describe the size and the metrics of each task outside GLUE."""
     tasks = {name: task for study in studies for name, task in (study.file.plan.own_tasks or {}).items()}
     return [
         f"{task.title} is a task of one's own: {metric_words(task)} on {task.sizes['dev']:,} dev examples, trained on "
@@ -347,7 +347,7 @@ def own_task_notes(studies: Sequence[Study]) -> list[str]:
 
 
 def other_data(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """List how tasks' data differ from the official GLUE, by title; omit unchanged tasks and mini-GLUE."""
+    """List, by task title, how the data differ from the official GLUE; omit unchanged tasks and mini-GLUE."""
     found: dict[str, dict[str, None]] = {}
     for cell in (cell for row in rows for cell in row.cells.values()):
         if cell.data_differences and not any(study.is_mini for study in cell.studies):
@@ -376,7 +376,7 @@ def explain_marks(rows: list[Row], comparisons: list[Comparison]) -> str:
 
 
 def look_notes(rows: Sequence[Row], *, at_searches: bool = False) -> list[str]:
-    """Name earlier looks at these rows' tables, with the correction for them; empty if this is the first look."""
+    """Name earlier looks at these rows' tables and whether p-values are corrected for them; empty at the first look."""
     looks, former = alike.find_looks(rows, at_searches=at_searches), alike.find_former(rows)
     price = f"p-values times {len(looks)}, intervals of differences that hold at all looks together (Bonferroni)"
     return [
@@ -396,7 +396,7 @@ def why_no_baseline(rows: list[Row]) -> str:
 
 
 def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
-    """Print, by task, the smallest difference that every comparison detects with 80 % power."""
+    """Format, by task, the smallest difference that every comparison detects with 80 % power."""
     least: dict[str, float] = {}
     for comparison in (one for one in comparisons if one.family == "baseline"):
         least[comparison.task] = max(least.get(comparison.task, 0.0), comparison.detectable_difference or 0.0)
@@ -405,7 +405,7 @@ def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
 
 
 def format_detectable(difference: float) -> str:
-    """Format the range of a detectable difference as five seeds estimate it; 0 means unknown."""
+    """Format a detectable difference as a range, because five seeds only estimate it roughly; 0 means unknown."""
     low, high = (factor * difference for factor in DETECTABLE_RANGE)
     if low >= 1:  # two seeds may give hardly any information
         return "more than 100 points"
@@ -413,7 +413,7 @@ def format_detectable(difference: float) -> str:
 
 
 def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[str]:
-    """Name the cells whose median and (tested) mean lie on opposite sides of the baseline's."""
+    """Name the cells whose median and mean (which is tested) differ from the baseline's with opposite signs."""
     cells = {(row.label, task): cell for row in rows for task, cell in row.cells.items()}
     turned = []
     for one in (one for one in comparisons if one.family == "baseline"):
@@ -427,7 +427,7 @@ def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[s
 
 
 def equal_seed_notes(samples: Mapping[Place, Sample]) -> list[str]:
-    """Name the samples in which seeds give the same answers, each with its number of such pairs."""
+    """Name the samples in which seeds give the same answers, each with the number of such pairs of seeds."""
     alike = [
         f"{row} on {sample.answers[0].task.title} ({sample.equal_pairs} of {counted(math.comb(number, 2), 'pair')})"
         for (row, _), sample in samples.items()
@@ -438,7 +438,7 @@ def equal_seed_notes(samples: Mapping[Place, Sample]) -> list[str]:
 
 
 def constant_notes(unlearned: Mapping[Place, float], nothing_found: Mapping[Place, float]) -> list[str]:
-    """Name the cells that are not shown to beat a constant answer, and the searches that did not beat it."""
+    """Name the cells not shown to beat a constant answer, and the searches whose best trial did not beat it."""
     said = {
         "°: not shown to be better than a constant answer (its score)": unlearned,
         "the search found nothing, its best trial is at the constant answer": nothing_found,

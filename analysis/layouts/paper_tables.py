@@ -65,10 +65,10 @@ from trainables.departure import in_words
 from trainables.schema import Configuration
 
 FILE = Path(__file__).parents[1] / "published.csv"
-NO_STATISTIC = "n/a"  # in the file, if the source does not describe the runs behind a number
-NOT_STATED = "not stated"  # a metric (its number stands beside ours, with a note) or a split (its row stands apart)
+NO_STATISTIC = "n/a"  # in `published.csv`, if the source does not describe the runs behind a number
+NOT_STATED = "not stated"  # of a metric (the number stands by ours, with a note) or a split (the row stands apart)
 
-# The metrics of the columns of PALBERT's and of ELECTRA's tables, named as in the file.
+# The metrics of the columns of PALBERT's and of ELECTRA's tables, named as in `published.csv`.
 PAPER_METRICS = dict.fromkeys(TASKS, "accuracy") | {
     "cola": "matthews",
     "mrpc": "mean(acc,f1)",
@@ -85,14 +85,14 @@ class PublishedNumber(msgspec.Struct, frozen=True, kw_only=True):
     value: float
     deviation: float | None  # over runs; None if it is not printed
     metric: str
-    start: str  # the task whose model the run began from, or ""
+    start: str  # the task on whose model the run started, or ""
     cost: float | None  # as printed
     cost_unit: str
     note: str
 
     @property
     def notes(self) -> list[str]:
-        """The file's note, and the cost if it is printed as a saving."""
+        """The note in `published.csv`, and the cost if it is printed as a saving."""
         saved = f"cost as printed: {self.cost:g} {self.cost_unit}" if self.cost_unit.startswith("%") else ""
         return [note for note in (self.note, saved) if note]
 
@@ -111,7 +111,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     statistic: str
     source: str
     confidence: str  # "read directly" or "quoted by third party"
-    numbers: dict[str, PublishedNumber]  # by task; "macro" if it is printed; a row with "relative" has nothing else
+    numbers: dict[str, PublishedNumber]  # by task, and "macro" if printed; or only "relative", over all of GLUE
 
     @property
     def origin(self) -> str:
@@ -123,12 +123,12 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def hearsay(self) -> list[str]:
-        """A remark on a row that was not read in its source; empty for other rows."""
+        """A remark if the row was quoted at second hand; else empty."""
         return ["quoted at second hand"] if self.confidence == "quoted by third party" else []
 
     @property
     def speed_up(self) -> float | None:
-        """All layers / mean layers; None unless one cost in layers is printed for all numbers."""
+        """All layers / mean layers; None unless a single cost in layers is printed for all numbers."""
         costs = {(number.cost, number.cost_unit) for number in self.numbers.values()}
         (cost, unit), *others = costs
         if others or cost is None or unit == "% of run time saved":
@@ -157,7 +157,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 @cache
 def published_rows(*papers: str, split: str = "dev") -> tuple[PublishedRow, ...]:
-    """Read the rows of published tables in the order printed; a deviation is added to its mean."""
+    """Read the rows of published tables in the order printed; a mean and its deviation become one number."""
     with FILE.open(newline="") as file:
         facts = [fact for fact in csv.DictReader(file) if fact["split"] == split]
     deviations = {_place(fact): fact["value"] for fact in facts if fact["statistic"].startswith("std")}
@@ -208,14 +208,14 @@ class Pair:
 class Placed:
     """The places of the published rows in a table."""
 
-    beneath: dict[str, list[Line]]  # by the label of our row that they may be compared with
-    blocks: list[Block]  # rows that may not be compared, under the reason
+    beneath: dict[str, list[Line]]  # label of our row -> comparable published lines
+    blocks: list[Block]  # lines that may not be compared, headed by the reason
     notes: list[str]
     pairs: list[Pair]
 
 
 def place_published(rows: Sequence[Row], published: Iterable[PublishedRow], metrics: Mapping[str, str]) -> Placed:
-    """Place published rows of the same settings beneath ours, and the others in blocks headed by the reason.
+    """Place published rows with our settings beneath our rows, and other rows in blocks headed by the reason.
 
     `metrics` are those of the table's columns, by task. A published row without a number on our tasks is left out.
     """
@@ -230,7 +230,7 @@ def place_published(rows: Sequence[Row], published: Iterable[PublishedRow], metr
             if fitting:
                 pairs += [Pair(row, row.cells[task], other, other.numbers[task], metrics[task]) for task in fitting]
                 if len(fitting) == len(reasons):
-                    fitting = list(other.numbers)  # with the macro score, and tasks that were not run here
+                    fitting = list(other.numbers)  # adds the macro score, and tasks that were not run here
                 beneath[row.label].append(other.line(fitting))
                 shown[other].update(fitting)
     printed = {other: {*tasks} for other, tasks in shown.items()}
@@ -289,9 +289,9 @@ def _reason(cell: Cell, other: PublishedRow, number: PublishedNumber, metric: st
 def _why_apart(
     rows: Sequence[Row], other: PublishedRow, metrics: Mapping[str, str], shown: Collection[str]
 ) -> tuple[str, list[str]] | None:
-    """Explain why tasks of the published row stand apart, by its differences from our nearest row; list these tasks.
+    """Explain why tasks of a published row stand apart (how it differs from our nearest row), and list these tasks.
 
-    None if no tasks need a place of their own.
+    None if no task needs a separate line. `shown` are the tasks that already stand beneath our rows.
     """
     left = [task for task in other.numbers if task not in shown]
     if not left or (shown and left == ["macro"]):
@@ -569,7 +569,7 @@ def _on_backbones_of(rows: list[Row], published: Iterable[PublishedRow]) -> tupl
 
 
 def _early_exit_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
-    """Choose the rows of PABEE's README and of the same models elsewhere; from later papers, those on our backbones."""
+    """Choose the rows of PABEE's README and four other sources; from ElasticBERT and F-PABEE, rows on our backbones."""
     later = published_rows("ElasticBERT GLUE dev") + published_rows("F-PABEE Tab.1", split=NOT_STATED)
     first = published_rows("PABEE README", "ALBERT README", "albert_pytorch", "fairseq README", "ShareBERT")
     return first + _on_backbones_of(rows, later)
@@ -580,7 +580,7 @@ def _papers_of(published: Iterable[PublishedRow]) -> list[str]:
 
 
 def _papers_with_test(rows: list[Row]) -> list[str]:
-    """List PALBERT's tables for the rows' backbones, and COSEE's if one of them is for ALBERT."""
+    """List PALBERT's tables for the rows' backbones; add COSEE's to PALBERT's table 2, as both are for ALBERT."""
     papers = _papers_of(_paper_rows(rows))
     return papers + ["COSEE Tab.3"] * ("PALBERT Tab.2" in papers)
 

@@ -115,7 +115,7 @@ _SIGNS = {character: rf"\{character}" for character in "&%$#_{}"} | {
     "‘": "`",
     "’": "'",
     "[": "{[}",
-    "*": "{*}",  # like "[": otherwise read as an argument of the \\ that ends the line before
+    "*": "{*}",  # without braces, "*" and "[" are read as an argument of the \\ that ends the line before
     "–": "--",
     "—": "---",
     "−": "$-$",

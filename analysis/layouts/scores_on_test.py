@@ -60,7 +60,7 @@ def _scores(cell: Cell, on_test: OnTest) -> list[float]:
 
 
 def _columns(task: str, on_test: OnTest) -> list[Column[Row]]:
-    """Make two columns: the model with the best dev score, and the median and range over all models."""
+    """Make two columns of test scores: the model with the best dev score, and the median and range over models."""
 
     def best(cell: Cell) -> Entry:
         model = on_test.get(max(cell.records, key=lambda record: record.score or 0.0).key)

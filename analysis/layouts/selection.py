@@ -22,7 +22,7 @@ def select(
         bold_best: print our highest number of each column in bold.
 
     Raises:
-        ValueError: a row or a column is not in the table, or `names` makes two rows equal or one empty.
+        ValueError: a row or a column is not in the table, or `names` gives two rows one name or a row an empty name.
     """
     groups = {lines[0].label: lines for lines in _groups(table.lines)}
     named = {resolve_name(row, groups, what="row"): name for row, name in names.items()}

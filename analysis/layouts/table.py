@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeVar
 
 GAP = "–"  # printed for a planned number that is missing
-Subject = TypeVar("Subject")  # of a line: a row, a cell, a comparison ...
+Subject = TypeVar("Subject")  # what a line is about: a row, a cell, a comparison ...
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Entry:
     text: str = GAP  # the numbers as printed, without n and mark
     numbers: Mapping[str, str] = field(default_factory=dict)  # suffix of the CSV column -> number as printed
     n: int | None = None  # number of seeds; None if the entry is not over seeds
-    off_protocol: bool = False  # whether its seeds are not the protocol's; n is printed then
+    off_protocol: bool = False  # whether its seeds are not the protocol's; if so, n is printed
     mark: str = ""  # printed behind the text; `Table.marks` explains it
     href: str = ""  # address that the text links to
     bold: bool = False
@@ -44,14 +44,14 @@ class Style:
     signed: bool = False
 
     def text(self, value: float) -> str:
-        """Round the number. Zero has no minus sign; a signed style gives a negative one a digit that shows it."""
+        """Round the number. Zero has no minus sign; a signed style keeps a digit of a negative number near zero."""
         number = self.scale * value
-        if self.signed and round(number, self.decimals) == 0 and round(number, 4) < 0:  # below that: float noise
+        if self.signed and round(number, self.decimals) == 0 and round(number, 4) < 0:  # less is float noise
             return f"{number:.1g}"
         return f"{number:{'+' if self.signed else ''}z.{self.decimals}f}"
 
     def entry(self, *values: float | None, mark: str = "") -> Entry:
-        """Format the numbers as an entry; a gap if the first is None. Any other None is a gap within the text."""
+        """Format the numbers as an entry; a gap if the first is None. Any later None is a gap within the text."""
         if values[0] is None:
             return Entry()
         texts = ["" if value is None else self.text(value) for value in values]
@@ -133,13 +133,13 @@ class Table:
     sidecar: dict[str, Any] = field(default_factory=dict)
     first_column: str = "method"
     marks: Mapping[str, str] = field(default_factory=dict)  # mark -> its meaning
-    unit: str = "points"  # default of the columns; columns with another unit follow by name
+    unit: str = "points"  # default unit of the columns; columns with another unit follow: `points; speed_up: ratio`
     answer: str = ""  # the study's answer, as Markdown; only on the dev table
     is_prose: bool = False  # sentences instead of numbers
 
     @property
     def shown(self) -> dict[str, str]:
-        """The columns with at least one entry of ours; the CSV has the others too."""
+        """The columns with at least one entry of ours; the CSV has all columns."""
         ours = [line.entries for line in self.lines if not line.published]
         return {name: title for name, title in self.columns.items() if any(name in entries for entries in ours)}
 

@@ -16,7 +16,8 @@ LAST_EPOCH = "the last epoch"
 def choice_of_epoch(cell: Cell) -> str:
     """Describe the rule that chose the epoch of each of the cell's numbers.
 
-    The best of many epochs beats the last one by luck alone, by more if scores vary more from epoch to epoch.
+    Cells with different rules are not tested if dev chose the epoch: the best of many epochs beats the last one by luck
+    alone, and by more if scores vary more from epoch to epoch.
     """
     config = cell.config or cell.arm.any_configuration
     epochs, stop_after = (int(config.get(name) or 0) for name in ("epochs", "stop_after"))
@@ -83,9 +84,10 @@ def unlike_groups(rows: Sequence[Row], fact: FamilyFact) -> dict[tuple[tuple[str
 def find_looks(rows: Sequence[Row], *, at_searches: bool = False) -> list[str]:
     """Name the looks for which p-values of these rows are adjusted, each by what was new in it: `5 seeds`.
 
-    The present look comes last. An ended launch was a look if its seeds or tasks were others; for tables of repeated
-    searches (`at_searches`), also if its number of searches was another. If more search trials have replaced a winner,
-    launches with other numbers of search trials were looks too. The study with the most looks counts.
+    Every launch that ran to its end is a look, and so is the present plan, which comes last. Launches with the same
+    seeds and tasks are one look. In tables of repeated searches (`at_searches`), only launches with several searches
+    count, and different numbers of searches are different looks. If more search trials have replaced a winner,
+    different numbers of search trials are different looks. Of several studies, the one with the most looks counts.
     """
     cells = [cell for row in rows for cell in row.cells.values()]
     is_replaced = any(cell.former_scores for cell in cells)

@@ -20,8 +20,8 @@ from analysis.statistics.uncertainty import PairedTest, Variance
 from analysis.studies.cells import Row, find_repeats
 
 POWER = 0.8  # probability of finding a true difference of `detectable_difference`
-DETECTABLE_RANGE = (0.7, 1.4)  # factors on it, as five seeds estimate its spread only roughly
-_NORMAL_FROM = 1e4  # degrees of freedom; scipy's noncentral t is inaccurate far beyond
+DETECTABLE_RANGE = (0.7, 1.4)  # factors on `detectable_difference`, which five seeds only estimate roughly
+_NORMAL_FROM = 1e4  # degrees of freedom; far above this, scipy's noncentral t is inaccurate
 
 Family = Literal["baseline", "others", "means"]  # "means": over tasks, with the baseline
 Pair = tuple[str, str, str]  # row, other row, task
@@ -32,8 +32,8 @@ class Comparison:
     """Test of one pair of rows on one task; with the baseline, the difference is the other row minus the baseline.
 
     Holm's method adjusts p-values within a family. The comparisons with the baseline, over all rows and tasks, are one
-    family, whose significant members tables mark: at most one table in twenty marks a difference that does not exist.
-    Comparisons between two other rows are never marked and form a second family.
+    family. Tables mark its significant differences: at most one table in twenty marks a difference that does not exist.
+    Comparisons between two other rows form a second family, which is never marked.
 
     If a table was looked at before it was extended, p-values and intervals are adjusted for each look (Bonferroni).
     """
@@ -89,11 +89,11 @@ def compare(
     are_alike: Callable[[str, str, str], bool] = lambda row, other, task: True,
     looks: int = 1,
 ) -> list[Comparison]:
-    """Compare every pair of rows, on every task on which both have a sample of the same examples.
+    """Compare every pair of rows, on every task on which both answered the same examples.
 
     Args:
         are_alike: whether two rows may be tested against each other on a task.
-        looks: how often differences were looked at, see `analysis.statistics.alike`.
+        looks: number of looks at the differences, see `analysis.statistics.alike`.
     """
     families: dict[Family, dict[Pair, PairedTest]] = {"baseline": {}, "others": {}}
     for one, two in combinations(dict.fromkeys(row for row, _ in samples), 2):
@@ -107,7 +107,7 @@ def compare(
 
 
 def find_baseline_row(rows: list[Row]) -> str | None:
-    """Return the label of the baseline's row, or None unless exactly one row with numbers is the baseline's."""
+    """Return the label of the baseline's row, or None unless exactly one row with numbers has the baseline method."""
     labels = find_baseline_rows(rows)
     return labels[0] if len(labels) == 1 else None
 
@@ -148,7 +148,7 @@ def _family(family: Family, tests: Mapping[Pair, PairedTest], looks: int) -> lis
 
 
 def detectable_difference(standard_error: float, freedom: float, *, comparisons: int = 1) -> float | None:
-    """Find the smallest true difference that such a test finds with 80 % power, in the score's unit.
+    """Compute the smallest true difference that a t-test finds with 80 % power, in the score's unit.
 
     None if the standard error is 0, because equal scores give no estimate of the spread. `python -m
     benchmarks.statistics power` compares the result with simulated tests.
@@ -167,7 +167,7 @@ def detectable_difference(standard_error: float, freedom: float, *, comparisons:
 
 
 def over_tasks(comparisons: Iterable[Comparison], *, fewest: int = 2) -> dict[str, Comparison]:
-    """Average each row's differences from the baseline, if it has `fewest` tests or more; return means by label.
+    """Average the differences from the baseline of each row with at least `fewest` tests; return label -> mean.
 
     These means are a family of their own: Holm's method adjusts their p-values, and their intervals are simultaneous
     (Bonferroni).
@@ -206,10 +206,10 @@ def macro_test(tests: Sequence[PairedTest]) -> PairedTest:
 
 @dataclass(frozen=True)
 class Repeats:
-    """Complete searches of a cell; the other tables show the scores of the first.
+    """Complete searches of a cell; tables that are not about repeats show only the first search.
 
-    `compare` treats a search as it treats a seed; its score is the mean over its seeds. `python -m
-    benchmarks.statistics repeats` prints the level and coverage of this test.
+    `compare` treats each search like a seed; the score of a search is the mean over its seeds. `python -m
+    benchmarks.statistics repeats` prints the level and coverage of the resulting test.
     """
 
     confirmed: list[list[float]]  # the scores of the confirm trials of each search

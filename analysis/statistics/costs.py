@@ -20,7 +20,7 @@ from trainables.runs.trial import Latency
 from trainables.schema import to_plain
 
 LARGEST_EXCESS = 0.2  # largest share by which rows may differ in compute without a warning
-UNITS = ("gpu_seconds", "cpu_seconds")  # of `Compute`
+UNITS = ("gpu_seconds", "cpu_seconds")  # fields of `Compute`
 SECONDS = {"s": 1, "min": 60, "h": 3600}
 LEAST_TIME = 0.001  # in any unit; a shorter time prints as "<" and this number
 
@@ -149,7 +149,7 @@ def ledger_notes(entries: list[Entry]) -> list[str]:
 
 
 def _dearest(entry: Entry) -> Compute:
-    """Return the pretraining cost of the row's backbone, undivided; of several studies, the highest."""
+    """Return the whole pretraining cost of the row's backbone; the highest if the row is from several studies."""
     wholes = [cost.whole for cost in entry.pretrained]
     return Compute(*(max((getattr(whole, unit) for whole in wholes), default=0.0) for unit in UNITS))
 
@@ -294,6 +294,6 @@ def speed_facts(cell: Cell) -> dict[str, Any]:
 
 
 def speed_up(facts: Iterable[Mapping[str, Any]]) -> float | None:
-    """Divide the depths by the mean layers, each summed over the cells with these `speed_facts`; None for no cell."""
+    """Divide the depths by the mean layers, each summed over the cells' `speed_facts`; None if no cell has both."""
     pairs = [(cell["num_layers"], cell["mean_layers"]) for cell in facts if cell["num_layers"] and cell["mean_layers"]]
     return sum(depth for depth, _ in pairs) / sum(run for _, run in pairs) if pairs else None

@@ -38,7 +38,7 @@ class Settings:
         return Settings(taken, self.answers[:, rows], self.exit_layers[:, rows])
 
     def at_cost(self, costs: np.ndarray) -> Settings:
-        """Replace layers by another cost of each layer and example, (layers, n), or (layers, 1) for equal costs."""
+        """Replace layers by another cost: (layers, n), or (layers, 1) if a layer costs the same for all examples."""
         of_examples = np.broadcast_to(costs, (len(costs), self.exit_layers.shape[1]))
         return Settings(self.examples, self.answers, np.take_along_axis(of_examples, self.exit_layers - 1, axis=0))
 
@@ -59,7 +59,7 @@ class Measured:
     """Settings chosen on some examples and measured on others, sorted by mean layers."""
 
     settings: Settings
-    most_layers: float  # mean layers of the dearest setting; the curve is flat from its last point to there
+    most_layers: float  # of the dearest setting, chosen or not; the curve is flat from its last point to there
 
     @property
     def fewest_layers(self) -> float:
@@ -98,7 +98,7 @@ class Curves:
         return min(own.most_layers for half in self.halves for own in half)
 
     def score_at(self, mean_layers: float) -> list[float] | None:
-        """Interpolate each model's score at `mean_layers`; None outside of the range of its settings."""
+        """Interpolate each model's score at `mean_layers`; None outside of the range that all models cover."""
         if not self.fewest_layers - ROUNDING <= mean_layers <= self.most_layers + ROUNDING:
             return None
         return self._means(mean_layers, mean_layers)
@@ -129,7 +129,7 @@ class Curves:
         drawn = _resampled([one for pair in self.whole for one in pair], 0)
         for number, (settings, fixed) in enumerate(self.whole):
             line = np.stack([np.interp(settings.mean_layers, fixed.mean_layers, u) for u in np.eye(len(fixed.answers))])
-            anchor = line.mean(axis=1)  # (layers,): the share of each layer in the mean of the anchor
+            anchor = line.mean(axis=1)  # (layers,): weight of each fixed layer in the mean anchor
             scores.append(float(settings.scores.mean() - fixed.scores @ anchor))
             resampled.append(drawn[2 * number].mean(axis=1) - drawn[2 * number + 1] @ anchor)
         return Scored(scores, np.stack(resampled, axis=1), self.whole[0][0].examples.examples)
@@ -212,7 +212,7 @@ def swept_settings(predictions: Predictions) -> Settings | None:
     """Compute a model's answers under its own exit (every draw, if it is random) and each setting of its sweep.
 
     Returns:
-        None if nothing was swept, or the sweep has a rule of a method outside of this package.
+        None if nothing was swept, or the sweep has a rule that this package does not define.
     """
     assert predictions.sweep_rule_fields is not None
     names = zip(predictions.sweep_rule.tolist(), predictions.sweep_rule_fields.tolist(), strict=True)

@@ -27,7 +27,7 @@ class Sweep:
     settings: np.ndarray  # (settings,), ascending: q, or layers of patience
     mean_layers: np.ndarray  # (seeds, settings) mean layers per dev example
     scores: np.ndarray  # (seeds, settings), in [-1, 1]
-    recorded: int | None  # index of the records' own setting; None if the records have another rule
+    recorded: int | None  # index of the setting in the records; None if the records have another rule
 
     def nearest(self, mean_layers: float, *, within: float) -> int | None:
         """Find the setting whose median layers are nearest to `mean_layers`; None if it is more than `within` away."""
@@ -79,7 +79,7 @@ def read_exits(cell: Cell) -> Exits | None:
 
 
 def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) -> Sweep:
-    """Read the settings of `rule` that were swept for every seed, and add the records' own setting."""
+    """Read the settings of `rule` that were swept for every seed, and add the setting in the records."""
     points = [_points(rule, predictions) for predictions in stored]
     (field,) = set(stored[0].sweep_field[stored[0].sweep_rule == rule].tolist())
     for point, record in zip(points, records, strict=True):
@@ -100,7 +100,7 @@ def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) ->
 
 
 def read_rules(cell: Cell, exits: Exits) -> tuple[Sweep, ...]:
-    """Return the stored sweeps of the cell's models, then sweeps of the rules that need only the layers' answers.
+    """Return the stored sweeps of the cell's models, then sweeps of other rules that need only the layers' answers.
 
     If the files of a seed lack the layers' answers, only the stored sweeps are returned. If nothing was swept, because
     the models lack a classifier on each layer, the result is empty.

@@ -22,16 +22,16 @@ Wanted = tuple[str, float]  # kind of bound, and the share allowed
 
 @dataclass(frozen=True)
 class Guarantee:
-    """Mean layers of a cell's models under a rule's earliest exit setting that is shown to be safe, by bound."""
+    """Mean layers of a cell's models at an exit rule's earliest setting shown to be safe, by bound."""
 
     rule: str
     num_layers: int
-    examples: int  # of dev
-    layers: dict[Wanted, np.ndarray]  # (2, seeds): with labels, without; all layers if no setting is safe
+    examples: int  # number of dev examples
+    layers: dict[Wanted, np.ndarray]  # (2, seeds): with labels and without; all layers if no setting is safe
 
 
 def guarantees(cell: Cell) -> Iterator[Guarantee]:
-    """Yield the guarantee of each exit rule; none for a regression, whose answers are neither right nor wrong.
+    """Yield the guarantee of each exit rule; nothing for a regression, whose answers are neither right nor wrong.
 
     Raises:
         ValueError: if a predictions file is damaged.
@@ -45,7 +45,7 @@ def guarantees(cell: Cell) -> Iterator[Guarantee]:
 
 
 def _walk(rule: str, predictions: Predictions) -> Walk | None:
-    """Evaluate the rule's settings in order of boldness; None if layer outputs or their rules are not stored."""
+    """Evaluate the rule's settings, from most to fewest mean layers; None if layer outputs or rules are not stored."""
     if predictions.outputs is None or predictions.sweep_rule_fields is None:
         return None
     rules = stored_rules(predictions.sweep_rule, predictions.sweep_rule_fields, name=rule)

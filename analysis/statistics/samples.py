@@ -27,7 +27,7 @@ from trainables.data.metrics import compute_metrics, score
 from trainables.data.tasks import Task
 
 RESAMPLES = 1_000
-CORRELATIONS = {"matthews", "pearson", "spearman"}  # metrics with the lowest value -1; the others have 0
+CORRELATIONS = {"matthews", "pearson", "spearman"}  # metrics whose lowest value is -1; other metrics start at 0
 _WEIGHTS_AT_ONCE = 4_000_000
 
 Place = tuple[str, str]  # row label, task
@@ -74,7 +74,7 @@ class Sample:
 
     @property
     def is_above_constant(self) -> bool:
-        """True if the mean score beats the best constant answer's by more than the dev sample's chance explains.
+        """True if the mean score beats the best constant answer's by more than chance in the dev sample explains.
 
         The 95 % interval of their difference, on the same resamples, must lie above 0.
         """
@@ -103,7 +103,7 @@ def draw_samples(rows: list[Row]) -> dict[Place, Sample]:
 
 
 def _stored(cell: Cell) -> list[Predictions]:
-    """Read the predictions of every seed; empty for a single seed, a missing file, or differing examples."""
+    """Read the predictions of every seed; empty for a single seed, a missing file or different examples."""
     read = [(record, read_predictions(cell.study_of(record), record)) for record in cell.records]
     stored = [_check(cell, record, predictions) for record, predictions in read if predictions is not None]
     _check_seeds(cell, stored)
@@ -196,7 +196,7 @@ def constant_scores(cells: Mapping[Place, Cell], samples: Mapping[Place, Sample]
 def is_above_constant(cell: Cell, sample: Sample | None, constant: float) -> bool:
     """Check whether the cell is shown to be better than the best constant answer.
 
-    A cell of one seed has no sample: its score alone is compared.
+    A cell of one seed has no sample, so only its score is compared.
     """
     return sample.is_above_constant if sample else cell.median > constant + TOLERANCE
 

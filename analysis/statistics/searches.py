@@ -17,7 +17,7 @@ from analysis.studies.cells import Cell, Row
 from study.facts.record import Record
 
 FEWEST_CONFIGURATIONS = 4  # with fewer, the spread of the better half is unknown
-ROUNDING = 1e-9  # of a budget in trials
+ROUNDING = 1e-9  # tolerance for a budget in trials
 
 Unit = Literal["trials", "epochs", "examples", "seconds"]
 UNITS: tuple[Unit, ...] = ("trials", "epochs", "examples", "seconds")
@@ -65,7 +65,7 @@ def variance_over_searches(cell: Cell) -> Variance | None:
 def best_minus_last(cell: Cell) -> float | None:
     """Subtract the last epoch's selection score from the selected epoch's, median over seeds; None without epochs.
 
-    A method whose score jumps from epoch to epoch gains more by choosing an epoch.
+    The difference is the gain from choosing an epoch, which is larger if scores jump from epoch to epoch.
     """
     gains = []
     for record in cell.records:
@@ -100,7 +100,7 @@ def expected_best(scores: Sequence[float], number: float) -> float:
 
 
 def at_equal_budget(rows: Sequence[Row], unit: Unit) -> list[EqualBudget]:
-    """Compare rows at the smallest of their budgets, for every task that two or more have searched.
+    """Compare rows at the smallest of their budgets, for every task that two or more rows have searched.
 
     A row's budget is the cost of its search. Seconds are GPU seconds if all rows used GPUs, else wall-clock seconds;
     nothing checks that they come from one kind of device.

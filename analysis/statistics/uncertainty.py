@@ -100,12 +100,12 @@ def paired_test(difference: float, variances: Sequence[Variance]) -> PairedTest:
     """Test a difference against 0; its variance is the sum of `variances`.
 
     Degrees of freedom are Satterthwaite's (1946), except that a part with ν degrees of freedom is weighted by
-    (ν + 2) / ν. His formula gives too many if a part with few degrees of freedom is small by chance: at the
+    (ν + 2) / ν. His formula gives too many degrees if a part with few degrees of freedom is small by chance: at the
     level of Holm's first test of 32, a true null is rejected 1.3 times too often (`python -m benchmarks.statistics
     freedom`). If all parts have equal degrees of freedom, the weights change nothing (Welch).
 
     If the variance is 0, the test cannot judge the difference: p is 1 and the interval is the whole range. If the
-    difference is 0 too (the same answers to all examples), the interval is 0 alone.
+    difference is 0 too (the same answers to all examples), the interval is [0, 0].
     """
     variance = sum(part.value for part in variances)
     if variance == 0:
@@ -126,7 +126,7 @@ def _variance_over_seeds(scores: Sequence[float]) -> Variance:
 
 
 def _variance_between_seeds(resampled: np.ndarray) -> float:
-    """Estimate the part of the mean's variance over examples that differs by seed; the seeds' spread includes it."""
+    """Estimate the part of the mean's variance over examples that differs by seed; the spread over seeds has it too."""
     seeds = resampled.shape[1]
     deviations = resampled - resampled.mean(axis=1, keepdims=True)
     return float(np.var(deviations, axis=0, ddof=1).sum() / (seeds - 1) / seeds)
