@@ -122,7 +122,7 @@ def test_a_launch_of_some_arms_says_that_the_others_stay_as_they_are(study):
     fewer = ", ".join(f"{name} 2 of 8" for name in others)
     assert note("--continue", str(study), "--task", "rte", "--seeds", "8") == [
         line,
-        f"of the arms that stay, these have fewer seeds than the study asks for: {fewer}",
+        f"of these, some have fewer seeds than the study asks for: {fewer}",
     ]
 
 

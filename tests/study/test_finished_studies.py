@@ -101,7 +101,7 @@ def test_a_finished_study_of_other_code_says_that_its_numbers_are_kept_and_how_t
     )
     assert line.endswith(f"--continue {folder} --dry-run --toml > plan.toml, then --plan plan.toml --name NEW")
     both = over(folder, monkeypatch, capsys, code=replace(PROVENANCE, code_digest="f00d"))[1]
-    assert "since albert/rte, pondernet/rte were trained with it" in both
+    assert "since albert/rte, pondernet/rte were trained" in both
 
 
 def test_a_study_with_failed_trials_says_so_and_what_lets_them_run_again(tmp_path, monkeypatch, capsys):
