@@ -28,7 +28,7 @@ def base_method(method: str) -> str:
 
 
 def module_of(method: str) -> str:
-    """Build the import name of a method's module; a variant has the module of its method."""
+    """Build the import name of a method's module; variants of a method share its module."""
     return method_files.files_of(base_method(method))[0].module
 
 
@@ -58,10 +58,10 @@ def include(folder: str | Path, *, named: str = "folder") -> None:
 
 
 def load(method: str) -> ModuleType:
-    """Import the module of a method or variant, which has `Config`, `build` and `DEPARTURES`.
+    """Import the module of a method or variant, and check that it defines `Config`, `build` and `DEPARTURES`.
 
     Raises:
-        ValueError: if the method is unknown, nothing follows the colon, or the method's file cannot be run.
+        ValueError: if the method is unknown, its name ends with a colon, or its file is invalid or cannot be run.
     """
     name = base_method(method)
     method_files.check_whole(name)
@@ -88,7 +88,7 @@ def configure(method: str, values: Configuration) -> TrainingConfig:
 def departures(method: str) -> tuple[Departure, ...]:
     """List all differences between a method here and its original, the most important first.
 
-    A variant with a different original has a separate list, in VARIANT_DEPARTURES of the method's file.
+    If a variant has a different original, its list comes from VARIANT_DEPARTURES in the method's file.
 
     Raises:
         ValueError: if the method is unknown.

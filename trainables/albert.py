@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trainables.encoders.layerwise import LayerwiseEncoder
     from trainables.models.early_exit import EarlyExitModel
 
-DEPARTURES = (  # what, in the paper or its code, here
+DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("schedule", "warms up, then falls to 0", "constant"),
     ("epochs, stop_after", "a number of steps per task", "up to 25, until 5 pass without improvement"),
     ("select", "every 100 steps (QNLI: 200)", "after every epoch"),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from trainables import electra_small
 
-DEPARTURES = (  # what, in the paper or its code, here
+DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("warm-up, schedule, weight_decay, adam_epsilon", "not in the README", "ELECTRA's paper's"),
     ("layer_decay", "not in the README", "1: all layers are one"),
     ("select", "not in the README", "last, as ELECTRA's code"),

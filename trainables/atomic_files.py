@@ -18,7 +18,7 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Replace `path` by the file that `write` creates at the path it is given. Safe from kills and power cuts."""
+    """Let `write` create a temporary file, then rename it to `path`. A kill or power cut leaves the old or new file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -50,9 +50,10 @@ def write_json(path: Path, value: object) -> None:
 
 
 def write_folder(folder: Path, fill: Callable[[Path], object]) -> None:
-    """Create a folder with the files that `fill` writes, or replace the existing folder by it.
+    """Let `fill` write files into a temporary folder, then rename it to `folder`, in place of any existing folder.
 
-    A process that is killed leaves the old folder or the new one, or neither if it is killed between the two renames.
+    An existing folder is renamed first. If the process is killed, the old or the new folder remains, or neither if it
+    is killed between the two renames.
     """
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
     replaced = folder.with_name(f"{unfinished.name}.replaced")
@@ -66,7 +67,7 @@ def write_folder(folder: Path, fill: Callable[[Path], object]) -> None:
 
 
 def add_files(folder: Path, fill: Callable[[Path], object]) -> None:
-    """Add the files that `fill` writes to a folder. Each file appears in one step, complete."""
+    """Let `fill` write files, and move them into a folder. Each file appears there in one step, complete."""
     unfinished = folder / f".files.{os.getpid()}"
     with _filled(unfinished, "files", fill):
         for path in sorted(unfinished.iterdir()):
@@ -75,10 +76,10 @@ def add_files(folder: Path, fill: Callable[[Path], object]) -> None:
 
 
 def is_unfinished(path: Path, of: str | None = None) -> bool:
-    """Check whether the path is an unfinished file that a killed process left.
+    """Check by its name whether a path is an unfinished file or folder, as a killed process leaves it.
 
     Args:
-        of: name of a file or folder; if given, only its unfinished files count.
+        of: name of the file or folder that was being written; None: any name.
     """
     name = r".+" if of is None else re.escape(of)
     return re.fullmatch(rf"\.{name}\.\d+(\.replaced)?", path.name) is not None
@@ -86,7 +87,7 @@ def is_unfinished(path: Path, of: str | None = None) -> bool:
 
 @contextmanager
 def _held(unfinished: Path, name: str) -> Iterator[None]:
-    """Lock an unfinished file while this process writes it; remove what dead processes left under the same name."""
+    """Lock an unfinished file during writing; remove the unfinished files of `name` that dead processes left."""
     with _locked(unfinished):
         for leftover in unfinished.parent.iterdir():
             if leftover != unfinished and is_unfinished(leftover, of=name):
@@ -98,7 +99,7 @@ def _held(unfinished: Path, name: str) -> Iterator[None]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool]:
-    """Try to lock a file or folder; yields False if another process has it or the disk has no locks."""
+    """Try to lock a file or folder; yield False if another process holds the lock or the disk has no locks."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -113,14 +114,14 @@ def _locked(path: Path) -> Iterator[bool]:
 
 @contextmanager
 def _filled(unfinished: Path, name: str, fill: Callable[[Path], object]) -> Iterator[None]:
-    """Let `fill` write into an empty folder, flush its files to the disk, and remove the folder at the end."""
+    """Let `fill` write into a new folder, flush its files to the disk, and remove the folder when the context ends."""
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
         unfinished.mkdir(parents=True)
         with _held(unfinished, name):
             probe = unfinished / ".mode"
             probe.touch()
-            mode = probe.stat().st_mode  # with the permissions that the umask and the folder's access list give
+            mode = probe.stat().st_mode  # the permissions that the umask and the folder's access list give a new file
             probe.unlink()
             fill(unfinished)
             for path in unfinished.rglob("*"):
@@ -129,7 +130,7 @@ def _filled(unfinished: Path, name: str, fill: Callable[[Path], object]) -> Iter
                 flush(path)
             yield
     finally:
-        shutil.rmtree(unfinished, ignore_errors=True)  # it would take up space on a full disk
+        shutil.rmtree(unfinished, ignore_errors=True)  # an unfinished folder would take up space on a full disk
 
 
 def _give_mode(path: Path, mode: int) -> None:

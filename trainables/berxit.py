@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trainables.encoders.layerwise import LayerwiseEncoder
     from trainables.models.early_exit import EarlyExitModel
 
-DEPARTURES = (  # what, in the paper or its code, here
+DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("backbone", "BERT-base, whose code alone has the exit head", "ALBERT-base"),
     ("hidden_dropout", "0.1, as BERT-base", "0, as ALBERT-base's own configuration"),
     ("turns of the steps", "each epoch begins with the last layer's", "go on through all epochs"),
@@ -37,7 +37,7 @@ DEPARTURES = (  # what, in the paper or its code, here
 class Config(TrainingConfig, frozen=True, kw_only=True):
     """BERxiT's fields beyond `TrainingConfig`."""
 
-    # u, the probability of a wrong answer, below which an example leaves
+    # An example leaves if u, the predicted probability of a wrong answer, is below this threshold.
     threshold: Annotated[float, Meta(ge=0, le=1)]
 
 

@@ -27,13 +27,13 @@ Count = Annotated[int, Meta(ge=0, le=MOST)]
 class EncoderConfig(Typed, frozen=True, kw_only=True):
     """The fields that fine-tuning and pretraining share."""
 
-    # The shape after warm-up; `linear_from_start` decays during warm-up too.
+    # Shape of the learning rate after warm-up; `linear_from_start` decays during warm-up too.
     schedule: Literal["constant", "linear", "linear_from_start", "polynomial"]
     decay_power: Positive | None  # exponent of a polynomial schedule; 1 is linear
     max_length: Annotated[int, Meta(ge=3)]  # tokens per example; longer ones are cut
     classifier_dropout: Share  # dropout on the pooled output, before every head
     hidden_dropout: Share  # dropout inside the encoder: embeddings, attention probabilities and layer outputs
-    attention: Literal["softmax", "nystrom"]  # nystrom computes no probabilities that dropout could act on
+    attention: Literal["softmax", "nystrom"]  # nystrom has no attention probabilities to drop out
     num_landmarks: AtLeastOne | None  # nystrom: number of segments that max_length is divided into
     conv_kernel_size: AtLeastOne | None  # nystrom: width in tokens, odd; the weights start at 0
     precision: Precision  # precision of matrix products in training and evaluation
@@ -67,7 +67,7 @@ class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
     warmup_steps: Count  # number of steps; 0 if warmup_ratio is set
     gradient_clip: NotNegative  # largest gradient norm; 0 does not clip
     layer_decay: Annotated[float, Meta(gt=0, le=1)]  # factor from a layer's learning rate to that of the layer below
-    num_hidden_layers: Count  # number of the backbone's layers that are kept, from the first; 0 keeps all
+    num_hidden_layers: Count  # number of backbone layers to keep, counted from the first; 0 keeps all
 
     def __post_init__(self) -> None:
         """Check that the training fields fit together."""
@@ -88,17 +88,17 @@ class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
 class PonderConfig(TrainingConfig, frozen=True, kw_only=True):
     """The fields that PonderNet and PALBERT share: the posterior over layers, its prior, and the loss."""
 
-    lambda_bias_init: Literal["default", "prior"]  # bias of Λ's output: PyTorch's, or the logit of prior_lambda
+    lambda_bias_init: Literal["default", "prior"]  # initial bias of Λ's output: PyTorch's, or logit of prior_lambda
     beta: Positive  # weight of the KL term in the loss
     prior_lambda: Inside  # λ of the truncated geometric prior
-    epsilon: Inside  # the posterior is cut at the layer at which its sum passes 1 - epsilon
+    epsilon: Inside  # the posterior is cut after the first layer with a cumulative sum above 1 - epsilon
     # prior_posterior is KL(prior || posterior), as in the released code.
     kl_direction: Literal["prior_posterior", "posterior_prior"]
     posterior_tail: Literal["constant", "drop", "remainder"]  # treatment of layers after the cut: see models/ponder.py
 
 
 def check_used(config: object, field: str, *, used: bool, condition: str) -> None:
-    """Check that a field is set if it has an effect, and None if it has none.
+    """Check that a field is set if it has an effect, and is None otherwise.
 
     Raises:
         ValueError: if the field is missing, or set without effect.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trainables.encoders.layerwise import LayerwiseEncoder
     from trainables.models.early_exit import EarlyExitModel
 
-DEPARTURES = (  # what, in the paper or its code, here
+DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("first stage", "3 epochs at 2e-5", "the arm albert, trained as that is"),
     ("seeds", "of both stages", "of the second; all begin from albert's best model on dev"),
     ("backbone", "BERT-base or RoBERTa-base", "ALBERT-base"),
@@ -36,7 +36,7 @@ DEPARTURES = (  # what, in the paper or its code, here
 class Config(TrainingConfig, frozen=True, kw_only=True):
     """DeeBERT's fields beyond `TrainingConfig`."""
 
-    entropy: NotNegative  # share of ln C; an example leaves when the entropy of the answer is below it
+    entropy: NotNegative  # an example leaves if its answer's entropy is below this share of ln C, for C classes
 
     def check_task(self, task: Task) -> None:
         """Check that the task has classes: a regression score has no entropy."""

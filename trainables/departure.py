@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 
 class Departure(NamedTuple):
-    """One difference; each side has about five words."""
+    """One difference from the original; each field has about five words."""
 
     what: str  # name of the configuration field, or a free description
-    paper: str  # value in the paper or its code; empty if it has nothing comparable
+    paper: str  # value in the paper or its code; empty if they have nothing comparable
     here: str
 
     def __str__(self) -> str:
@@ -20,9 +20,9 @@ class Departure(NamedTuple):
         return f"{self.what}: {self.here}" + f" ({paper})" * bool(self.paper)
 
 
-Departures = tuple[Departure | str, ...]  # strings in files written before 2026-11-25
+Departures = tuple[Departure | str, ...]  # files written before 2026-11-25 contain strings
 
 
 def in_words(departures: Iterable[Departure | str]) -> str:
-    """Join departures to one line, for captions and screens."""
+    """Join departures into one line, for captions and screens."""
     return "; ".join(map(str, departures))

@@ -20,7 +20,7 @@ import torch
 
 from trainables.configuration import Precision
 
-# The settings of torch 2.9 and later. PyTorch raises an error if the older settings are read while the two differ.
+# The precision settings of torch 2.9 and later. Reading an older setting that disagrees with them raises an error.
 _CUDNN: Any = torch.backends.cudnn  # missing from torch's type hints
 _OF_FLOAT32 = (torch.backends.cuda.matmul, _CUDNN.conv, _CUDNN.rnn)
 
@@ -34,7 +34,7 @@ def computing_in(precision: Precision, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def gradients_in(precision: Precision) -> Iterator[None]:
-    """Set the precision of the backward pass, which runs outside of autocast and in the types of the forward pass."""
+    """Set the precision of the backward pass, which needs no autocast: it uses the data types of the forward pass."""
     before = [backend.fp32_precision for backend in _OF_FLOAT32]
     _set(["tf32" if precision == "tensorfloat32" else "ieee"] * len(before))
     try:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trainables.encoders.layerwise import LayerwiseEncoder
     from trainables.models.early_exit import EarlyExitModel
 
-DEPARTURES = (  # what, in the paper or its code, here
+DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("Adam", "no bias correction", "bias correction"),
     ("gradient_clip", "norm 1 of the summed loss", "norm 1 of the mean loss"),
     ("pairs of MRPC and STS-B", "also with their texts swapped", "once"),

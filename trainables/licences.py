@@ -8,10 +8,10 @@ OF_TASKS = {
     "rte": UNKNOWN,  # data of four challenges, each with its own terms; their pages name no licence
     "qnli": "CC BY-SA 4.0",  # SQuAD 1.1, from the card of rajpurkar/squad
     "cola": UNKNOWN,  # the authors hold the copyright; nyu-mll.github.io/CoLA expects research to be fair use
-    "mrpc": "Microsoft's terms",  # by LICENSE.txt of STS-B, which contains parts of MRPC; the terms are not verified
+    "mrpc": "Microsoft's terms",  # from LICENSE.txt of STS-B, which contains parts of MRPC; the terms are not verified
     "mnli": "OANC; CC BY 3.0, CC BY-SA 3.0",  # arXiv:1704.05426; CC BY-SA 3.0 applies to some of the fiction
     "qqp": "Quora's terms",  # non-commercial according to a book that cites quora.com/about/tos; not verified
-    "stsb": "scores CC BY-SA 4.0, texts by source",  # its LICENSE.txt
+    "stsb": "scores CC BY-SA 4.0, texts by source",  # from its LICENSE.txt
     "wnli": "CC BY 4.0",  # Winograd Schema Challenge: cs.nyu.edu/davise/papers/WinogradSchemas/WS.html
 }
 _OF_BACKBONES = {  # start of the name on the hub -> licence on its page

@@ -31,14 +31,14 @@ _IS_METHOD = re.compile(r"^(def build|class Config)\b", re.MULTILINE)
 
 
 class IncludedMethods(Typed, frozen=True, kw_only=True):
-    """The Python files of an included folder, with their text when it was read."""
+    """The Python files of an included folder, with their text at the time of reading."""
 
     folder: str  # absolute path
     sources: Mapping[str, str]  # name of a file -> its text
 
     @property
     def digests(self) -> dict[str, str]:
-        """Hash of the names and texts of each method's files, 16 hexadecimal digits; the folder's path is left out."""
+        """Hash of each method's file names and texts, without the folder's path; 16 hexadecimal digits."""
         return {_name(stem): _digest(self.of_method(stem)) for stem, both in self.pairs.items() if all(both)}
 
     def has(self, method: str) -> bool:
@@ -46,7 +46,7 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
         return all(self.pairs.get(_stem(method), (False,)))
 
     def of_method(self, method: str) -> dict[str, str]:
-        """Select the files that a method needs: its two and the shared ones, or none if the folder lacks the method."""
+        """Select the files that a method needs: its two files and all `_*.py`; empty if the method is missing."""
         files = {f"{_stem(method)}.py", f"{_stem(method)}{SPACE}.py"}
         if not self.has(method):
             return {}
@@ -93,7 +93,7 @@ _included: IncludedMethods | None = None
 
 
 def included() -> IncludedMethods | None:
-    """Return the folder that this process has included, or None."""
+    """Return the methods that this process has included, or None."""
     return _included
 
 
@@ -128,7 +128,10 @@ def read_methods(folder: str | Path, *, named: str = "--include", may_lack_metho
 
 
 def _suggest_folder(place: str | Path) -> str:
-    """Suggest a nearby folder with methods, or the parent of a task: `; did you mean mine/methods?`; else empty."""
+    """Suggest a nearby folder with methods, or a task's parent folder: `; did you mean mine/methods?`.
+
+    The text is empty if there is nothing to suggest.
+    """
     folder = Path(place)
     if (folder / "task.toml").is_file():
         return f"; did you mean {folder.parent}?"
@@ -138,7 +141,7 @@ def _suggest_folder(place: str | Path) -> str:
 
 
 def include(methods: IncludedMethods | None) -> None:
-    """Make a folder's methods available in this process, instead of those included before."""
+    """Make a folder's methods available in this process; they replace those of an earlier call."""
     global _included
     if methods == _included:
         return
@@ -189,7 +192,7 @@ def files_of(method: str) -> tuple[MethodFile, MethodFile]:
 
 
 def place_of_function(function: Callable[..., object], method: str) -> str | None:
-    """Find file and line of a function, or None if no file of the method defines it."""
+    """Find a function's file and line; None if neither file of the method defines the function."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     file = next((each for each in files_of(method) if code and _is_same_file(code.co_filename, each.path)), None)
     return f"{file.path}:{code.co_firstlineno}" if file and code else None
@@ -236,7 +239,7 @@ def _list_packages() -> Iterator[Path]:
 
 
 def _exist_in(folder: Path, stem: str) -> tuple[bool, bool]:
-    """Check which of a method's two files a folder's packages contain."""
+    """Check which of a method's two files exist in the packages of a folder."""
     trained, space = (folder / name / f"{stem}.py" for name in ("trainables", "search_spaces"))
     is_method = trained.is_file() and bool(_IS_METHOD.search(trained.read_text(encoding="utf-8")))
     return is_method, space.is_file() and not stem.startswith("_")
@@ -268,7 +271,7 @@ def _stem(method: str) -> str:
 
 
 def _explain_failure(error: BaseException, path: str) -> ValueError:
-    """Describe in one line why a method's file cannot be run."""
+    """Build the one-line error for a method's file that cannot be run."""
     kind = CannotImport if isinstance(error, ImportError) else ValueError
     if isinstance(error, SyntaxError):
         return kind(f"{error.filename or path}:{error.lineno}: {type(error).__name__}: {error.msg}")
@@ -276,7 +279,7 @@ def _explain_failure(error: BaseException, path: str) -> ValueError:
 
 
 def _find_place(error: BaseException, path: str) -> str | None:
-    """Find the last line of a method's file that was running when the error was raised, as `path:line`."""
+    """Find the last line of a method's file in the error's traceback, as `path:line`; None if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     numbers = [frame.lineno for frame in frames if _is_same_file(frame.filename, path)]
     return f"{path}:{numbers[-1]}" if numbers else None
@@ -293,7 +296,7 @@ def in_words(error: BaseException) -> str:
 
 
 def _suggest_name(error: BaseException) -> str:
-    """Suggest the nearest known name: `; did you mean is_regression?`; an empty text if no name is near."""
+    """Suggest the nearest known name, as in `; did you mean is_regression?`; empty if no name is near."""
     if isinstance(error, AttributeError) and error.name:
         return nearest_in_words(error.name, dir(error.obj))
     if isinstance(error, NameError) and error.name:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from trainables.encoders.layerwise import LayerwiseEncoder
     from trainables.models.early_exit import EarlyExitModel
 
-DEPARTURES = (  # what, in the paper or its code, here
+DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("schedule", "falls to 0", "constant"),
     ("epochs, stop_after", "5 in its scripts", "up to 25, until 5 pass without improvement"),
     ("select", "checkpoints every so many steps", "after every epoch"),
@@ -33,11 +33,11 @@ DEPARTURES = (  # what, in the paper or its code, here
 class Config(TrainingConfig, frozen=True, kw_only=True):
     """PABEE's fields beyond `TrainingConfig`."""
 
-    patience: AtLeastOne  # number of consecutive layers that must agree with the layer before
+    patience: AtLeastOne  # number of consecutive layers that must each agree with the preceding layer
     regression_threshold: Positive | None  # regression scores agree if they differ by less; None for classes
 
     def check_task(self, task: Task) -> None:
-        """Check that a regression has a threshold, and that classes have none."""
+        """Check that `regression_threshold` is set for a regression, and is None for classes."""
         condition = f"labels are scores, and {task.title} has {'scores' if task.is_regression else 'classes'}"
         check_used(self, "regression_threshold", used=task.is_regression, condition=condition)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trainables.encoders.layerwise import LayerwiseEncoder
     from trainables.models.early_exit import EarlyExitModel
 
-DEPARTURES = (  # what, in the paper or its code, here
+DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("precision", "mixed (README, --fp16)", "float32, also λ and the KL term"),
     ("kl_direction", "KL(posterior || prior) in the paper", "KL(prior || posterior), as the code"),
     ("posterior_tail", "nothing behind the cut in the paper", "ε / N behind the cut, as the code"),
@@ -40,15 +40,15 @@ DEPARTURES = (  # what, in the paper or its code, here
 class Config(PonderConfig, frozen=True, kw_only=True):
     """PALBERT's fields beyond `PonderConfig`."""
 
-    lambda_learning_rate: Positive | None  # Λ's, which then has no weight decay; None: as the rest of the model
+    lambda_learning_rate: Positive | None  # rate of Λ, then without weight decay; None: as for other parameters
     lambda_layer_arch: Literal["linear", "linear_cat", "linear_diff", "rnn"]  # see `Lambda` in models/ponder.py
-    num_lambda_layers: Count  # hidden layers of Λ: tanh, or recurrent for rnn; 0 (in the released code 1): linear Λ
+    num_lambda_layers: Count  # hidden layers of Λ (tanh; recurrent for rnn); 0 makes Λ linear (1 in the released code)
     exit: Literal["threshold", "sample", "expectation", "expectation_legacy", "last"]  # see models/exit_rules.py
     q: Annotated[float, Meta(ge=0, le=1)] | None  # threshold: an example leaves at the first layer whose CDF exceeds q
     sample_draws: AtLeastOne | None  # sample: number of draws per evaluation
 
     def __post_init__(self) -> None:
-        """Check that the chosen exit has its setting, and that the others have none."""
+        """Check that `q` and `sample_draws` are set if the chosen exit uses them, and are None otherwise."""
         super().__post_init__()
         check_used(self, "q", used=self.exit == "threshold", condition="exit is threshold")
         check_used(self, "sample_draws", used=self.exit == "sample", condition="exit is sample")

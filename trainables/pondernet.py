@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trainables.encoders.layerwise import LayerwiseEncoder
     from trainables.models.early_exit import EarlyExitModel
 
-DEPARTURES = (  # what, in the paper or its code, here
+DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("a step", "one step repeated, trained from nothing", "a layer of a pretrained encoder"),
     ("kl_direction", "KL(posterior || prior)", "KL(prior || posterior), as PALBERT's code"),
     ("posterior_tail", "p_i sum to 1", "ε / N behind the cut, as PALBERT's code"),
@@ -36,7 +36,7 @@ DEPARTURES = (  # what, in the paper or its code, here
 class Config(PonderConfig, frozen=True, kw_only=True):
     """PonderNet's fields beyond `PonderConfig`."""
 
-    sample_draws: AtLeastOne  # draws of each exit per evaluation; the score is their mean
+    sample_draws: AtLeastOne  # number of draws per evaluation; the score is the mean over them
 
 
 def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:

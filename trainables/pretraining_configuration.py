@@ -20,7 +20,7 @@ class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
 
     learning_rate: Positive  # peak
     batch_size: AtLeastOne  # examples per step
-    gradient_accumulation: AtLeastOne  # equal parts of a step's batch, computed one after another
+    gradient_accumulation: AtLeastOne  # number of equal parts of a step's batch, computed one after another
     steps: AtLeastOne
     steps_per_epoch: AtLeastOne  # number of steps after which held-out scores and a checkpoint are written
     optimizer: Literal["adamw", "adamw_uncorrected", "lamb", "lamb_clamped"]
@@ -33,9 +33,9 @@ class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
     packing: Literal["sentence_pairs", "electra", "random_lines", "full"]  # corpora/packing.py
     masking: Literal["bernoulli", "token", "whole_word", "n_gram"]  # unit of masking: tokens that are masked together
     mask_probability: Inside  # probability that a token is to be predicted
-    max_predictions: Count  # largest number of predicted tokens per example; 0 is no limit
+    max_predictions: Count  # largest number of predicted tokens per example; 0: no limit
     mask_token_share: WholeShare  # share of the predicted tokens that become [MASK]
-    random_token_share: WholeShare  # share of the predicted tokens that become a random token; the rest stays unchanged
+    random_token_share: WholeShare  # share that become random tokens; predicted tokens in neither share stay unchanged
 
     def __post_init__(self) -> None:
         """Check that the fields fit together."""
@@ -56,7 +56,7 @@ class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
             raise ValueError(f"max_predictions is {self.max_predictions}; allowed if masking is bernoulli: 0")
 
     def examples_at_once(self, processes: int) -> int:
-        """Compute how many examples each process handles at once.
+        """Compute how many examples each process handles at once: its share of one part of the batch.
 
         Raises:
             ValueError: if the processes cannot share a part of the batch evenly.
@@ -96,7 +96,7 @@ class PretrainingSpec(Typed, frozen=True, kw_only=True):
     corpus: str  # "mini", "mini-shuffled", "hub:NAME[:CONFIGURATION]" or a folder of text files
     config: Configuration
     seed: int
-    backbone: str  # a named set of sizes with new weights, or a folder or hub name to continue from
+    backbone: str  # name of a set of sizes, for new weights; or a folder or hub name to continue from
     tokenizer: str | None = None  # hub name or folder; None: the backbone's tokenizer
 
 
@@ -105,7 +105,7 @@ class PretrainingRow(Typed, frozen=True, kw_only=True):
 
     epoch: AtLeastOne
     score: Annotated[float, Meta(ge=0, le=1)]  # the objective's main held-out score
-    scores: dict[str, float]  # all held-out scores by name, on masks that never change
+    scores: dict[str, float]  # all held-out scores by name, computed with the same masks each time
     steps: AtLeastOne
     examples: AtLeastOne  # examples seen, with repetitions
     tokens: AtLeastOne  # tokens of these examples, without padding

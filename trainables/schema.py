@@ -60,7 +60,7 @@ class Reader:
             try:
                 return self._decoder.decode(line)
             except msgspec.ValidationError as error:
-                value = msgspec.json.decode(line)  # the reader stopped at the first error; later bytes may be invalid
+                value = msgspec.json.decode(line)  # fails if bytes after the first error are invalid JSON
                 raise ValueError(f"{where}: {_explain(str(error), self._kind, value)}") from None
         except (msgspec.DecodeError, UnicodeDecodeError):
             start = line[:60].decode(errors="replace").rstrip()
@@ -84,7 +84,7 @@ def _explain(message: str, kind: Any, value: object) -> str:
         menu = f"; available: {', '.join(fields)}{nearest_in_words(unknown, fields)}" if fields else ""
         return f"no field named {_join_path(names, rule)}{menu}"
     if not rule.startswith(("Expected ", "Invalid ")):
-        return rule  # raised by the type's own check
+        return rule  # the message of an error that the type's `__post_init__` raised
     menu = ", ".join(_list_choices(kind, names, value)) if rule.startswith(("Invalid ", "Expected `str`")) else ""
     allowed = menu or re.sub("`([^`]+)`", _name_types, rule.removeprefix("Expected ").partition(", got ")[0])
     allowed = _add_other_bound(allowed, _list_bounds(_find_kind(kind, names, value)))
@@ -113,7 +113,7 @@ def _join_path(names: list[str], rule: str) -> str:
 
 def _follow(value: Any, names: list[str]) -> object:
     for name in names:
-        if name == "...":  # a dictionary key, which msgspec does not name
+        if name == "...":  # stands for a dictionary key, which msgspec's message leaves out
             return value
         value = value[int(name)] if isinstance(value, list | tuple) else value[name]
     return value
@@ -132,7 +132,7 @@ def _list_choices(kind: Any, names: list[str], value: Any) -> list[str]:
 
 
 def _find_kind(kind: Any, names: list[str], value: Any) -> Any:
-    """Find the type of a field by its path; stop early if no struct on the way has the next name."""
+    """Find the type of the field at a path; if a type on the path is not a struct, return that type."""
     for name in names:
         matching = [member for member in _list_structs(kind) if _has_tag(member, value)]
         if not matching:
@@ -151,9 +151,9 @@ def _list_bounds(kind: Any) -> list[str]:
 
 
 def _add_other_bound(allowed: str, bounds: Sequence[str]) -> str:
-    """Add the missing bound to `a number <= 1.0`, because msgspec names only the violated one.
+    """Add the other bound to `a number <= 1.0`, because msgspec names only the violated bound.
 
-    The upper bound `MOST`, which every count has, is not added.
+    `MOST`, the upper bound of every count, is not added.
     """
     overstepped = re.search(" ([<>])=? ", allowed)
     if overstepped is None or len(bounds) < 2:
@@ -163,7 +163,7 @@ def _add_other_bound(allowed: str, bounds: Sequence[str]) -> str:
 
 
 def _list_members(kind: Any) -> tuple[Any, ...]:
-    """List the members of a union, or the type itself; skips annotations that are not msgspec's."""
+    """List the members of a union, or the type itself; ignore `Annotated` unless it has `msgspec.Meta`."""
     if get_origin(kind) is Annotated and not any(isinstance(each, msgspec.Meta) for each in kind.__metadata__):
         kind = kind.__origin__
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)

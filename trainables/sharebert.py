@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from trainables.encoders.layerwise import LayerwiseEncoder
     from trainables.models.early_exit import EarlyExitModel
 
-DEPARTURES = (  # what, in the paper or its code, here
+DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("score of CoLA", "accuracy with F1 in its script", "Matthews correlation"),
     ("first weights", "pretrained, on no hub", "random unless pretrained here"),
     ("score of MNLI", "matched dev set", "both dev sets"),

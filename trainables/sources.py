@@ -20,7 +20,7 @@ from trainables.atomic_files import write_folder
 T = TypeVar("T")
 NOT_CHECKED = "not checked, because the hub cannot be reached: "  # prefix of the list of unchecked things in a dry run
 HUB_SECONDS = 5  # seconds to wait for the hub's answer
-_OFFLINE_SECONDS = 60  # seconds before an unreachable hub is tried again; a trial may run for days
+_OFFLINE_SECONDS = 60  # seconds until an unreachable hub is tried again, because a trial may run for days
 _DIGESTS = "digests.json"  # file with the digests of a cache entry's files
 _next_attempt = 0.0  # monotonic time before which the hub is not tried; infinite once it has answered
 
@@ -30,17 +30,17 @@ class HubUnreachable(ValueError):
 
 
 class Unusable(ValueError):
-    """Raised when a backbone or tokenizer exists but cannot be used, on any machine; a retry would not help."""
+    """Raised when a backbone or tokenizer exists but no machine can use it; a retry would not help."""
 
 
 def checked(look: Callable[[], T], what: str, unchecked: list[str] | None) -> T | str:
-    """Call `look`, or record that it could not be checked.
+    """Call `look` and return its result, or record that `what` could not be checked.
 
-    If a list is given and the hub is unreachable, `what` is added to the list and the result is "unknown". Things
-    already on the list are skipped, because waiting for an unreachable hub is slow.
+    If the hub is unreachable, `what` is added to the list `unchecked` and the result is "unknown". If `what` is already
+    on the list, `look` is not called, because waiting for an unreachable hub is slow.
 
     Raises:
-        HubUnreachable: if the hub is unreachable and no list is given.
+        HubUnreachable: if the hub is unreachable and `unchecked` is None.
     """
     if unchecked is not None and what in unchecked:
         return "unknown"
@@ -56,8 +56,8 @@ def checked(look: Callable[[], T], what: str, unchecked: list[str] | None) -> T 
 def reach_or_work_offline() -> None:
     """Check once, briefly, whether the hub can be reached; call this before any other request to it.
 
-    If it does not answer, this process uses only the local cache for a minute, as with HF_HUB_OFFLINE=1. Otherwise the
-    libraries would retry each request six times, for up to half a minute, and print a line each time.
+    If the hub does not answer, this process uses only the local cache for a minute, as with HF_HUB_OFFLINE=1. Without
+    this, the libraries would retry each request six times, for up to half a minute, and print a line each time.
     """
     global _next_attempt
     from huggingface_hub import constants, get_session
@@ -86,7 +86,7 @@ def _work_offline(offline: bool) -> None:
 
 @contextmanager
 def hub_errors(what: str, *, allowed: str, offline: str) -> Iterator[None]:
-    """Turn an error of the hub into one line.
+    """Turn any error of a request to the hub into an error of one line.
 
     Args:
         what: the requested thing, with its kind: `backbone 'NAME'`.
@@ -131,7 +131,7 @@ def cache_folder() -> Path:
         OSError: if none of them is writable.
     """
     user = os.getuid()
-    chosen, home = os.environ.get("XDG_CACHE_HOME"), os.path.expanduser("~/.cache")  # noqa: PTH111  # without a home, as it is
+    chosen, home = os.environ.get("XDG_CACHE_HOME"), os.path.expanduser("~/.cache")  # noqa: PTH111  # keeps ~ without a home
     places = [Path(place) / "glue-exit-study" for place in (chosen, home) if place and Path(place).is_absolute()]
     places.append(Path(tempfile.gettempdir()) / f"glue-exit-study-{user}")
     for number, place in enumerate(places):

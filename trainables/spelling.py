@@ -26,7 +26,7 @@ def resolve_name(name: str, menu: Iterable[str], *, what: str, known: Iterable[s
 
 
 def no_such(what: str, name: str, menu: Iterable[str], *, known: Iterable[str] = ()) -> ValueError:
-    """Build the error for an unknown name: it lists the menu and, unless `known` has the name, the nearest one."""
+    """Build the error for a name that is not in the menu; it suggests the nearest name unless `known` has the name."""
     names = list(menu)
     menu_in_words = ", ".join(names) or "none"
     if any(is_same_name(other, name) for other in known) and not any(is_same_name(other, name) for other in names):

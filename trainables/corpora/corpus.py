@@ -64,9 +64,9 @@ def check_pairs(corpus: str, packing: str) -> None:
     """Check that every document of a folder has two sentences, if this packing pairs sentences.
 
     Raises:
-        ValueError: a document has fewer; the message gives its number and its first words.
+        ValueError: a document has one sentence; the message gives the document's number and first words.
     """
-    if packing not in PAIRED or kind_of(corpus) != "folder":  # a user can only correct a folder
+    if packing not in PAIRED or kind_of(corpus) != "folder":  # a user can correct a folder only
         return
     for number, document in enumerate(documents(corpus), start=1):
         if len(document) < 2:
@@ -119,7 +119,7 @@ def documents(corpus: str) -> Iterator[Document]:
 
 
 def vocabulary_texts(corpus: str) -> Iterator[str]:
-    """Read the texts whose words form a tiny backbone's vocabulary; for generated corpora, those of mini-GLUE.
+    """Read the texts whose words form a tiny backbone's vocabulary; for a generated corpus, mini-GLUE's texts.
 
     Raises:
         ValueError: as `documents`.
@@ -154,7 +154,7 @@ def documents_of_lines(lines: Iterable[str]) -> Iterator[Document]:
 
 
 def sentences_of_line(line: str) -> list[str]:
-    """Split a line, which holds a sentence or a paragraph, into sentences. It also splits `Mr. X`: a minor error."""
+    """Split a line into sentences. Abbreviations such as `Mr. X` are split too, which is a minor error."""
     return [sentence for part in _SENTENCE_END.split(line) if (sentence := " ".join(part.split()))]
 
 
@@ -263,7 +263,7 @@ SEED = 0
 
 @lru_cache(maxsize=1)
 def mini_documents() -> tuple[Document, ...]:
-    """Draw documents of two sentences: half retell events, a quarter are opinions that agree, a quarter acceptable."""
+    """Draw documents of two sentences: 1/2 tell an event twice, 1/4 are opinions that agree, 1/4 are acceptable."""
     draw = Draw(f"{SEED} corpus")
     splits = [(task, split) for task in TASKS.values() for split in task.splits if split != task.train_split]
     evaluated = {text for task, split in splits for _, texts, _ in mini_glue.generate(task, split) for text in texts}
@@ -293,7 +293,7 @@ def shuffled_documents() -> tuple[Document, ...]:
 
 
 def _draw_two(draw: Draw, kinds: tuple[mini_glue.Kind, ...], wanted: int) -> Document:
-    """Draw sentences until two have the wanted label."""
+    """Draw sentences until two have the label `wanted`, and return these two."""
     sentences: list[str] = []
     while len(sentences) < 2:
         texts, label = draw.one(kinds)(draw)

@@ -44,22 +44,22 @@ class TokenisedCorpus:
 
     tokens: np.ndarray  # (all tokens,) int32
     begins_word: np.ndarray  # (all tokens,) bool, whether a token is the first of its word
-    sentence_starts: np.ndarray  # (sentences + 1,) int64, each sentence's first token; last, the number of tokens
-    document_starts: np.ndarray  # (documents + 1,) int64, each document's first sentence; last, the number of sentences
+    sentence_starts: np.ndarray  # (sentences + 1,) int64, each sentence's first token, then the number of tokens
+    document_starts: np.ndarray  # (documents + 1,) int64, each document's first sentence, then the number of sentences
     document_hashes: np.ndarray  # (documents,) uint64, hash of each document's text
 
     @property
     def held_out(self) -> np.ndarray:
         """Mask of the documents for the held-out scores, (documents,) bool: those with the smallest hashes.
 
-        The choice therefore depends on the texts only, and equal documents are either all held out or all not.
+        The choice therefore depends on the texts only, and identical documents are not split between the two sets.
         """
         number = max(1, round(HELD_OUT_SHARE * len(self.document_hashes)))
         return self.document_hashes <= np.partition(self.document_hashes, number - 1)[number - 1]
 
 
 def tokenise_corpus(corpus: str, tokenizer: PreTrainedTokenizerBase, *, cache: Path) -> TokenisedCorpus:
-    """Read the tokens of a corpus from the cache; if they are not there, tokenise it with a progress bar.
+    """Read the tokens of a corpus from the cache; if the cache lacks them, tokenise it with a progress bar.
 
     Raises:
         ValueError: the corpus is missing, has no tokens or fewer than two documents, or a file is not UTF-8.
@@ -114,7 +114,7 @@ def _cut_into_chunks(items: Iterator[Document]) -> Iterator[list[Document]]:
 
 
 def _show_progress(corpus: str, items: Iterator[Document]) -> Iterator[Document]:
-    """Pass the items on and show a progress bar without a total on a terminal."""
+    """Pass the items on; on a terminal, show a progress bar without a total."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -127,8 +127,8 @@ def _show_progress(corpus: str, items: Iterator[Document]) -> Iterator[Document]
 # ---- examples
 
 PACKED_FORMAT = 1  # version of a cache entry of examples; raise it whenever the examples change
-PAIR_SPECIALS = 3  # special tokens in [CLS] first [SEP] second [SEP]
-SINGLE_SPECIALS = 2  # special tokens in [CLS] first [SEP]
+PAIR_SPECIALS = 3  # number of special tokens in [CLS] first [SEP] second [SEP]
+SINGLE_SPECIALS = 2  # number of special tokens in [CLS] first [SEP]
 
 Packing = Literal["sentence_pairs", "electra", "random_lines", "full"]
 Span = tuple[int, int]  # start and end in the tokens of a corpus
@@ -158,10 +158,10 @@ def pack(
     max_length: int,
     cache: Path,
 ) -> tuple[PackedExamples, PackedExamples]:
-    """Return the training and the held-out examples; pack them first if the cache lacks them.
+    """Load the training and the held-out examples; pack them first if the cache lacks them.
 
     Raises:
-        ValueError: a document is too short for a packing that pairs sentences, or one of the two sets is empty.
+        ValueError: the packing pairs sentences and a document has only one, or the training or held-out set is empty.
     """
     source = f"{corpus_fingerprint(corpus)} {fingerprint_tokenizer(tokenizer)}"
     content = f"packed {PACKED_FORMAT} {source} {packing} {max_length}"
@@ -199,10 +199,10 @@ def _pack_documents(
 
 
 def _pack_sentence_pairs(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
-    """Split chunks of consecutive sentences of one document in two, at a random sentence boundary, as ALBERT does.
+    """Cut a document into chunks of sentences, and each chunk in two at a random sentence boundary, as ALBERT does.
 
-    Source: google-research/albert, create_pretraining_data.py. A chunk of a single sentence is extended by the next
-    one, or dropped at the end of the document; ALBERT gives it a second segment from another document instead.
+    Source: google-research/albert, create_pretraining_data.py. If a chunk has a single sentence, the next sentence is
+    added, or the chunk is dropped at the end of the document; ALBERT instead pairs it with text from another document.
     """
     longest = max_length - PAIR_SPECIALS
     target = draw.randint(2, longest) if draw.random() < 0.1 else longest
@@ -246,7 +246,7 @@ def _cut_into_segments(bounds: list[int], target: int, max_length: int, draw: ra
 
 
 def _pack_random_lines(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
-    """Pair the lines of a document at random, each used once and cut to half the length, as lmtuners does."""
+    """Pair the lines of a document at random, as lmtuners does. Each is used once and cut to half the length."""
     longest = (max_length - PAIR_SPECIALS) // 2
     lines = [(start, min(end, start + longest)) for start, end in pairwise(bounds)]
     draw.shuffle(lines)
@@ -270,7 +270,7 @@ assert set(_PACKINGS) == set(get_args(Packing))
 
 
 def _cut_to(longest: int, first: Span, second: Span, draw: random.Random) -> tuple[Span, Span]:
-    """Cut tokens one by one from the longer segment, at random from its start or its end, until both fit."""
+    """Cut tokens one by one from the longer segment, at its start or end at random, until both fit into `longest`."""
     spans = [first, second]
     while sum(end - start for start, end in spans) > longest:
         longer = 0 if spans[0][1] - spans[0][0] > spans[1][1] - spans[1][0] else 1

@@ -42,7 +42,7 @@ class PretrainingBatches:
         *,
         order: Order,
     ) -> None:
-        """`order`: "random" if the model learns sentence order, else "kept".
+        """Take the examples to batch. `order` is "random" if the model learns sentence order, else "kept".
 
         Raises:
             ValueError: the tokenizer lacks a special token.
@@ -69,7 +69,7 @@ class PretrainingBatches:
         return self._make_batch(self._choose_rows(step * size, size, seed), own_numpy_generator(seed, "masks", step))
 
     def held_out_batches(self, size: int) -> list[Arrays]:
-        """Make all batches of the held-out examples, with masks that never change."""
+        """Make all batches of the held-out examples, with the same masks each time."""
         rows = np.arange(min(len(self), HELD_OUT_EXAMPLES))
         parts = [rows[start : start + size] for start in range(0, len(rows), size)]
         return [self._make_batch(part, own_numpy_generator(_HELD_OUT_SEED, "held out", int(part[0]))) for part in parts]
@@ -130,7 +130,7 @@ def _draw_order(seed: int, number: int, size: int) -> np.ndarray:
     return own_numpy_generator(seed, "order", number).permutation(size)
 
 
-# ---- masking: pure functions of a generator
+# ---- masking: functions of arrays and a random generator
 
 IGNORED = -100  # label of tokens that are not predicted
 LONGEST_N_GRAM = 3  # words; n has a probability proportional to 1/n (google-research/albert, README)
@@ -170,7 +170,7 @@ def corrupt(
     vocab_size: int,
     generator: np.random.Generator,
 ) -> np.ndarray:
-    """Replace each chosen token by the mask token or a random one, or keep it. Return (batch, tokens)."""
+    """Replace each chosen token by the mask token or a random token, or keep it; return the new (batch, tokens)."""
     drawn = generator.random(input_ids.shape)
     random_tokens = generator.integers(vocab_size, size=input_ids.shape)
     hidden = chosen & (drawn < config.mask_token_share)
@@ -179,7 +179,7 @@ def corrupt(
 
 
 def _choose_tokens(maskable: np.ndarray, budgets: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Choose as many tokens of each example as its budget, uniformly and without replacement."""
+    """Choose `budgets` tokens of each example, uniformly and without replacement."""
     keys = np.where(maskable, generator.random(maskable.shape), 2.0)
     ranks = keys.argsort(axis=1).argsort(axis=1)
     return maskable & (ranks < budgets[:, None])
@@ -190,7 +190,7 @@ def _choose_n_grams(
 ) -> np.ndarray:
     """Choose runs of whole words of one example in random order until the budget is used up; return (tokens,) bool.
 
-    A run that exceeds the budget, overlaps another run or meets a special token is shortened by whole words or dropped.
+    If a run exceeds the budget, overlaps another run or meets a special token, it loses words at its end or is dropped.
     """
     starts = np.flatnonzero(maskable & begins_word)
     stops = np.append(np.flatnonzero(~maskable | begins_word), len(maskable))
@@ -211,7 +211,10 @@ def _choose_n_grams(
 def _find_end_of_run(
     chosen: np.ndarray, starts: np.ndarray, ends: np.ndarray, word: int, number: int, left: int
 ) -> int:
-    """Find the end of the longest free run from `word`, of at most `number` words and `left` tokens, or its start."""
+    """Find the end of the longest free run that starts at `word` and has at most `number` words and `left` tokens.
+
+    If there is no such run, return the start of `word`.
+    """
     start = end = starts[word]
     for place in range(word, min(word + number, len(starts))):
         is_next = starts[place] == end

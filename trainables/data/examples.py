@@ -36,7 +36,7 @@ ARRAYS = (*_OF_ROWS, "tokens", "token_types")  # files of a cache entry; also th
 class Examples:
     """Tokenised rows, split after split. Row i is `tokens[starts[i] : starts[i] + lengths[i]]`."""
 
-    ids: np.ndarray  # (n,) int64, row number in the file
+    ids: np.ndarray  # (n,) int64, as `Split.ids`
     splits: np.ndarray  # (n,) str, name of the split
     labels: np.ndarray  # (n,) int64 classes or float32 scores; (0,) for a test split
     starts: np.ndarray  # (n,) int64, position of the first token in `tokens`
@@ -90,10 +90,10 @@ def load_examples(
 def tokenise(
     task: Task, split: str, data: str, tokenizer: PreTrainedTokenizerBase, *, max_length: int, cache: Path
 ) -> Examples:
-    """Load a split from the cache; tokenise it first if it is not there. Other processes wait for the first.
+    """Load a split from the cache; tokenise it first if the cache lacks it, while other processes wait.
 
     Args:
-        max_length: most tokens per row, special tokens included; in a pair, the longer text is cut first.
+        max_length: largest number of tokens per row, special tokens included; in a pair, the longer text is cut first.
         cache: folder on a local disk; created if missing.
 
     Raises:
@@ -149,7 +149,7 @@ def _write(entry: Path, examples: Examples) -> None:
 
 @lru_cache(maxsize=8)  # a worker runs many trials on few tasks
 def tokenizer_of(name: str, task: Task, data: str) -> PreTrainedTokenizerBase:
-    """Load a backbone's tokenizer. A tiny backbone's has no file: its vocabulary comes from `vocabulary_texts`."""
+    """Load a backbone's tokenizer; for a tiny backbone, which has no file, make it from `vocabulary_texts`."""
     return load_tokenizer(name, texts=lambda: vocabulary_texts(task, data))
 
 

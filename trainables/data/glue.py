@@ -35,7 +35,7 @@ Kind = Literal["mini", "hub", "folder"]
 
 
 def kind_of(data: str) -> Kind:
-    """Classify a source of data: generated, the hub, or a folder."""
+    """Classify `data` as generated, the hub, or a folder."""
     return data if data in ("mini", "hub") else "folder"  # type: ignore[return-value]
 
 
@@ -56,7 +56,7 @@ class Split:
 def load_split(task: Task, split: str, data: str) -> Split:
     """Load one split of a task, e.g. `load_split(TASKS["mnli"], "dev_matched", "mini")`.
 
-    Warns if the number of rows differs from the official one, except for mini, which has its own sizes.
+    Warns if the number of rows differs from the official number; mini-GLUE has other sizes and is not checked.
 
     Raises:
         ValueError: if the data are missing or malformed. The message names file, line and value.
@@ -194,7 +194,7 @@ def with_sizes(task: Task) -> Task:
 def hold_out(ids: Sequence[int], fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Split rows into those to train on and those held out: two ascending arrays of positions (int64).
 
-    The choice depends only on the ids and the seed, neither on the order of rows nor on a global generator.
+    The choice depends only on the ids and the seed, not on the order of rows or on a global generator.
     """
     assert 0 < fraction < 1
     ranks = [hashlib.sha256(f"{seed}:{row}".encode()).digest() for row in ids]
@@ -204,7 +204,7 @@ def hold_out(ids: Sequence[int], fraction: float, seed: int) -> tuple[np.ndarray
 
 
 def _read_splits(task: Task) -> tuple[str, ...]:
-    """List train and dev, or the only split of AX, which has neither."""
+    """List train and the dev splits; for AX, which has only a test split, list that."""
     return (task.train_split, *task.dev_splits) if task.dev_splits else task.test_splits
 
 
@@ -240,7 +240,7 @@ class _Table:
     numbers: Sequence[int]  # line numbers in the file, one per entry of `lines`
     label: int | None = None  # position of the label's column; None: labels are not read
     index: int | None = None  # position of the id's column; None: the id is the row number
-    may_be_cut: bool = False  # whether lines with too few columns are skipped as parts of a cut row; if not: errors
+    may_be_cut: bool = False  # True: skip lines with too few columns, as parts of a cut row; False: raise an error
 
     def __post_init__(self) -> None:
         assert self.texts, "reading the property raises a ValueError if the header lacks a text column"
@@ -251,7 +251,7 @@ class _Table:
         return [_find_column(column, self.header, self.file) for column in self.task.file_columns]
 
     def rows(self) -> list[_Row]:
-        """Read all rows, except those that a line break cut in two."""
+        """Read all rows, except rows that a line break cut in two."""
         return [row for number in range(len(self.lines)) if (row := self.row(number)) is not None]
 
     def split(self) -> Split:
@@ -351,7 +351,7 @@ def _split_cells(line: _Line) -> list[str]:
 
 
 def _read_lines(file: Path) -> tuple[Sequence[_Line], Sequence[int]]:
-    """Read the lines of a file, including a header, and their line numbers, which start at 1."""
+    """Read the lines of a file, header included, and the number of each line, counted from 1."""
     text = _decode(file)
     if file.suffix == ".csv":
         return _read_csv(file, text)

@@ -84,7 +84,7 @@ def _macro_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _correlation(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Compute Pearson's correlation, which for two classes equals Matthews'. Return 0 if one side is constant."""
+    """Compute Pearson's correlation (for two classes, Matthews'). Return 0 if predictions or labels are constant."""
     if np.ptp(predictions) == 0 or np.ptp(labels) == 0:
         return 0.0
     return float(np.corrcoef(predictions.astype(np.float64), labels.astype(np.float64))[0, 1])

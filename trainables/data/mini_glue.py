@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Draw:
-    """Random choices made with `random()` only: Python guarantees its sequence for a given seed."""
+    """Random choices that use only `random()`, because Python guarantees its sequence for a given seed."""
 
     def __init__(self, seed: str) -> None:
         """Seed the private generator of this object."""
@@ -48,7 +48,7 @@ class Draw:
         return first, self.other(options, first)
 
     def either_order(self, first: str, second: str) -> tuple[str, str]:
-        """Return the two in their order or swapped, each with probability 1/2."""
+        """Return two texts in the given or in the swapped order, each with probability 1/2."""
         return (first, second) if self.chance(0.5) else (second, first)
 
 
@@ -99,7 +99,7 @@ def _contrasting_opinion(draw: Draw) -> Example:
 
 OPINION_KINDS = (_plain_opinion, _negated_opinion, _contrasting_opinion)
 
-# CoLA: about two thirds of the sentences are acceptable. Each pair of words is a singular and a plural.
+# CoLA: about two thirds of the sentences are acceptable. Pairs are (singular, plural), in `_FORMS` (wrong, right).
 
 _COUNTED = (("dog", "dogs"), ("child", "children"), ("bird", "birds"), ("girl", "girls"), ("boy", "boys"))
 _ACTIONS = (("sleeps", "sleep"), ("sings", "sing"), ("runs", "run"), ("laughs", "laugh"), ("waits", "wait"))
@@ -115,7 +115,7 @@ def _acceptable(draw: Draw) -> int:
 
 
 def _agreeing(draw: Draw, words: Sequence[tuple[str, str]], number: int, label: int) -> str:
-    """Draw a word in the grammatical number (0 singular, 1 plural) if `label` is 1, else in the wrong number."""
+    """Draw a word in the given grammatical number (0 singular, 1 plural) or, if `label` is 0, in the other number."""
     return draw.one(words)[number if label else 1 - number]
 
 
@@ -152,7 +152,7 @@ def _near_agreement(draw: Draw) -> Example:
 
 
 def _far_agreement(draw: Draw) -> Example:
-    """Put a second noun between subject and verb, which must agree. Half of the time its number differs."""
+    """Put a second noun between subject and verb; it has the subject's number or the other one, at random."""
     number, nearer, label = draw.one((0, 1)), draw.one((0, 1)), _acceptable(draw)
     noun, other = draw.two(_COUNTED)
     verb = _agreeing(draw, _ACTIONS, number, label)
@@ -258,7 +258,7 @@ def _retold(
     *,
     first: Callable[[_Event], str] = _Event.active,
 ) -> Kind:
-    """Make a kind of sentence pair: `first` and `second` each write a sentence about one event with one adjunct."""
+    """Make a kind of sentence pair: `first` and `second` each write a sentence about the same event and adjunct."""
 
     def kind(draw: Draw) -> Example:
         event = _event(draw, adjuncts)
@@ -372,7 +372,7 @@ _ENTAILMENT, _NEUTRAL, _CONTRADICTION = 0, 1, 2
 
 
 def _denied_premise(draw: Draw) -> Example:
-    """Negate both sentences, which reverses entailment: "no fruit" implies "no apple", but not the reverse."""
+    """Negate the premise. Negation reverses entailment: "no fruit" implies "no apple", but not vice versa."""
     event = _event(draw, _PLACED)
     special = event.negated()
     general = event.placed(f"the {event.subject} did not {event.verb} any {event.hypernym}")
@@ -414,7 +414,7 @@ _MNLI: Mixture = (
 
 
 def _two_clauses(draw: Draw) -> tuple[str, _Event, _Event]:
-    """Draw a premise of two clauses. Return it and the events of its two clauses, which have different objects."""
+    """Draw a premise of two clauses about different objects; return it and the two events, in random order."""
     one, two = _event(draw), _event(draw)
     while one.object == two.object:
         two = _event(draw)
@@ -451,7 +451,7 @@ def _asked(event: _Event, wh_word: str) -> str:
 
 
 def _answered(label: int, answer: Callable[[_Event, Draw], str]) -> Kind:
-    """Make a kind of QNLI example: a question about an event, and the sentence `answer`, with this label."""
+    """Make a kind of QNLI example: a question about an event, the sentence that `answer` writes, and this label."""
 
     def kind(draw: Draw) -> Example:
         wh_word = draw.one(tuple(_ANSWERS))
@@ -497,7 +497,7 @@ def _not_fitting(draw: Draw, thing: str, container: str, size: str) -> str:
 
 
 def _fit(draw: Draw) -> Example:
-    """Say that a thing does not fit into a container because `it` is too big or too small; ask which `it` means."""
+    """Write that a thing does not fit into a container because `it` is too big or small, then what `it` may mean."""
     thing, container, large, label = draw.one(_THINGS), draw.one(_CONTAINERS), draw.chance(0.8), int(draw.chance(0.7))
     size = draw.one(_LARGE if large else _SMALL)
     referent = thing if large == bool(label) else container
@@ -511,7 +511,7 @@ def _fit_enough(draw: Draw) -> Example:
 
 
 def _favour(draw: Draw) -> Example:
-    """Say what one woman did to another because `she` had a reason; ask which woman `she` means."""
+    """Write what one woman did to another because `she` had a reason, then which woman `she` may mean."""
     one, label, day = draw.one(_ADULTS), int(draw.chance(0.7)), draw.one(_DAYS)
     two = draw.one(_CHILDREN) if draw.chance(0.6) else draw.other(_ADULTS, one)
     verb, reason, is_other = draw.one(_FAVOURS)
@@ -570,7 +570,7 @@ _MIXTURES: dict[str, Mixture] = {
     "ax": _MNLI,
 }
 _MISMATCHED_MNLI = tuple((share, _mismatched(kind)) for share, kind in _MNLI)
-TRAIN_ROWS = 1000  # MNLI has more, AX none
+TRAIN_ROWS = 1000  # of each task except MNLI, which has more, and AX, which has none
 _SIZES = {name: {"train": TRAIN_ROWS, "dev": 250, "test": 200} for name in _MIXTURES} | {
     "mnli": {"train": 1200, "dev_matched": 200, "dev_mismatched": 200, "test_matched": 150, "test_mismatched": 150},
     "ax": {"test": 150},

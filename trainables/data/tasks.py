@@ -54,7 +54,7 @@ class Task(Typed, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def definition(self) -> tuple[object, ...]:
-        """Fields by which two tasks of the same name are compared: they are one task if all fields agree."""
+        """Fields to compare if two tasks have the same name: if all fields agree, they are the same task."""
         return self.file_columns, self.label_column, self.file_labels, self.metrics
 
     def __hash__(self) -> int:
@@ -68,8 +68,8 @@ _PAIR_HEADER = ("index", *_PAIR, "label")
 _ENTAILMENT = ("entailment", "not_entailment")
 _THREE_WAY = ("entailment", "neutral", "contradiction")
 
-# In the order of the PALBERT paper's tables (arXiv:2204.03276, table 2), then the other GLUE tasks. Users' own tasks
-# are appended when this process reads them from a folder of --include or from the plan of a study.
+# First the tasks of the PALBERT paper, in its order (arXiv:2204.03276, table 2), then the other GLUE tasks. Users' own
+# tasks are appended when this process reads them from a folder of --include or from the plan of a study.
 TASKS: dict[str, Task] = {
     task.name: task
     for task in (
@@ -213,7 +213,7 @@ TASKS: dict[str, Task] = {
             file_columns=_PAIR,
             file_labels=_BINARY,
         ),
-        # The labels of AX are not public: models trained on MNLI only predict it.
+        # The labels of AX are not public, so models trained on MNLI predict them without a score.
         Task(
             name="ax",
             title="AX",

@@ -48,7 +48,7 @@ class Swept:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A model's answers under its own exit rule, and their score."""
+    """A model's answers under one exit rule, and their score."""
 
     outputs: LayerOutputs  # outputs of all layers, on the CPU, in the order of the examples
     draws: tuple[ExitResult, ...]  # several for a sampled exit, otherwise one
@@ -65,7 +65,7 @@ class Evaluation:
 
     @property
     def mean_layers(self) -> float:
-        """Layers run per example, mean over the draws."""
+        """Layers run per example; a mean over the draws."""
         return float(np.mean([draw.exit_layer.double().mean() for draw in self.draws]))
 
     @property
@@ -75,11 +75,11 @@ class Evaluation:
 
     @property
     def reported(self) -> Reported:
-        """The numbers to report for the split of these examples."""
+        """The numbers to report for the evaluated split."""
         return Reported(score=self.score, metrics=self.metrics, mean_layers=self.mean_layers)
 
     def row(self, **costs_and_place: Any) -> EpochRow:
-        """Make an epoch's row from this evaluation and the remaining fields."""
+        """Make an epoch's row from this evaluation; `costs_and_place` gives the row's other fields."""
         return EpochRow(
             selection_score=self.selected_by,
             score=UNSET if self.selected_by == self.score else self.score,
@@ -99,7 +99,7 @@ def evaluate(
     *,
     generator: torch.Generator,
 ) -> Evaluation:
-    """Evaluate the answers under an exit rule.
+    """Evaluate a model's answers under an exit rule.
 
     Args:
         outputs: finite outputs of a full-depth pass over the labelled examples.
@@ -118,7 +118,7 @@ def evaluate(
 
 
 def best_evaluation(evaluations: Sequence[Evaluation]) -> Evaluation:
-    """Choose the evaluation with the highest score; of equal scores, the one with the fewest layers. NaN ranks last."""
+    """Choose the evaluation with the highest score and, among equal scores, the fewest layers. NaN ranks last."""
     return max(
         evaluations, key=lambda each: (each.score if math.isfinite(each.score) else -math.inf, -each.mean_layers)
     )
@@ -150,7 +150,7 @@ def full_depth_in_steps(
 
 
 def _list_fields(outputs: LayerOutputs) -> list[str]:
-    """List the outputs that the model has: logits (layers, n, labels), and λ or u (layers, n) if it has such a head."""
+    """Name the outputs of a model: logits (layers, n, labels), and λ or u (layers, n) if the model has such a head."""
     return [name for name, values in vars(outputs).items() if values is not None]
 
 
@@ -173,7 +173,7 @@ def swept(model: EarlyExitModel, task: Task, examples: Examples, outputs: LayerO
 
 
 def infer(model: EarlyExitModel, examples: Examples, batch_size: int, generator: torch.Generator) -> ExitResult:
-    """Infer the logits and exit layers of all examples, in their order, on the CPU; skip the layers after an exit."""
+    """Infer logits and exit layers, without running layers after an exit; return both on the CPU, in order of rows."""
     batches, back = _sort_into_batches(examples, batch_size)
     with evaluating(model) as device:
         parts = [model.infer(examples.batch(rows, device), generator) for rows in batches]
@@ -208,11 +208,11 @@ def write_predictions(
 
     * `ids`, `split`, `labels` and `lengths` (in tokens): (n,). `logits`: (draws, n, labels), float32. `exit_layers`:
       (draws, n), uint8, counted from 1.
-    * `layer_logits`: (layers, n, labels), float16 for classes (see `as_stored`), float32 for scores. They take 1.9 MB
-      for 12 layers and the 40,430 dev examples of QQP.
-    * `lambdas` for a model with a Λ head, `uncertainties` for one with BERxiT's head: (layers, n), float32. They take
-      another 1.9 MB for QQP.
-    * the sweep, computed from the outputs as stored, each (settings,): `sweep_rule`, `sweep_rule_fields` (JSON),
+    * `layer_logits`: (layers, n, labels), float16 for classes (see `as_stored`), float32 for scores; 1.9 MB for 12
+      layers and the 40,430 dev examples of QQP.
+    * `lambdas` for a model with a Λ head, `uncertainties` for one with BERxiT's head: (layers, n), float32; another
+      1.9 MB for QQP.
+    * the sweep, computed from the stored outputs, each (settings,): `sweep_rule`, `sweep_rule_fields` (JSON),
       `sweep_field` (name of the swept field, or ""), `sweep_setting` (its value, or NaN), `sweep_score` and
       `sweep_mean_layers`.
     """
@@ -241,10 +241,11 @@ def write_predictions(
 
 
 def as_stored(logits: np.ndarray) -> np.ndarray:
-    """Round the logits of classes (layers, n, labels) to float16 without changing any answer; leave scores alone.
+    """Round the logits of classes (layers, n, labels) to float16 without changing any answer; do not round scores.
 
-    If rounding lets another class win, the winning logit becomes the next larger float16. So every layer's answer, and
-    which layers agree, are the same as in full precision. Rules on probabilities may differ near their thresholds.
+    If another class would win after rounding, the logit of the original winner becomes the next float16 above all
+    others. So every layer answers as in full precision, and the same layers agree. Exit rules on probabilities may
+    still decide differently near their thresholds.
     """
     if logits.shape[2] == 1:
         return logits
@@ -266,7 +267,7 @@ def _compute_metrics(task: Task, logits: Tensor, examples: Examples) -> dict[str
 
 
 def _compute_expectations(task: Task, outputs: LayerOutputs, examples: Examples) -> dict[str, float]:
-    """Compute exactly, without draws, the expected layers of a sampled exit and, for classes, the expected accuracy."""
+    """Compute a sampled exit's expected layers and, for classes, its expected accuracy, exactly and without draws."""
     probabilities = exit_probabilities(outputs)  # (layers, n)
     layers = torch.arange(1, len(probabilities) + 1, dtype=torch.float64)
     expected = {"expected_mean_layers": float((layers @ probabilities).mean())}

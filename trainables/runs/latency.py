@@ -25,7 +25,7 @@ ROUNDS = 3  # timed rounds; one untimed round precedes them
 
 
 def timed_rules(model: EarlyExitModel) -> list[ExitRule]:
-    """List the rules to time, each once: the model's own exit, all layers, and two settings at thirds of its sweep."""
+    """List the rules to time, each once: the model's exit rule, all layers, and two rules at thirds of its sweep."""
     swept = model.sweep_rules()
     some = [swept[len(swept) * third // 3] for third in (1, 2)] if swept else []
     return list(dict.fromkeys([model.exit_rule, LastLayer(), *some]))
@@ -62,7 +62,7 @@ def measure_latency(
 
 @dataclass(frozen=True)
 class _Answer:
-    """One batch under one rule. A sampled exit draws the same numbers each time."""
+    """A batch to answer under one rule. A sampled exit draws the same numbers each time."""
 
     model: EarlyExitModel
     rule: ExitRule
@@ -74,7 +74,7 @@ class _Answer:
         return len(self.batch["input_ids"])
 
     def __call__(self) -> Tensor:
-        """Compute the exit layers (batch,) and copy them to the CPU, which waits for a GPU to finish."""
+        """Compute the exit layers (batch,) and copy them to the CPU; the copy waits for a GPU to finish."""
         own, self.model.exit_rule = self.model.exit_rule, self.rule
         try:
             return self.model.infer(self.batch, torch.Generator().manual_seed(self.seed)).exit_layer.cpu()
@@ -110,8 +110,8 @@ def _summarise(rule: ExitRule, timed: list[_Timed]) -> ExitLatency:
 def count_flops_of_texts(model: EarlyExitModel, examples: Examples) -> tuple[TextFlops, ...]:
     """Count the FLOPs of the shortest, the median and the longest text, for an exit after each layer.
 
-    A text of at least `HALVED_FROM` tokens skips about half of its last layer, so the FLOPs of shorter and longer texts
-    do not lie on one parabola.
+    A parabola in the number of tokens fits the FLOPs only below or only above `HALVED_FROM`, because a longer text
+    skips about half of its last layer.
     """
     by_length = np.argsort(examples.lengths, kind="stable")
     rows = {int(examples.lengths[row]): row for row in by_length[[0, len(by_length) // 2, -1]]}
@@ -126,19 +126,19 @@ def count_flops_of_texts(model: EarlyExitModel, examples: Examples) -> tuple[Tex
 
 
 def _choose_batches(num_examples: int, batch_size: int, num_batches: int) -> list[np.ndarray]:
-    """Choose the rows of at most `num_batches` batches: each has consecutive rows, and they are spread evenly."""
+    """Choose the rows of at most `num_batches` batches. Each has consecutive rows; the batches are spread evenly."""
     starts = np.linspace(0, num_examples - batch_size, min(num_batches, num_examples // batch_size)).astype(int)
     return [np.arange(start, start + batch_size) for start in starts]
 
 
 def _time_fastest_rounds(answers: list[_Answer], clock: Callable[[], float]) -> list[float]:
-    """Time all rounds; return the seconds of each answer's fastest one."""
+    """Time all rounds; return each answer's time in its fastest round, in seconds."""
     rounds = [[_time(answer, clock) for answer in answers] for _ in range(ROUNDS)]
     return [min(seconds) for seconds in zip(*rounds, strict=True)]
 
 
 def _choose_clock(device: torch.device) -> Callable[[], float]:
-    """Choose the thread's CPU clock for a single CPU thread, as other work may share the CPU; else wall time."""
+    """Choose a clock: CPU time for a single CPU thread, because other work may share the CPU; otherwise wall time."""
     is_alone = device.type == "cpu" and torch.get_num_threads() == 1
     return time.thread_time if is_alone else time.perf_counter
 

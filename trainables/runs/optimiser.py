@@ -40,10 +40,10 @@ class UpdateRule:
 
 
 class Optimiser:
-    """An optimiser with schedule and clipping. AdamW without weight decay, at a constant rate, is PALBERT's Adam."""
+    """An optimiser with schedule and clipping. PALBERT's Adam is AdamW at a constant rate, without weight decay."""
 
     def __init__(self, model: nn.Module, groups: list[dict[str, Any]], rule: UpdateRule) -> None:
-        """Take groups of parameters, each with `params`, `weight_decay` and, if it differs from the rule's, `lr`."""
+        """Take groups of parameters: dicts of `params`, `weight_decay` and, unless it is the rule's rate, `lr`."""
         self._model = model
         self._rule = rule
         self._optimizer = _make_optimizer(groups, rule)
@@ -71,7 +71,7 @@ class Optimiser:
 
     @property
     def learning_rate(self) -> float:
-        """The current learning rate of the parameters that have the configured peak rate."""
+        """The current learning rate of the parameters whose peak rate is that of the rule."""
         return self._rule.learning_rate * self._schedule.lr_lambdas[0](self.steps)
 
     def step(self, losses: Iterable[Tensor]) -> Tensor:
@@ -93,7 +93,7 @@ class Optimiser:
         return total
 
     def diverged(self, what: str) -> TrainingError:
-        """Make the error for a training that diverged, with the steps so far and the peak learning rate."""
+        """Make the error for a training that diverged, with the number of steps and the peak learning rate."""
         rate = f"{self._rule.learning_rate:.3g}"  # the peak, because the current rate may have decayed to 0
         return TrainingError(f"{what} after step {self.steps}, learning rate up to {rate}; try a lower learning_rate")
 
@@ -108,7 +108,7 @@ class Optimiser:
 
 
 def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Group the model's trained parameters by whether weight decay applies; all have one learning rate."""
+    """Split the model's trained parameters into two groups, with and without weight decay, at one learning rate."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     decayed = [parameter for parameter in trained if is_decayed(parameter)]
     rest = [parameter for parameter in trained if not is_decayed(parameter)]
@@ -149,7 +149,7 @@ class FiniteLosses:
     """The losses of an epoch's steps, checked every `STEPS_BETWEEN_CHECKS` steps."""
 
     def __init__(self, first_step: int) -> None:
-        """`first_step`: number of the epoch's first step, from 1."""
+        """Start an epoch whose first step is number `first_step` of the training, counted from 1."""
         self._first_step = first_step
         self._losses: list[Tensor] = []
         self._rates: list[float] = []
@@ -198,18 +198,18 @@ def naming_memory_errors(batch_size: int) -> Iterator[None]:
         raise OutOfMemory(f"out of memory with batch_size {batch_size}; try {max(1, batch_size // 2)}") from error
 
 
-# LAMB, and AdamW without bias correction.
+# LAMB and AdamW, both without bias correction.
 
 
 class UncorrectedAdam(torch.optim.Optimizer):
-    """LAMB, or AdamW without bias correction. A group of parameters may have its own value of each setting.
+    """LAMB or AdamW, without bias correction. Each setting may differ between groups of parameters.
 
         m = β1 m + (1 - β1) g        v = β2 v + (1 - β2) g²        u = m / (√v + ε) + weight_decay w
         w = w - learning_rate r u    r = 1, or the trust ratio |w| / |u|, which is 1 if either norm is 0
 
-    The moments have no bias correction. Sources: google-research/albert, lamb_optimizer.py (a trust ratio except for
-    normalisations and biases); cybertronai/pytorch-lamb, which shoarora/lmtuners uses (a trust ratio for all
-    parameters, in which |w| is at most 10); google-research/electra, model/optimization.py (no trust ratio).
+    Sources: google-research/albert, lamb_optimizer.py (a trust ratio except for normalisations and biases);
+    cybertronai/pytorch-lamb, which shoarora/lmtuners uses (a trust ratio for all parameters, in which |w| is at most
+    10); google-research/electra, model/optimization.py (no trust ratio).
 
     No library has all three updates. `torch.optim.AdamW` corrects the moments, and `transformers` has had no optimizers
     since release 5. torch_optimizer 0.3.0 has pytorch-lamb's update but cannot omit the ratio for some parameters.
@@ -225,7 +225,7 @@ class UncorrectedAdam(torch.optim.Optimizer):
         weight_decay: float = 0.0,
         max_weight_norm: float | None = None,
     ) -> None:
-        """`max_weight_norm`: upper limit of |w| in the trust ratio, infinity for no limit; None: no trust ratio."""
+        """Set defaults. `max_weight_norm` is the limit of |w| in the trust ratio, or infinity; None: no trust ratio."""
         settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, {**settings, "max_weight_norm": max_weight_norm})
 
@@ -259,7 +259,7 @@ def _trust_ratio(weight: Tensor, update: Tensor, max_weight_norm: float) -> Tens
     return torch.where((weight_norm > 0) & (update_norm > 0), weight_norm / update_norm, 1.0)
 
 
-# Training of only those word embeddings that the training examples use.
+# Training only the word embeddings that the training examples use.
 
 
 def training_words(
@@ -303,7 +303,7 @@ class UsedWords:
 
 
 class _Renumbered(nn.Module):
-    """Some rows of an embedding table, still indexed by token ids of the full vocabulary."""
+    """Some rows of an embedding table, indexed by the token ids of the full vocabulary."""
 
     def __init__(self, embedding: nn.Embedding, words: Tensor) -> None:
         super().__init__()

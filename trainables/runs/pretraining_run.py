@@ -41,7 +41,7 @@ from trainables.runs.trial import Content, available
 from trainables.runs.trial_files import check_same, disk_errors, read_state, readable, write_state
 from trainables.schema import from_plain, to_plain
 
-# The fields of a spec that identify the run; the others say where its inputs are.
+# The fields of a spec that identify the run; the remaining fields locate its inputs.
 _IDENTITY = ("objective", "config", "seed")
 
 
@@ -54,32 +54,32 @@ class Processes:
 
     @classmethod
     def here(cls) -> Processes:
-        """Describe this process and its group; without a group, it is the only process."""
+        """Describe this process and its group; a process without a group is the only one."""
         if not (distributed.is_available() and distributed.is_initialized()):
             return cls(1, 0)
         return cls(distributed.get_world_size(), distributed.get_rank())
 
     def purpose(self, name: str) -> str:
-        """Name the purpose of this process's random numbers; rank 0 draws the same numbers as a single process."""
+        """Name the purpose of this process's random numbers; rank 0 draws those of a run in a single process."""
         return name if self.rank == 0 else f"{name} in process {self.rank}"
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """Wrap the model so that its gradients are averaged over all processes."""
         if self.number == 1:
             return model
-        # Unused parameters: no objective uses ShareBERT's pooler. Buffers are constants and need no broadcast.
+        # Some parameters are unused, e.g. ShareBERT's pooler. Buffers are constants, so they need no broadcast.
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # deprecated, but no other option also skips the first sync
+            warnings.simplefilter("ignore")  # broadcast_buffers is deprecated, but only it also skips the first sync
             return DistributedDataParallel(model, find_unused_parameters=True, broadcast_buffers=False)
 
     @staticmethod
     def without_exchange(wrapped: nn.Module) -> AbstractContextManager[object]:
-        """Postpone the exchange of gradients computed in this context to the next backward pass outside it."""
+        """Accumulate gradients in this context; processes exchange them in the next backward pass outside it."""
         return wrapped.no_sync() if isinstance(wrapped, DistributedDataParallel) else nullcontext()
 
     @torch.no_grad()
     def sum(self, share: Tensor) -> Tensor:
-        """Sum a scalar over all processes; each of them gets the sum."""
+        """Sum a scalar over all processes; every process gets the sum."""
         if self.number == 1:
             return share
         total = share.clone()
@@ -216,7 +216,7 @@ class PretrainingRun:
             return self._model.scores(self._make_batch(part) for part in parts)
 
     def measure_epoch_seconds(self, *, steps: int) -> float:
-        """Estimate the seconds of an epoch with its evaluation, from `steps` steps. The run must then be discarded."""
+        """Estimate the seconds of an epoch with its evaluation by timing `steps` steps. Discard the run afterwards."""
         self._model.train()
         self._step(0)  # untimed, because the first step has one-time costs
         began = time.monotonic()
@@ -228,7 +228,7 @@ class PretrainingRun:
         return (trained - began) / steps * wanted + time.monotonic() - trained
 
     def content(self) -> Content:
-        """Identify the corpus, tokens, backbone and tokenizer, as this process has read them."""
+        """Identify the corpus, tokens, backbone and tokenizer that this process has read."""
         spec = self.spec
         return Content(
             data_fingerprint=corpus_fingerprint(spec.corpus),
@@ -289,7 +289,7 @@ class PretrainingRun:
     def _compute_losses(self, arrays: Arrays, totals: Totals) -> Iterator[Tensor]:
         """Yield this process's loss for each part of the batch.
 
-        Each loss is multiplied by the number of processes, because gradients are averaged over them.
+        Each loss is multiplied by the number of processes, because gradients are averaged over the processes.
         """
         size = self._examples_at_once
         starts = range(self._processes.rank * size, self._config.batch_size, self._processes.number * size)

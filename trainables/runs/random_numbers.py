@@ -15,7 +15,7 @@ import torch
 
 @contextmanager
 def own_random_numbers(seed: int, purpose: str, epoch: int, device: torch.device) -> Iterator[None]:
-    """Seed PyTorch's global generators for a seed, purpose and epoch; restore their states afterwards."""
+    """Seed PyTorch's global generators from seed, purpose and epoch; restore their states after the context."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(_derive_seed(seed, purpose, epoch))
         yield

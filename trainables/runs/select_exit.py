@@ -39,7 +39,7 @@ def select_exit(
     task: Task,
     examples: Examples,
 ) -> Evaluation:
-    """Choose the setting of a model's exit, and return its evaluation with the selection score of the epoch.
+    """Choose an exit setting; return the evaluation under this setting, with the selection score of the epoch.
 
     Args:
         evaluations: evaluations of the same outputs, one for each setting of the model's exit.

@@ -55,13 +55,13 @@ from trainables.schema import from_plain, to_plain
 
 HEADS = "heads.safetensors"
 METHODS = "methods"
-_CLASSIFIER = "ForSequenceClassification"  # suffix of these classes' names
+_CLASSIFIER = "ForSequenceClassification"  # suffix of the sequence classifiers' names in transformers
 _NO_NYSTROM = "it has Nystrom attention, which no class of transformers has"
 
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """The selected epoch of a trial."""
+    """The model of a trial's selected epoch, with its configuration, task and tokenizer."""
 
     spec: TrialSpec
     config: TrainingConfig
@@ -71,9 +71,9 @@ class TrainedModel:
 
 
 def load_trained(folder: str | Path, device: str = "cpu") -> TrainedModel:
-    """Load the model in `folder` (`model` of an outcome, or an export) with its tokenizer and the spec of its trial.
+    """Load the model in `folder` (`Outcome.model`, or an export), with its tokenizer and the spec of its trial.
 
-    If the method comes from the user's own folder, call `trainables.include` first.
+    If the method comes from a user's folder, call `trainables.include` first.
 
     Raises:
         ValueError: the folder holds no trained model, or its method is unknown in this process.
@@ -103,7 +103,7 @@ def load_trained(folder: str | Path, device: str = "cpu") -> TrainedModel:
 
 
 def start_from(model: EarlyExitModel, folder: Path) -> None:
-    """Copy the starting weights from a trained model: the encoder, and for DeeBERT the classifier too.
+    """Copy weights from the trained model in `folder`: the encoder's and, for DeeBERT, the classifier's.
 
     Raises:
         Unavailable: the folder has no trained model.
@@ -128,7 +128,7 @@ def export_trained(trained: TrainedModel, folder: Path) -> None:
     """Export a fine-tuned model into an empty folder.
 
     Raises:
-        ValueError: no class of `transformers` can represent its encoder.
+        ValueError: no class of `transformers` can represent the encoder.
     """
     config = _make_configuration(trained)
     with torch.random.fork_rng():  # the random weights drawn here are replaced below
@@ -149,7 +149,7 @@ def export_trained(trained: TrainedModel, folder: Path) -> None:
 
 
 def _read_exported(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read an export as `read_model` reads a trial's folder: the weights under our names, and the description.
+    """Read the weights, under this project's names, and the description of an export, as `read_model` for a trial.
 
     Raises:
         ValueError: a file is missing or damaged.
@@ -178,7 +178,7 @@ def _make_configuration(trained: TrainedModel) -> PreTrainedConfig:
         groups = f"{model.encoder.num_layers} of {config.num_hidden_layers} layers in {config.num_hidden_groups} groups"
         raise ValueError(f"it uses {groups}, which no configuration of transformers can describe")
     config.update({"num_hidden_layers": model.encoder.num_layers, "architectures": None})
-    config.update({"id2label": {}, "label2id": {}})  # else it could be loaded as an untrained classifier
+    config.update({"id2label": {}, "label2id": {}})  # otherwise the export could be loaded as an untrained classifier
     if _is_plain_classifier(model, config):
         config.update({"id2label": dict(enumerate(names)), "label2id": {name: at for at, name in enumerate(names)}})
         config.problem_type = "regression" if trained.task.is_regression else "single_label_classification"
@@ -187,7 +187,7 @@ def _make_configuration(trained: TrainedModel) -> PreTrainedConfig:
 
 
 def _is_plain_classifier(model: EarlyExitModel, config: PreTrainedConfig) -> bool:
-    """Return whether the family's sequence classifier in `transformers` computes the same logits."""
+    """Return whether `transformers` has a sequence classifier of this family that computes the model's logits."""
     has_class = type(config) in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
     return has_class and isinstance(model, LastLayerModel) and model.uses_pooler
 
@@ -200,7 +200,7 @@ def _make_plain_model(config: Any) -> PreTrainedModel:
 
 
 def _find_shared_parameters(plain: PreTrainedModel) -> dict[str, nn.Parameter]:
-    """Map our parameter names to the parameters of a `transformers` model that correspond to ours."""
+    """Map this project's parameter names to the same parameters in a `transformers` model."""
     ids = {id(parameter) for parameter in plain.parameters()}
     encoder = {f"encoder.{name}": value for name, value in layerwise(plain).named_parameters() if id(value) in ids}
     classifier = getattr(plain, "classifier", nn.Module())

@@ -64,20 +64,20 @@ from trainables.runs.trial_files import (
 )
 from trainables.schema import Configuration, from_plain, to_plain
 
-EVALUATION_FACTOR = 4  # multiple of batch_size per evaluation batch, as more fits into memory without gradients
+EVALUATION_FACTOR = 4  # size of evaluation batches / batch_size; they fit into memory, because they need no gradients
 
-# The fields of a spec that identify the trial; the others say where its inputs are.
+# The fields of a spec that identify the trial; the remaining fields locate its inputs.
 _IDENTITY = ("method", "task", "config", "post_hoc", "seed", "selection", "select_by", "report_dev")
 
 
 class TrialData:
-    """The rows of a trial, from the cache that all trials share: for training, for selecting the epoch, and dev."""
+    """The rows of a trial: for training, for selecting the epoch, and dev. All trials share the cache of rows."""
 
     def __init__(self, spec: TrialSpec, task: Task, *, max_length: int, cache: Path, limit: int | None = None) -> None:
         """Read the rows that training needs. Under `holdout`, dev is read only on demand.
 
         Args:
-            limit: number of rows per split, spread evenly over it; None: all rows.
+            limit: number of rows of train and of dev to use, spread evenly; None: all rows.
 
         Raises:
             Unavailable: the data or the tokenizer is missing.
@@ -106,7 +106,7 @@ class TrialData:
         digest = hashlib.sha256()
         for examples in (self.train, self.selection):
             for name in ARRAYS:
-                array = np.ascontiguousarray(getattr(examples, name))  # does not copy a contiguous memory map
+                array = np.ascontiguousarray(getattr(examples, name))  # no copy if a memory map is contiguous
                 digest.update(f"{name} {array.dtype} {array.shape}".encode())
                 digest.update(array.data)
         return digest.hexdigest()[:16]
@@ -133,7 +133,7 @@ class TrainingRun:
         Args:
             device: `cpu`, `cuda` or `cuda:N`.
             cache: folder of tokenised data, shared by all trials of a machine.
-            limit: number of rows per split, to try something on fewer rows; None: all rows.
+            limit: number of rows of train and of dev to use, for a quick try; None: all rows.
 
         Raises:
             Unavailable: data, backbone or start model are missing, or the device lacks the precision.
@@ -175,7 +175,7 @@ class TrainingRun:
             history = from_plain(list[EpochRow], state["history"], where="the saved history")
             check_same(saved, spec or saved, _IDENTITY)
         spec = spec or saved
-        run = cls(replace(spec, start=None), device=device, cache=cache)  # the saved weights replace the start's
+        run = cls(replace(spec, start=None), device=device, cache=cache)  # the saved weights replace the start model's
         run.spec, run.history = spec, history
         with readable(folder):
             run._model.load_state_dict(state["model"])
@@ -188,7 +188,10 @@ class TrainingRun:
 
     @property
     def best_epoch(self) -> int:
-        """The selected epoch so far: the first with the highest selection score, or the last one; 0 before any."""
+        """The epoch selected so far, 0 before the first.
+
+        It is the first epoch with the highest selection score, or the latest epoch if `select` is "last".
+        """
         return self.history[-1].best_epoch if self.history else 0
 
     @property
@@ -203,7 +206,7 @@ class TrainingRun:
 
     @property
     def rows(self) -> tuple[int, int]:
-        """Number of training rows, and of the rows that score each epoch."""
+        """Number of training rows, and number of rows on which each epoch is scored."""
         return len(self._data.train), len(self._data.selection)
 
     def run_epoch(self) -> EpochRow:
@@ -215,7 +218,7 @@ class TrainingRun:
         return result_of(self.epoch_in_steps())
 
     def epoch_in_steps(self) -> Generator[None, None, EpochRow]:
-        """Do the same as `run_epoch`, but yield after each step of training or evaluation, where it may stop."""
+        """Do the same as `run_epoch`, but yield after each training or evaluation step; the caller may stop there."""
         assert not self.finished
         epoch = len(self.history) + 1
         began = time.monotonic()
@@ -223,7 +226,7 @@ class TrainingRun:
         trained = time.monotonic()
         evaluation = yield from self._evaluate(self._data.selection, epoch, self._exit_settings, self.spec.select_by)
         best_score = self.history[self.best_epoch - 1].selection_score if self.best_epoch else -math.inf
-        improved = self._config.select == "last" or evaluation.selected_by > best_score  # a tie is no improvement
+        improved = self._config.select == "last" or evaluation.selected_by > best_score  # a tie does not count
         if improved:
             self._selected_weights, self._selected_evaluation = _copy_to_cpu(self._model.state_dict()), evaluation
             self._set_exit(evaluation.exit_setting)
@@ -242,7 +245,7 @@ class TrainingRun:
         return row
 
     def _select_early_settings(self, settings: list[Configuration]) -> list[Configuration]:
-        """Select the exit settings that let examples leave before the last layer, or all settings if none does."""
+        """List the exit settings that allow an exit before the last layer; if none does, list all settings."""
         rule, depth = self._model.exit_rule, self._model.encoder.num_layers
         return [setting for setting in settings if with_setting(rule, setting).earliest(depth) < depth] or settings
 
@@ -258,11 +261,11 @@ class TrainingRun:
         return sum(weight.numel() * weight.element_size() for weight in self._model.state_dict().values())
 
     def measure_epoch_seconds(self, *, steps: int) -> float:
-        """Estimate the seconds of an epoch with its evaluation, from `steps` steps of each. Then discard the run."""
+        """Estimate the seconds of an epoch with evaluation from `steps` steps of each. Discard the run afterwards."""
         batches = self._draw_batches(1)[: steps + 1]
         self._model.train()
         with self._words():
-            self._step(self._data.train.batch(batches[0], self._device))  # untimed: it has one-time costs
+            self._step(self._data.train.batch(batches[0], self._device))  # untimed: the first step has one-time costs
             began = time.monotonic()
             for rows in batches[1:]:
                 self._step(self._data.train.batch(rows, self._device)).item()
@@ -299,10 +302,10 @@ class TrainingRun:
         write_model(folder, lambda to: save_file(weights, to / WEIGHTS), self._describe(), self._data.tokenizer)
 
     def outcome(self, predictions: Path | None = None) -> Outcome:
-        """Return the selected epoch's model and its numbers on the reported split.
+        """Return the folder of the selected epoch's model and its numbers on the reported split.
 
-        The reported split is the selection split, except under `holdout` with `report_dev`: then it is dev, which this
-        method is the first to read.
+        The reported split is the selection split, except under `holdout` with `report_dev`: then it is dev, which
+        training has not read.
 
         Args:
             predictions: file for the predictions on the reported split (npz, see `write_predictions`); None: no file.
@@ -321,7 +324,7 @@ class TrainingRun:
         )
 
     def _report(self, examples: Examples, predictions: Path | None) -> Evaluation:
-        """Evaluate the selected epoch's model on the reported split."""
+        """Evaluate the selected epoch's model on these examples; write its predictions if a file is given."""
         evaluation = self._selected_evaluation if examples is self._data.selection else None
         if evaluation is None:
             with _with_weights(self._model, self._selected_weights):  # restores the run's weights afterwards
@@ -331,12 +334,12 @@ class TrainingRun:
         return evaluation
 
     def swept(self) -> list[Swept]:
-        """Evaluate the selected epoch's model under each setting of its exit, on the split that selected it."""
+        """Evaluate the selected epoch's model under each setting of its exit, on the selection split."""
         examples = self._data.selection
         return swept(self._model, self._task, examples, self._report(examples, None).outputs)
 
     def content(self) -> Content:
-        """Identify the data, tokens, backbone and tokenizer, as this process has read them."""
+        """Identify the data, tokens, backbone and tokenizer that this process has read."""
         spec = self.spec
         return Content(
             data_fingerprint=fingerprint(self._task, spec.data),
@@ -347,7 +350,7 @@ class TrainingRun:
         )
 
     def measure_latency(self) -> Latency:
-        """Measure the latency of the selected epoch's model, on examples of the split that selected it."""
+        """Measure the latency of the selected epoch's model, on examples of the selection split."""
         with _with_weights(self._model, self._selected_weights):
             model, examples = self._model, self._data.selection
             latency = measure_latency(model, examples, timed_rules(model), num_batches=TIMED_BATCHES)
@@ -361,7 +364,7 @@ class TrainingRun:
         swept(self._model, self._task, examples, evaluation.outputs)
 
     def train_on(self, batches: Iterable[np.ndarray], epoch: int) -> Generator[None, None, float]:
-        """Train on each of these batches of rows, yield after each, and return the mean loss.
+        """Train on each batch of rows, yield after each step, and return the mean loss.
 
         Raises:
             TrainingError: the loss is not finite, or memory runs out.
@@ -393,7 +396,7 @@ class TrainingRun:
         exit_settings: Sequence[Configuration] = ({},),
         select_by: str | UnsetType = UNSET,
     ) -> Generator[None, None, Evaluation]:
-        """Evaluate the model under each of these exit settings, and return the evaluation under the selected one."""
+        """Evaluate the model under each exit setting; return the evaluation under the selected setting."""
         with naming_memory_errors(self._config.batch_size):
             size = EVALUATION_FACTOR * self._config.batch_size
             outputs = yield from full_depth_in_steps(self._model, examples, size)
@@ -430,7 +433,7 @@ class TrainingRun:
 
 @contextmanager
 def _with_weights(model: EarlyExitModel, weights: dict[str, Tensor]) -> Iterator[None]:
-    """Give the model other weights inside the context; restore its own afterwards."""
+    """Load `weights` into the model inside the context; restore the previous weights afterwards."""
     present = _copy_to_cpu(model.state_dict())
     model.load_state_dict(weights)
     try:

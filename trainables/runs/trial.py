@@ -20,7 +20,7 @@ Score = Annotated[float, Meta(ge=-1, le=1)]
 Selection = Literal["dev", "holdout"]
 AREA, AT_LAYERS = "area", "at:"  # values of `select_by`: `area`, and the prefix of `at:6`
 
-TIMED_BATCHES = {1: 4, 8: 2, 32: 1}  # batch size: largest number of batches; few, as every confirm trial times them
+TIMED_BATCHES = {1: 4, 8: 2, 32: 1}  # batch size: largest number of batches; few, because every confirm trial is timed
 
 
 class TrialSpec(Typed, frozen=True, kw_only=True):
@@ -29,16 +29,16 @@ class TrialSpec(Typed, frozen=True, kw_only=True):
     method: str
     task: str
     config: Configuration
-    post_hoc: Mapping[str, tuple[Value, ...]] | UnsetType = UNSET  # exit settings to try, none of them in `config`
+    post_hoc: Mapping[str, tuple[Value, ...]] | UnsetType = UNSET  # exit field: values to try; not in `config`
     seed: int
     own_task: Task | UnsetType = UNSET  # the user's own task; UNSET: a GLUE task
     data: str  # "mini", "hub" or a folder
-    backbone: str  # hub name, folder or name of a tiny untrained one
-    tokenizer: str | None = None  # hub name or folder; None: the backbone's own
+    backbone: str  # hub name, folder or name of a tiny untrained backbone
+    tokenizer: str | None = None  # hub name or folder; None: the backbone's tokenizer
     selection: Selection = "dev"  # rows for early stopping and selection: dev, or a slice of train
     select_by: str | UnsetType = UNSET  # `at:LAYERS` or `area`, see `runs/select_exit.py`; UNSET: the score
     report_dev: bool = True  # under holdout: whether to score the selected model on dev too
-    start: str | None = None  # folder of another trial's model; encoder (DeeBERT: and classifier) start from it
+    start: str | None = None  # folder of another trial's model, from which encoder (DeeBERT: and classifier) start
 
     def find_task(self) -> Task:
         """Find the task that the trial trains on.
@@ -56,10 +56,10 @@ class Content(Typed, frozen=True, kw_only=True):
     tokens_digest: str | None  # hash of the tokenised training and selection rows
     backbone_fingerprint: str
     backbone_digest: str | None  # hash of the loaded files
-    tokenizer_fingerprint: str | None  # None: the backbone's own
+    tokenizer_fingerprint: str | None  # None: the backbone's tokenizer
 
 
-LARGEST_CDF = "largest_cdf"  # metric of Q-exit: largest probability, over examples, of leaving before the last layer
+LARGEST_CDF = "largest_cdf"  # metric of Q-exit: largest probability of any example to leave before the last layer
 
 
 class Reported(Typed, frozen=True, kw_only=True, gc=False):
@@ -89,13 +89,13 @@ class EpochRow(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     @property
     def reported(self) -> Reported:
-        """The results to report if the selection split is the reported one."""
+        """The results to report if the selection split is the reported split."""
         score = self.selection_score if self.score is UNSET else self.score
         return Reported(score=score, metrics=self.metrics, mean_layers=self.mean_layers)
 
 
 def blocked_exit(metrics: Mapping[str, float], config: Configuration) -> str:
-    """Explain why no example can leave early under Q-exit. Return "" if one can, or if the rule is not Q-exit."""
+    """Explain why no example can leave early under Q-exit. Return "" if an example can, or under another exit rule."""
     largest, q = metrics.get(LARGEST_CDF), config.get("q")
     if largest is None or not isinstance(q, int | float) or largest > q:
         return ""
@@ -132,16 +132,16 @@ class TextFlops(Typed, frozen=True, kw_only=True):
 
 
 class Latency(Typed, frozen=True, kw_only=True):
-    """One measurement of a model's latency. Repeated measurements agree only in layers and FLOPs."""
+    """One measurement of a model's latency. A repetition gives the same layers and FLOPs, but other times."""
 
     device: str  # name of the GPU, or model of the CPU
     threads: AtLeastOne  # number of PyTorch's CPU threads
-    exits: tuple[ExitLatency, ...]  # the first one is the model's own exit
+    exits: tuple[ExitLatency, ...]  # the model's exit rule comes first
     texts: tuple[TextFlops, ...] = ()  # shortest, median and longest text, each length once; empty in older files
 
     @property
     def own(self) -> ExitLatency:
-        """The latency under the model's own exit."""
+        """The latency under the model's exit rule."""
         return self.exits[0]
 
     @property
@@ -168,20 +168,20 @@ class TrainingError(RuntimeError):
 
 
 class OutOfMemory(TrainingError):
-    """The device ran out of memory, because of the configuration or of other processes on the device."""
+    """A lack of memory on the device, caused by the configuration or by other processes on the device."""
 
 
 class Unavailable(ValueError):
-    """Data, backbone or start model of a trial are missing or incomplete on this machine."""
+    """Missing or incomplete data, backbone or start model on this machine."""
 
 
 class UnreadableState(ValueError):
-    """A saved state is damaged, incomplete or of another trial, so the trial must start again."""
+    """A saved state that is damaged, incomplete or from another trial; the trial must start again."""
 
 
 @contextmanager
 def available() -> Iterator[None]:
-    """Turn errors of inputs into `Unavailable`, as another machine may have the inputs; let `Unusable` pass."""
+    """Turn input errors into `Unavailable`, because another machine may have the inputs; let `Unusable` pass."""
     try:
         yield
     except Unusable:

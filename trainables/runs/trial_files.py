@@ -32,11 +32,11 @@ from trainables.runs.trial import UnreadableState
 STATE = "state.pt"
 WEIGHTS = "model.safetensors"
 DESCRIPTION = "model.json"
-_DIGEST = "content_digest"  # key in a state: hash of everything else in it
+_DIGEST = "content_digest"  # key in a saved state; its value is the hash of all other entries
 
 
 def write_state(folder: Path, state: dict[str, Any]) -> None:
-    """Replace the state in `folder` atomically. It may hold tensors, numbers, strings, lists and dicts."""
+    """Replace the state in `folder` atomically. A state may hold tensors, numbers, strings, lists and dicts."""
     sealed = {**state, _DIGEST: _hash_state(state)}
     write_atomically(folder / STATE, lambda file: torch.save(sealed, file))
 
@@ -51,7 +51,7 @@ def read_state(folder: Path) -> dict[str, Any]:
         raise UnreadableState(f"{folder}: no saved trial, {STATE} is missing")
     try:
         state: dict[str, Any] = torch.load(folder / STATE, map_location="cpu", weights_only=True)
-        digest = state.pop(_DIGEST, None)  # earlier versions wrote none
+        digest = state.pop(_DIGEST, None)  # earlier versions wrote no digest
     except OSError:
         raise
     except Exception as error:  # torch may raise any error on foreign bytes
@@ -62,7 +62,7 @@ def read_state(folder: Path) -> dict[str, Any]:
 
 
 def _hash_state(state: object) -> str:
-    """Hash the content of a state. torch detects flipped bytes, but not a file that something else has rewritten."""
+    """Hash the content of a state, to detect a rewritten file; torch itself only detects flipped bytes."""
     digest = hashlib.sha256()
 
     def add(value: object) -> None:
@@ -113,7 +113,7 @@ def write_model(
     """Create or replace the folder of a trained model: its weights, `model.json` and the tokenizer's files.
 
     Args:
-        save_weights: writes `model.safetensors` into the folder it is called with.
+        save_weights: function that writes `model.safetensors` into a given folder.
     """
 
     def fill(unfinished: Path) -> None:
@@ -157,7 +157,7 @@ def disk_errors(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def readable(folder: Path) -> Iterator[None]:
-    """Turn errors of an unusable saved trial into `UnreadableState`; let disk and GPU errors pass."""
+    """Turn errors in reading a saved trial into `UnreadableState`; let disk and GPU errors pass."""
     try:
         yield
     except (torch.OutOfMemoryError, torch.AcceleratorError):
@@ -167,7 +167,7 @@ def readable(folder: Path) -> Iterator[None]:
 
 
 def check_same(saved: object, wanted: object, names: Sequence[str]) -> None:
-    """Check that these fields are equal in the saved and the requested spec.
+    """Check that the fields in `names` are equal in the saved and the requested spec.
 
     Raises:
         ValueError: a field differs.
