@@ -64,7 +64,7 @@ def test_score_of_a_dropped_search_trial_is_in_neither_status_nor_picture(folder
 
 def best_column(folder):
     table = arms_table(last_progress(PLAN, read_facts(folder)), width=200)
-    return [*next(column for column in table.columns if column.header == "best").cells]
+    return [*next(column for column in table.columns if column.header == "best search").cells]
 
 
 def caption(folder):
