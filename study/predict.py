@@ -159,7 +159,7 @@ def _choose_rule(trained: TrainedModel, rule: Value, **settings: Value) -> ExitR
 
     chosen = _collect_rules(trained)[_resolve_rule_name(trained, rule)]
     if chosen is not trained.model.exit_rule and chosen.field not in settings:
-        raise ValueError(f"--set rule={rule}: its setting is missing; allowed: also --set {chosen.field}=NUMBER")
+        raise ValueError(f"--set rule={rule} needs the rule's setting; allowed: add --set {chosen.field}=NUMBER")
     changed = with_setting(chosen, settings)
     if type(changed) in KEPT:
         from_plain(type(changed), json.loads(rule_as_json(changed)), where=f"--set rule={rule}")

@@ -52,7 +52,9 @@ def run(options: Options) -> int:
     journal = Journal(folder)
     try:
         if not last_progress(plan, journal.facts).is_finished:
-            raise ValueError(f"{folder} is not finished; allowed: test labels after the last trial, see study.status")
+            raise ValueError(
+                f"{folder} is not finished; test labels are used only after its last trial, see study.status"
+            )
         files = _label_files(Path(options.labels), plan)
         times = {event.task: event.time for event in journal.facts.scored_on_test}
         if not (files.keys() - times):

@@ -1,9 +1,9 @@
 """DeeBERT: an example leaves when the entropy of the layer's answer is low. arXiv:2004.12993.
 
 This is the second of two training stages: every layer below the last gets a pooler and a classifier, and only these are
-trained. The first stage is the method `albert` on the same task. Each trial starts from its best model, whose encoder
-and classifier do not change. The original is castorini/DeeBERT at 563eac1: scripts/train_highway.sh,
-examples/run_highway_glue.py and transformers/modeling_highway_bert.py.
+trained. The first stage is the method `albert` on the same task. Each trial starts from the best model of the first
+stage, and does not change its encoder and classifier. The original is castorini/DeeBERT at 563eac1:
+scripts/train_highway.sh, examples/run_highway_glue.py and transformers/modeling_highway_bert.py.
 """
 
 from __future__ import annotations

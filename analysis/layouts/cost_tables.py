@@ -267,7 +267,7 @@ def _scores_of_middle(rules: Sequence[Sweep]) -> np.ndarray | None:
 
 @dataclass(frozen=True)
 class Rule:
-    """Sweep of an exit rule for its line in the table of exit rules."""
+    """A line of the table of exit rules: the sweep of one rule."""
 
     sweep: Sweep
     depth: int  # layers

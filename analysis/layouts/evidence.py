@@ -206,7 +206,7 @@ def make_table(
 
 
 def of_studies(evidence: Evidence, table: Table, facts: Callable[[Cell], dict[str, Any]] = lambda _: {}) -> Table:
-    """Fill in the table's title, and add the studies and cells behind the table to its sidecar."""
+    """Fill in the table's title, and list in its JSON file the studies and cells that it was made from."""
     has_glue = any(cell.task in TRAINABLE_TASKS for _, cell in evidence.cells)
     is_untrained = any(study.file.plan.untrained for study in evidence.studies)
     data = " on mini-GLUE" * evidence.on_mini + ", untrained backbone" * is_untrained

@@ -289,7 +289,7 @@ def _reason(cell: Cell, other: PublishedRow, number: PublishedNumber, metric: st
 def _why_apart(
     rows: Sequence[Row], other: PublishedRow, metrics: Mapping[str, str], shown: Collection[str]
 ) -> tuple[str, list[str]] | None:
-    """Explain why tasks of a published row stand apart (how it differs from our nearest row), and list these tasks.
+    """Explain why tasks of a published row need a separate line, such as another backbone, and list these tasks.
 
     None if no task needs a separate line. `shown` are the tasks that already stand beneath our rows.
     """

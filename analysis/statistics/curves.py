@@ -89,12 +89,12 @@ class Curves:
 
     @property
     def fewest_layers(self) -> float:
-        """Fewest mean layers that every model of the cell can run."""
+        """Lower end of the range of mean layers that the curves of all models cover."""
         return max(own.fewest_layers for half in self.halves for own in half)
 
     @property
     def most_layers(self) -> float:
-        """Most mean layers that every model of the cell can run."""
+        """Upper end of the range of mean layers that the curves of all models cover."""
         return min(own.most_layers for half in self.halves for own in half)
 
     def score_at(self, mean_layers: float) -> list[float] | None:
@@ -121,9 +121,9 @@ class Curves:
     def elue(self) -> Scored:
         """Compute each model's ELUE score: how far its exit settings lie above the line through its fixed layers.
 
-        (1/n) Σ p_i - p_anchor(f_i) over the n settings with score p_i at f_i layers (ElasticBERT, arXiv:2110.07038,
-        equation 1). The anchor is interpolated linearly. Our anchor is the same model, cut at a layer; ELUE's anchor is
-        ElasticBERT. No setting is chosen, so the score has no selection bias.
+        It is (1/n) Σ (p_i - p_anchor(f_i)) over the n settings, with score p_i at f_i layers (ElasticBERT,
+        arXiv:2110.07038, equation 1). The anchor is interpolated linearly. Our anchor is the same model, cut at
+        a layer; ELUE's anchor is ElasticBERT. No setting is chosen, so the score has no selection bias.
         """
         scores, resampled = [], []
         drawn = _resampled([one for pair in self.whole for one in pair], 0)

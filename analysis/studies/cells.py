@@ -254,7 +254,7 @@ def _check_data(studies: Sequence[Study]) -> None:
         if other.is_mini != studies[0].is_mini:
             raise ValueError(
                 f"generated data and other data never share a table: {_data_of(studies[0])}, {_data_of(other)}; "
-                "allowed: studies that are all of --data mini, or none of them"
+                "allowed: only studies of --data mini, or only studies of other data"
             )
     first: dict[str, tuple[Study, str]] = {}
     for study in studies:

@@ -200,7 +200,7 @@ def _check_content(study: Study, arm: Arm) -> None:
             if found != planned:
                 raise ValueError(
                     f"{study.folder}: record {record.key!r} of {arm.name} has {field} {found}, the plan {planned}; "
-                    "numbers of different content never share a cell"
+                    "a cell never mixes data, backbones or tokenizers"
                 )
 
 

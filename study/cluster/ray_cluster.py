@@ -128,14 +128,14 @@ def interrupts_held(doing: str) -> Iterator[None]:
 
 
 class RayNodes:
-    """The nodes of the cluster, queried from Ray on each call; their numbers are Ray's node IDs."""
+    """The nodes of the cluster, queried from Ray on each call."""
 
     def alive(self) -> dict[str, Mapping[str, float]]:
-        """Map the number of every living node to its resources."""
+        """Map the Ray ID of every living node to its resources."""
         return {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
 
     def lost(self) -> dict[str, str]:
-        """Map the number of every dead node to its host."""
+        """Map the Ray ID of every dead node to its host."""
         return {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes() if not node["Alive"]}
 
 

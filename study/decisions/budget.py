@@ -112,9 +112,10 @@ class GpuBudget:
         return sum(self._owed_to(other) for other in cheaper if other.arm.name in self._served)
 
     def _owed_to(self, arm: ArmProgress) -> float:
-        """Compute the time set aside for an arm's confirm trials and for a part of its search.
+        """Compute the time set aside for an arm's confirm trials and for its share of the search.
 
-        The part is the smallest part of a search that any begun arm has started, but at least one trial.
+        The share is that of the arm with the fewest search trials started, among arms that have begun; it is at least
+        one trial.
         """
         wanted = max(1, math.ceil(self._part_of_all * arm.arm.samples)) if arm.search_trials_to_start else 0
         search = max(0, wanted - len(arm.facts.search)) * self._cost(arm)

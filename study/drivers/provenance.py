@@ -38,7 +38,7 @@ def provenance() -> Provenance:
 
 @lru_cache(maxsize=1)
 def _read_project_code() -> Provenance:
-    """Describe this package's code as it was first read; the version of `study` is the digest of `ENGINE`."""
+    """Describe this package's code, read once per process; its version of `study` is the digest of `ENGINE`."""
     trains, engine = (code_digest(ROOT / name for name in names) for names in (TRAINS, ENGINE))
     return Provenance(versions=versions() | {"study": engine}, git_commit=git_commit(), code_digest=trains)
 

@@ -128,7 +128,7 @@ class StudyLock:
         return False
 
     def _lives(self, lease: Lease) -> bool:
-        """Check if the launch of a lease still runs even though its lock could be taken."""
+        """Check if the launch that wrote a lease still runs, which a free lock does not rule out."""
         if lease.is_of_this_machine:
             return lease.runs_here
         print(f"waiting {SILENT_SECONDS:g} s to see if the launch still runs: {lease}", file=sys.stderr, flush=True)

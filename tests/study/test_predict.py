@@ -253,7 +253,7 @@ def test_another_exit_rule_answers_as_it_does_on_all_layers(studies, tmp_path, a
         (
             "pabee/sst2",
             ["rule=entropy"],
-            "--set rule=entropy: its setting is missing; allowed: also --set entropy=NUM",
+            "--set rule=entropy needs the rule's setting; allowed: add --set entropy=NU",
         ),
         ("pabee/sst2", ["rule=fixed", "layer=0"], "--set rule=fixed: layer is 0; allowed: a whole number >= 1"),
         ("pabee/sst2", ["rule=beem", "evidence=much"], "--set rule=beem: evidence is 'much'; allowed: a number"),

@@ -133,7 +133,7 @@ def test_an_unfinished_study_is_refused(tmp_path, capsys):
     folder = write_study(tmp_path / "study", arm("pabee", "mrpc", [0.7]), data="mini", seeds=2, samples=1)
     labels = write_labels(tmp_path / "labels", "mrpc")
     assert refused(capsys, folder, "--labels", labels) == (
-        f"{folder} is not finished; allowed: test labels after the last trial, see study.status"
+        f"{folder} is not finished; test labels are used only after its last trial, see study.status"
     )
 
 
