@@ -73,7 +73,7 @@ def test_untouched_study_verifies(study: Path, capsys: pytest.CaptureFixture[str
     assert main([str(study)]) == 0
     said = capsys.readouterr().out
     assert "plan, journal, predictions and tables agree; not checked, because the study has none: report\n" in said
-    assert said.endswith(f"; journal {journal_digest(study).describe()}\n")
+    assert said.endswith(f"\njournal: {journal_digest(study).describe()}\n")
 
 
 def test_moved_study_verifies(study: Path) -> None:
