@@ -58,7 +58,7 @@ class Options(ModelChoice, frozen=True, kw_only=True):
         list[str], option("exit setting: patience=4, or rule=entropy and entropy=0.3", "FIELD=VALUE", flag="--set")
     ] = []
     risk: Annotated[
-        Inside | None, option("0.01: at most 1 % of examples lose a correct answer by exiting early", "SHARE")
+        Inside | None, option("0.01: at most 1 in 100 examples loses a correct answer by exiting early", "SHARE")
     ] = None
     include: Annotated[str | None, option(INCLUDE_NOW, "FOLDER")] = None
 
