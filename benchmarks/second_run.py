@@ -2,8 +2,8 @@
 
     python -m benchmarks.second_run cpu cpu-cola --glue FOLDER --trials 2
 
-Runs the first seed of the first arms of the study, each as a process with one thread, as in the study. The result is
-benchmarks/results/real/SCALE/second_run.json; `benchmarks.real_results_page` shows it.
+Of each of the first arms, the final run that completed first is trained again, in a process with one thread as in the
+study. Writes benchmarks/results/real/SCALE/second_run.json, which `benchmarks.real_results_page` shows.
 """
 
 from __future__ import annotations
@@ -103,13 +103,14 @@ def train(spec: dict[str, Any], predictions: Path) -> tuple[str, float]:
 def _compare(study: Study, again: Study, record: Record, device: str, loss: float) -> dict[str, Any]:
     stored, now = _predictions(study, record), _predictions(again, record)
     last = study.facts.trials[record.key].last
+    assert last is not None  # of a completed trial
     if stored.examples != now.examples:
         raise ValueError(f"--glue has other dev examples of {record.task} than {study.name} predicted")
     return {
         "arm": record.arm,
         "seed": record.seed,
         "devices": [record.device, device],
-        "losses": [last.row.train_loss if last else None, loss],
+        "losses": [last.row.train_loss, loss],
         "scores": [stored.score, now.score],
         "mean_layers": [stored.mean_layers, now.mean_layers],
         "largest_difference_of_logits": float(np.abs(stored.logits - now.logits).max()),
