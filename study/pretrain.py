@@ -96,7 +96,7 @@ class Request:
 def run(options: Options) -> int:
     """Pretrain; return 0 if the backbone is finished, 1 if the pretraining was interrupted or failed."""
     if options.probe and not options.dry_run:
-        raise ValueError("--probe needs --dry-run: it measures what would run")
+        raise ValueError("--probe requires --dry-run")
     check_own(*PACKAGES, path=[str(Path.cwd()), *sys.path])
     tracking_uri, folder = _tracking_uri(options), Path(options.to)
     earlier = _earlier(folder)

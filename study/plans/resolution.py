@@ -487,7 +487,7 @@ def _check_plan(plan: Plan) -> None:
     if plan.samples is None and plan.sampler != "grid":
         raise ValueError(f"--sampler {plan.sampler} needs --samples; only grid has a default")
     if plan.search_repeats > 1 and plan.seeds > MOST_SEEDS:
-        raise ValueError(f"--seeds is {plan.seeds}; allowed beside --search-repeats: at most {MOST_SEEDS}")
+        raise ValueError(f"--seeds is {plan.seeds}; allowed with --search-repeats: at most {MOST_SEEDS}")
 
 
 def _check_settings(plan: Plan) -> None:
