@@ -435,7 +435,7 @@ def _list_words(options: StudyOptions) -> dict[str, tuple[str, Value]]:
 def origins_of_settings(options: StudyOptions, plan: Plan) -> dict[str, str]:
     """Return the origin of each setting that --set and --search did not give: --epochs, --attention or a plan.
 
-    The keys are settings written as options, `--set epochs=3`; the values are `--epochs 3`, `--plan FILE: epochs`.
+    The keys are the options of settings, `--set epochs`; the values are `--epochs 3`, `--plan FILE: epochs`.
     """
     said, words = settings_of(replace(options, epochs=None, attention=None)), _list_words(options)
     file = f"--plan {options.plan}" if options.plan else f"--continue {options.continue_study}"

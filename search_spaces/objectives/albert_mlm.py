@@ -36,7 +36,7 @@ FIXED: dict[str, Value] = {
 MINI_FIXED: dict[str, Value] = mini.FIXED
 BACKBONE = {"mini": "mini-albert", "paper": "albert-base"}
 TOKENIZER = {"paper": "albert/albert-base-v2"}
-DEPARTURES = (  # (what differs, in the paper or its code, here)
+DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("corpus", "Wikipedia with books", "the one asked for"),
     ("max_predictions", "20 in its README, 4 % of 512", "77, 15 %"),
     ("hidden_dropout", "0 in version 2, with 10 million steps", "0, with version 1's steps"),

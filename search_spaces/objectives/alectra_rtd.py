@@ -53,7 +53,7 @@ _SHARED_DEPARTURES = (
     ("held out", "20 % of the files", "5 % of the documents"),
     ("precision", "float32", "bfloat16"),
 )
-DEPARTURES = (  # (what differs, in the paper or its code, here)
+DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("tied embeddings", "cloned: 9,557,180 parameters", "tied: 5,633,724 parameters"),
     *_SHARED_DEPARTURES,
 )

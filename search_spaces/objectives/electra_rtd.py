@@ -42,7 +42,7 @@ FIXED: dict[str, Value] = {
 MINI_FIXED: dict[str, Value] = mini.FIXED | mini.GENERATOR
 BACKBONE = {"mini": "mini-electra", "paper": "electra-small"}
 TOKENIZER = {"paper": "google/electra-small-discriminator"}
-DEPARTURES = (  # (what differs, in the paper or its code, here)
+DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("corpus", "OpenWebText", "the one asked for"),
     ("masked places", "may be drawn twice", "drawn without replacement"),
     ("a line behind the second segment", "may go back to the first", "stays in the second"),

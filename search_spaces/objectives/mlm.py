@@ -37,7 +37,7 @@ FIXED: dict[str, Value] = {
 MINI_FIXED: dict[str, Value] = mini.FIXED
 BACKBONE = {"mini": "mini-albert", "paper": "sharebert-small"}
 TOKENIZER = {"paper": "google-bert/bert-base-uncased"}
-DEPARTURES = (  # (what differs, in the paper or its code, here)
+DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("corpus", "Wikipedia with books", "the one asked for"),
     ("an example", "whole sentences, cut to 126 tokens", "running text, cut every 126 tokens"),
     ("length of examples", "random in one document of ten", "as long as can be"),
