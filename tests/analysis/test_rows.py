@@ -109,7 +109,7 @@ def test_two_data_sets_share_no_column_and_generated_and_other_data_no_table(tmp
 
 def test_a_record_of_other_data_than_its_arm_s_is_refused(tmp_path):
     records = [*arm("albert", "rte", SCORES), record("albert", "rte", 0.7, seed=47, data_fingerprint="beef")]
-    with pytest.raises(ValueError, match="has data_fingerprint beef, the plan f00d; numbers of different content"):
+    with pytest.raises(ValueError, match="has data_fingerprint beef, the plan f00d; a cell never mixes data"):
         load_study(write_study(tmp_path, records))
 
 
