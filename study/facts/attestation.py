@@ -52,7 +52,7 @@ class Provenance(Typed, frozen=True, kw_only=True):
 
 
 def join_code(method: str, launches: Sequence[LaunchBegan]) -> Provenance:
-    """Combine the code of a method from several launches; each value is listed once: `2.12.0, 2.13.0`."""
+    """Combine the code of a method from several launches; each value stands once, the latest last: `2.12.0, 2.13.0`."""
     codes = [Provenance.of(launch).of_method(method) for launch in launches]
     names = dict.fromkeys(name for code in codes for name in code.versions)
     return Provenance(
@@ -63,7 +63,8 @@ def join_code(method: str, launches: Sequence[LaunchBegan]) -> Provenance:
 
 
 def _joined(values: Iterable[str | None]) -> str:
-    return ", ".join(dict.fromkeys(value for value in values if value is not None))
+    latest_first = dict.fromkeys(value for value in reversed([*values]) if value is not None)
+    return ", ".join(reversed([*latest_first]))
 
 
 class Attestation(Content, frozen=True, kw_only=True):

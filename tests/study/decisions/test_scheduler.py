@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from study import profiles
 from study.decisions import asha
-from study.decisions.scheduler import Scheduler
+from study.decisions.scheduler import Scheduler, find_change
 from study.facts.attestation import Provenance
 from study.facts.events import AshaDecided, EpochReported, LaunchBegan, SearchClosed, TrialStarted
 from study.facts.record import Record
@@ -289,6 +289,20 @@ def test_a_larger_budget_goes_on_searching():
     scheduler = simulation.launch()
     assert len(ended(simulation)) > before
     assert {len(arm.facts.search) for arm in scheduler.progress.arms} == {6}
+
+
+def test_code_that_returns_is_the_last_of_a_record():
+    journal, codes = MadeJournal(), {}
+    for letter in "ABA":
+        code = Provenance(versions={"torch": letter}, git_commit=letter, code_digest=letter)
+        scheduler = Scheduler(resolved(), journal, code)
+        scheduler.begin_launch(command="", host="", pid=0)
+        trial = scheduler.next_trial()
+        scheduler.report(trial.key, report(trial, len(codes) + 1))
+        codes[len(codes)] = code
+    record = scheduler.end(trial.key)
+    assert record.code_digest == "B, A" and find_change(record, codes[0]) is None
+    assert find_change(record, codes[1]) == "code"
 
 
 def test_a_record_names_the_code_of_every_launch_that_trained_it():
