@@ -283,6 +283,9 @@ class _Began(msgspec.Struct):
     format: int = 1
 
 
+_REPAIR = "restore the file from a copy, or delete this line and all lines after it: a launch then runs the lost trials"
+
+
 class EventReader(Reader):
     """A reader of one journal's lines, in order; each `launch_began` names the format of the following lines."""
 
@@ -300,7 +303,10 @@ class EventReader(Reader):
         if self._format != formats.FORMAT:
             with suppress(msgspec.DecodeError, UnicodeDecodeError):
                 line = msgspec.json.encode(formats.migrate_event(msgspec.json.decode(line), self._format))
-        event: Event = super().read(line, where=where)
+        try:
+            event: Event = super().read(line, where=where)
+        except ValueError as error:
+            raise ValueError(f"{error}; {_REPAIR}") from None
         return event
 
 

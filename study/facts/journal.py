@@ -19,12 +19,12 @@ from pathlib import Path
 
 import msgspec
 
-from study.facts.events import FILE, Event, EventReader, utc_now
+from study.facts.events import FILE, Event, utc_now
 from study.facts.json_lines import AppendOnlyFile
 from study.facts.plain_words import to_second
 from study.facts.study_facts import read_facts
 from trainables.atomic_files import write_bytes
-from trainables.schema import Typed
+from trainables.schema import Reader, Typed
 
 LEASE = "launch.lease"
 BEAT_SECONDS = 5.0
@@ -215,7 +215,7 @@ class Journal:
         self.folder = folder
         self._lock = StudyLock(folder)
         try:
-            self._events_file = AppendOnlyFile(folder / FILE, EventReader())
+            self._events_file = AppendOnlyFile(folder / FILE, Reader(Event))
             self.facts = read_facts(folder)
         except BaseException:
             self._lock.release()

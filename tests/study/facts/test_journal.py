@@ -98,7 +98,7 @@ def test_a_changed_line_is_named_with_its_field(tmp_path, before, after, message
     assert before in text
     (tmp_path / "events.jsonl").write_text(text.replace(before, after, 1))
     expected = f"events.jsonl:2: {message}" if message else "events.jsonl:3: trial 'k' was never started"
-    with pytest.raises(ValueError, match=f"{expected}$"):
+    with pytest.raises(ValueError, match=f"{expected}($|; restore the file)"):
         Journal(tmp_path)
 
 
