@@ -237,6 +237,8 @@ def check_options(options: LaunchOptions) -> None:
     forms = [f"--{name}" for name in ("explain", "toml", "json") if getattr(options, name)]
     if len(forms) > 1:
         raise ValueError(f"{' and '.join(forms)} are different answers; allowed: one of them")
+    if options.probe and (options.toml or options.explain):
+        raise ValueError(f"--probe measures costs, which {forms[0]} does not print; leave one of them out")
     if options.search_precision and options.max_gpu_hours is not None:
         raise ValueError(
             "--max-gpu-hours estimates a confirm trial by the cost of its search trial, which --search-precision "

@@ -76,6 +76,7 @@ def refused(capsys, here: Path, *arguments: str) -> str:
         ("submit runs/first --method pabee", "'pabee' is no method with completed confirm trials; available: albert"),
         ("launch --data hubb --task rte --dry-run", "in the original GLUE layout; did you mean hub?"),
         ("launch --toml --json --dry-run", "--toml and --json are different answers; allowed: one of them"),
+        ("launch --toml --probe --dry-run", "--probe measures costs, which --toml does not print; leave"),
         (
             "launch --explain palbert/rte --toml --dry-run",
             "--explain and --toml are different answers; allowed: one of",
