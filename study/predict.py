@@ -241,6 +241,8 @@ def _find_model_folder(options: Options) -> Iterator[tuple[Path, Path | None]]:
             yield model, predictions_file(folder, record.key)
     elif any((options.trial, options.method, options.task)):
         raise ValueError(f"--trial, --method and --task choose a model of a study; {folder} has no {PLAN}")
+    elif not (folder / "model.safetensors").is_file():
+        raise ValueError(f"{folder} is neither a study (no {PLAN}) nor a model (no model.safetensors)")
     else:
         include_for("", None, options.include)
         yield folder, None

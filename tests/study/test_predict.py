@@ -202,7 +202,7 @@ def test_answers_that_are_there_are_not_replaced(studies, tmp_path, capsys):
 
 def test_what_is_no_model_is_refused_in_one_line(studies, tmp_path, capsys):
     file, to = write_rows(tmp_path / "test.tsv", "sst2", "test"), ["--to", tmp_path / "answers.tsv"]
-    nothing = f"{tmp_path} has no trained model: model.safetensors is missing"
+    nothing = f"{tmp_path} is neither a study (no plan.json) nor a model (no model.safetensors)"
     assert refused(capsys, tmp_path, file, *to) == nothing
     assert refused(capsys, tmp_path, file, "--task", "sst2", *to) == (
         f"--trial, --method and --task choose a model of a study; {tmp_path} has no plan.json"
