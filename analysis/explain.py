@@ -51,6 +51,7 @@ def explain(study: Study, name: str) -> str:
         facts = {"backbone": cell.arm.pinned_backbone, "protocol": study.protocol_hash} | provenance(cell.records)
         parts.append(f"configuration: {json.dumps(to_plain(cell.config), sort_keys=True)}")
         parts += [*describe_pretraining([study]), *(f"{fact}: {value}" for fact, value in facts.items())]
+    parts.append(f"recompute it: python -m analysis.verify {shlex.quote(str(study.folder))}")
     return "\n".join(parts) + "\n"
 
 

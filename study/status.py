@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import warnings
 from collections import Counter
@@ -41,6 +42,7 @@ from study.screen.words import (
     describe_step,
     failures_command,
     missing_cells,
+    python,
     trial_name,
 )
 from trainables.schema import Typed, to_plain
@@ -216,6 +218,10 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
         print(f"tracebacks: {failures_command(folder)}")
     if not progress.is_finished and status.remaining_seconds is not None:
         print(f"left: about {clock(status.remaining_seconds)} of one slot")
+    if status.complete:
+        print(f"table: {python()} -m analysis.tables {shlex.quote(folder)}")
+    elif not status.launch and (last := progress.facts.last_launch):
+        print(f"continue: {python()} {last.began.command.removeprefix('python ')}")
 
 
 def _describe_launch(facts: StudyFacts, holder: str | None) -> str:

@@ -124,7 +124,7 @@ class Cell:
     def unfinished(self) -> str:
         """Steps that the arm's search still waits for; empty if the search has ended."""
         reasons = dict.fromkeys(study.missing.get(self.name, "") for study in self.studies)
-        searching = " and ".join(reason for reason in reasons if reason.startswith("search "))
+        searching = " and ".join(reason for reason in reasons if reason.endswith("search trials ended"))
         return f"{searching}; the number is of the best configuration so far" if searching else ""
 
     @property

@@ -93,12 +93,14 @@ class ArmProgress:
             return "not begun"
         if not self.is_search_over:
             ended = sum(1 for trial in self.facts.search if trial.ended)
-            return f"search {ended} of {self.arm.samples}"
+            return f"{ended} of {self.arm.samples} search trials ended"
         if self.winner is None:
             return "no search trial completed"
         done, wanted = len(self.confirmed), len(self.arm.seeds)
         dropped = sum(1 for trial in self.confirm_trials if trial.record and trial.record.status == "dropped")
-        return "" if done >= wanted else f"confirm {done} of {wanted}" + f", {dropped} dropped" * bool(dropped)
+        if done >= wanted:
+            return ""
+        return f"{done} of {wanted} confirm trials completed" + f", {dropped} dropped" * bool(dropped)
 
 
 class StudyProgress:

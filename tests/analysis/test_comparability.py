@@ -124,7 +124,7 @@ def test_a_winner_replaced_with_its_confirm_scores_known_is_told(tmp_path):
 
 def test_a_search_that_is_not_over_is_told_and_strict_refuses_it(tmp_path):
     study = write_study(tmp_path / "s", arm("palbert", "rte", SCORES), samples=4)
-    with pytest.raises(IncompleteTablesError, match="palbert/rte: search 1 of 4; the number is of the best configurat"):
+    with pytest.raises(IncompleteTablesError, match="palbert/rte: 1 of 4 search trials ended; the number is of"):
         texts_of(study, strict=True)
 
 

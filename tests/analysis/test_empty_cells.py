@@ -22,7 +22,7 @@ def test_empty_cell_says_what_it_waits_for_in_the_words_of_the_status(tmp_path):
 def test_cells_of_a_launch_that_was_killed_before_them_have_not_begun(tmp_path):
     launch(tmp_path, mini_plan(tasks=("rte",)), killed_after=3)
     notes = seed_notes(rows_of([load_study(tmp_path)]))
-    assert notes == ["albert/rte: missing: search 1 of 3", "pondernet/rte: missing: not begun"]
+    assert notes == ["albert/rte: missing: 1 of 3 search trials ended", "pondernet/rte: missing: not begun"]
 
 
 def test_empty_cells_of_a_row_share_a_note_and_so_they_do_where_that_is_an_error(tmp_path):

@@ -34,9 +34,10 @@ def test_dropped_seed_leaves_its_cell_incomplete_and_no_launch_runs_it_again(fol
     assert drop.main([str(folder), first.key[:12], "--because", "the  node\nswapped"]) == 0
     assert "is dropped: the node swapped" in capsys.readouterr().out
     arm = arm_of(folder)
-    assert [record.seed for record in arm.confirmed] == [43, 44] and arm.missing == "confirm 2 of 3, 1 dropped"
+    assert [record.seed for record in arm.confirmed] == [43, 44]
+    assert arm.missing == "2 of 3 confirm trials completed, 1 dropped"
     launch(folder, PLAN)
-    assert arm_of(folder).missing == "confirm 2 of 3, 1 dropped"
+    assert arm_of(folder).missing == "2 of 3 confirm trials completed, 1 dropped"
     assert StudyRuns("s", require_plan(folder), read_facts(folder), {}).arm("albert/rte").status == "failed"
     (row,) = rows_of([load_study(folder)])
     cell = row.cells["rte"]

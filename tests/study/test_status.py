@@ -95,7 +95,16 @@ def test_help_gives_the_exit_status_of_an_unfinished_study(tmp_path, monkeypatch
 def test_what_is_missing_and_under_way_is_named(tmp_path, capsys):
     assert status.main([str(study_folder(tmp_path, events=8))]) == 1
     printed = capsys.readouterr().out
-    assert "missing: albert/rte: search 0 of 3" in printed
+    assert "missing: albert/rte: 0 of 3 search trials ended" in printed
+    assert printed.splitlines()[-1].startswith(f"continue: {python()} ")
+
+
+def test_a_damaged_line_of_the_journal_comes_with_a_repair(tmp_path, capsys):
+    folder = study_folder(tmp_path, events=8)
+    lines = (folder / "events.jsonl").read_bytes().splitlines()
+    write_journal(folder, [*lines[:-1], lines[-1][:-1] + b"?"])
+    assert status.main([str(folder)]) == 2
+    assert "; restore the file from a copy, or delete this line and all lines after it" in capsys.readouterr().err
 
 
 def test_trials_that_have_begun_are_under_way_where_a_launch_runs_and_saved_where_none_does(

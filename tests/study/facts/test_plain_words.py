@@ -25,8 +25,9 @@ def test_the_last_of_several_stands_behind_an_and() -> None:
 
 
 def test_cells_of_a_row_that_miss_the_same_share_a_line() -> None:
+    none, one = "0 of 5 confirm trials completed", "1 of 5 confirm trials completed"
     missing = {
-        "albert": {"RTE": "", "CoLA": "confirm 0 of 5", "MRPC": "confirm 1 of 5", "QNLI": "confirm 0 of 5"},
+        "albert": {"RTE": "", "CoLA": none, "MRPC": one, "QNLI": none},
         "pabee": dict.fromkeys(("RTE", "CoLA", "MRPC", "QNLI"), "not begun"),
         "palbert": {"RTE": "not begun"},
     }
@@ -36,8 +37,8 @@ def test_cells_of_a_row_that_miss_the_same_share_a_line() -> None:
         for column, shortfall in own.items()
     ]
     assert shortfalls(cells) == [
-        "albert on CoLA and QNLI: confirm 0 of 5",
-        "albert/mrpc: confirm 1 of 5",
+        "albert on CoLA and QNLI: 0 of 5 confirm trials completed",
+        "albert/mrpc: 1 of 5 confirm trials completed",
         "pabee on all 4 tasks: not begun",
         "palbert/rte: not begun",
     ]
