@@ -62,36 +62,37 @@ NEARLY_ALL = 0.95  # of the examples: a model that leaves with so many at one la
 EQUAL_LAYERS = 4  # of six, at which the claim is made again
 
 VERDICT_MEANS = (
-    "Differences are of mean scores in points; the paper's are of its table 2, medians of five seeds of ALBERT-base. "
-    "*Confirmed*: the difference has the paper's sign, and Holm's p over all pairs with PALBERT is below 5 % (t-test "
-    "over seeds and dev examples). *Contradicted*: the same with the other sign. *Undecided*: no difference was found. "
-    "*Not learned*: one of the two is not shown to score better than one answer for all examples. *Not about exits*: "
-    "one of the two runs more than nine tenths of its layers. A true difference as large as *found with 80 % power* is "
-    "found four times in five. What *not learned* and *not about exits* mean stood in the plan before its first trial; "
-    "the test and Holm's family were those of the registered commit."
+    "Differences are between mean scores, in points. The paper's come from its table 2: medians of five seeds with "
+    "ALBERT-base. The test is a t-test over seeds and dev examples; Holm's method corrects its p-value for all pairs "
+    "with PALBERT. *Confirmed*: the difference has the paper's sign, and the corrected p-value is below 5 %. "
+    "*Contradicted*: such a p-value, but the other sign. *Undecided*: no difference was found. *Not learned*: one of "
+    "the two methods is not shown to score better than a constant answer. *Not about exits*: one of the two methods "
+    "runs more than nine tenths of its layers. A true difference of the size *found with 80 % power* is found four times in "
+    "five. The plan fixed the meaning of *not learned* and *not about exits* before its first trial; the registered "
+    "commit fixed the test and the correction."
 )
-CONFIGURATIONS = "A verdict is about the configurations that one search each chose. "
+CONFIGURATIONS = "Each verdict is about the configurations that one search per method chose. "
 EQUAL_LAYERS_MEAN = (
-    f"{CONFIGURATIONS}The plan registered the claim at equal layers too, without saying how layers are saved, so here "
-    "are both ways; their p-values are not adjusted for each other. "
-    f"*{EQUAL_LAYERS} layers on average*: some examples leave earlier and others later, by exit settings that one half "
-    "of dev chooses and the other measures; between two settings the score is interpolated, as if a part of the "
-    f"examples took each; no exit need do so. *All at layer {EQUAL_LAYERS}*: every example is answered "
-    "by the classifier of that layer. If the two disagree, the order of the methods depends on how layers are saved."
+    f"{CONFIGURATIONS}The plan also registered the comparison at equal layers, but not how the layers are saved. The "
+    "table therefore shows two ways, and does not correct their p-values for each other. "
+    f"*{EQUAL_LAYERS} layers on average*: examples exit at different layers, under exit settings that one half of dev "
+    "chooses and the other half measures. Between two settings, the score is interpolated. "
+    f"*All at layer {EQUAL_LAYERS}*: the classifier of layer {EQUAL_LAYERS} answers every example. If the two ways "
+    "disagree, the order of the methods depends on how layers are saved."
 )
-QUESTION, EARLY_QUESTION = "## Is PALBERT above PonderNet?", "## And if both are selected for leaving early?"
+QUESTION, EARLY_QUESTION = "## Is PALBERT better than PonderNet?", "## And if both are selected for early exits?"
 SELECTED_BY_LAYERS_MEANS = (
-    f"{CONFIGURATIONS}The second plan was registered when the first had been read. It selects configurations, and "
-    "PALBERT's q, by the score at no more than four mean layers on a holdout; a model that runs more counts as what "
-    "its layer 4 answers."
+    f"{CONFIGURATIONS}The second plan was registered after the results of the first were known. It selects "
+    "configurations, and PALBERT's q, by their score on a holdout at no more than four layers on average. A model that "
+    "runs more layers is given the score of its layer 4."
 )
 LIMITS = (
-    "These are not the papers' numbers, and cannot be: the backbone is MiniLM (six layers of width 384, trained for "
-    "sentence similarity), not ALBERT-base with twelve shared ones; the searches are of a few trials, and the learning "
-    "rates are higher than the paper's and fall linearly. {epochs} A patience of PABEE above five never leaves a model "
-    "of six layers early. What the page shows is which order the methods have here, under one protocol, and how sure "
-    "that is. A difference that was not found is not shown to be absent; each line says how large it would have to be. "
-    "Hours and seconds are by the clock, and a machine that has other work makes them longer: they compare no methods."
+    "These numbers cannot reproduce the papers'. The backbone is MiniLM (six layers of width 384, trained for sentence "
+    "similarity), not ALBERT-base (twelve layers with shared weights). Each search has a few trials only. The learning "
+    "rates are higher than the paper's and fall linearly. {epochs} PABEE with a patience above five never leaves a "
+    "model of six layers early. The page shows the order of the methods here, under one protocol, and how certain it "
+    "is. If no difference was found, there may still be one; each line gives the size that would have been found. "
+    "Hours and seconds are wall-clock times, which other work on the machine lengthens, so they do not compare methods."
 )
 
 
@@ -201,16 +202,16 @@ def page(scale: Scale, kept: Path) -> str:
     protocols = by_protocol(whole)
     parts = [
         f"# Early exit with MiniLM on real GLUE ({scale.upper()})",
-        "PALBERT, PonderNet, PABEE's training and ALBERT's fine-tuning on one backbone, under plans registered "
-        f"before their first trial. Written by `python -m benchmarks.real_results_page {scale}` from the records in "
-        f"`benchmarks/results/real/{scale}`; not to be edited.",
+        "ALBERT, PALBERT, PonderNet and PABEE train the same backbone, under plans that were registered before their "
+        f"first trial. `python -m benchmarks.real_results_page {scale}` writes this page from the records in "
+        f"`benchmarks/results/real/{scale}`; do not edit it.",
         *(part for evidence in protocols for part in answer(scale, evidence)),
-        *folded("What a verdict means, and what the numbers show", [VERDICT_MEANS, limits_in_words(whole.values())]),
+        *folded("What the verdicts and the numbers mean", [VERDICT_MEANS, limits_in_words(whole.values())]),
         *folded(
-            "What ran, registered how",
+            "Commands, machines, versions and registered plans",
             [*map(study_in_words, studies.values()), *second_run(kept), not_run(scale, studies, kept)],
         ),
-        *folded("All tables, with what they depend on", (part for own in protocols for part in table_parts(own))),
+        *folded("All tables", (part for own in protocols for part in table_parts(own))),
         *folded("Rates", rates_parts(kept)),
     ]
     text = "\n\n".join(part.strip("\n") for part in parts) + "\n"
@@ -271,8 +272,8 @@ def cut_in_words(place: Place, cell: Cell) -> str:
     if layer == speed_facts(cell)["num_layers"] or share < NEARLY_ALL:
         return ""
     return (
-        f"**{place[0]} leaves {share:.1%} of the examples at layer {layer}**: on {TASKS[place[1]].title} it is a model "
-        "cut there, whose exits do not tell easy examples from hard ones."
+        f"**{place[0]} answers {100 * share:.1f} % of the examples at layer {layer}.** On {TASKS[place[1]].title} it "
+        f"is a model with {layer} layers, whose exits do not tell easy examples from hard ones."
     )
 
 
@@ -387,12 +388,13 @@ def trials_in_words(study: Study) -> str:
 
 
 def command_in_words(command: str) -> str:
-    """The command, with a word for the folder that the study lies in and without the limit of one piece."""
+    """Format the launch's command without `--max-minutes`, and without the folders of this machine."""
     words = shlex.split(command)
-    for option, word in (("--out", "OUT"), ("--max-minutes", None)):
+    for option, short in (("--out", "OUT"), ("--max-minutes", None), ("--plan", "")):
         if option in words:
             place = words.index(option)
-            words[place : place + 2] = [option, word] if word else []
+            path = words[place + 1]
+            words[place : place + 2] = [] if short is None else [option, short or path[path.find("benchmarks/") :]]
     return shlex.join(words)
 
 
@@ -412,13 +414,13 @@ def not_run(scale: Scale, studies: dict[str, Study], kept: Path) -> str:
             lines.append(f"- {stage.name}: {missing} of {stage.trials} trials have not ended")
     if scale == "cpu":
         lines += [
-            "- RTE, MRPC and the whole of SST-2: those are of scale gpu",
-            "- the four other tasks of GLUE, ALBERT-base, more than a few search trials: of no scale here",
+            "- RTE, MRPC and all rows of SST-2: scale gpu has them",
+            "- the four other tasks of GLUE, ALBERT-base, more than a few search trials: no scale has them",
         ]
     else:
         figures = {path.stem for path in (kept / RATES).glob("*.txt")}
         lines += [f"- {stage.name}: not measured" for stage in measurements_of(scale) if stage.name not in figures]
-        lines.append("- the four other tasks of GLUE, ALBERT-base, more than a few search trials: of no scale here")
+        lines.append("- the four other tasks of GLUE, ALBERT-base, more than a few search trials: no scale has them")
     return "\n".join(lines)
 
 
