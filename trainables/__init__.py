@@ -1,8 +1,8 @@
 """The methods, one file each, and the parts that they share. Importing this package imports nothing heavy.
 
-A method has a file here and a file of the same name in `search_spaces/`; a `-` in its name becomes `_` in the files'. A
-method's name may be followed by a variant (`palbert:a`), which fixes some values and runs the same code. `include` adds
-the methods in another folder.
+A method has a file here and a file of the same name in `search_spaces/`; file names have `_` for each `-` in the
+method's name. A method's name may be followed by a variant (`palbert:a`), which fixes some values and runs the same
+code. `include` adds the methods and tasks in a user's folder.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def include(folder: str | Path, *, named: str = "folder") -> None:
     and `dev`.
 
     Args:
-        named: the option that gave the folder, for messages.
+        named: the option that names the folder, for messages.
 
     Raises:
-        ValueError: if the folder has neither methods nor tasks, if one of them is invalid, or if a name is taken.
+        ValueError: if the folder has neither methods nor tasks, one of them is invalid, or its name is taken.
     """
     from trainables.data.own_tasks import read_tasks
     from trainables.data.tasks import TASKS
@@ -61,7 +61,7 @@ def load(method: str) -> ModuleType:
     """Import the module of a method or variant, and check that it defines `Config`, `build` and `DEPARTURES`.
 
     Raises:
-        ValueError: if the method is unknown, its name ends with a colon, or its file is invalid or cannot be run.
+        ValueError: if the method is unknown, its name ends with a colon, or one of its files is missing or invalid.
     """
     name = base_method(method)
     method_files.check_whole(name)
@@ -88,7 +88,7 @@ def configure(method: str, values: Configuration) -> TrainingConfig:
 def departures(method: str) -> tuple[Departure, ...]:
     """List all differences between a method here and its original, the most important first.
 
-    If a variant has a different original, its list comes from VARIANT_DEPARTURES in the method's file.
+    A variant with a different original has its own list, in VARIANT_DEPARTURES of the method's file.
 
     Raises:
         ValueError: if the method is unknown.

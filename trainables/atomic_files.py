@@ -1,7 +1,7 @@
-"""Writes files and folders so that a kill or a power cut leaves the old content or the new, never a part of it.
+"""Atomic writes: no path ever holds an incomplete file or folder, even after a kill or a power cut.
 
-Standard library only. Every file gets the permissions that `open` would give it; `safetensors` alone would make files
-that only their owner can read. The next write to the same path removes what a killed process left unfinished.
+Every file gets the permissions that `open` would give it; files that `safetensors` writes by itself are readable by
+their owner only. If a process is killed while it writes, the next write to the same path removes its temporary files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` create a temporary file, then rename it to `path`. A kill or power cut leaves the old or new file."""
+    """Let `write` fill a temporary file, then rename it to `path`. A kill or power cut leaves the old or new file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -35,25 +35,25 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replace the content of `path` in one step."""
+    """Replace the content of a file in one step."""
     write_atomically(path, lambda file: file.write_bytes(content))
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace the content of `path` by a text (UTF-8) in one step."""
+    """Replace the content of a file by a text, in UTF-8, in one step."""
     write_atomically(path, lambda file: file.write_text(text, encoding="utf-8"))
 
 
 def write_json(path: Path, value: object) -> None:
-    """Replace the content of `path` by a value as JSON in one step."""
+    """Replace the content of a file by a value, as JSON, in one step."""
     write_text(path, json.dumps(value, indent=1) + "\n")
 
 
 def write_folder(folder: Path, fill: Callable[[Path], object]) -> None:
-    """Let `fill` write files into a temporary folder, then rename it to `folder`, in place of any existing folder.
+    """Let `fill` write files into a temporary folder, then rename this to `folder`.
 
-    An existing folder is renamed first. If the process is killed, the old or the new folder remains, or neither if it
-    is killed between the two renames.
+    An existing folder is renamed first, then deleted. A kill leaves the old or the new folder; between the two renames,
+    it leaves neither.
     """
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
     replaced = folder.with_name(f"{unfinished.name}.replaced")
@@ -67,7 +67,7 @@ def write_folder(folder: Path, fill: Callable[[Path], object]) -> None:
 
 
 def add_files(folder: Path, fill: Callable[[Path], object]) -> None:
-    """Let `fill` write files, and move them into a folder. Each file appears there in one step, complete."""
+    """Let `fill` write files into a temporary folder, then move each file into `folder` in one step."""
     unfinished = folder / f".files.{os.getpid()}"
     with _filled(unfinished, "files", fill):
         for path in sorted(unfinished.iterdir()):
@@ -76,10 +76,10 @@ def add_files(folder: Path, fill: Callable[[Path], object]) -> None:
 
 
 def is_unfinished(path: Path, of: str | None = None) -> bool:
-    """Check by its name whether a path is an unfinished file or folder, as a killed process leaves it.
+    """Check by its name whether a path is a temporary file or folder that this module writes.
 
     Args:
-        of: name of the file or folder that was being written; None: any name.
+        of: name of the final file or folder; None: any name.
     """
     name = r".+" if of is None else re.escape(of)
     return re.fullmatch(rf"\.{name}\.\d+(\.replaced)?", path.name) is not None
@@ -87,7 +87,7 @@ def is_unfinished(path: Path, of: str | None = None) -> bool:
 
 @contextmanager
 def _held(unfinished: Path, name: str) -> Iterator[None]:
-    """Lock an unfinished file during writing; remove the unfinished files of `name` that dead processes left."""
+    """Lock a temporary file during writing; remove the temporary files for `name` that dead processes left."""
     with _locked(unfinished):
         for leftover in unfinished.parent.iterdir():
             if leftover != unfinished and is_unfinished(leftover, of=name):
@@ -99,7 +99,7 @@ def _held(unfinished: Path, name: str) -> Iterator[None]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool]:
-    """Try to lock a file or folder; yield False if another process holds the lock or the disk has no locks."""
+    """Try to lock a file or folder; yield False if another process holds the lock or the disk has no file locks."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -114,7 +114,7 @@ def _locked(path: Path) -> Iterator[bool]:
 
 @contextmanager
 def _filled(unfinished: Path, name: str, fill: Callable[[Path], object]) -> Iterator[None]:
-    """Let `fill` write into a new folder, flush its files to the disk, and remove the folder when the context ends."""
+    """Let `fill` write files into a new folder, and flush them to the disk; remove the folder when the context ends."""
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
         unfinished.mkdir(parents=True)
@@ -139,7 +139,7 @@ def _give_mode(path: Path, mode: int) -> None:
 
 
 def flush(path: Path) -> None:
-    """Flush a file's content, or a folder's list of names, to the disk."""
+    """Flush a file's content, or a folder's list of entries, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

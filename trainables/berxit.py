@@ -1,9 +1,9 @@
 """BERxiT: an example leaves when a learned head predicts that the layer's answer is right. EACL 2021.
 
-Every layer has a pooler and a classifier. One head, shared by all layers, learns whether a layer's answer is wrong.
-Training steps alternate between the last layer and the layers below it. The original is castorini/berxit at 1fb2162:
-`--train_routine alternate-lte` of scripts/train_highway.sh, examples/run_highway_glue.py and
-transformers/modeling_highway_bert.py.
+Every layer has a pooler and a classifier. One exit head, shared by all layers, predicts the probability that a layer's
+answer is wrong. Training steps alternate between the last layer's loss and the losses of all lower layers. The original
+is castorini/berxit at 1fb2162: `--train_routine alternate-lte` of scripts/train_highway.sh,
+examples/run_highway_glue.py and transformers/modeling_highway_bert.py.
 """
 
 from __future__ import annotations

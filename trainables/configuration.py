@@ -33,7 +33,7 @@ class EncoderConfig(Typed, frozen=True, kw_only=True):
     max_length: Annotated[int, Meta(ge=3)]  # tokens per example; longer ones are cut
     classifier_dropout: Share  # dropout on the pooled output, before every head
     hidden_dropout: Share  # dropout inside the encoder: embeddings, attention probabilities and layer outputs
-    attention: Literal["softmax", "nystrom"]  # nystrom has no attention probabilities to drop out
+    attention: Literal["softmax", "nystrom"]  # nystrom applies no dropout to attention probabilities
     num_landmarks: AtLeastOne | None  # nystrom: number of segments that max_length is divided into
     conv_kernel_size: AtLeastOne | None  # nystrom: width in tokens, odd; the weights start at 0
     precision: Precision  # precision of matrix products in training and evaluation
@@ -78,15 +78,15 @@ class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
             raise ValueError(f"warmup_steps is {self.warmup_steps}; allowed if warmup_ratio is set: 0")
 
     def check_task(self, task: Task) -> None:
-        """Check that the configuration sets exactly the fields that the task needs.
+        """Check that the configuration fits the task.
 
         Raises:
-            ValueError: if a field is set that has no effect on the task, or a needed field is None.
+            ValueError: if the method cannot run the task, a field without effect is set, or a needed field is None.
         """
 
 
 class PonderConfig(TrainingConfig, frozen=True, kw_only=True):
-    """The fields that PonderNet and PALBERT share: the posterior over layers, its prior, and the loss."""
+    """The fields that PonderNet and PALBERT share: those of the posterior over layers, its prior and the loss."""
 
     lambda_bias_init: Literal["default", "prior"]  # initial bias of Λ's output: PyTorch's, or logit of prior_lambda
     beta: Positive  # weight of the KL term in the loss
@@ -98,10 +98,10 @@ class PonderConfig(TrainingConfig, frozen=True, kw_only=True):
 
 
 def check_used(config: object, field: str, *, used: bool, condition: str) -> None:
-    """Check that a field is set if it has an effect, and is None otherwise.
+    """Check that a field is set if `used` is true, and is None otherwise.
 
     Raises:
-        ValueError: if the field is missing, or set without effect.
+        ValueError: if the field is None but used, or set but not used.
     """
     value = getattr(config, field)
     if used and value is None:

@@ -1,9 +1,9 @@
 """DeeBERT: an example leaves when the entropy of the layer's answer is low. arXiv:2004.12993.
 
-This is the second of two training stages: every layer below the last gets a pooler and a classifier, and only these are
-trained. The first stage is the method `albert` on the same task. Each trial starts from the best model of the first
-stage, and does not change its encoder and classifier. The original is castorini/DeeBERT at 563eac1:
-scripts/train_highway.sh, examples/run_highway_glue.py and transformers/modeling_highway_bert.py.
+Training has two stages. The first is the method `albert` on the same task. The second, in this file, starts from the
+best model of the first: every layer below the last gets a pooler and a classifier, and only these are trained. The
+original is castorini/DeeBERT at 563eac1: scripts/train_highway.sh, examples/run_highway_glue.py and
+transformers/modeling_highway_bert.py.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Config(TrainingConfig, frozen=True, kw_only=True):
     entropy: NotNegative  # an example leaves if its answer's entropy is below this share of ln C, for C classes
 
     def check_task(self, task: Task) -> None:
-        """Check that the task has classes: a regression score has no entropy."""
+        """Check that the task has classes, because a regression score has no entropy."""
         if task.is_regression:
             raise ValueError(f"deebert needs classes to compute an entropy; {task.title} has scores")
 

@@ -1,4 +1,4 @@
-"""Departures: differences between a method, a recipe or a plan here and the paper or its code."""
+"""Departures: differences of a method, a recipe or a plan from the paper or its code."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 
 class Departure(NamedTuple):
-    """One difference from the original; each field has about five words."""
+    """One difference from the original, in short phrases."""
 
     what: str  # name of the configuration field, or a free description
     paper: str  # value in the paper or its code; empty if they have nothing comparable
     here: str
 
     def __str__(self) -> str:
-        """Format the difference as captions and screens show it."""
+        """Format the difference, e.g. `weight_decay: 0 (paper: 0.01)`."""
         names_source = self.paper.endswith((" in the paper", " in the code"))
         paper = self.paper if names_source else f"paper: {self.paper}"
         return f"{self.what}: {self.here}" + f" ({paper})" * bool(self.paper)
@@ -24,5 +24,5 @@ Departures = tuple[Departure | str, ...]  # files written before 2026-11-25 cont
 
 
 def in_words(departures: Iterable[Departure | str]) -> str:
-    """Join departures into one line, for captions and screens."""
+    """Join departures into one line, separated by semicolons."""
     return "; ".join(map(str, departures))

@@ -1,11 +1,11 @@
-"""The device of a trial, and the precision of matrix products: the field `precision` of a configuration.
+"""Names of devices, and the precision of matrix products, which the configuration field `precision` sets.
 
-Parameters and optimiser states are always float32. PyTorch's precision settings belong to the whole process and apply
-when a kernel starts. Gradients are computed after the loss, so their computation sets the precision again.
+Parameters and optimiser states are always float32. PyTorch's precision settings apply to the whole process when a
+kernel starts, so the forward and the backward pass each set them.
 
-    float32         IEEE, even though cuDNN multiplies convolutions and recurrent layers in TF32 by default
-    tensorfloat32   float32 with factors that the GPU rounds to a 10-bit mantissa; refused on devices without it
-    bfloat16        autocast; operations that autocast leaves in float32 are IEEE
+    float32         IEEE float32; PyTorch's default is TF32 for cuDNN's convolutions and recurrent layers
+    tensorfloat32   TF32: the GPU rounds factors to a 10-bit mantissa; an error on devices without TF32
+    bfloat16        autocast to bfloat16; operations that autocast leaves in float32 use IEEE float32
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _OF_FLOAT32 = (torch.backends.cuda.matmul, _CUDNN.conv, _CUDNN.rnn)
 
 @contextmanager
 def computing_in(precision: Precision, device: torch.device) -> Iterator[None]:
-    """Set the precision for computing losses and answers."""
+    """Set the precision of the forward pass."""
     with gradients_in(precision), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
         yield
 
 
 @contextmanager
 def gradients_in(precision: Precision) -> Iterator[None]:
-    """Set the precision of the backward pass, which needs no autocast: it uses the data types of the forward pass."""
+    """Set the precision of the backward pass. It needs no autocast, because it uses the forward pass's data types."""
     before = [backend.fp32_precision for backend in _OF_FLOAT32]
     _set(["tf32" if precision == "tensorfloat32" else "ieee"] * len(before))
     try:
@@ -44,15 +44,15 @@ def gradients_in(precision: Precision) -> Iterator[None]:
 
 
 def check_precision(precision: Precision, device: torch.device) -> None:
-    """Check that the device supports the precision, so that records name the precision that was used.
+    """Check that the device supports the precision.
 
     Raises:
-        ValueError: if the device does not support it.
+        ValueError: if the device does not support the precision.
     """
     if precision == "tensorfloat32" and not has_tensorfloat32(device):
         raise ValueError(
-            f"precision is tensorfloat32, which {device} does not have; allowed: a GPU that has it (NVIDIA's since "
-            "Ampere), or float32, bfloat16"
+            f"precision is tensorfloat32, which {device} does not support; allowed: a GPU with TF32 (NVIDIA Ampere or "
+            "later), or float32, bfloat16"
         )
 
 
@@ -73,7 +73,7 @@ CPU_FACTS = Path("/proc/cpuinfo")
 
 
 def device_name(device: str | torch.device) -> str:
-    """Name a GPU, or this machine's CPU with the instruction set that PyTorch uses: `AMD EPYC (AVX2)`."""
+    """Return the name of a GPU, or of the CPU with the instruction set that PyTorch uses: `AMD EPYC (AVX2)`."""
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_name(device)
     lines = CPU_FACTS.read_text().splitlines() if CPU_FACTS.exists() else []
@@ -83,7 +83,7 @@ def device_name(device: str | torch.device) -> str:
 
 
 def device_and_threads(device: str | torch.device) -> str:
-    """Name the device and, for a CPU, PyTorch's number of threads: `AMD EPYC (AVX2), 1 thread`."""
+    """Return a device's name; for a CPU, add PyTorch's number of threads: `AMD EPYC (AVX2), 1 thread`."""
     number = torch.get_num_threads()
     threads = f", {number} thread{'s' * (number != 1)}"
     return device_name(device) + threads * (torch.device(device).type == "cpu")

@@ -2,15 +2,15 @@
 
 The original is google-research/electra at 8a46635 (configure_finetuning.py, run_finetuning.py, model/optimization.py,
 finetune/preprocessing.py, finetune/classification/classification_tasks.py, and the README's "Expected Results"). Three
-fields choose between the original's way and another:
+fields offer the original's choice and an alternative:
 
-* `head`: `first_token` is the original's, dropout and `tf.layers.dense` on [CLS]. The original sets no initialiser, so
-  TensorFlow's default holds: a Glorot-uniform kernel and zero bias. `pooled` is `ElectraClassificationHead` of
-  `transformers`: dropout, dense, GELU, dropout and a linear layer, with normal weights of standard deviation 0.02.
-* `layer_decay_convention`: with `paper` the top layer has learning_rate * layer_decay, as in the paper. With `released`
-  every layer and the embeddings have one factor more, as in the original's `_get_layer_lrs`.
-* `schedule`: `linear_from_start` is the original's: the rate decays from the first step, and warm-up multiplies it.
-  With `linear` the decay begins after the warm-up.
+* `head`: `first_token` is the original's: dropout and `tf.layers.dense` on [CLS], with TensorFlow's default initial
+  weights (Glorot-uniform, zero bias). `pooled` is `ElectraClassificationHead` of `transformers`: dropout, dense, GELU,
+  dropout and a linear layer, with normal initial weights of standard deviation 0.02.
+* `layer_decay_convention`: with `paper`, the top layer has the rate learning_rate * layer_decay, as in the paper. With
+  `released`, the rates of all layers and of the embeddings have one more factor layer_decay, as in the original's code.
+* `schedule`: `linear_from_start` is the original's: the learning rate decays from the first step, and is also
+  multiplied by the warm-up factor. With `linear`, the decay begins after the warm-up.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Config(TrainingConfig, frozen=True, kw_only=True):
     layer_decay_convention: Literal["paper", "released"] | None  # None if layer_decay is 1
 
     def __post_init__(self) -> None:
-        """Check that the convention is set if layer_decay is below 1, and only then."""
+        """Check that `layer_decay_convention` is set if `layer_decay` is below 1, and is None otherwise."""
         super().__post_init__()
         check_used(self, "layer_decay_convention", used=self.layer_decay < 1, condition="layer_decay is below 1")
 

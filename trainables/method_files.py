@@ -1,8 +1,8 @@
 """Finds and loads the two files of a method, from the package or from an included folder.
 
 A method of the package has `trainables/NAME.py` and `search_spaces/NAME.py`. An included folder has `NAME.py` and
-`NAME_space.py` side by side. The folder is read once, and its text runs on every machine, even if the files change
-later. A `-` in a method's name becomes `_` in the files'.
+`NAME_space.py` side by side. Its files are read once; all machines run the text that was read, even if the files change
+later. File names have `_` for each `-` in the method's name.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
 
     @property
     def digests(self) -> dict[str, str]:
-        """Hash of each method's file names and texts, without the folder's path; 16 hexadecimal digits."""
+        """Hash (16 hexadecimal digits) of each method's file names and texts, by method."""
         return {_name(stem): _digest(self.of_method(stem)) for stem, both in self.pairs.items() if all(both)}
 
     def has(self, method: str) -> bool:
@@ -54,7 +54,7 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
 
     @property
     def pairs(self) -> dict[str, tuple[bool, bool]]:
-        """Presence of `NAME.py` and of `NAME_space.py` in the folder, for each NAME."""
+        """For each NAME, whether `NAME.py` and whether `NAME_space.py` is in the folder."""
         stems = {name.removesuffix(".py") for name in self.sources if not name.startswith("_")}
         spaces = {stem.removesuffix(SPACE) for stem in stems if stem.endswith(SPACE)}
         methods = {stem for stem in stems if stem in spaces or _IS_METHOD.search(self.sources[f"{stem}.py"])}
@@ -69,7 +69,7 @@ class MethodFile:
     path: str  # path as messages print it
 
     def place_of(self, name: str) -> str:
-        """Format the file's path, followed by the number of the line that assigns `name`, if there is one."""
+        """Format `path:line` of the line that defines `name`, or only the path if no line does."""
         match = re.search(rf"^{name}\b", inspect.getsource(self.load()), re.MULTILINE)
         return self.path if match is None else f"{self.path}:{match.string.count(chr(10), 0, match.start()) + 1}"
 
@@ -86,7 +86,7 @@ class MethodFile:
 
 
 class CannotImport(ValueError, ImportError):
-    """Raised when a method's file imports a package that is not installed."""
+    """Raised when an import in a method's file fails."""
 
 
 _included: IncludedMethods | None = None
@@ -101,36 +101,35 @@ def read_methods(folder: str | Path, *, named: str = "--include", may_lack_metho
     """Read the methods in a folder.
 
     Args:
-        named: the option that gave the folder, for messages.
+        named: the option that names the folder, for messages.
         may_lack_methods: accept a folder without methods.
 
     Raises:
-        ValueError: if the folder has no method, a file is not text, or the package has a method of the same name.
+        ValueError: if the folder is missing or has no method, a file is not text, or a name is invalid or taken.
     """
+    allowed = "a folder with methods (NAME.py and NAME_space.py) or tasks (NAME/task.toml)"
     try:
         files = sorted(path for path in Path(folder).iterdir() if path.suffix == ".py" and path.is_file())
         sources = {path.name: path.read_text(encoding="utf-8") for path in files}
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
-        allowed = "a folder of methods, NAME.py and NAME_space.py, or of tasks, NAME/task.toml"
         raise ValueError(f"{named} {folder}: {reason}; allowed: {allowed}{_suggest_folder(folder)}") from None
     methods = IncludedMethods(folder=str(Path(folder).resolve()), sources=sources)
     if not methods.pairs and not may_lack_methods:
-        allowed = "a method is two files, NAME.py and NAME_space.py, a task a folder NAME with task.toml"
-        raise ValueError(f"{named} {folder}: no method is there; {allowed}{_suggest_folder(folder)}")
+        raise ValueError(f"{named} {folder}: no method found; allowed: {allowed}{_suggest_folder(folder)}")
     for stem in methods.pairs:
         if not _IS_STEM.fullmatch(stem):
-            allowed = "a small letter, then small letters, digits and _, which is - in the method's name"
-            raise ValueError(f"{folder}/{stem}.py: {stem} names no method; allowed: {allowed}")
+            allowed = "a lower-case letter, then lower-case letters, digits and _ (- in the method's name)"
+            raise ValueError(f"{folder}/{stem}.py: {stem} is not a valid method name; allowed: {allowed}")
         if stem in _list_package_stems():
             raise ValueError(f"{folder}/{stem}.py: the package has a method {_name(stem)!r}; choose another name")
     return methods
 
 
 def _suggest_folder(place: str | Path) -> str:
-    """Suggest a nearby folder with methods, or a task's parent folder: `; did you mean mine/methods?`.
+    """Suggest a nearby folder with methods, or a task's parent folder, or return an empty text.
 
-    The text is empty if there is nothing to suggest.
+    Example: `; did you mean mine/methods?`.
     """
     folder = Path(place)
     if (folder / "task.toml").is_file():
@@ -141,7 +140,7 @@ def _suggest_folder(place: str | Path) -> str:
 
 
 def include(methods: IncludedMethods | None) -> None:
-    """Make a folder's methods available in this process; they replace those of an earlier call."""
+    """Make a folder's methods available in this process, in place of those of an earlier call; None removes these."""
     global _included
     if methods == _included:
         return
@@ -173,7 +172,7 @@ def check_whole(method: str) -> None:
     for exist in pairs:
         if any(exist) and not all(exist):
             present, missing = (file.path for file in (files if exist[0] else files[::-1]))
-            raise ValueError(f"method {method!r} is two files: {present} is there, {missing} is missing")
+            raise ValueError(f"method {method!r} needs two files: {present} exists, {missing} is missing")
 
 
 def files_of(method: str) -> tuple[MethodFile, MethodFile]:
@@ -234,12 +233,12 @@ class _Included(MetaPathFinder, ExecutionLoader):
 
 
 def _list_packages() -> Iterator[Path]:
-    """List the folders that hold `trainables` and `search_spaces`."""
+    """List the folders that contain the packages `trainables` and `search_spaces`."""
     return (Path(folder).parent for folder in sys.modules[__name__.partition(".")[0]].__path__)
 
 
 def _exist_in(folder: Path, stem: str) -> tuple[bool, bool]:
-    """Check which of a method's two files exist in the packages of a folder."""
+    """Check whether the packages in a folder have a method's file, and its search space's file."""
     trained, space = (folder / name / f"{stem}.py" for name in ("trainables", "search_spaces"))
     is_method = trained.is_file() and bool(_IS_METHOD.search(trained.read_text(encoding="utf-8")))
     return is_method, space.is_file() and not stem.startswith("_")
@@ -271,7 +270,7 @@ def _stem(method: str) -> str:
 
 
 def _explain_failure(error: BaseException, path: str) -> ValueError:
-    """Build the one-line error for a method's file that cannot be run."""
+    """Build a one-line error that explains why a method's file cannot be run."""
     kind = CannotImport if isinstance(error, ImportError) else ValueError
     if isinstance(error, SyntaxError):
         return kind(f"{error.filename or path}:{error.lineno}: {type(error).__name__}: {error.msg}")
@@ -279,7 +278,7 @@ def _explain_failure(error: BaseException, path: str) -> ValueError:
 
 
 def _find_place(error: BaseException, path: str) -> str | None:
-    """Find the last line of a method's file in the error's traceback, as `path:line`; None if there is none."""
+    """Find the last line of the error's traceback that lies in `path`, as `path:line`; None if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     numbers = [frame.lineno for frame in frames if _is_same_file(frame.filename, path)]
     return f"{path}:{numbers[-1]}" if numbers else None
@@ -290,7 +289,7 @@ def _is_same_file(path: str, other: str) -> bool:
 
 
 def in_words(error: BaseException) -> str:
-    """Describe an error by its type and first line, with a suggestion for an unknown name."""
+    """Describe an error by its type and first line; for an unknown name, suggest the nearest one."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0]}{_suggest_name(error)}"
 

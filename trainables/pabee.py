@@ -1,8 +1,8 @@
 """PABEE: an example leaves when `patience` consecutive layers agree. arXiv:2006.04152.
 
-Every layer has a linear classifier on the encoder's pooler; the losses of deeper layers weigh more. Training follows
-the baseline in the PALBERT paper (arXiv:2204.03276). The original is JetRunner/PABEE at 6080b3e (run_glue.py,
-finetune_albert.sh, patience_infer_albert.sh, pabee/modeling_albert.py).
+Every layer has a linear classifier; all use the encoder's pooler. The losses of deeper layers have larger weights.
+Training follows the PABEE baseline of the PALBERT paper (arXiv:2204.03276). The original is JetRunner/PABEE at 6080b3e
+(run_glue.py, finetune_albert.sh, patience_infer_albert.sh, pabee/modeling_albert.py).
 """
 
 from __future__ import annotations

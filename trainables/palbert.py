@@ -1,9 +1,9 @@
-"""PALBERT: PonderNet's posterior on an ALBERT, with Q-exit: leave when the cumulative probability exceeds q.
+"""PALBERT: PonderNet on an ALBERT, with Q-exit: an example leaves when its cumulative exit probability exceeds q.
 
-arXiv:2204.03276, section 3. Differences from PonderNet: Λ is an MLP of three tanh layers on [h_i, h_{i-1}] with its own
-learning rate, and the exit is the first layer whose CDF exceeds q. `--set` reverts each of them, which gives the rows
-of the paper's table 1. The original is the released code, tinkoff-ai/palbert at 52a79af (src/train.py, src/trainer.py,
-src/loss.py, src/modeling/palbert_fast.py). If the code and the paper's text differ, this follows the code.
+arXiv:2204.03276, section 3. It differs from PonderNet in two ways: Λ, which predicts a layer's exit probability, is an
+MLP of three tanh layers on [h_i, h_{i-1}] with its own learning rate, and exits are not sampled. The variants are the
+rows of the paper's table 1 that simplify Λ. The original is tinkoff-ai/palbert at 52a79af (src/train.py,
+src/trainer.py, src/loss.py, src/modeling/palbert_fast.py). If its code and the paper differ, this follows the code.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Config(PonderConfig, frozen=True, kw_only=True):
     sample_draws: AtLeastOne | None  # sample: number of draws per evaluation
 
     def __post_init__(self) -> None:
-        """Check that `q` and `sample_draws` are set if the chosen exit uses them, and are None otherwise."""
+        """Check that `q` and `sample_draws` are each set if the field `exit` needs them, and are None otherwise."""
         super().__post_init__()
         check_used(self, "q", used=self.exit == "threshold", condition="exit is threshold")
         check_used(self, "sample_draws", used=self.exit == "sample", condition="exit is sample")

@@ -201,4 +201,4 @@ def test_a_file_whose_name_is_that_of_no_method_is_refused(capsys, here, name):
     (here / "own").mkdir()
     (here / "own" / f"{name}.py").write_text("class Config: ...\n")
     line = refused(capsys, here, "launch", "--include", "own", "--method", name, "--dry-run")
-    assert f"own/{name}.py: {name} names no method; allowed: a small letter, then small letters, digits and _" in line
+    assert f"own/{name}.py: {name} is not a valid method name; allowed: a lower-case letter, then lower-case " in line

@@ -80,11 +80,11 @@ MISTAKES = {
     ),
     "no space": (
         removed("entropy_space.py"),
-        "method 'entropy' is two files: {0}/entropy.py is there, {0}/entropy_space.py is missing",
+        "method 'entropy' needs two files: {0}/entropy.py exists, {0}/entropy_space.py is missing",
     ),
     "no code": (
         removed("entropy.py"),
-        "method 'entropy' is two files: {0}/entropy_space.py is there, {0}/entropy.py is missing",
+        "method 'entropy' needs two files: {0}/entropy_space.py exists, {0}/entropy.py is missing",
     ),
     "syntax": (changed("entropy.py", "def build(", "def build("[:-1]), "{0}/entropy.py:44: SyntaxError: "),
     "name": (
