@@ -56,10 +56,10 @@ class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
             raise ValueError(f"max_predictions is {self.max_predictions}; allowed if masking is bernoulli: 0")
 
     def examples_at_once(self, processes: int) -> int:
-        """Compute how many examples each process handles at once: its share of one part of the batch.
+        """Compute the number of examples that a process handles at once: its share of one gradient-accumulation part.
 
         Raises:
-            ValueError: if the processes cannot share a part of the batch evenly.
+            ValueError: if the processes cannot share the part evenly.
         """
         part = self.batch_size // self.gradient_accumulation
         if part % processes:
@@ -90,13 +90,13 @@ class ReplacedTokenConfig(PretrainingConfig, frozen=True, kw_only=True):
 
 
 class PretrainingSpec(Typed, frozen=True, kw_only=True):
-    """Everything that determines the numbers of a pretraining run."""
+    """Everything that determines the results of a pretraining run."""
 
     objective: str
     corpus: str  # "mini", "mini-shuffled", "hub:NAME[:CONFIGURATION]" or a folder of text files
     config: Configuration
     seed: int
-    backbone: str  # name of a set of sizes, for new weights; or a folder or hub name to continue from
+    backbone: str  # name of an architecture (new weights), or folder or hub name of a model to continue from
     tokenizer: str | None = None  # hub name or folder; None: the backbone's tokenizer
 
 

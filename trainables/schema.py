@@ -1,6 +1,6 @@
-"""Converts plain values to typed ones, or reports in one line the wrong field, its value and the allowed values.
+"""Converts plain values to typed ones. An error names the wrong field, its value and the allowed values in one line.
 
-All data from files, other processes and users go through this module. Does not import torch.
+All data from files, other processes and users pass through this module. Does not import torch.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import msgspec
 from trainables.spelling import nearest_in_words
 
 T = TypeVar("T")
-MOST = 10**9  # largest count that any file or process may hold
+MOST = 10**9  # upper bound of all counts
 
 Value = bool | int | float | str | None  # value of a configuration field
 Configuration = Mapping[str, Value]  # the values of a method's configuration by field name
 
 
 class Typed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of records whose fields are checked on reading: none missing, unknown or of the wrong type."""
+    """Base class of records. Reading a record fails if a field is missing, unknown or of the wrong type."""
 
 
 def from_plain(kind: type[T], value: object, *, where: str) -> T:
-    """Convert a plain value (dicts, lists, numbers, strings) to a `kind`.
+    """Convert a plain value (dicts, lists, numbers, strings) to the type `kind`.
 
     Raises:
-        ValueError: if the value does not fit; the message begins with `where`.
+        ValueError: if the value does not fit the type; the message begins with `where`.
     """
     try:
         return msgspec.convert(value, kind)
@@ -38,10 +38,10 @@ def from_plain(kind: type[T], value: object, *, where: str) -> T:
 
 
 def from_json(kind: type[T], line: bytes, *, where: str) -> T:
-    """Parse a JSON text as a `kind`.
+    """Parse a JSON text as a value of the type `kind`.
 
     Raises:
-        ValueError: if the text does not fit; the message begins with `where`.
+        ValueError: if the text does not fit the type; the message begins with `where`.
     """
     return Reader(kind).read(line, where=where)
 
@@ -132,7 +132,7 @@ def _list_choices(kind: Any, names: list[str], value: Any) -> list[str]:
 
 
 def _find_kind(kind: Any, names: list[str], value: Any) -> Any:
-    """Find the type of the field at a path; if a type on the path is not a struct, return that type."""
+    """Find the type of the field at the path `names`; stop at the first type that is not a struct."""
     for name in names:
         matching = [member for member in _list_structs(kind) if _has_tag(member, value)]
         if not matching:
@@ -151,9 +151,9 @@ def _list_bounds(kind: Any) -> list[str]:
 
 
 def _add_other_bound(allowed: str, bounds: Sequence[str]) -> str:
-    """Add the other bound to `a number <= 1.0`, because msgspec names only the violated bound.
+    """Add the missing bound to a phrase such as `a number <= 1.0`: msgspec names only the violated bound.
 
-    `MOST`, the upper bound of every count, is not added.
+    `MOST` is not added, because it bounds every count.
     """
     overstepped = re.search(" ([<>])=? ", allowed)
     if overstepped is None or len(bounds) < 2:
@@ -163,7 +163,7 @@ def _add_other_bound(allowed: str, bounds: Sequence[str]) -> str:
 
 
 def _list_members(kind: Any) -> tuple[Any, ...]:
-    """List the members of a union, or the type itself; ignore `Annotated` unless it has `msgspec.Meta`."""
+    """List the members of a union, or only the type itself; unwrap `Annotated` types without `msgspec.Meta`."""
     if get_origin(kind) is Annotated and not any(isinstance(each, msgspec.Meta) for each in kind.__metadata__):
         kind = kind.__origin__
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)

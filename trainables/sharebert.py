@@ -1,8 +1,8 @@
 """ShareBERT: fine-tuning an encoder whose weight matrices are slices of its embeddings, without early exit.
 
-AAAI 2024, article 29781. The original is jchenghu/sharebert at 6530e06: run_glue.py, run by the command of its README.
-That script scores CoLA by QQP's metric, accuracy with F1 (lines 438 to 440), so its CoLA numbers are not Matthews
-correlations. The weights are not on the hub: unless they are pretrained here (study/profiles.py), they are random.
+AAAI 2024, article 29781. The original is run_glue.py of jchenghu/sharebert at 6530e06, with the command in its README.
+The script scores CoLA with QQP's metrics, accuracy and F1 (lines 438 to 440), instead of Matthews correlation. The
+pretrained weights are not on the hub, so weights are random unless pretrained here (study/profiles.py).
 """
 
 from __future__ import annotations

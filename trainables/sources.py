@@ -18,7 +18,7 @@ from filelock import FileLock
 from trainables.atomic_files import write_folder
 
 T = TypeVar("T")
-NOT_CHECKED = "not checked, because the hub cannot be reached: "  # prefix of the list of unchecked things in a dry run
+NOT_CHECKED = "not checked, because the hub cannot be reached: "  # a dry run prints this before the unchecked things
 HUB_SECONDS = 5  # seconds to wait for the hub's answer
 _OFFLINE_SECONDS = 60  # seconds until an unreachable hub is tried again, because a trial may run for days
 _DIGESTS = "digests.json"  # file with the digests of a cache entry's files
@@ -30,7 +30,7 @@ class HubUnreachable(ValueError):
 
 
 class Unusable(ValueError):
-    """Raised when a backbone or tokenizer exists but no machine can use it; a retry would not help."""
+    """Raised when a backbone or tokenizer exists but cannot be used on any machine, so a retry would not help."""
 
 
 def checked(look: Callable[[], T], what: str, unchecked: list[str] | None) -> T | str:
@@ -54,10 +54,10 @@ def checked(look: Callable[[], T], what: str, unchecked: list[str] | None) -> T 
 
 
 def reach_or_work_offline() -> None:
-    """Check once, briefly, whether the hub can be reached; call this before any other request to it.
+    """Check whether the hub can be reached. Call this before any other request to the hub.
 
-    If the hub does not answer, this process uses only the local cache for a minute, as with HF_HUB_OFFLINE=1. Without
-    this, the libraries would retry each request six times, for up to half a minute, and print a line each time.
+    If the hub does not answer in a few seconds, this process uses only the local cache for a minute, as with
+    HF_HUB_OFFLINE=1. Otherwise, the libraries would retry each request six times, for up to half a minute.
     """
     global _next_attempt
     from huggingface_hub import constants, get_session
@@ -86,16 +86,16 @@ def _work_offline(offline: bool) -> None:
 
 @contextmanager
 def hub_errors(what: str, *, allowed: str, offline: str) -> Iterator[None]:
-    """Turn any error of a request to the hub into an error of one line.
+    """Turn any error of a request to the hub into a one-line error.
 
     Args:
         what: the requested thing, with its kind: `backbone 'NAME'`.
-        allowed: values that can be given instead.
+        allowed: values that the user can give instead.
         offline: advice for machines without a network.
 
     Raises:
-        HubUnreachable: if the hub cannot be reached.
-        ValueError: if the hub does not have the thing.
+        ValueError: if the name is invalid, or the hub does not have the repository or the revision.
+        HubUnreachable: if the request fails for any other reason, usually a missing network.
     """
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
 
@@ -111,7 +111,7 @@ def hub_errors(what: str, *, allowed: str, offline: str) -> Iterator[None]:
 
 
 def hash_of_file(file: Path) -> str:
-    """Hash a file's content (SHA-256, hexadecimal). The hash is remembered until the file's size or time changes."""
+    """Hash a file's content (SHA-256, hexadecimal). The hash is cached until the file's size or time changes."""
     status = file.stat()
     return _hash(file, status.st_size, status.st_mtime_ns)
 
@@ -123,9 +123,9 @@ def _hash(file: Path, size: int, modified: int) -> str:
 
 
 def cache_folder() -> Path:
-    """Find the folder of tokenised data, which all trials and studies of a machine share.
+    """Find the cache folder for tokenised data, which all trials and studies of a machine share.
 
-    It is the first of $XDG_CACHE_HOME, ~/.cache and the temporary folder that is writable.
+    Its parent is $XDG_CACHE_HOME, ~/.cache or the temporary folder: the first that is writable.
 
     Raises:
         OSError: if none of them is writable.
@@ -139,9 +139,9 @@ def cache_folder() -> Path:
             place.mkdir(mode=0o700 if place == places[-1] else 0o777, parents=True, exist_ok=True)
             if os.access(place, os.W_OK) and (place != places[-1] or place.stat().st_uid == user):
                 if number:
-                    _print_once(f"{places[0]} cannot be written; tokenised data are in {place}")
+                    _print_once(f"{places[0]} is not writable; tokenised data are in {place}")
                 return place
-    raise PermissionError(f"no place for tokenised data: none of {', '.join(map(str, places))} can be written")
+    raise PermissionError(f"no place for tokenised data: none of {', '.join(map(str, places))} is writable")
 
 
 @cache
@@ -150,10 +150,9 @@ def _print_once(line: str) -> None:
 
 
 def cached_folder(cache: Path, content: str, fill: Callable[[Path], object]) -> Path:
-    """Find the cache entry for some content, or create it with `fill`.
+    """Return a folder of the cache; if it is missing or damaged, create it with `fill` while other processes wait.
 
-    One process creates it while others wait. An entry stores the digests of its files; if one has changed, the entry is
-    created again.
+    The folder's name is a hash of `content`. The folder stores the digests of its files, which reveal damage.
     """
 
     def fill_with_digests(folder: Path) -> None:

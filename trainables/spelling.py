@@ -1,4 +1,4 @@
-"""Matches names as people write them: `SST-2` is sst2, and an error suggests the nearest name."""
+"""Matches names as people write them (`SST-2` for sst2), and suggests the nearest name for an unknown one."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from difflib import get_close_matches
 
 
 def resolve_name(name: str, menu: Iterable[str], *, what: str, known: Iterable[str] = ()) -> str:
-    """Find a name in a menu, ignoring case, `-`, `_` and spaces.
+    """Find a name in a list of allowed names, ignoring case, `-`, `_` and spaces.
 
     Args:
-        what: the kind of thing, for messages: a method, a task.
-        known: further valid names, for which no suggestion is made.
+        menu: the allowed names.
+        what: the kind of thing named, for messages: "method", "task".
+        known: names that exist but are not allowed here; for these, no nearest name is suggested.
 
     Raises:
-        ValueError: if the name is not in the menu; the message lists the menu and suggests the nearest name.
+        ValueError: if the name is not allowed; the message lists the allowed names.
     """
     names = list(menu)
     if name in names:
@@ -26,16 +27,17 @@ def resolve_name(name: str, menu: Iterable[str], *, what: str, known: Iterable[s
 
 
 def no_such(what: str, name: str, menu: Iterable[str], *, known: Iterable[str] = ()) -> ValueError:
-    """Build the error for a name that is not in the menu; it suggests the nearest name unless `known` has the name."""
+    """Build the error for a name that is not in `menu`. It suggests the nearest name, unless the name is in `known`."""
     names = list(menu)
     menu_in_words = ", ".join(names) or "none"
     if any(is_same_name(other, name) for other in known) and not any(is_same_name(other, name) for other in names):
-        return ValueError(f"{name!r} is no {what}; available: {menu_in_words}")
+        article = "an" if what[0] in "aeiou" else "a"
+        return ValueError(f"{name!r} is not {article} {what}; available: {menu_in_words}")
     return ValueError(f"no {what} named {name!r}; available: {menu_in_words}{nearest_in_words(name, names)}")
 
 
 def nearest_in_words(name: str, menu: Iterable[str]) -> str:
-    """Suggest the nearest name: `; did you mean palbert?`; an empty text if no name is near."""
+    """Suggest the nearest name, as in `; did you mean palbert?`. Return an empty text if no name is near."""
     letters = {_normalise(known): known for known in menu}
     near = get_close_matches(_normalise(name), letters, n=1)
     return f"; did you mean {letters[near[0]]}?" if near else ""

@@ -181,7 +181,7 @@ def test_any_trial_that_kept_its_model_is_named_by_its_key(launched):
         ([], "several arms have completed trials; choose one by --method and --task: albert/rte, albert/mrpc, ponder"),
         (
             ["--method", "pabee"],
-            "'pabee' is no method with a model; available: albert, pondernet",
+            "'pabee' is not a method with a model; available: albert, pondernet",
         ),
         (
             ["--method", "pondrnet"],

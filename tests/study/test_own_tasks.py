@@ -102,7 +102,7 @@ def test_a_machine_without_the_files_of_a_task_says_which_are_missing(tmp_path: 
     (task,) = read_tasks(write_page_task(tmp_path / "tasks"))
     spec = from_json(TrialSpec, encode(spec_of("albert", "claims", own_task=task)), where="spec")  # as a worker has it
     shutil.rmtree(tmp_path / "tasks")
-    with pytest.raises(Unavailable, match=f"^no folder {tmp_path}/tasks/claims, where task claims was"):
+    with pytest.raises(Unavailable, match=f"^no folder {tmp_path}/tasks/claims for task claims; if it was moved"):
         TrainingRun(spec, cache=tmp_path / "cache")
 
 
@@ -218,7 +218,7 @@ def test_a_study_goes_on_with_its_folder_where_it_was_or_is_now_and_not_with_oth
         capsys.readouterr()
         assert launch.main(again) == 2
         assert (
-            f"no folder {studied.parent}/tasks/claims, where task claims was; name its new folder with --include"
+            f"no folder {studied.parent}/tasks/claims for task claims; if it was moved, --include its parent folder"
             in capsys.readouterr().err
         )
         assert launch.main([*again, "--include", str(moved)]) == 0

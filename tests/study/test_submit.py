@@ -237,7 +237,7 @@ def test_several_methods_need_a_choice(study, models, capsys):
         (
             arm("albert", "rte", [0.7]),
             ["--method", "pabee"],
-            "'pabee' is no method with completed confirm trials; available: albert",
+            "'pabee' is not a method with completed confirm trials; available: albert",
         ),
     ],
 )

@@ -23,7 +23,7 @@ def test_a_name_that_is_none_is_answered_with_the_nearest():
 
 def test_a_known_name_is_no_slip_of_another_one():
     known = ["palbert", "pabee"]
-    with pytest.raises(ValueError, match=r"^'PABEE' is no method; available: palbert$"):
+    with pytest.raises(ValueError, match=r"^'PABEE' is not a method; available: palbert$"):
         resolve_name("PABEE", ["palbert"], what="method", known=known)
     with pytest.raises(ValueError, match=r"; available: palbert; did you mean palbert\?$"):
         resolve_name("pabert", ["palbert"], what="method", known=known)

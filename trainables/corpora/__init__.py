@@ -1,1 +1,1 @@
-"""Text for pretraining, and its batches."""
+"""Text for pretraining, and batches of it."""

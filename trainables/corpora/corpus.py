@@ -1,4 +1,4 @@
-"""Text for pretraining: documents of sentences from a folder, from a data set of the hub, or generated.
+"""Text for pretraining, as documents of sentences. A corpus is generated, or read from the hub or a folder.
 
     mini                  generated pairs of related sentences, in the vocabulary of mini-GLUE
     mini-shuffled         a control for `mini`: the same words in random order
@@ -7,8 +7,8 @@
     FOLDER                every `.txt` file below it, in UTF-8, with a sentence or a paragraph per line; a document ends
                           at a blank line or at the end of a file
 
-The generated text uses the same kinds of example as mini-GLUE, but no text of its dev and test splits. It is the same
-in every process and every version of Python.
+The generated sentences are of the same kinds as in mini-GLUE, but none occurs in its dev and test splits. They are the
+same in every process and every version of Python.
 """
 
 import hashlib
@@ -33,22 +33,22 @@ PAIRED = ("sentence_pairs", "random_lines")  # packings that pair sentences of o
 
 
 def kind_of(corpus: str) -> Kind:
-    """Classify a corpus as generated, a data set of the hub, or a folder."""
+    """Classify a corpus: generated (plain or shuffled), a data set of the hub, or a folder."""
     if corpus == "mini" or corpus == "mini-shuffled":
         return corpus  # type: ignore[return-value]
     return "hub" if corpus.startswith(PREFIX) else "folder"
 
 
 def is_generated(corpus: str) -> bool:
-    """Return whether a corpus is generated, with the vocabulary of mini-GLUE."""
+    """Check whether a corpus is generated, and so has the vocabulary of mini-GLUE."""
     return kind_of(corpus) in ("mini", "mini-shuffled")
 
 
 def check_corpus(corpus: str) -> None:
-    """Check the files of a folder. Other corpora are not checked; the hub is not contacted.
+    """Check the files of a corpus that is a folder; do nothing for other corpora.
 
     Raises:
-        ValueError: the folder is missing, has no text file or fewer than two documents; or a file is not UTF-8.
+        ValueError: if the folder is missing, has no text file or fewer than two documents, or a file is not UTF-8.
     """
     if kind_of(corpus) != "folder":
         return
@@ -61,12 +61,12 @@ def check_corpus(corpus: str) -> None:
 
 
 def check_pairs(corpus: str, packing: str) -> None:
-    """Check that every document of a folder has two sentences, if this packing pairs sentences.
+    """Check that every document of a folder has at least two sentences, if `packing` makes pairs of sentences.
 
     Raises:
-        ValueError: a document has one sentence; the message gives the document's number and first words.
+        ValueError: if a document has one sentence; the message gives the document's number and first words.
     """
-    if packing not in PAIRED or kind_of(corpus) != "folder":  # a user can correct a folder only
+    if packing not in PAIRED or kind_of(corpus) != "folder":  # users cannot correct other corpora
         return
     for number, document in enumerate(documents(corpus), start=1):
         if len(document) < 2:
@@ -75,7 +75,7 @@ def check_pairs(corpus: str, packing: str) -> None:
 
 
 def pinned(corpus: str, fingerprint: str) -> str:
-    """Pin a corpus of the hub to the commit in its fingerprint; return any other corpus unchanged."""
+    """Pin a hub corpus to the commit in its fingerprint; return any other corpus unchanged."""
     return fingerprint if kind_of(corpus) == kind_of(fingerprint) == "hub" else corpus
 
 
@@ -85,10 +85,10 @@ def seen_from_anywhere(corpus: str) -> str:
 
 
 def corpus_fingerprint(corpus: str) -> str:
-    """Hash a folder's files or the generated text, or return the name and commit of a hub data set.
+    """Hash a folder's files or the generated text; for a hub data set, return its name and commit instead.
 
     Raises:
-        ValueError: the corpus is missing or cannot be reached.
+        ValueError: if the corpus is missing or cannot be reached.
     """
     if is_generated(corpus):
         return _generated_fingerprint(corpus)
@@ -104,7 +104,7 @@ def documents(corpus: str) -> Iterator[Document]:
     """Read all documents in a fixed order, each a tuple of sentences.
 
     Raises:
-        ValueError: the corpus is missing, or a file is not UTF-8; the message then gives the line.
+        ValueError: if the corpus is missing, or a file is not UTF-8 (the message gives the line).
     """
     match kind_of(corpus):
         case "mini":
@@ -119,10 +119,10 @@ def documents(corpus: str) -> Iterator[Document]:
 
 
 def vocabulary_texts(corpus: str) -> Iterator[str]:
-    """Read the texts whose words form a tiny backbone's vocabulary; for a generated corpus, mini-GLUE's texts.
+    """Read the texts that a tiny backbone's vocabulary is built from: mini-GLUE's if the corpus is generated.
 
     Raises:
-        ValueError: as `documents`.
+        ValueError: if the corpus is missing, or a file is not UTF-8.
     """
     if is_generated(corpus):
         return glue.vocabulary_texts(TASKS["rte"], "mini")
@@ -154,7 +154,7 @@ def documents_of_lines(lines: Iterable[str]) -> Iterator[Document]:
 
 
 def sentences_of_line(line: str) -> list[str]:
-    """Split a line into sentences. Abbreviations such as `Mr. X` are split too, which is a minor error."""
+    """Split a line into sentences. It is also split after abbreviations such as `Mr.`, which is a minor error."""
     return [sentence for part in _SENTENCE_END.split(line) if (sentence := " ".join(part.split()))]
 
 
@@ -162,10 +162,10 @@ def sentences_of_line(line: str) -> list[str]:
 
 
 def text_files(folder: Path) -> list[Path]:
-    """List the text files of a corpus in the order of their paths.
+    """List the `.txt` files in a folder and its subfolders, in the order of their paths.
 
     Raises:
-        ValueError: the folder is missing, or has no text file.
+        ValueError: if the folder is missing, or has no text file.
     """
     if not folder.is_dir():
         raise ValueError(f"corpus {str(folder)!r} is not a folder; allowed: mini, mini-shuffled, hub:NAME, a folder")
@@ -200,11 +200,11 @@ _COMMIT = re.compile("[0-9a-f]{40}")
 
 
 def hub_documents(corpus: str) -> Iterator[Document]:
-    """Stream all documents from the hub; rows without text are skipped.
+    """Stream all documents of a hub data set. Rows without text are skipped.
 
     Raises:
-        HubUnreachable: the hub is unreachable or does not have the data set.
-        ValueError: the rows have no column `text`.
+        HubUnreachable: if the hub is unreachable or does not have the data set.
+        ValueError: if the rows have no column `text`.
     """
     from datasets import load_dataset
 
@@ -228,8 +228,8 @@ def hub_fingerprint(corpus: str) -> str:
     """Identify a data set by its name and the commit that its revision currently points to.
 
     Raises:
-        HubUnreachable: the hub is unreachable.
-        ValueError: the hub has no such data set or revision.
+        HubUnreachable: if the hub is unreachable.
+        ValueError: if the hub has no such data set or revision.
     """
     from huggingface_hub import HfApi
 
@@ -242,7 +242,7 @@ def hub_fingerprint(corpus: str) -> str:
 
 
 def _split_name(corpus: str) -> tuple[str, str | None, str | None]:
-    """Split a corpus of the hub into name, revision and configuration."""
+    """Split `hub:NAME@REVISION:CONFIGURATION` into its three parts."""
     place, _, configuration = corpus.removeprefix(PREFIX).partition(":")
     name, _, revision = place.partition("@")
     if not name:
@@ -263,7 +263,7 @@ SEED = 0
 
 @lru_cache(maxsize=1)
 def mini_documents() -> tuple[Document, ...]:
-    """Draw documents of two sentences: 1/2 tell an event twice, 1/4 are opinions that agree, 1/4 are acceptable."""
+    """Draw documents of two sentences: two accounts of an event, two similar opinions, or two grammatical sentences."""
     draw = Draw(f"{SEED} corpus")
     splits = [(task, split) for task in TASKS.values() for split in task.splits if split != task.train_split]
     evaluated = {text for task, split in splits for _, texts, _ in mini_glue.generate(task, split) for text in texts}
@@ -284,8 +284,8 @@ def mini_documents() -> tuple[Document, ...]:
 def shuffled_documents() -> tuple[Document, ...]:
     """Shuffle all words of the `mini` corpus; sentences and documents keep their lengths.
 
-    The words are shuffled across documents. Otherwise the two sentences of a document would still share words, from
-    which a model could learn.
+    The words are shuffled across documents. If they stayed in their document, its two sentences would still share
+    words, and a model could learn from that.
     """
     documents = mini_documents()
     words = iter(_shuffle([word for document in documents for text in document for word in text.split()]))
@@ -293,7 +293,7 @@ def shuffled_documents() -> tuple[Document, ...]:
 
 
 def _draw_two(draw: Draw, kinds: tuple[mini_glue.Kind, ...], wanted: int) -> Document:
-    """Draw sentences until two have the label `wanted`, and return these two."""
+    """Draw sentences until two have the label `wanted`; return these two."""
     sentences: list[str] = []
     while len(sentences) < 2:
         texts, label = draw.one(kinds)(draw)

@@ -1,11 +1,11 @@
-"""Tokenises a corpus and packs it into training examples of one or two segments, once per machine.
+"""Tokenises a corpus and packs it into examples of one or two segments, once per machine.
 
-A cache entry is a folder of plain arrays, which every run memory-maps. Its name is a hash of the content that it
-depends on. Tokens are written as the documents arrive, so a corpus need not fit into memory.
+A cache entry is a folder of plain arrays, which every run memory-maps. The entry's name is a hash of everything its
+content depends on. Tokens are written while documents are read, so a corpus need not fit into memory.
 
 Examples are packed as in ALBERT, ELECTRA or lmtuners, or as single segments of full length. A segment is a sequence of
-tokens from a single document. Random choices here depend only on the corpus, the packing and the length; everything
-that changes from pass to pass is drawn later (`pretraining_batches.py`).
+tokens from a single document. The random choices in this module depend only on the corpus, the packing and the length;
+choices that change in each pass over the data are made in `pretraining_batches.py`.
 """
 
 import random
@@ -40,7 +40,7 @@ _ARRAYS = {
 
 @dataclass(frozen=True)
 class TokenisedCorpus:
-    """The tokens of all documents, end to end, without special tokens; memory-mapped."""
+    """The concatenated tokens of all documents, without special tokens, memory-mapped."""
 
     tokens: np.ndarray  # (all tokens,) int32
     begins_word: np.ndarray  # (all tokens,) bool, whether a token is the first of its word
@@ -50,19 +50,19 @@ class TokenisedCorpus:
 
     @property
     def held_out(self) -> np.ndarray:
-        """Mask of the documents for the held-out scores, (documents,) bool: those with the smallest hashes.
+        """Boolean mask of the held-out documents, shape (documents,). They are the documents with the smallest hashes.
 
-        The choice therefore depends on the texts only, and identical documents are not split between the two sets.
+        The choice therefore depends only on the texts, and identical documents are all held out or all trained on.
         """
         number = max(1, round(HELD_OUT_SHARE * len(self.document_hashes)))
         return self.document_hashes <= np.partition(self.document_hashes, number - 1)[number - 1]
 
 
 def tokenise_corpus(corpus: str, tokenizer: PreTrainedTokenizerBase, *, cache: Path) -> TokenisedCorpus:
-    """Read the tokens of a corpus from the cache; if the cache lacks them, tokenise it with a progress bar.
+    """Load the tokens of a corpus from the cache; if they are missing, tokenise the corpus first.
 
     Raises:
-        ValueError: the corpus is missing, has no tokens or fewer than two documents, or a file is not UTF-8.
+        ValueError: if the corpus is missing, has no tokens or fewer than two documents, or a file is not UTF-8.
     """
     content = f"corpus {CORPUS_FORMAT} {corpus_fingerprint(corpus)} {fingerprint_tokenizer(tokenizer)}"
     entry = cached_folder(cache, content, lambda folder: _write_corpus(folder, corpus, tokenizer))
@@ -114,7 +114,7 @@ def _cut_into_chunks(items: Iterator[Document]) -> Iterator[list[Document]]:
 
 
 def _show_progress(corpus: str, items: Iterator[Document]) -> Iterator[Document]:
-    """Pass the items on; on a terminal, show a progress bar without a total."""
+    """Yield the documents unchanged; on a terminal, count them in a progress bar."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -137,7 +137,7 @@ _NOTHING: Span = (0, 0)
 
 @dataclass(frozen=True)
 class PackedExamples:
-    """Examples, as positions and lengths of their segments in the tokens of a corpus; memory-mapped."""
+    """Examples, as start positions and lengths of their segments in a corpus's tokens; memory-mapped."""
 
     first_starts: np.ndarray  # (n,) int64
     first_lengths: np.ndarray  # (n,) int64, at least 1
@@ -158,10 +158,10 @@ def pack(
     max_length: int,
     cache: Path,
 ) -> tuple[PackedExamples, PackedExamples]:
-    """Load the training and the held-out examples; pack them first if the cache lacks them.
+    """Load the training and the held-out examples from the cache; if they are missing, pack them first.
 
     Raises:
-        ValueError: the packing pairs sentences and a document has only one, or the training or held-out set is empty.
+        ValueError: if `packing` needs pairs and a document has one sentence, or the training or held-out set is empty.
     """
     source = f"{corpus_fingerprint(corpus)} {fingerprint_tokenizer(tokenizer)}"
     content = f"packed {PACKED_FORMAT} {source} {packing} {max_length}"
@@ -188,7 +188,7 @@ def _write_packed(folder: Path, corpus: str, tokenised: TokenisedCorpus, packing
 def _pack_documents(
     tokenised: TokenisedCorpus, numbers: np.ndarray, packing: Packing, max_length: int
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Pack these documents; yield start and length of the first and of the second segment of each example."""
+    """Pack these documents; for each example, yield the start and length of its first, then of its second segment."""
     draw = random.Random(f"{packing} {max_length}")
     for number in numbers:
         first, last = tokenised.document_starts[number : number + 2]
@@ -199,10 +199,10 @@ def _pack_documents(
 
 
 def _pack_sentence_pairs(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
-    """Cut a document into chunks of sentences, and each chunk in two at a random sentence boundary, as ALBERT does.
+    """Cut a document into chunks of sentences, and each chunk into two segments at a random sentence, as ALBERT does.
 
-    Source: google-research/albert, create_pretraining_data.py. If a chunk has a single sentence, the next sentence is
-    added, or the chunk is dropped at the end of the document; ALBERT instead pairs it with text from another document.
+    A chunk of a single sentence is extended by the next sentence, or dropped if it is the document's last; ALBERT pairs
+    it with text from another document instead. Source: google-research/albert, create_pretraining_data.py.
     """
     longest = max_length - PAIR_SPECIALS
     target = draw.randint(2, longest) if draw.random() < 0.1 else longest
@@ -216,11 +216,11 @@ def _pack_sentence_pairs(bounds: list[int], max_length: int, draw: random.Random
 
 
 def _pack_electra(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
-    """Pack lines as ELECTRA does: the first segment fills about half of the length.
+    """Pack sentences as ELECTRA does: the first segment fills about half of the length.
 
-    10 % of the examples have one segment, and 5 % have a random target length. Source: google-research/electra,
-    build_pretraining_dataset.py. In ELECTRA, a short line may still join the first segment after the second has begun;
-    here it may not.
+    10 % of the examples have one segment, and 5 % have a random target length. In ELECTRA, a short sentence may still
+    join the first segment after the second has begun; here it may not. Source: google-research/electra,
+    build_pretraining_dataset.py.
     """
     begin, target = 0, max_length
     for end in range(1, len(bounds)):
@@ -246,7 +246,7 @@ def _cut_into_segments(bounds: list[int], target: int, max_length: int, draw: ra
 
 
 def _pack_random_lines(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
-    """Pair the lines of a document at random, as lmtuners does. Each is used once and cut to half the length."""
+    """Pair the sentences of a document at random, each cut to half the length, as lmtuners does; drop an odd one."""
     longest = (max_length - PAIR_SPECIALS) // 2
     lines = [(start, min(end, start + longest)) for start, end in pairwise(bounds)]
     draw.shuffle(lines)
@@ -254,7 +254,7 @@ def _pack_random_lines(bounds: list[int], max_length: int, draw: random.Random) 
 
 
 def _pack_full(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
-    """Cut a document into single segments of the maximal length; the last one may be shorter."""
+    """Cut a document into segments of the maximal length, one per example. The last may be shorter."""
     longest = max_length - SINGLE_SPECIALS
     for start in range(bounds[0], bounds[-1], longest):
         yield (start, min(bounds[-1], start + longest)), _NOTHING
@@ -270,7 +270,7 @@ assert set(_PACKINGS) == set(get_args(Packing))
 
 
 def _cut_to(longest: int, first: Span, second: Span, draw: random.Random) -> tuple[Span, Span]:
-    """Cut tokens one by one from the longer segment, at its start or end at random, until both fit into `longest`."""
+    """Cut tokens off the longer segment, each at a random end, until the two have at most `longest` tokens together."""
     spans = [first, second]
     while sum(end - start for start, end in spans) > longest:
         longer = 0 if spans[0][1] - spans[0][0] > spans[1][1] - spans[1][0] else 1

@@ -1,7 +1,7 @@
 """Batches of packed examples. A batch depends only on seed and step, so a resumed run sees the same batches.
 
-Special tokens and padding are never masked. The maskings `token`, `whole_word` and `n_gram` have a budget per example
-of clamp(round(probability x length), 1, max_predictions) tokens, as in google-research/albert and
+Special tokens and padding are never masked. With `token`, `whole_word` and `n_gram` masking, each example has a budget
+of clamp(round(probability x length), 1, max_predictions) tokens to mask, as in google-research/albert and
 google-research/electra; the length includes special tokens. `bernoulli` (lmtuners) masks each token independently.
 """
 
@@ -42,10 +42,10 @@ class PretrainingBatches:
         *,
         order: Order,
     ) -> None:
-        """Take the examples to batch. `order` is "random" if the model learns sentence order, else "kept".
+        """Prepare batches of `examples`; if `order` is "random", swap the segments of an example at random.
 
         Raises:
-            ValueError: the tokenizer lacks a special token.
+            ValueError: if the tokenizer lacks a special token.
         """
         for name in ("cls_token", "sep_token", "mask_token", "pad_token"):
             if getattr(tokenizer, f"{name}_id") is None:
@@ -58,7 +58,7 @@ class PretrainingBatches:
         return len(self._examples)
 
     def training_batch(self, step: int, *, seed: int) -> Arrays:
-        """Make the batch of a step, counted from 0. Each pass takes every example once, in a new random order.
+        """Make the batch of a step, counted from 0. Each pass over the data has a new random order.
 
         `input_ids`, `attention_mask`, `token_type_ids`, `labels` and `original_ids` are (batch, tokens) int64: `labels`
         is -100 for a token that is not predicted, and `original_ids` holds the tokens before masking. `noise` is
@@ -69,7 +69,7 @@ class PretrainingBatches:
         return self._make_batch(self._choose_rows(step * size, size, seed), own_numpy_generator(seed, "masks", step))
 
     def held_out_batches(self, size: int) -> list[Arrays]:
-        """Make all batches of the held-out examples, with the same masks each time."""
+        """Make batches of the held-out examples (at most HELD_OUT_EXAMPLES), with the same masks each time."""
         rows = np.arange(min(len(self), HELD_OUT_EXAMPLES))
         parts = [rows[start : start + size] for start in range(0, len(rows), size)]
         return [self._make_batch(part, own_numpy_generator(_HELD_OUT_SEED, "held out", int(part[0]))) for part in parts]
@@ -101,7 +101,7 @@ class PretrainingBatches:
         }
 
     def _lay_out(self, rows: np.ndarray, swapped: np.ndarray) -> tuple[Arrays, np.ndarray, np.ndarray]:
-        """Lay out [CLS] first [SEP] (second [SEP]); also mark text tokens and the first tokens of words."""
+        """Build rows of [CLS] first [SEP] (second [SEP]), and the masks of text tokens and of first tokens of words."""
         examples, tokenizer = self._examples, self._tokenizer
         one = np.stack([examples.first_starts[rows], examples.first_lengths[rows]])  # (start and length, batch)
         two = np.stack([examples.second_starts[rows], examples.second_lengths[rows]])
@@ -143,7 +143,7 @@ def choose(
     config: PretrainingConfig,
     generator: np.random.Generator,
 ) -> np.ndarray:
-    """Choose the tokens to predict, (batch, tokens) bool.
+    """Choose the tokens to predict; return a mask, (batch, tokens) bool.
 
     Args:
         maskable: (batch, tokens) bool, false for special tokens and padding.
@@ -170,7 +170,7 @@ def corrupt(
     vocab_size: int,
     generator: np.random.Generator,
 ) -> np.ndarray:
-    """Replace each chosen token by the mask token or a random token, or keep it; return the new (batch, tokens)."""
+    """Replace each chosen token by the mask token or a random token, or keep it. Return the ids, (batch, tokens)."""
     drawn = generator.random(input_ids.shape)
     random_tokens = generator.integers(vocab_size, size=input_ids.shape)
     hidden = chosen & (drawn < config.mask_token_share)
@@ -179,7 +179,7 @@ def corrupt(
 
 
 def _choose_tokens(maskable: np.ndarray, budgets: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Choose `budgets` tokens of each example, uniformly and without replacement."""
+    """Choose tokens uniformly and without replacement; `budgets` gives the number for each example."""
     keys = np.where(maskable, generator.random(maskable.shape), 2.0)
     ranks = keys.argsort(axis=1).argsort(axis=1)
     return maskable & (ranks < budgets[:, None])
@@ -188,7 +188,7 @@ def _choose_tokens(maskable: np.ndarray, budgets: np.ndarray, generator: np.rand
 def _choose_n_grams(
     maskable: np.ndarray, begins_word: np.ndarray, budget: int, longest: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """Choose runs of whole words of one example in random order until the budget is used up; return (tokens,) bool.
+    """Choose runs of whole words in one example until the budget is used up; return a mask, (tokens,) bool.
 
     If a run exceeds the budget, overlaps another run or meets a special token, it loses words at its end or is dropped.
     """
@@ -211,7 +211,7 @@ def _choose_n_grams(
 def _find_end_of_run(
     chosen: np.ndarray, starts: np.ndarray, ends: np.ndarray, word: int, number: int, left: int
 ) -> int:
-    """Find the end of the longest free run that starts at `word` and has at most `number` words and `left` tokens.
+    """Find the end of the longest unmasked run from `word` on, of at most `number` words and `left` tokens.
 
     If there is no such run, return the start of `word`.
     """
@@ -228,13 +228,13 @@ def _find_end_of_run(
 
 
 class PretrainingData:
-    """The training and held-out examples of a run, from the cache that all runs on a machine share."""
+    """The training and held-out batches of a run. All runs on a machine share the cached examples."""
 
     def __init__(self, spec: PretrainingSpec, config: PretrainingConfig, *, order: Order, cache: Path) -> None:
         """Tokenise and pack the corpus, or read the result from the cache.
 
         Raises:
-            Unavailable: the corpus or the tokenizer is missing or invalid.
+            Unavailable: if the corpus or the tokenizer is missing or invalid.
         """
         with available():
             name = spec.tokenizer or spec.backbone

@@ -1,1 +1,1 @@
-"""GLUE, users' own tasks, and the metrics of both."""
+"""The data and metrics of GLUE and of users' own tasks."""

@@ -1,9 +1,9 @@
 """Tokenised rows of one or several splits, and padded batches of them.
 
 A split is tokenised once per machine; every trial then memory-maps the result. A cache entry is a folder of `.npy`
-files; one of them holds the tokens of all rows, end to end. A batch is then one indexing operation, whereas an Arrow
-table would be decoded row by row. The name of an entry is a hash of what its content depends on (data, tokenizer,
-maximal length), so an entry is never out of date.
+files; one of them holds the concatenated tokens of all rows. A batch therefore takes one indexing operation, whereas
+an Arrow table would be decoded row by row. The name of an entry is a hash of everything its content depends on (data,
+tokenizer, maximal length), so an entry is never out of date.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ARRAYS = (*_OF_ROWS, "tokens", "token_types")  # files of a cache entry; also th
 
 @dataclass(frozen=True)
 class Examples:
-    """Tokenised rows, split after split. Row i is `tokens[starts[i] : starts[i] + lengths[i]]`."""
+    """Tokenised rows of one or several splits. Row i is `tokens[starts[i] : starts[i] + lengths[i]]`."""
 
     ids: np.ndarray  # (n,) int64, as `Split.ids`
     splits: np.ndarray  # (n,) str, name of the split
@@ -66,17 +66,17 @@ class Examples:
         return batch
 
     def take(self, rows: np.ndarray) -> Examples:
-        """Select these rows (positions, int64), in this order. All splits must be labelled."""
+        """Select these rows (positions, int64), in this order. The rows must have labels."""
         return replace(self, **{name: getattr(self, name)[rows] for name in (*_OF_ROWS, "splits")})
 
 
 def load_examples(
     task: Task, splits: tuple[str, ...], data: str, tokenizer: PreTrainedTokenizerBase, *, max_length: int, cache: Path
 ) -> Examples:
-    """Load the tokenised rows of the splits, end to end. A single split stays memory-mapped.
+    """Load and concatenate the tokenised rows of the splits. A single split stays memory-mapped.
 
     Raises:
-        ValueError: as `load_split`.
+        ValueError: if the data are missing or malformed.
     """
     parts = [tokenise(task, split, data, tokenizer, max_length=max_length, cache=cache) for split in splits]
     if len(parts) == 1:
@@ -90,14 +90,14 @@ def load_examples(
 def tokenise(
     task: Task, split: str, data: str, tokenizer: PreTrainedTokenizerBase, *, max_length: int, cache: Path
 ) -> Examples:
-    """Load a split from the cache; tokenise it first if the cache lacks it, while other processes wait.
+    """Load a tokenised split from the cache; if it is missing, tokenise it first while other processes wait.
 
     Args:
         max_length: largest number of tokens per row, special tokens included; in a pair, the longer text is cut first.
         cache: folder on a local disk; created if missing.
 
     Raises:
-        ValueError: as `load_split`.
+        ValueError: if the data are missing or malformed.
     """
     content = f"{FORMAT} {task.name} {split} {fingerprint(task, data, split)} {fingerprint_tokenizer(tokenizer)}"
     entry = cached_folder(
@@ -113,7 +113,7 @@ def tokenise(
 
 
 def encode(rows: Split, tokenizer: PreTrainedTokenizerBase, *, max_length: int, name: str = "file") -> Examples:
-    """Tokenise rows without a cache. `name` becomes their entry in `Examples.splits`; `max_length` as in `tokenise`."""
+    """Tokenise rows without a cache, and cut them to `max_length` tokens. The result names their split `name`."""
     tokens: list[np.ndarray] = []
     token_types: list[np.ndarray] = []
     lengths: list[int] = []
@@ -149,12 +149,12 @@ def _write(entry: Path, examples: Examples) -> None:
 
 @lru_cache(maxsize=8)  # a worker runs many trials on few tasks
 def tokenizer_of(name: str, task: Task, data: str) -> PreTrainedTokenizerBase:
-    """Load a backbone's tokenizer; for a tiny backbone, which has no file, make it from `vocabulary_texts`."""
+    """Load a backbone's tokenizer; a tiny backbone has no tokenizer file, so build one from the training texts."""
     return load_tokenizer(name, texts=lambda: vocabulary_texts(task, data))
 
 
 def hold_out_slice(train: Examples) -> tuple[Examples, Examples]:
-    """Split train into the rows to train on and the rows for early stopping and selection."""
+    """Split the training set into the rows to train on and the rows for early stopping and model selection."""
     train_rows, held_out_rows = hold_out(train.ids.tolist(), HELD_OUT_SHARE, HELD_OUT_SEED)
     return train.take(train_rows), train.take(held_out_rows)
 

@@ -35,12 +35,12 @@ Kind = Literal["mini", "hub", "folder"]
 
 
 def kind_of(data: str) -> Kind:
-    """Classify `data` as generated, the hub, or a folder."""
+    """Classify the source of the data: generated, the hub, or a folder."""
     return data if data in ("mini", "hub") else "folder"  # type: ignore[return-value]
 
 
 def seen_from_anywhere(data: str) -> str:
-    """Make `data` absolute if it is a folder, because workers run in other working directories."""
+    """Make `data` an absolute path if it is a folder, because workers run in other working directories."""
     return str(Path(data).resolve()) if kind_of(data) == "folder" else data
 
 
@@ -79,12 +79,12 @@ def load_split(task: Task, split: str, data: str) -> Split:
 
 
 def vocabulary_texts(task: Task, data: str) -> Iterator[str]:
-    """Read the training texts whose words form the vocabulary of a tiny backbone.
+    """Read the training texts that a tiny backbone's vocabulary is built from.
 
-    For mini-GLUE these are the texts of all its tasks, so that a trial can start from a model of another task.
+    For mini-GLUE these are the texts of all its tasks, so that a trial can start from another task's model.
 
     Raises:
-        ValueError: as `load_split`.
+        ValueError: if the data are missing or malformed.
     """
     mini = [TASKS[name] for name in TRAINABLE_TASKS if mini_glue.is_generated(TASKS[name])]
     for chosen in mini if (task.place or data) == "mini" else [task]:
@@ -95,8 +95,8 @@ def vocabulary_texts(task: Task, data: str) -> Iterator[str]:
 def read_texts(task: Task, file: Path) -> Split:
     """Read the texts of a TSV, CSV or JSON Lines file with the task's text columns.
 
-    The index column is read too, if there is one; other columns are ignored. The official CoLA files need no header
-    line. As in `load_split`, QQP rows that a line break cut in two are skipped.
+    The row ids come from the index column if the file has one; other columns are ignored. A CoLA file may lack the
+    header line, as the official files do. QQP rows that a line break splits are skipped, as in `load_split`.
 
     Raises:
         ValueError: if the file is missing or malformed, or a row has no text. The message names file, line and value.
@@ -117,7 +117,7 @@ def read_texts(task: Task, file: Path) -> Split:
 
 
 def read_labelled(task: Task, file: Path) -> Split:
-    """Read texts and labels of a file with a header line. The label column is `label` if present, else the task's.
+    """Read the texts and labels of a file. Labels are in the column `label`, or else in the task's label column.
 
     Raises:
         ValueError: if the file is malformed. The message names file, line and value.
@@ -142,9 +142,9 @@ def check_data(task: Task, data: str) -> None:
 
 
 def data_faults(task: Task, data: str, *, most: int) -> list[str]:
-    """Describe faults in the train and dev files of the task, one line each, at most `most` lines.
+    """Describe up to `most` faults in the task's train and dev files, one per line.
 
-    The list is empty for generated data and for the hub, whose data are checked when a trial loads them.
+    The list is empty for generated data, and for data on the hub, which are checked when a trial loads them.
     """
     faults: list[str] = []
     data = task.place or data
@@ -165,10 +165,10 @@ def data_faults(task: Task, data: str, *, most: int) -> list[str]:
 
 
 def fingerprint(task: Task, data: str, split: str | None = None) -> str:
-    """Hash the content of one split, or of train and dev together, to 16 hexadecimal digits.
+    """Hash one split, or train and dev together if `split` is None, to 16 hexadecimal digits.
 
-    The content is the bytes of the files, the generated rows, or the revision of the hub's data set. For a user's own
-    task the hash also covers its definition in task.toml.
+    The hash covers the bytes of the files, the generated rows, or the revision of the hub's data set. For a user's own
+    task it also covers the definition in task.toml.
     """
     digest = hashlib.sha256()
     for name in (split,) if split else _read_splits(task):
@@ -186,15 +186,15 @@ def fingerprint(task: Task, data: str, split: str | None = None) -> str:
 
 
 def with_sizes(task: Task) -> Task:
-    """Count the rows in the files of a user's own task; return the task with these sizes."""
+    """Count the rows in the files of a user's own task; return a copy of the task with these sizes."""
     rows = {split: len(_read_table(task, split, task.place).lines) for split in _read_splits(task)}
     return replace(task, sizes=rows)
 
 
 def hold_out(ids: Sequence[int], fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Split rows into those to train on and those held out: two ascending arrays of positions (int64).
+    """Split rows into training rows and held-out rows, as two ascending arrays of positions (int64).
 
-    The choice depends only on the ids and the seed, not on the order of rows or on a global generator.
+    The choice depends only on the ids and the seed, not on the order of rows or on a global random generator.
     """
     assert 0 < fraction < 1
     ranks = [hashlib.sha256(f"{seed}:{row}".encode()).digest() for row in ids]
@@ -204,7 +204,7 @@ def hold_out(ids: Sequence[int], fraction: float, seed: int) -> tuple[np.ndarray
 
 
 def _read_splits(task: Task) -> tuple[str, ...]:
-    """List train and the dev splits; for AX, which has only a test split, list that."""
+    """List the train and dev splits of a task; for AX, list its only split, test."""
     return (task.train_split, *task.dev_splits) if task.dev_splits else task.test_splits
 
 
@@ -231,7 +231,7 @@ _Line = str | list[str]  # a line of TSV, not yet cut into cells; or the cells o
 
 @dataclass(frozen=True)
 class _Table:
-    """A file's header and rows; rows are parsed on demand."""
+    """The header and the rows of a file. Rows are parsed on demand."""
 
     task: Task
     file: Path
@@ -240,7 +240,7 @@ class _Table:
     numbers: Sequence[int]  # line numbers in the file, one per entry of `lines`
     label: int | None = None  # position of the label's column; None: labels are not read
     index: int | None = None  # position of the id's column; None: the id is the row number
-    may_be_cut: bool = False  # True: skip lines with too few columns, as parts of a cut row; False: raise an error
+    may_be_cut: bool = False  # True: skip lines with too few columns, the parts of a split row; False: raise an error
 
     def __post_init__(self) -> None:
         assert self.texts, "reading the property raises a ValueError if the header lacks a text column"
@@ -251,21 +251,21 @@ class _Table:
         return [_find_column(column, self.header, self.file) for column in self.task.file_columns]
 
     def rows(self) -> list[_Row]:
-        """Read all rows, except rows that a line break cut in two."""
+        """Parse all rows; if `may_be_cut`, skip those that a line break splits."""
         return [row for number in range(len(self.lines)) if (row := self.row(number)) is not None]
 
     def split(self) -> Split:
-        """Read all rows as a split.
+        """Parse all rows and return them as a split.
 
         Raises:
-            ValueError: if the file has no rows or a malformed one.
+            ValueError: if the file has no rows, or a row is malformed.
         """
         if not (rows := self.rows()):
             raise ValueError(f"{self.file} has no rows; allowed: a header line and a line for each row")
         return _make_split(self.task, rows)
 
     def row(self, number: int) -> _Row | None:
-        """Parse row `number`, counted from 0. Return None if the line is a part of a row that was cut in two.
+        """Parse row `number`, counted from 0. If `may_be_cut`, return None for part of a row that a line break splits.
 
         Raises:
             ValueError: if the row is malformed. The message names file, line and value.
@@ -337,7 +337,7 @@ def _find_file(task: Task, split: str, folder: str) -> Path:
     file, above = Path(folder) / inside, Path(folder).resolve().parent
     if not present and task.place:
         if not Path(folder).is_dir():
-            raise ValueError(f"no folder {folder}, where task {task.name} was; name its new folder with --include")
+            raise ValueError(f"no folder {folder} for task {task.name}; if it was moved, --include its parent folder")
         raise ValueError(f"task {task.name} has no {split} in {folder}; allowed: one of {', '.join(names)}")
     if not present:
         near = f"; did you mean {above}?" if (above / inside).is_file() else nearest_in_words(folder, ("mini", "hub"))
@@ -351,7 +351,7 @@ def _split_cells(line: _Line) -> list[str]:
 
 
 def _read_lines(file: Path) -> tuple[Sequence[_Line], Sequence[int]]:
-    """Read the lines of a file, header included, and the number of each line, counted from 1."""
+    """Read the lines of a file, including the header; return them and their line numbers, counted from 1."""
     text = _decode(file)
     if file.suffix == ".csv":
         return _read_csv(file, text)
@@ -370,7 +370,7 @@ def _read_csv(file: Path, text: str) -> tuple[Sequence[_Line], Sequence[int]]:
 
 
 def _read_json(file: Path, lines: Sequence[str]) -> tuple[Sequence[_Line], Sequence[int]]:
-    """Read one object per line. The first object's fields become the header; all others must have the same fields."""
+    """Read one JSON object per line. The first object's fields become the header; all must have the same fields."""
     rows: list[_Line] = []
     for number, line in enumerate(lines, 1):
         row = _JSON.read(line.encode(), where=f"{file}, line {number}")

@@ -1,4 +1,4 @@
-"""Metrics of the tasks, and differences from the official label counts. Imports numpy, but no torch."""
+"""Metrics of the tasks, and differences from the official numbers of rows and classes. Does not import torch."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,10 +8,10 @@ from trainables.data.tasks import Task
 
 
 def differences_from_official(task: Task, labels: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """Compare the number of rows, and of rows per class, with the official GLUE. Return one line per difference.
+    """Compare the numbers of rows, and of rows per class, with the official GLUE. Return one line per difference.
 
     Args:
-        labels: labels by split, shape (rows,): classes (int64) or scores (float32). Scores are only counted.
+        labels: for each split, the labels of its rows, shape (rows,): classes (int64) or scores (float32).
     """
     lines = []
     for split, values in labels.items():
@@ -33,15 +33,15 @@ def predictions_from_logits(task: Task, logits: np.ndarray) -> np.ndarray:
 def compute_metrics(
     task: Task, predictions: np.ndarray, labels: np.ndarray, splits: Sequence[str] | np.ndarray | None = None
 ) -> dict[str, float]:
-    """Compute every metric of the task by name, each in [-1, 1].
+    """Compute the task's metrics, each in [-1, 1], by name.
 
     A correlation (`pearson`, `spearman`, `matthews`) is 0.0 if predictions or labels are constant.
 
     Args:
         predictions: predicted classes or scores, shape (n,).
         labels: true classes or scores, shape (n,).
-        splits: name of each example's dev split, shape (n,). MNLI then gets an accuracy for each of its two dev
-            splits. None, as for rows held out of train, gives MNLI one `accuracy`. Other tasks ignore `splits`.
+        splits: name of each example's dev split, shape (n,), or None for rows held out of train. With these names,
+            MNLI has one accuracy per dev split; with None, it has a single `accuracy`. Other tasks ignore `splits`.
     """
     assert len(predictions) == len(labels) > 0
     if len(task.dev_splits) > 1 and splits is not None:
@@ -52,7 +52,7 @@ def compute_metrics(
 
 
 def score(task: Task, metrics: dict[str, float]) -> float:
-    """Compute the task's score, the mean of its metrics, in [-1, 1]."""
+    """Compute the task's score: the mean of its metrics, in [-1, 1]."""
     names = task.metrics if task.metrics[0] in metrics else ("accuracy",)
     return float(np.mean([metrics[name] for name in names]))
 
@@ -84,7 +84,7 @@ def _macro_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _correlation(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Compute Pearson's correlation (for two classes, Matthews'). Return 0 if predictions or labels are constant."""
+    """Compute Pearson's correlation, which equals Matthews' for two classes. Return 0 if an array is constant."""
     if np.ptp(predictions) == 0 or np.ptp(labels) == 0:
         return 0.0
     return float(np.corrcoef(predictions.astype(np.float64), labels.astype(np.float64))[0, 1])
@@ -95,7 +95,7 @@ def _spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _rank(values: np.ndarray) -> np.ndarray:
-    """Rank the values from 1. Equal values share the mean of their ranks."""
+    """Rank the values from 1. Equal values all get the mean of their ranks."""
     _, groups, sizes = np.unique(values, return_inverse=True, return_counts=True)
     return (sizes.cumsum() - (sizes - 1) / 2)[groups]
 

@@ -1,10 +1,10 @@
 """mini-GLUE: nine small tasks (and AX) in generated English, with GLUE's columns, labels, splits and metrics.
 
-Every task mixes several kinds of example; each kind is a function that draws the texts and the label. Easy kinds have a
-word that gives the label away. Hard kinds need negation, contrast, agreement across distance, paraphrase by synonym and
-voice, entailment by hypernym, or who did what to whom. Examples therefore differ in how many layers they need, which
-early exit depends on. Nothing here is taken from GLUE's data. Every process and every version of Python generates the
-same text. Do not reorder the random draws: that would change the data.
+Every task mixes several kinds of example; each kind is a function that draws the texts and the label. In easy kinds, a
+single word gives the label away. Hard kinds require an understanding of negation, contrast, long-distance agreement,
+synonyms, the passive, hypernyms, or who did what to whom. Examples therefore need different numbers of layers; without
+this, early exit would save nothing. Nothing is taken from GLUE's data. Every process and every version of Python
+generates the same text. Do not reorder the random draws: that would change the data.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ T = TypeVar("T")
 
 
 class Draw:
-    """Random choices that use only `random()`, because Python guarantees its sequence for a given seed."""
+    """Random choices that use only `random()`, whose sequence for a seed is the same in every version of Python."""
 
     def __init__(self, seed: str) -> None:
-        """Seed the private generator of this object."""
+        """Create a random generator with this seed."""
         self._random = random.Random(seed).random
 
     def chance(self, probability: float) -> bool:
@@ -90,7 +90,7 @@ def _negated_opinion(draw: Draw) -> Example:
 
 
 def _contrasting_opinion(draw: Draw) -> Example:
-    """Contrast two opinions. The label is that of the clause after `but`, or of the clause without `although`."""
+    """Contrast two opinions. The clause after `but`, or the clause without `although`, decides the label."""
     label = int(draw.chance(0.5))
     first, second = draw.two(_ASPECTS)
     loses, wins = f"the {first} is {_opinion(draw, 1 - label)}", f"the {second} is {_opinion(draw, label)}"
@@ -115,7 +115,7 @@ def _acceptable(draw: Draw) -> int:
 
 
 def _agreeing(draw: Draw, words: Sequence[tuple[str, str]], number: int, label: int) -> str:
-    """Draw a word in the given grammatical number (0 singular, 1 plural) or, if `label` is 0, in the other number."""
+    """Draw a word in the given grammatical number (0 singular, 1 plural), or in the wrong number if `label` is 0."""
     return draw.one(words)[number if label else 1 - number]
 
 
@@ -152,7 +152,7 @@ def _near_agreement(draw: Draw) -> Example:
 
 
 def _far_agreement(draw: Draw) -> Example:
-    """Put a second noun between subject and verb; it has the subject's number or the other one, at random."""
+    """Put a second noun between subject and verb. Its number, singular or plural, is random."""
     number, nearer, label = draw.one((0, 1)), draw.one((0, 1)), _acceptable(draw)
     noun, other = draw.two(_COUNTED)
     verb = _agreeing(draw, _ACTIONS, number, label)
@@ -258,7 +258,7 @@ def _retold(
     *,
     first: Callable[[_Event], str] = _Event.active,
 ) -> Kind:
-    """Make a kind of sentence pair: `first` and `second` each write a sentence about the same event and adjunct."""
+    """Make a function that draws an event and lets `first` and `second` each write a sentence about it."""
 
     def kind(draw: Draw) -> Example:
         event = _event(draw, adjuncts)
@@ -414,7 +414,7 @@ _MNLI: Mixture = (
 
 
 def _two_clauses(draw: Draw) -> tuple[str, _Event, _Event]:
-    """Draw a premise of two clauses about different objects; return it and the two events, in random order."""
+    """Draw a premise of two clauses about different objects. Return the premise, and the two events in random order."""
     one, two = _event(draw), _event(draw)
     while one.object == two.object:
         two = _event(draw)
@@ -423,13 +423,13 @@ def _two_clauses(draw: Draw) -> tuple[str, _Event, _Event]:
 
 
 def entailed_clause(draw: Draw) -> Example:
-    """Draw a premise of two clauses and a hypothesis that rewords one of them: entailment."""
+    """Draw a premise of two clauses, and a hypothesis that rewords one of them (entailment)."""
     premise, event, _ = _two_clauses(draw)
     return (premise, event.paraphrased(draw)), 0
 
 
 def _mixed_up(draw: Draw) -> Example:
-    """Draw a premise of two clauses and a hypothesis that gives one event a wrong subject: no entailment."""
+    """Draw a premise of two clauses, and a hypothesis that gives one event the wrong subject (no entailment)."""
     premise, event, other = _two_clauses(draw)
     subject = draw.other(_PEOPLE, event.subject) if event.subject == other.subject else other.subject
     return (premise, replace(event, subject=subject).active()), 1
@@ -451,7 +451,7 @@ def _asked(event: _Event, wh_word: str) -> str:
 
 
 def _answered(label: int, answer: Callable[[_Event, Draw], str]) -> Kind:
-    """Make a kind of QNLI example: a question about an event, the sentence that `answer` writes, and this label."""
+    """Make a function that draws a question about an event and the sentence that `answer` writes (QNLI)."""
 
     def kind(draw: Draw) -> Example:
         wh_word = draw.one(tuple(_ANSWERS))
@@ -497,7 +497,7 @@ def _not_fitting(draw: Draw, thing: str, container: str, size: str) -> str:
 
 
 def _fit(draw: Draw) -> Example:
-    """Write that a thing does not fit into a container because `it` is too big or small, then what `it` may mean."""
+    """Draw a sentence "A does not fit into B because it is too big", and a right or wrong reading of `it`."""
     thing, container, large, label = draw.one(_THINGS), draw.one(_CONTAINERS), draw.chance(0.8), int(draw.chance(0.7))
     size = draw.one(_LARGE if large else _SMALL)
     referent = thing if large == bool(label) else container
@@ -511,7 +511,7 @@ def _fit_enough(draw: Draw) -> Example:
 
 
 def _favour(draw: Draw) -> Example:
-    """Write what one woman did to another because `she` had a reason, then which woman `she` may mean."""
+    """Draw a sentence "A thanked B because she had been helpful", and a right or wrong reading of `she`."""
     one, label, day = draw.one(_ADULTS), int(draw.chance(0.7)), draw.one(_DAYS)
     two = draw.one(_CHILDREN) if draw.chance(0.6) else draw.other(_ADULTS, one)
     verb, reason, is_other = draw.one(_FAVOURS)
@@ -578,7 +578,7 @@ _SIZES = {name: {"train": TRAIN_ROWS, "dev": 250, "test": 200} for name in _MIXT
 
 
 def is_generated(task: Task) -> bool:
-    """Return whether mini-GLUE has this task."""
+    """Check whether mini-GLUE has this task."""
     return task.name in _MIXTURES
 
 
@@ -594,7 +594,7 @@ def check_generated(task: Task) -> None:
 
 
 def generate(task: Task, split: str) -> list[tuple[int, tuple[str, ...], int | float | None]]:
-    """Generate the rows of a split as (id, texts, label); the label is None in a test split. No row occurs twice.
+    """Generate the rows of a split as (id, texts, label). The label is None in a test split. No texts occur twice.
 
     Raises:
         ValueError: if mini-GLUE does not have this task.
@@ -618,7 +618,7 @@ def _generate_all(name: str) -> dict[str, list[Example]]:
 
 
 def _draw_unseen(draw: Draw, kind: Kind, seen: set[tuple[str, ...]]) -> Example:
-    """Draw an example until its texts are unseen and differ from each other; add them to `seen` and return it."""
+    """Draw examples until one has new texts that differ from each other; add its texts to `seen` and return it."""
     texts, label = kind(draw)
     while texts in seen or len(set(texts)) < len(texts):
         texts, label = kind(draw)

@@ -1,4 +1,4 @@
-"""Users' own tasks: folders with a `task.toml` and files `train` and `dev`. docs/own_task.md has an example."""
+"""Users' own tasks: each is a folder with a `task.toml` and data files; docs/own_task.md has an example."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TAKEN = ("ax", "all", "macro", "mean", "parameters", "relative", "speed_up")  #
 
 
 class TaskFile(Typed, frozen=True, kw_only=True):
-    """Content of a user's task.toml."""
+    """Content of a task.toml, which defines a user's own task."""
 
     texts: tuple[str, ...]  # names of the one or two text columns
     label: str = "label"  # name of the label's column
@@ -39,10 +39,10 @@ class TaskFile(Typed, frozen=True, kw_only=True):
 
 
 def read_tasks(folder: str | Path) -> list[Task]:
-    """Read every `folder/*/task.toml`, in the order of the tasks' names, without opening data files.
+    """Read every `folder/*/task.toml`, in the order of the tasks' names. Data files are not opened.
 
     Raises:
-        ValueError: if a task.toml is invalid or a name is already taken. The message names file and value.
+        ValueError: if a task.toml is invalid, or a task's name is invalid or taken. The message names file and value.
     """
     return [_read_task(file) for file in sorted(Path(folder).resolve().glob(f"*/{FILE}"))]
 
@@ -50,7 +50,7 @@ def read_tasks(folder: str | Path) -> list[Task]:
 def _read_task(file: Path) -> Task:
     name = file.parent.name
     if not _IS_NAME.fullmatch(name):
-        allowed = "a small letter, then small letters, digits, - and _"
+        allowed = "a lower-case letter, then lower-case letters, digits, - and _"
         raise ValueError(f"{file}: the folder's name, {name!r}, is not a valid task name; allowed: {allowed}")
     if taken := next((taken for taken in (*TRAINABLE_TASKS, *_TAKEN) if is_same_name(taken, name)), None):
         raise ValueError(f"{file}: a task cannot be named {name!r}, because {taken} is taken; rename the folder")
@@ -68,14 +68,14 @@ def _read_task(file: Path) -> Task:
 def _make_task(name: str, content: TaskFile, *, place: str) -> Task:
     labels = tuple(map(str, content.labels))
     if not 1 <= len(content.texts) <= 2 or len({*content.texts, content.label}) <= len(content.texts):
-        allowed = f"one or two different columns, without the label's, {content.label!r}"
+        allowed = f"one or two different columns, other than the label column {content.label!r}"
         raise ValueError(f"texts is {list(content.texts)}; allowed: {allowed}")
     if content.regression == bool(labels):
         raise ValueError("a task has either labels = [...] or regression = true")
     if labels and not 2 <= len({*labels}) == len(labels) <= MOST_LABELS:
         raise ValueError(f"labels is {list(labels)}; allowed: 2 to {MOST_LABELS} different labels")
     if odd := next((text for text in (content.title, *labels) if not text.isprintable()), None):
-        raise ValueError(f"{odd!r} has unprintable characters; allowed: a title and labels in one line of text")
+        raise ValueError(f"{odd!r} has unprintable characters; allowed in title and labels: printable characters")
     menu = _OF_SCORES if content.regression else _OF_TWO_CLASSES if len(labels) == 2 else _OF_CLASSES
     for metric in content.metrics or ("",):
         if metric not in menu:

@@ -1,9 +1,9 @@
 """Definitions of the GLUE tasks. `trainables.data.metrics` computes their scores; `own_tasks` reads users' own tasks.
 
 Sizes, label order and column names are those of `nyu-mll/glue` and of the original TSV files. Metrics are those of
-the GLUE paper (arXiv:1804.07461, table 1), averaged as the leaderboard does. The rows per class of SST-2, RTE, CoLA,
-MRPC and QNLI's dev set were counted in the official files (gluebenchmark.com); those of MNLI, QQP, QNLI's training set
-and WNLI come from the dataset viewer of `nyu-mll/glue`.
+the GLUE paper (arXiv:1804.07461, table 1), averaged as on the leaderboard. The class counts of SST-2, RTE, CoLA, MRPC
+and QNLI's dev set were counted in the official files (gluebenchmark.com); those of MNLI, QQP, QNLI's training set and
+WNLI come from the dataset viewer of `nyu-mll/glue`.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ class Task(Typed, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def num_labels(self) -> int:
-        """Width of the logits: number of classes, 1 for regression."""
+        """Width of the logits: the number of classes, or 1 for a regression."""
         return len(self.labels) or 1
 
     @property
@@ -54,11 +54,11 @@ class Task(Typed, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def definition(self) -> tuple[object, ...]:
-        """Fields to compare if two tasks have the same name: if all fields agree, they are the same task."""
+        """Fields that define the task: two tasks of the same name are equal if these fields are equal."""
         return self.file_columns, self.label_column, self.file_labels, self.metrics
 
     def __hash__(self) -> int:
-        """Hash the name only, because some other fields are dictionaries, which have no hash."""
+        """Hash the name only, because some of the other fields are dictionaries, which cannot be hashed."""
         return hash(self.name)
 
 
@@ -235,7 +235,7 @@ TRAINABLE_TASKS: tuple[str, ...] = tuple(name for name, task in TASKS.items() if
 
 
 def trainable_tasks() -> tuple[str, ...]:
-    """List all tasks that a study can train on: GLUE without AX, then users' own tasks."""
+    """List the names of all tasks that a study can train on: GLUE without AX, then users' own tasks."""
     return tuple(name for name, task in TASKS.items() if task.dev_splits)
 
 

@@ -1,7 +1,7 @@
-"""Pretraining objectives, one file each, over shared parts. Importing this package imports nothing heavy.
+"""The pretraining objectives, one file each. Importing this package imports nothing heavy.
 
-An objective has a file here and a file of the same name in `search_spaces/objectives/`; a `-` in its name becomes `_`
-in the files'. The file here defines `Config`, `FAMILIES` (the families of backbones that it has models for), `ORDER`
+An objective has a file here and a file of the same name in `search_spaces/objectives/`; file names have `_` for each
+`-` in the objective's name. The file here defines `Config`, `FAMILIES` (the supported families of backbones), `ORDER`
 (whether a pair's segments are swapped at random) and `build(config, encoder)`. `build` takes the `transformers`
 configuration of the encoder, and draws weights from PyTorch's global generator.
 """
@@ -57,7 +57,7 @@ def check_family(objective: str, family: str, *wanted: str) -> None:
     """Check that an objective has a model for a family of backbones.
 
     Args:
-        wanted: the families that the objective has models for.
+        wanted: the families that the objective supports.
 
     Raises:
         ValueError: if the objective has no model for the family.

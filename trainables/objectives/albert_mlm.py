@@ -1,7 +1,7 @@
 """ALBERT's pretraining: masked n-grams, and the order of two consecutive segments (SOP). arXiv:1909.11942.
 
-google-research/albert at b772393: create_pretraining_data.py, run_pretraining.py, lamb_optimizer.py. Label 1 of the
-order means `swapped`.
+The original is google-research/albert at b772393: create_pretraining_data.py, run_pretraining.py, lamb_optimizer.py.
+In the labels of SOP, 1 means that the segments are swapped.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ ORDER: Order = "random"
 
 
 class Config(PretrainingConfig, frozen=True, kw_only=True):
-    """The fields that all objectives share; examples must be pairs."""
+    """The fields that all objectives share; `packing` must be `sentence_pairs`."""
 
     def __post_init__(self) -> None:
-        """Check that examples are pairs."""
+        """Check that `packing` is `sentence_pairs`."""
         super().__post_init__()
         if self.packing != "sentence_pairs":
             raise ValueError(f"packing is {self.packing!r}; allowed for albert-mlm: sentence_pairs")

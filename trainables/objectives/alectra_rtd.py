@@ -1,8 +1,8 @@
-"""ALECTRA's replaced token detection: ELECTRA's with an ALBERT. shoarora/lmtuners at 86f31ba, train_alectra_small.py.
+"""ALECTRA's replaced token detection: ELECTRA's objective, with an ALBERT as the discriminator.
 
-Generator and discriminator share the input embeddings but not the projections after them, as the README recommends.
-Two fields give the README's other variants: a BERT as the generator, and an ALBERT generator that shares the weights of
-the discriminator's layers.
+The original is shoarora/lmtuners at 86f31ba, train_alectra_small.py. Generator and discriminator share the input
+embeddings but not the projections after them, as the README recommends. Two fields select the README's other variants:
+a BERT as the generator, or an ALBERT generator that shares the weights of the discriminator's layers.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _OF_BOTH = (
 
 
 class Config(ReplacedTokenConfig, frozen=True, kw_only=True):
-    """The shared fields, and two of the original code's options for the generator."""
+    """The fields of replaced token detection, and two of the original code's options for the generator."""
 
     generator_family: Literal["albert", "bert"]  # a BERT generator must be as wide as the discriminator's embeddings
     tie_encoder: bool  # the generator shares the weights of the discriminator's layers
 
     def __post_init__(self) -> None:
-        """Check that encoders are tied only within one family."""
+        """Check that the generator shares the discriminator's layers only if both are ALBERTs."""
         super().__post_init__()
         if self.tie_encoder and self.generator_family != "albert":
             raise ValueError(f"tie_encoder is true; allowed if generator_family is {self.generator_family}: false")

@@ -1,10 +1,9 @@
 """ELECTRA's replaced token detection. arXiv:2003.10555.
 
-google-research/electra at 8a46635: run_pretraining.py, pretrain/pretrain_helpers.py, build_pretraining_dataset.py.
-Generator and discriminator share the tables of words, positions and segments, and the embeddings' normalisation.
-
-For a BERT, the objective follows lmtuners (shoarora/lmtuners at 86f31ba, train_electra_small.py): the discriminator has
-two classes for each token, and only the tables are shared.
+The original is google-research/electra at 8a46635: run_pretraining.py, pretrain/pretrain_helpers.py,
+build_pretraining_dataset.py. Generator and discriminator share the word, position and segment embeddings, and the layer
+normalisation after them. If the backbone is a BERT, this follows lmtuners (shoarora/lmtuners at 86f31ba,
+train_electra_small.py): the discriminator has two classes per token, and only the embeddings are shared.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ TABLES = tuple(f"embeddings.{kind}_embeddings" for kind in ("word", "position", 
 
 
 class Config(ReplacedTokenConfig, frozen=True, kw_only=True):
-    """The fields that both objectives with replaced tokens share."""
+    """The fields that `electra-rtd` and `alectra-rtd` share."""
 
 
 def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
@@ -43,9 +42,9 @@ def with_generator(
     """Build a model of a generator and a discriminator, with new weights.
 
     Args:
-        generator: the generator's configuration; its sizes are replaced by those of `config`.
+        generator: the generator's configuration; `config` overwrites its sizes.
         encoder: the discriminator's configuration.
-        shared: module paths that have the same weights in both encoders.
+        shared: paths of the modules whose weights both encoders share.
     """
     from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, AutoModelForTokenClassification
 

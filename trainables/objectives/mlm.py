@@ -1,4 +1,4 @@
-"""Masked language modelling alone, for any family: BERT's pretraining (arXiv:1810.04805) without next sentences.
+"""Masked language modelling alone: BERT's pretraining (arXiv:1810.04805) without next-sentence prediction.
 
 ShareBERT (AAAI 2024; jchenghu/sharebert, pretraining/) and lmtuners' BERT-small use it, each with a different recipe.
 """

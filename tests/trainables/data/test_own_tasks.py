@@ -110,13 +110,13 @@ TOML = {
     'title = "Claims"\n': {
         'titel = "Claims"\n': "no field named titel; available: texts, label, labels, regression, metrics, "
         "title; did you mean title?",
-        'title = "A\\nB"\n': "'A\\nB' has unprintable characters; allowed: a title and labels in one line of text",
+        'title = "A\\nB"\n': "'A\\nB' has unprintable characters; allowed in title and labels: printable characters",
         "title = \n": "Invalid value (at line 1, column 9); allowed: a TOML file",
     },
     'texts = ["claim", "evidence"]\n': {
         "": "the field texts is missing",
         'texts = ["claim", "evidence", "verdict"]\n': "texts is ['claim', 'evidence', 'verdict']; allowed: one or two "
-        "different columns, without the label's, 'verdict'",
+        "different columns, other than the label column 'verdict'",
         'texts = "claim"\n': "texts is 'claim'; allowed: a list",
     },
     'labels = ["supported", "refuted", "open"]\n': {
@@ -129,7 +129,7 @@ TOML = {
         "accuracy?",
         'metrics = ["f1macro"]\n': "no metric of 3 labels named 'f1macro'; available: accuracy, f1_macro; did you mean "
         "f1_macro?",
-        'metrics = ["f1"]\n': "'f1' is no metric of 3 labels; available: accuracy, f1_macro",
+        'metrics = ["f1"]\n': "'f1' is not a metric of 3 labels; available: accuracy, f1_macro",
         "metrics = []\n": "no metric of 3 labels named ''; available: accuracy, f1_macro",
     },
 }
@@ -203,7 +203,7 @@ def test_two_files_of_a_split_are_refused(claims: Path) -> None:
         ("sst2", "cannot be named 'sst2', because sst2 is taken; rename the folder"),
         ("st-s_b", "cannot be named 'st-s_b', because stsb is taken; rename the folder"),
         ("macro", "cannot be named 'macro', because macro is taken"),
-        ("Claims", "the folder's name, 'Claims', is not a valid task name; allowed: a small letter, then"),
+        ("Claims", "the folder's name, 'Claims', is not a valid task name; allowed: a lower-case letter, then"),
     ],
 )
 def test_name_of_a_task_is_checked(claims: Path, name: str, message: str) -> None:
