@@ -47,7 +47,7 @@ def include(folder: str | Path, *, named: str = "folder") -> None:
         named: the option that names the folder, for messages.
 
     Raises:
-        ValueError: if the folder has neither methods nor tasks, one of them is invalid, or its name is taken.
+        ValueError: if the folder has neither methods nor tasks, or one of them is invalid or has a name that is taken.
     """
     from trainables.data.own_tasks import read_tasks
     from trainables.data.tasks import TASKS
@@ -88,7 +88,7 @@ def configure(method: str, values: Configuration) -> TrainingConfig:
 def departures(method: str) -> tuple[Departure, ...]:
     """List all differences between a method here and its original, the most important first.
 
-    A variant with a different original has its own list, in VARIANT_DEPARTURES of the method's file.
+    A variant with a different original has its own list: VARIANT_DEPARTURES in the method's file.
 
     Raises:
         ValueError: if the method is unknown.

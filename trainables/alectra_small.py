@@ -1,9 +1,9 @@
-"""ALECTRA-small: an ALBERT pretrained with ELECTRA's objective, fine-tuned without early exit. shoarora/lmtuners.
+"""ALECTRA-small: an ALBERT pretrained with ELECTRA's objective, fine-tuned without early exit.
 
-The README (experiments/disc_lm_small/README.md at 86f31ba) gives batch size, epochs and learning rate for each task,
-and starts RTE and STS-B from an MNLI model. The fine-tuning script is not published, so the remaining values are from
-the appendix of ELECTRA's paper. The model card (shoarora/alectra-small-owt) loads the checkpoint as
-`AlbertForSequenceClassification`, whose head corresponds to `pooled`. The pooler starts from the checkpoint's weights,
+The original is shoarora/lmtuners at 86f31ba. Its README (experiments/disc_lm_small/README.md) gives batch size, epochs
+and learning rate for each task; RTE and STS-B start from an MNLI model. The fine-tuning script is not published, so the
+remaining values are from the appendix of ELECTRA's paper. The model card (shoarora/alectra-small-owt) loads the
+checkpoint as `AlbertForSequenceClassification`, so `head` is `pooled`. The pooler starts from the checkpoint's weights,
 which pretraining did not train. Everything else is as in ELECTRA-small (trainables/electra_small.py).
 """
 

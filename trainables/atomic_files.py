@@ -50,7 +50,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def write_folder(folder: Path, fill: Callable[[Path], object]) -> None:
-    """Let `fill` write files into a temporary folder, then rename this to `folder`.
+    """Let `fill` write files into a temporary folder, then rename it to `folder`.
 
     An existing folder is renamed first, then deleted. A kill leaves the old or the new folder; between the two renames,
     it leaves neither.

@@ -1,6 +1,6 @@
 """The fields of a method's configuration, and their allowed values. Does not import torch.
 
-No field has a default: every value of a trial comes from its search space, which names the source.
+No field has a default: all values of a trial come from the method's search space, which cites their sources.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class EncoderConfig(Typed, frozen=True, kw_only=True):
     # Shape of the learning rate after warm-up; `linear_from_start` decays during warm-up too.
     schedule: Literal["constant", "linear", "linear_from_start", "polynomial"]
     decay_power: Positive | None  # exponent of a polynomial schedule; 1 is linear
-    max_length: Annotated[int, Meta(ge=3)]  # tokens per example; longer ones are cut
+    max_length: Annotated[int, Meta(ge=3)]  # tokens per example; longer examples are cut
     classifier_dropout: Share  # dropout on the pooled output, before every head
     hidden_dropout: Share  # dropout inside the encoder: embeddings, attention probabilities and layer outputs
     attention: Literal["softmax", "nystrom"]  # nystrom applies no dropout to attention probabilities

@@ -36,7 +36,7 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
 class Config(TrainingConfig, frozen=True, kw_only=True):
     """DeeBERT's fields beyond `TrainingConfig`."""
 
-    entropy: NotNegative  # an example leaves if its answer's entropy is below this share of ln C, for C classes
+    entropy: NotNegative  # an example leaves if its answer's entropy, divided by ln C for C classes, is below this
 
     def check_task(self, task: Task) -> None:
         """Check that the task has classes, because a regression score has no entropy."""

@@ -1,7 +1,7 @@
 """Names of devices, and the precision of matrix products, which the configuration field `precision` sets.
 
-Parameters and optimiser states are always float32. PyTorch's precision settings apply to the whole process when a
-kernel starts, so the forward and the backward pass each set them.
+Parameters and optimiser states are always float32. PyTorch's precision settings are global and take effect when a
+kernel starts, so they are set for the forward pass and again for the backward pass.
 
     float32         IEEE float32; PyTorch's default is TF32 for cuDNN's convolutions and recurrent layers
     tensorfloat32   TF32: the GPU rounds factors to a 10-bit mantissa; an error on devices without TF32

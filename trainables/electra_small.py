@@ -8,7 +8,7 @@ fields offer the original's choice and an alternative:
   weights (Glorot-uniform, zero bias). `pooled` is `ElectraClassificationHead` of `transformers`: dropout, dense, GELU,
   dropout and a linear layer, with normal initial weights of standard deviation 0.02.
 * `layer_decay_convention`: with `paper`, the top layer has the rate learning_rate * layer_decay, as in the paper. With
-  `released`, the rates of all layers and of the embeddings have one more factor layer_decay, as in the original's code.
+  `released`, the rates of all layers and of the embeddings are multiplied by layer_decay once more, as in the code.
 * `schedule`: `linear_from_start` is the original's: the learning rate decays from the first step, and is also
   multiplied by the warm-up factor. With `linear`, the decay begins after the warm-up.
 """

@@ -38,7 +38,7 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
 
     @property
     def digests(self) -> dict[str, str]:
-        """Hash (16 hexadecimal digits) of each method's file names and texts, by method."""
+        """Map each method to the hash of its file names and texts, 16 hexadecimal digits."""
         return {_name(stem): _digest(self.of_method(stem)) for stem, both in self.pairs.items() if all(both)}
 
     def has(self, method: str) -> bool:
@@ -54,7 +54,7 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
 
     @property
     def pairs(self) -> dict[str, tuple[bool, bool]]:
-        """For each NAME, whether `NAME.py` and whether `NAME_space.py` is in the folder."""
+        """Map each NAME to two flags: whether the folder has `NAME.py`, and whether it has `NAME_space.py`."""
         stems = {name.removesuffix(".py") for name in self.sources if not name.startswith("_")}
         spaces = {stem.removesuffix(SPACE) for stem in stems if stem.endswith(SPACE)}
         methods = {stem for stem in stems if stem in spaces or _IS_METHOD.search(self.sources[f"{stem}.py"])}
@@ -127,9 +127,9 @@ def read_methods(folder: str | Path, *, named: str = "--include", may_lack_metho
 
 
 def _suggest_folder(place: str | Path) -> str:
-    """Suggest a nearby folder with methods, or a task's parent folder, or return an empty text.
+    """Suggest a nearby folder with methods, or a task's parent folder, as in `; did you mean mine/methods?`.
 
-    Example: `; did you mean mine/methods?`.
+    Return an empty text if there is no such folder.
     """
     folder = Path(place)
     if (folder / "task.toml").is_file():
@@ -140,7 +140,7 @@ def _suggest_folder(place: str | Path) -> str:
 
 
 def include(methods: IncludedMethods | None) -> None:
-    """Make a folder's methods available in this process, in place of those of an earlier call; None removes these."""
+    """Replace the included methods of this process by these, or by none."""
     global _included
     if methods == _included:
         return
@@ -238,7 +238,7 @@ def _list_packages() -> Iterator[Path]:
 
 
 def _exist_in(folder: Path, stem: str) -> tuple[bool, bool]:
-    """Check whether the packages in a folder have a method's file, and its search space's file."""
+    """Check whether a method's file exists in `folder`, and whether its search space's file does."""
     trained, space = (folder / name / f"{stem}.py" for name in ("trainables", "search_spaces"))
     is_method = trained.is_file() and bool(_IS_METHOD.search(trained.read_text(encoding="utf-8")))
     return is_method, space.is_file() and not stem.startswith("_")

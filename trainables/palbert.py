@@ -1,9 +1,9 @@
 """PALBERT: PonderNet on an ALBERT, with Q-exit: an example leaves when its cumulative exit probability exceeds q.
 
 arXiv:2204.03276, section 3. It differs from PonderNet in two ways: Λ, which predicts a layer's exit probability, is an
-MLP of three tanh layers on [h_i, h_{i-1}] with its own learning rate, and exits are not sampled. The variants are the
-rows of the paper's table 1 that simplify Λ. The original is tinkoff-ai/palbert at 52a79af (src/train.py,
-src/trainer.py, src/loss.py, src/modeling/palbert_fast.py). If its code and the paper differ, this follows the code.
+MLP of three tanh layers on [h_i, h_{i-1}] with its own learning rate, and exits are not sampled. The variants have a
+simpler Λ; they are rows of the paper's table 1. The original is tinkoff-ai/palbert at 52a79af (src/train.py,
+src/trainer.py, src/loss.py, src/modeling/palbert_fast.py). If this code and the paper differ, the code is followed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
 class Config(PonderConfig, frozen=True, kw_only=True):
     """PALBERT's fields beyond `PonderConfig`."""
 
-    lambda_learning_rate: Positive | None  # rate of Λ, then without weight decay; None: as for other parameters
+    lambda_learning_rate: Positive | None  # rate of Λ, which then has no weight decay; None: as other parameters
     lambda_layer_arch: Literal["linear", "linear_cat", "linear_diff", "rnn"]  # see `Lambda` in models/ponder.py
     num_lambda_layers: Count  # hidden layers of Λ (tanh; recurrent for rnn); 0 makes Λ linear (1 in the released code)
     exit: Literal["threshold", "sample", "expectation", "expectation_legacy", "last"]  # see models/exit_rules.py

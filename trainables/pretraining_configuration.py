@@ -1,6 +1,6 @@
 """The configuration of a pretraining run, and its report after each epoch. Does not import torch.
 
-No field of a configuration has a default: every value comes from `search_spaces/objectives/`, which names the source.
+No field has a default: all values of a run come from `search_spaces/objectives/`, which cites their sources.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
     warmup_steps: Count
     gradient_clip: NotNegative  # largest gradient norm; 0 does not clip
     max_length: Annotated[int, Meta(ge=8)]  # tokens per example, with special tokens
-    packing: Literal["sentence_pairs", "electra", "random_lines", "full"]  # corpora/packing.py
+    packing: Literal["sentence_pairs", "electra", "random_lines", "full"]  # see corpora/packing.py
     masking: Literal["bernoulli", "token", "whole_word", "n_gram"]  # unit of masking: tokens that are masked together
     mask_probability: Inside  # probability that a token is to be predicted
     max_predictions: Count  # largest number of predicted tokens per example; 0: no limit
@@ -56,7 +56,7 @@ class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
             raise ValueError(f"max_predictions is {self.max_predictions}; allowed if masking is bernoulli: 0")
 
     def examples_at_once(self, processes: int) -> int:
-        """Compute the number of examples that a process handles at once: its share of one gradient-accumulation part.
+        """Compute the number of examples that a process handles at once: its share of one part of the batch.
 
         Raises:
             ValueError: if the processes cannot share the part evenly.
@@ -101,7 +101,7 @@ class PretrainingSpec(Typed, frozen=True, kw_only=True):
 
 
 class PretrainingRow(Typed, frozen=True, kw_only=True):
-    """Report of one epoch (a fixed number of steps). Costs are totals since the start of the run."""
+    """Report after one epoch (a fixed number of steps). Steps, examples, tokens and seconds are totals of the run."""
 
     epoch: AtLeastOne
     score: Annotated[float, Meta(ge=0, le=1)]  # the objective's main held-out score

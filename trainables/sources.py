@@ -20,7 +20,7 @@ from trainables.atomic_files import write_folder
 T = TypeVar("T")
 NOT_CHECKED = "not checked, because the hub cannot be reached: "  # a dry run prints this before the unchecked things
 HUB_SECONDS = 5  # seconds to wait for the hub's answer
-_OFFLINE_SECONDS = 60  # seconds until an unreachable hub is tried again, because a trial may run for days
+_OFFLINE_SECONDS = 60  # seconds after which an unreachable hub is tried again
 _DIGESTS = "digests.json"  # file with the digests of a cache entry's files
 _next_attempt = 0.0  # monotonic time before which the hub is not tried; infinite once it has answered
 
@@ -56,8 +56,8 @@ def checked(look: Callable[[], T], what: str, unchecked: list[str] | None) -> T 
 def reach_or_work_offline() -> None:
     """Check whether the hub can be reached. Call this before any other request to the hub.
 
-    If the hub does not answer in a few seconds, this process uses only the local cache for a minute, as with
-    HF_HUB_OFFLINE=1. Otherwise, the libraries would retry each request six times, for up to half a minute.
+    If the hub does not answer within a few seconds, this process uses only the local cache for a minute, as with
+    HF_HUB_OFFLINE=1. Without this check, the libraries would retry each request six times, for up to half a minute.
     """
     global _next_attempt
     from huggingface_hub import constants, get_session

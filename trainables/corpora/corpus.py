@@ -4,8 +4,8 @@
     mini-shuffled         a control for `mini`: the same words in random order
     hub:NAME              `hub:NAME[@REVISION][:CONFIGURATION]`, streamed: each row of the train split is a document,
                           with its lines in the column `text`; for example hub:wikimedia/wikipedia:20231101.en
-    FOLDER                every `.txt` file below it, in UTF-8, with a sentence or a paragraph per line; a document ends
-                          at a blank line or at the end of a file
+    FOLDER                its `.txt` files, also in subfolders, in UTF-8, with a sentence or a paragraph per line; a
+                          document ends at a blank line or at the end of a file
 
 The generated sentences are of the same kinds as in mini-GLUE, but none occurs in its dev and test splits. They are the
 same in every process and every version of Python.
@@ -101,7 +101,7 @@ def corpus_fingerprint(corpus: str) -> str:
 
 
 def documents(corpus: str) -> Iterator[Document]:
-    """Read all documents in a fixed order, each a tuple of sentences.
+    """Read all documents, each a tuple of sentences, in a fixed order.
 
     Raises:
         ValueError: if the corpus is missing, or a file is not UTF-8 (the message gives the line).
@@ -119,7 +119,7 @@ def documents(corpus: str) -> Iterator[Document]:
 
 
 def vocabulary_texts(corpus: str) -> Iterator[str]:
-    """Read the texts that a tiny backbone's vocabulary is built from: mini-GLUE's if the corpus is generated.
+    """Read the texts that a tiny backbone's vocabulary is built from: the corpus, or mini-GLUE for a generated corpus.
 
     Raises:
         ValueError: if the corpus is missing, or a file is not UTF-8.

@@ -199,9 +199,9 @@ def _pack_documents(
 
 
 def _pack_sentence_pairs(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
-    """Cut a document into chunks of sentences, and each chunk into two segments at a random sentence, as ALBERT does.
+    """Cut a document into chunks of sentences, and split each chunk at a random sentence boundary, as ALBERT does.
 
-    A chunk of a single sentence is extended by the next sentence, or dropped if it is the document's last; ALBERT pairs
+    A chunk of a single sentence is extended by the next sentence, or dropped at the end of the document; ALBERT pairs
     it with text from another document instead. Source: google-research/albert, create_pretraining_data.py.
     """
     longest = max_length - PAIR_SPECIALS
@@ -246,7 +246,7 @@ def _cut_into_segments(bounds: list[int], target: int, max_length: int, draw: ra
 
 
 def _pack_random_lines(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
-    """Pair the sentences of a document at random, each cut to half the length, as lmtuners does; drop an odd one."""
+    """Pair a document's sentences at random, as lmtuners does. Cut each to half the length, and drop an odd one."""
     longest = (max_length - PAIR_SPECIALS) // 2
     lines = [(start, min(end, start + longest)) for start, end in pairwise(bounds)]
     draw.shuffle(lines)
@@ -270,7 +270,7 @@ assert set(_PACKINGS) == set(get_args(Packing))
 
 
 def _cut_to(longest: int, first: Span, second: Span, draw: random.Random) -> tuple[Span, Span]:
-    """Cut tokens off the longer segment, each at a random end, until the two have at most `longest` tokens together."""
+    """Cut tokens one by one from a random end of the longer segment, until both together fit into `longest`."""
     spans = [first, second]
     while sum(end - start for start, end in spans) > longest:
         longer = 0 if spans[0][1] - spans[0][0] > spans[1][1] - spans[1][0] else 1

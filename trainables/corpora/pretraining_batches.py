@@ -42,7 +42,7 @@ class PretrainingBatches:
         *,
         order: Order,
     ) -> None:
-        """Prepare batches of `examples`; if `order` is "random", swap the segments of an example at random.
+        """Prepare batches of `examples`. If `order` is "random", each example's segments are swapped at random.
 
         Raises:
             ValueError: if the tokenizer lacks a special token.

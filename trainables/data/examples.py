@@ -113,7 +113,7 @@ def tokenise(
 
 
 def encode(rows: Split, tokenizer: PreTrainedTokenizerBase, *, max_length: int, name: str = "file") -> Examples:
-    """Tokenise rows without a cache, and cut them to `max_length` tokens. The result names their split `name`."""
+    """Tokenise rows without a cache, and cut them to `max_length` tokens. `name` becomes the name of their split."""
     tokens: list[np.ndarray] = []
     token_types: list[np.ndarray] = []
     lengths: list[int] = []

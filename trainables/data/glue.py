@@ -28,7 +28,7 @@ from trainables.sources import HubUnreachable, hash_of_file, reach_or_work_offli
 from trainables.spelling import nearest_in_words
 
 HUB_NAME = "nyu-mll/glue"
-MOST_DIGITS = 18  # most digits of a row's index; a longer one may not fit into an int64
+MOST_DIGITS = 18  # largest number of digits in a row's index; a longer index may not fit into an int64
 LARGEST_SCORE = 1e6  # largest label of a regression without `score_range`; its square must not overflow a float32
 
 Kind = Literal["mini", "hub", "folder"]
@@ -48,7 +48,7 @@ def seen_from_anywhere(data: str) -> str:
 class Split:
     """The rows of one split."""
 
-    ids: list[int]  # row numbers from 0; in a file without labels, the values of its index column if it has one
+    ids: list[int]  # row numbers from 0, or the index column's values if the file has this column and no labels
     texts: list[tuple[str, ...]]  # one string per text column
     labels: np.ndarray | None  # (n,) int64 classes or float32 scores; None for a test split
 
@@ -93,10 +93,10 @@ def vocabulary_texts(task: Task, data: str) -> Iterator[str]:
 
 
 def read_texts(task: Task, file: Path) -> Split:
-    """Read the texts of a TSV, CSV or JSON Lines file with the task's text columns.
+    """Read the texts of a TSV, CSV or JSON Lines file that has the task's text columns.
 
-    The row ids come from the index column if the file has one; other columns are ignored. A CoLA file may lack the
-    header line, as the official files do. QQP rows that a line break splits are skipped, as in `load_split`.
+    Row ids come from the index column if the file has one; other columns are ignored. A CoLA file may lack the header
+    line, as the official files do. QQP rows that a line break splits are skipped, as in `load_split`.
 
     Raises:
         ValueError: if the file is missing or malformed, or a row has no text. The message names file, line and value.
@@ -129,7 +129,7 @@ def read_labelled(task: Task, file: Path) -> Split:
 
 
 def check_data(task: Task, data: str) -> None:
-    """Check that the train and dev files of the task exist, without opening them and without the network.
+    """Check that the task's train and dev files exist, without opening them or using the network.
 
     Raises:
         ValueError: if a file is missing, or mini-GLUE does not have this task.
@@ -370,7 +370,7 @@ def _read_csv(file: Path, text: str) -> tuple[Sequence[_Line], Sequence[int]]:
 
 
 def _read_json(file: Path, lines: Sequence[str]) -> tuple[Sequence[_Line], Sequence[int]]:
-    """Read one JSON object per line. The first object's fields become the header; all must have the same fields."""
+    """Read one JSON object per line. The first object's fields become the header; the others must have these fields."""
     rows: list[_Line] = []
     for number, line in enumerate(lines, 1):
         row = _JSON.read(line.encode(), where=f"{file}, line {number}")

@@ -1,4 +1,4 @@
-"""Metrics of the tasks, and differences from the official numbers of rows and classes. Does not import torch."""
+"""Metrics of the tasks, and a comparison of row counts with the official GLUE. Does not import torch."""
 
 from collections.abc import Mapping, Sequence
 
@@ -33,7 +33,7 @@ def predictions_from_logits(task: Task, logits: np.ndarray) -> np.ndarray:
 def compute_metrics(
     task: Task, predictions: np.ndarray, labels: np.ndarray, splits: Sequence[str] | np.ndarray | None = None
 ) -> dict[str, float]:
-    """Compute the task's metrics, each in [-1, 1], by name.
+    """Compute the task's metrics by name. Each is in [-1, 1].
 
     A correlation (`pearson`, `spearman`, `matthews`) is 0.0 if predictions or labels are constant.
 

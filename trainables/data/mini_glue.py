@@ -2,9 +2,9 @@
 
 Every task mixes several kinds of example; each kind is a function that draws the texts and the label. In easy kinds, a
 single word gives the label away. Hard kinds require an understanding of negation, contrast, long-distance agreement,
-synonyms, the passive, hypernyms, or who did what to whom. Examples therefore need different numbers of layers; without
-this, early exit would save nothing. Nothing is taken from GLUE's data. Every process and every version of Python
-generates the same text. Do not reorder the random draws: that would change the data.
+synonyms, the passive, hypernyms, or who did what to whom. Examples therefore need different numbers of layers, and
+early exit relies on this. Nothing is taken from GLUE's data. Every process and every version of Python generates the
+same text. Do not reorder the random draws, because that would change the data.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _contrasting_opinion(draw: Draw) -> Example:
 
 OPINION_KINDS = (_plain_opinion, _negated_opinion, _contrasting_opinion)
 
-# CoLA: about two thirds of the sentences are acceptable. Pairs are (singular, plural), in `_FORMS` (wrong, right).
+# CoLA: about two thirds of the sentences are acceptable. Word pairs are (singular, plural); in `_FORMS` (wrong, right).
 
 _COUNTED = (("dog", "dogs"), ("child", "children"), ("bird", "birds"), ("girl", "girls"), ("boy", "boys"))
 _ACTIONS = (("sleeps", "sleep"), ("sings", "sing"), ("runs", "run"), ("laughs", "laugh"), ("waits", "wait"))
@@ -152,7 +152,7 @@ def _near_agreement(draw: Draw) -> Example:
 
 
 def _far_agreement(draw: Draw) -> Example:
-    """Put a second noun between subject and verb. Its number, singular or plural, is random."""
+    """Put a second noun, singular or plural at random, between subject and verb."""
     number, nearer, label = draw.one((0, 1)), draw.one((0, 1)), _acceptable(draw)
     noun, other = draw.two(_COUNTED)
     verb = _agreeing(draw, _ACTIONS, number, label)
@@ -287,7 +287,7 @@ _MRPC: Mixture = (
     (4, _retold(_PLACED_OR_DATED, 0, lambda event, draw: event.of_another(draw).voiced(draw))),  # other person
 )
 
-# QQP: 37 % of the pairs are duplicates, which ask the same about the same topic.
+# QQP: 37 % of the pairs are duplicates, which ask the same question about the same topic.
 
 _TOPICS = (  # per topic two activities, each in two wordings
     (("bake bread", "make bread"), ("slice bread", "cut bread")),
@@ -594,7 +594,7 @@ def check_generated(task: Task) -> None:
 
 
 def generate(task: Task, split: str) -> list[tuple[int, tuple[str, ...], int | float | None]]:
-    """Generate the rows of a split as (id, texts, label). The label is None in a test split. No texts occur twice.
+    """Generate the rows of a split as (id, texts, label). The label is None in a test split. All texts are unique.
 
     Raises:
         ValueError: if mini-GLUE does not have this task.

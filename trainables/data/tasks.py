@@ -17,7 +17,7 @@ class Task(Typed, frozen=True, kw_only=True, omit_defaults=True):
 
     name: str  # name on the command line: "stsb"
     title: str  # name in tables: "STS-B"
-    place: str = ""  # folder of a user's own task; "" for GLUE, which is read from DATA/folder
+    place: str = ""  # folder of a user's own task; "" for GLUE, which is read from the folder of --data
     folder: str = ""  # subfolder of a GLUE task in the original TSV layout
     formats: tuple[str, ...] = (".tsv",)  # allowed suffixes of the files
     text_columns: tuple[str, ...]  # names of the text columns in `nyu-mll/glue`
