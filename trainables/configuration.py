@@ -39,7 +39,7 @@ class EncoderConfig(Typed, frozen=True, kw_only=True):
     precision: Precision  # precision of matrix products in training and evaluation
 
     def __post_init__(self) -> None:
-        """Check that every number is finite and that the fields fit together."""
+        """Check that all numbers are finite and that the fields are consistent."""
         for name in self.__struct_fields__:
             value = getattr(self, name)
             if isinstance(value, float) and not math.isfinite(value):
@@ -70,7 +70,7 @@ class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
     num_hidden_layers: Count  # number of backbone layers to keep, counted from the first; 0 keeps all
 
     def __post_init__(self) -> None:
-        """Check that the training fields fit together."""
+        """Check that the training fields are consistent."""
         super().__post_init__()
         if self.select == "last" and self.stop_after:
             raise ValueError(f"stop_after is {self.stop_after}; allowed if select is last: 0")

@@ -1,4 +1,4 @@
-"""Departures: differences of a method, a recipe or a plan from the paper or its code."""
+"""Departures: how a method, a training recipe or a study's plan differs from the paper or its code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Licences of GLUE's tasks and of backbones, read at their sources on 2026-11-25 unless a comment says otherwise."""
+"""Licences of GLUE's tasks and of backbones. They were read at their sources on 2026-11-25, except as noted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds and loads the two files of a method, from the package or from an included folder.
+"""Finds and loads a method's file and its search space's file, in the package or in a folder of --include.
 
 A method of the package has `trainables/NAME.py` and `search_spaces/NAME.py`. An included folder has `NAME.py` and
 `NAME_space.py` side by side. Its files are read once; all machines run the text that was read, even if the files change
@@ -31,7 +31,7 @@ _IS_METHOD = re.compile(r"^(def build|class Config)\b", re.MULTILINE)
 
 
 class IncludedMethods(Typed, frozen=True, kw_only=True):
-    """The Python files of an included folder, with their text at the time of reading."""
+    """The Python files of an included folder, with the text that was read."""
 
     folder: str  # absolute path
     sources: Mapping[str, str]  # name of a file -> its text
@@ -42,11 +42,11 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
         return {_name(stem): _digest(self.of_method(stem)) for stem, both in self.pairs.items() if all(both)}
 
     def has(self, method: str) -> bool:
-        """Check whether the folder has both files of the method."""
+        """Check whether the folder has the method's file and its search space's file."""
         return all(self.pairs.get(_stem(method), (False,)))
 
     def of_method(self, method: str) -> dict[str, str]:
-        """Select the files that a method needs: its two files and all `_*.py`; empty if the method is missing."""
+        """Select the method's file, its search space's file and all `_*.py`; nothing if the method is missing."""
         files = {f"{_stem(method)}.py", f"{_stem(method)}{SPACE}.py"}
         if not self.has(method):
             return {}
@@ -63,7 +63,7 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class MethodFile:
-    """One of a method's two files."""
+    """A method's file, or the file of its search space."""
 
     module: str  # import name of the module
     path: str  # path as messages print it
@@ -152,17 +152,17 @@ def include(methods: IncludedMethods | None) -> None:
 
 
 def names() -> list[str]:
-    """List all methods that have both files, in alphabetical order."""
+    """List all methods that have a file and a search space, in alphabetical order."""
     pairs = {} if _included is None else _included.pairs
     stems = {*_list_package_stems(), *(stem for stem, both in pairs.items() if all(both))}
     return sorted(map(_name, stems))
 
 
 def check_whole(method: str) -> None:
-    """Check that a method has both files or neither.
+    """Check that a method's file and its search space's file exist, or that neither does.
 
     Raises:
-        ValueError: if only one exists; the message names both.
+        ValueError: if only one of them exists; the message names both.
     """
     stem, files = _stem(method), files_of(method)
     if _included is not None and stem in _included.pairs:
@@ -191,7 +191,7 @@ def files_of(method: str) -> tuple[MethodFile, MethodFile]:
 
 
 def place_of_function(function: Callable[..., object], method: str) -> str | None:
-    """Find a function's file and line; None if neither file of the method defines the function."""
+    """Find the file and line of a function that a method's file or its search space's file defines; else None."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     file = next((each for each in files_of(method) if code and _is_same_file(code.co_filename, each.path)), None)
     return f"{file.path}:{code.co_firstlineno}" if file and code else None

@@ -38,7 +38,7 @@ class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
     random_token_share: WholeShare  # share that become random tokens; predicted tokens in neither share stay unchanged
 
     def __post_init__(self) -> None:
-        """Check that the fields fit together."""
+        """Check that the fields are consistent."""
         super().__post_init__()
         if self.batch_size % self.gradient_accumulation:
             raise ValueError(

@@ -136,7 +136,7 @@ def test_a_new_task_has_no_generated_data_and_the_others_go_on(
     said = ["--method", "albert", "--profile", "mini", "--out", str(tmp_path), "--dry-run", "--task"]
     assert launch.main([*said, "boolq"]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("study.launch: no data are generated for boolq; allowed: --data FOLDER; mini has sst2, ")
+    assert error.startswith("study.launch: mini-GLUE has no task boolq; allowed: --data FOLDER, or one of sst2, ")
     assert error.count("\n") == 1
     assert launch.main([*said, "rte"]) == 0
     assert list(glue.vocabulary_texts(TASKS["rte"], "mini"))

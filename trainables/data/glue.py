@@ -247,7 +247,7 @@ class _Table:
 
     @cached_property
     def texts(self) -> list[int]:
-        """Positions of the text columns."""
+        """Positions of the text columns in the header."""
         return [_find_column(column, self.header, self.file) for column in self.task.file_columns]
 
     def rows(self) -> list[_Row]:
@@ -338,7 +338,7 @@ def _find_file(task: Task, split: str, folder: str) -> Path:
     if not present and task.place:
         if not Path(folder).is_dir():
             raise ValueError(f"no folder {folder} for task {task.name}; if it was moved, --include its parent folder")
-        raise ValueError(f"task {task.name} has no {split} in {folder}; allowed: one of {', '.join(names)}")
+        raise ValueError(f"task {task.name} has no {split} file in {folder}; allowed: one of {', '.join(names)}")
     if not present:
         near = f"; did you mean {above}?" if (above / inside).is_file() else nearest_in_words(folder, ("mini", "hub"))
         missing = f"file {file}" if Path(folder).is_dir() else f"folder {folder}"

@@ -590,7 +590,7 @@ def check_generated(task: Task) -> None:
     """
     if not is_generated(task):
         menu = ", ".join(_MIXTURES)
-        raise ValueError(f"no data are generated for {task.name}; allowed: --data FOLDER; mini has {menu}")
+        raise ValueError(f"mini-GLUE has no task {task.name}; allowed: --data FOLDER, or one of {menu}")
 
 
 def generate(task: Task, split: str) -> list[tuple[int, tuple[str, ...], int | float | None]]:

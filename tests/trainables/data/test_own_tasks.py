@@ -187,7 +187,7 @@ def test_a_missing_file_is_named_with_its_formats(claims: Path) -> None:
     (claims / "dev.csv").unlink()
     with pytest.raises(ValueError) as error:
         check_data(task_of(claims), "mini")
-    assert str(error.value) == f"task claims has no dev in {claims}; allowed: one of dev.tsv, dev.csv, dev.jsonl"
+    assert str(error.value) == f"task claims has no dev file in {claims}; allowed: one of dev.tsv, dev.csv, dev.jsonl"
 
 
 def test_two_files_of_a_split_are_refused(claims: Path) -> None:
