@@ -76,7 +76,7 @@ def add_files(folder: Path, fill: Callable[[Path], object]) -> None:
 
 
 def is_unfinished(path: Path, of: str | None = None) -> bool:
-    """Check by its name whether a path is a temporary file or folder that this module writes.
+    """Check whether a path has the name of a temporary file or folder that this module writes.
 
     Args:
         of: name of the final file or folder; None: any name.

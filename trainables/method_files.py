@@ -38,7 +38,7 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
 
     @property
     def digests(self) -> dict[str, str]:
-        """Map each method to the hash of its file names and texts, 16 hexadecimal digits."""
+        """Map each method to a hash (16 hexadecimal digits) of the names and contents of its files."""
         return {_name(stem): _digest(self.of_method(stem)) for stem, both in self.pairs.items() if all(both)}
 
     def has(self, method: str) -> bool:
@@ -140,7 +140,7 @@ def _suggest_folder(place: str | Path) -> str:
 
 
 def include(methods: IncludedMethods | None) -> None:
-    """Replace the included methods of this process by these, or by none."""
+    """Make `methods` the included methods of this process; None removes all included methods."""
     global _included
     if methods == _included:
         return
@@ -238,7 +238,7 @@ def _list_packages() -> Iterator[Path]:
 
 
 def _exist_in(folder: Path, stem: str) -> tuple[bool, bool]:
-    """Check whether a method's file exists in `folder`, and whether its search space's file does."""
+    """Check whether a method's file exists below `folder`, and whether its search space's file does."""
     trained, space = (folder / name / f"{stem}.py" for name in ("trainables", "search_spaces"))
     is_method = trained.is_file() and bool(_IS_METHOD.search(trained.read_text(encoding="utf-8")))
     return is_method, space.is_file() and not stem.startswith("_")

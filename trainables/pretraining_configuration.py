@@ -101,7 +101,7 @@ class PretrainingSpec(Typed, frozen=True, kw_only=True):
 
 
 class PretrainingRow(Typed, frozen=True, kw_only=True):
-    """Report after one epoch (a fixed number of steps). Steps, examples, tokens and seconds are totals of the run."""
+    """Report after an epoch (a fixed number of steps). Steps, examples, tokens and seconds are totals so far."""
 
     epoch: AtLeastOne
     score: Annotated[float, Meta(ge=0, le=1)]  # the objective's main held-out score

@@ -1,6 +1,6 @@
 """Text for pretraining, as documents of sentences. A corpus is generated, or read from the hub or a folder.
 
-    mini                  generated pairs of related sentences, in the vocabulary of mini-GLUE
+    mini                  generated documents of two sentences, in the vocabulary of mini-GLUE
     mini-shuffled         a control for `mini`: the same words in random order
     hub:NAME              `hub:NAME[@REVISION][:CONFIGURATION]`, streamed: each row of the train split is a document,
                           with its lines in the column `text`; for example hub:wikimedia/wikipedia:20231101.en
