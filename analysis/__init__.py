@@ -1,4 +1,4 @@
-"""Tables, statistics, pictures and reports of finished or running studies. Needs neither torch nor Ray."""
+"""Tables, statistics, pictures and reports of finished or running studies, without torch or Ray."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from analysis.studies.frames import Frames
 
-# Loaded by path, because `import study` may find another package of that name.
+# Load the module by its path, because `import study` may find another package of that name.
 _spec = spec_from_file_location("own_packages", Path(__file__).parents[1] / "study" / "own_packages.py")
 assert _spec is not None and _spec.loader is not None
 _own_packages = module_from_spec(_spec)
@@ -19,7 +19,7 @@ _own_packages.require_own("search_spaces", "study", "trainables")
 
 
 def load(folder: Path | str | None = None) -> Frames:
-    """Load a study into pandas frames: the one in `folder`, else the newest in `runs/`. The study may be running.
+    """Load a finished or running study as pandas data frames; by default, load the newest study in `runs/`.
 
     Raises:
         ValueError: the folder has no study, or the study is damaged.

@@ -1,7 +1,7 @@
-"""The answer of a study: which method is better, by how much and at what cost, and the limits of that answer.
+"""Summary of a study: which methods are better, by how much and at what cost, with the caveats.
 
-A sentence uses "above" or "below" only for differences that are marked in the dev table. If searches were repeated and
-can be compared, the marks in the table of repeated searches count instead.
+The summary calls a method better or worse only if the difference is significant, which the dev table marks with ↑ or ↓.
+If repeated searches can be compared, the marks in the table of repeated searches count instead.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ IN_THE_REPORT = ("compute", "departures")  # anchors of the caveats that only th
 
 
 def answer(evidence: Evidence, dev: Table) -> str:
-    """Write the answer for one screen: our scores, the headline, the differences, and their limits."""
+    """Summarise the study on one screen, as Markdown: our scores, the headline, the differences and the caveats."""
     found = findings(evidence)
     ours = replace(dev, lines=[line for line in dev.lines if not line.published], blocks=[])
     limits = [caveat.text for caveat in caveats(evidence, found) if caveat.anchor not in IN_THE_REPORT]
@@ -50,35 +50,35 @@ def answer(evidence: Evidence, dev: Table) -> str:
 
 @dataclass(frozen=True)
 class Finding:
-    """Findings about one method; the tests are of the method's scores minus the baseline's."""
+    """Results of one method. Every difference is the method's score minus the baseline's."""
 
     row: str
     is_baseline: bool
-    medians: dict[str, float]  # by task, of cells with records
+    medians: dict[str, float]  # by task, if the task has completed final runs
     macro: float | None
     compared: list[Comparison]  # the comparisons with the baseline
-    layers: float | None  # run per dev example, mean over the tasks
-    depths: tuple[int, ...]  # distinct numbers of layers of its models
-    relative_time: float | None  # divided by the baseline's; timed on single examples
-    compute: str  # in the same unit for all rows; empty if no time was recorded
-    difference: PairedTest | None  # of the mean over the tested tasks; all rows' intervals are simultaneous
-    is_simultaneous: bool  # whether several rows have such an interval
+    layers: float | None  # layers run per dev example, averaged over the tasks
+    depths: tuple[int, ...]  # sorted numbers of layers of the method's models
+    relative_time: float | None  # time for a single example, divided by the baseline's time
+    compute: str  # total compute, in one unit for all rows; empty if no time was recorded
+    difference: PairedTest | None  # test of the mean difference over the tested tasks
+    is_simultaneous: bool  # whether the interval of `difference` holds jointly with those of other rows
 
     def marked(self, arrow: str) -> list[str]:
-        """List the titles of the tasks on which the method has this mark."""
+        """List the titles of the tasks on which the method has this mark (↑ or ↓)."""
         return [TASKS[one.task].title for one in self.compared if one.arrow == arrow]
 
 
 @dataclass(frozen=True)
 class Caveat:
-    """A limit of the answer, and the anchor of its details on the page."""
+    """A caveat about the results, and the anchor of its details in the report."""
 
     text: str
     anchor: str
 
 
 def findings(evidence: Evidence) -> list[Finding]:
-    """Make a finding for each row: the baseline, tested rows by decreasing mean difference, then untested rows."""
+    """Collect the results of all rows: the baseline first, then tested rows from best to worst, then untested rows."""
     means = {label: own.test for label, own in over_tasks(evidence.tested, fewest=1).items()}
     computes = {entry.row: entry.total for entry in row_ledger(evidence.rows)}
     unit = choose_unit(computes.values())
@@ -109,7 +109,7 @@ def _finding(evidence: Evidence, row: Row, means: Mapping[str, PairedTest], comp
 
 
 def _relative_time(evidence: Evidence, row: Row) -> float | None:
-    """Divide the time of the row's cells by that of the baseline's on the same tasks; None unless all were timed."""
+    """Divide the row's inference time by the baseline's on the same tasks; None unless all their cells were timed."""
     others = next((other.cells for other in evidence.rows if other.label == evidence.baseline), {})
     both = [(cell, others[task]) for task, cell in row.cells.items() if cell.records and task in others]
     return relative_time([pair for pair in both if pair[1].records], min(TIMED_BATCHES))
@@ -122,7 +122,7 @@ def _place(finding: Finding) -> tuple[int, float]:
 
 
 def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
-    """Name the methods that are marked above and below the baseline, or explain why no method is tested."""
+    """Name the methods that are significantly better or worse than the baseline, or explain why none is tested."""
     baseline = evidence.baseline
     if len(found) == 1:
         return f"One method, {found[0].row}: there is nothing to compare it with."
@@ -150,7 +150,7 @@ def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
 
 
 def sentence(finding: Finding, baseline: str | None, *, in_short: bool = False) -> str:
-    """Describe a method, without its name: difference, marks and layers; also power and compute unless `in_short`."""
+    """Describe a method's difference, significance and layers; unless `in_short`, also power and compute."""
     compute = f"{finding.compute} in all" if finding.compute and not in_short else ""
     parts = [_describe_difference(finding, baseline, in_short=in_short), _describe_layers(finding, baseline), compute]
     return "; ".join(part for part in parts if part) + "."
@@ -179,7 +179,7 @@ def _describe_difference(finding: Finding, baseline: str | None, *, in_short: bo
 
 
 def _describe_detectable(compared: Sequence[Comparison]) -> str:
-    """Describe the smallest and the largest detectable difference over the tasks."""
+    """Describe the smallest and the largest detectable difference among the tasks."""
     detectable = {one.task: one.detectable_difference for one in compared if one.detectable_difference is not None}
     if not detectable:
         return "what would have been is not known: all scores are alike"
@@ -200,7 +200,7 @@ def _describe_layers(finding: Finding, baseline: str | None) -> str:
 
 
 def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
-    """List the limits: notes on cells and searches, incomplete and untested cells, data, compute, departures."""
+    """List the caveats: cells and searches, missing tests, data, compute, and departures from the papers."""
     limits = [
         *notes.first_search_notes(cell for _, cell in evidence.cells),
         *notes.family_notes(evidence.rows),
@@ -236,7 +236,7 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
 
 
 def completeness(evidence: Evidence) -> str:
-    """Count the missing cells and the cells without exactly the protocol's seeds, over all searches."""
+    """Count missing cells and cells without exactly the protocol's seeds; every repeated search counts as a cell."""
     states = [repeat.state for _, cell in evidence.cells for repeat in find_repeats(cell)]
     number, missing = counted(len(states), "cell"), states.count("missing")
     others = len(states) - missing - states.count("complete")

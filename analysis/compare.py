@@ -1,8 +1,8 @@
-"""Test the differences between methods on predictions of any program.
+"""Test the differences between methods, given predictions from any program.
 
 python -m analysis.compare FILE ... [--baseline METHOD] [--metric [TASK=]METRIC] [--out FOLDER]
 
-A file has a row for each answer, with the columns method, task, seed, example, label and answer. The test, intervals,
+Each file has one row per prediction, with the columns method, task, seed, example, label and answer. Test, intervals,
 power and Holm's correction are the same as in a study's tables.
 """
 
@@ -34,7 +34,7 @@ from trainables.spelling import resolve_name
 
 
 def compared_tables(paths: Sequence[Path], metrics: Mapping[str, str], baseline: str | None = None) -> list[Table]:
-    """Make three tables: mean scores, comparisons with the baseline, other comparisons. Empty tables are left out.
+    """Make tables of mean scores, comparisons with the baseline, and other comparisons; leave out empty tables.
 
     Raises:
         ValueError: no two methods share a task, or no method has the name `baseline`.
@@ -50,7 +50,7 @@ def compared_tables(paths: Sequence[Path], metrics: Mapping[str, str], baseline:
 
 
 def _scores(samples: Mapping[Place, Sample]) -> Table:
-    """Tabulate the mean scores with their intervals."""
+    """Tabulate the mean scores with their 95 % intervals."""
     tasks = {task: sample.answers[0].task for (_, task), sample in samples.items()}
     seeds = max(len(sample.scores) for sample in samples.values())
     entries: dict[str, dict[str, Entry]] = {}

@@ -1,4 +1,4 @@
-"""List the runs behind a cell.
+"""List the runs behind a cell of the dev table.
 
 python -m analysis.explain runs/NAME palbert/cola
 """
@@ -30,7 +30,7 @@ from trainables.spelling import resolve_name
 
 
 def explain(study: Study, name: str) -> str:
-    """Describe the trials behind one cell: its number, its search, its final runs and where they ran.
+    """Describe a cell: its score, its search, its final runs and where they ran.
 
     Raises:
         ValueError: the study has no such cell.
@@ -56,7 +56,7 @@ def explain(study: Study, name: str) -> str:
 
 
 def _search_lines(study: Study, cell: Cell) -> list[str]:
-    """Describe the search behind a cell: best trial, failures by cause, and the command for tracebacks."""
+    """Describe the search behind a cell: best trial, failures by cause, and the command that prints tracebacks."""
     records = cell.arm_records
     search = [record for record in records if record.phase == "search"]
     best = best_search_record(records)
@@ -77,7 +77,7 @@ def _search_lines(study: Study, cell: Cell) -> list[str]:
 
 
 def _record_lines(study: Study, record: Record) -> list[str]:
-    """Describe a final or dropped run: result, key, host, files, and its lines in the journal."""
+    """Describe a run: its result, key, host and files, and its lines in the journal."""
     path, predictions = study.folder / events.FILE, predictions_file(study.folder, record.key)
     details = {
         "metrics": json.dumps(to_plain(record.metrics)) if record.metrics else "",

@@ -1,4 +1,4 @@
-"""One self-contained HTML page about a study: which method is better, then tables, pictures, runs, protocol, compute.
+"""Write one HTML page about a study: which method is better, then tables, pictures, runs, protocol and compute.
 
 python -m analysis.report runs/NAME
 
@@ -39,11 +39,11 @@ from trainables.departure import Departure
 from trainables.schema import Typed
 
 PAGE = "report.html"
-# Tables in neither of these lists are folded.
+# Tables in neither of these lists are collapsed.
 ALWAYS_OPEN = ("dev", "verdicts")
 OPEN_IF_SHORT = ("comparisons", "exits", "sources", "search_repeats", "scores_on_test")
-LONGEST_OPEN = 12  # lines of a table that counts as short
-SECTIONS = {  # title -> anchors of its parts, in order
+LONGEST_OPEN = 12  # largest number of lines of a short table
+SECTIONS = {  # section title -> anchors of its tables and pictures, in order
     "Scores": (
         "table-dev table-verdicts picture-seeds table-sources table-scores_on_test table-ablation table-pabee "
         "table-electra"
@@ -78,12 +78,12 @@ def write_report(folder: Path) -> Path:
         write_bytes(study.folder / name, content)
     for path in (study.folder / "pictures").iterdir():
         if f"pictures/{path.name}" not in files:
-            path.unlink()  # the study no longer gives this picture
+            path.unlink()  # the study no longer has this picture
     return study.folder / PAGE
 
 
 def report_files(study: Study) -> dict[str, bytes]:
-    """Make the page and pictures: path in the study's folder -> content. The same study gives the same bytes."""
+    """Make the page and the pictures, as path in the study's folder -> content. Equal studies give equal bytes."""
     evidence = gather([study])
     return _files(study, evidence, tables_of(evidence))
 
@@ -99,7 +99,7 @@ def _files(study: Study, evidence: Evidence, tables: list[Table]) -> dict[str, b
 def report_page(
     study: Study, evidence: Evidence, tables: list[Table], drawn: list[Picture], images: dict[str, bytes]
 ) -> str:
-    """Write the page; `images` are the pictures as SVG files, by name."""
+    """Write the page; `images` maps the names of the pictures to SVG files."""
     found = findings(evidence)
     hrefs = {(label, cell.task): f"#table-{_runs_of(label, cell)}" for label, cell in evidence.cells if cell.records}
     parts = {f"table-{table.name}": Part(table.title, _table_html(table, hrefs), _is_folded(table)) for table in tables}
@@ -128,7 +128,7 @@ def report_page(
 
 @dataclass(frozen=True)
 class Part:
-    """A table or a picture of the page."""
+    """A table or a picture on the page."""
 
     title: str
     html: Markup
@@ -136,7 +136,7 @@ class Part:
 
 
 def sections(parts: dict[str, Part]) -> dict[str, dict[str, Part]]:
-    """Sort the parts, by anchor, into their sections; parts that no section names go to "Further"."""
+    """Group the parts of the page into `SECTIONS`; put all other parts into a section "Further"."""
     named = {title: [name for name in names.split() if name in parts] for title, names in SECTIONS.items()}
     placed = {name for names in named.values() for name in names}
     further = [name for name in parts if name not in placed]
@@ -150,7 +150,7 @@ def _is_folded(table: Table) -> bool:
 
 
 def _table_html(table: Table, hrefs: dict[Place, str]) -> Markup:
-    """Write the table with a link from each cell to its runs, and with its CSV embedded as a data address."""
+    """Write the table as HTML, with links from the cells to their runs and with the CSV embedded as a data URL."""
     lines = []
     for line in table.lines:
         entries = {name: replace(own, href=hrefs.get((line.label, name), "")) for name, own in line.entries.items()}
@@ -160,7 +160,7 @@ def _table_html(table: Table, hrefs: dict[Place, str]) -> Markup:
 
 
 def departure_tables(studies: list[Study]) -> list[Table]:
-    """Tabulate how the protocol and each method depart from the papers: the paper's version and ours."""
+    """Tabulate how the protocol and each method differ from the papers: the paper's version and ours."""
     tables = []
     for who, lines in notes.departures(studies).items():
         named = [line if isinstance(line, Departure) else Departure(line, "", "") for line in lines]
@@ -175,7 +175,7 @@ def departure_tables(studies: list[Study]) -> list[Table]:
 
 
 def run_tables(evidence: Evidence) -> list[Table]:
-    """Tabulate the confirm trials of every cell that has any, one line per trial."""
+    """Make a table of the final runs for each cell, with one line per run; skip cells without runs."""
     tables = []
     for label, cell in evidence.cells:
         number = f"{POINTS.text(cell.median)}, median of {len(cell.records)}" if cell.records else "no number"
@@ -211,7 +211,7 @@ def _about(study: Study) -> str:
 
 
 def registration(study: Study) -> str:
-    """Name the places at which the plan's digest was registered before the first trial."""
+    """Name the places where the plan's digest was registered before the first trial."""
     digest, places = first_plan_digest(study.folder), [event.place for event in study.facts.registered]
     if not places:
         return f"Plan {digest}: not registered before the first trial."
@@ -239,7 +239,7 @@ def _provenance(study: Study) -> dict[str, str]:
 
 
 class Options(Typed, frozen=True, kw_only=True):
-    """The options of this command."""
+    """Arguments of `python -m analysis.report`."""
 
     study: Annotated[str, argument("runs/NAME", "folder of the study")]
 

@@ -56,11 +56,11 @@ ANSWER = "answer.md"
 
 
 class IncompleteTablesError(ValueError):
-    """Error under `strict`: the seeds of a cell are not exactly the protocol's."""
+    """Error raised under `--strict` if the seeds of a cell are not exactly the protocol's."""
 
 
 def make_tables(studies: list[Study], *, separate: bool = False) -> list[Table]:
-    """Make all tables of these studies, the dev table first; the same records give the same texts."""
+    """Make all tables of these studies, the dev table first. The same records always give the same text."""
     return tables_of(gather(studies, separate=separate))
 
 
@@ -73,11 +73,11 @@ def tables_of(evidence: Evidence) -> list[Table]:
 
 
 def write_tables(folders: list[Path], out: Path, *, strict: bool = False, separate: bool = False) -> list[Table]:
-    """Write every table in every format, with its JSON sidecar, to `out`; return them, the dev table first.
+    """Write all tables to `out`, in all formats and with JSON sidecars; return the tables, the dev table first.
 
     Raises:
-        ValueError: a folder has no study, the protocols differ, `out` cannot be written, or, with `strict`, a cell's
-            seeds are not exactly the protocol's. Nothing is written.
+        ValueError: a folder has no study, the protocols differ, `out` cannot be written, or `strict` is set and a
+            cell's seeds are not exactly the protocol's. Nothing is written in these cases.
     """
     studies = load_studies(folders)
     check_folder("--out", out)
@@ -94,24 +94,24 @@ def _require_complete(dev: Table) -> None:
 
 
 def write_files(tables: list[Table], out: Path) -> None:
-    """Write these tables to `out`, and remove files of tables that no longer exist."""
+    """Write these tables to `out`, and delete the files of all other tables there."""
     make_writable(str(out))
     texts = {out / name: text for name, text in files_of(tables).items()}
     for path, text in texts.items():
         write_bytes(path, text)
     for path in (out / f"{name}.{ending}" for name in TABLES for ending in (*FORMATS, "json")):
         if path not in texts:
-            path.unlink(missing_ok=True)  # these records no longer give this table
+            path.unlink(missing_ok=True)  # the studies no longer have this table
 
 
 def files_of(tables: list[Table]) -> dict[str, bytes]:
-    """Make every file of a folder of tables, with the seal: name -> content."""
+    """Make all files of a folder of tables, including the seal, as name -> content."""
     files = {name: text.encode() for table in tables for name, text in table_files(table).items()}
     return files | {SEAL: msgspec.json.encode(Seal.of(files)) + b"\n"}
 
 
 def table_files(table: Table) -> dict[str, str]:
-    """Make every file of a table: name -> text."""
+    """Make all files of a table, as name -> text."""
     files = {f"{table.name}.{ending}": render(table, ending) for ending in FORMATS}
     files[f"{table.name}.json"] = json.dumps(table.sidecar, indent=1, ensure_ascii=False) + "\n"
     return files | ({ANSWER: table.answer} if table.answer else {})
@@ -121,7 +121,7 @@ _CUT = "a,b,c (or repeat the option): print the dev table with only these {}, wi
 
 
 class Options(Typed, frozen=True, kw_only=True):
-    """The options of this command."""
+    """Arguments of `python -m analysis.tables`."""
 
     studies: Annotated[list[str], argument("runs/NAME", "folder of a study")]
     out: Annotated[str | None, option("folder for the files; default: the study's tables/", "FOLDER")] = None
@@ -141,12 +141,12 @@ class Options(Typed, frozen=True, kw_only=True):
 
     @property
     def is_cut(self) -> bool:
-        """Whether the dev table is printed with changes; if so, no file is written."""
+        """Whether to print a changed dev table instead of writing files."""
         return bool(self.rows or self.tasks or self.names or self.bold)
 
 
 def run(options: Options) -> int:
-    """Make the tables; return 0, or 1 if --strict is given and a cell is incomplete."""
+    """Write or print the tables; return 0, or 1 if `--strict` is given and a cell is incomplete."""
     try:
         return _print_cut(options) if options.is_cut else _write(options)
     except IncompleteTablesError as error:

@@ -2,11 +2,11 @@
 
 python -m analysis.verify runs/NAME ... [--again N] [--against URI] [--tables FOLDER [--separate]]
 
-The journal gives the records, the stored predictions give their scores, and both together give tables, pictures and
-report. `--again N` also runs N stored models on dev, and `--against URI` also compares the runs in an MLflow. Each
-difference is one line; the exit status is 1 if there are any.
+Scores are recomputed from the stored predictions and compared with the records in the journal. Tables, pictures and
+report are recomputed from both. `--again N` also runs N stored models on dev, and `--against URI` also compares the
+runs on an MLflow server. Each difference is printed as one line; the exit status is 1 if there are any.
 
-docs/certainty.md lists the forgeries that each check finds, and those that no check can find.
+docs/certainty.md lists the forgeries that each check finds, and the forgeries that no check can find.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from trainables.schema import Typed, to_plain
 
 TABLES, PICTURES = "tables", "pictures"
 DESCRIPTION, WEIGHTS = "model.json", "model.safetensors"  # files of a stored model
-PLACES = ("data", "backbone", "tokenizer")  # paths that a continued study may change; arms' fingerprints are compared
-LONGEST_VALUE = 200  # longest value, in characters, that a line prints in full
+PLACES = ("data", "backbone", "tokenizer")  # paths may change when a study continues; fingerprints are compared
+LONGEST_VALUE = 200  # values with more characters are cut
 NOT_HELD = (
     "Exit status: 0 all agrees, 1 something differs, 2 bad usage. Compared: the plan, the journal, predictions, "
     "model descriptions, tables, pictures and the report; with --again the weights of models, with --against the "
@@ -55,20 +55,20 @@ NOT_HELD = (
     "optuna.journal and logs. Agreement does not prove that the study ran: a whole folder can be invented. Stronger "
     "evidence is a stored model that answers dev again, or an MLflow that the author could not change."
 )
-# Largest difference of a logit when a model runs on another processor: in float32, and in lower precision.
+# Largest tolerated difference of a logit, because processors differ: in float32, and in lower precision.
 SAME_LOGITS, NEAR_LOGITS = 0.01, 0.2
-OTHER_EXITS = 0.01  # largest share of examples that leave at another layer because of such differences
+OTHER_EXITS = 0.01  # largest tolerated share of examples that exit at another layer
 
 
 def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[str]:
-    """List everything that differs from what the journal and the predictions give, one line each; empty if all agree.
+    """List all differences between a study's files and what its journal and predictions give, one line each.
 
     Args:
-        again: number of stored models, drawn at random, to run on dev again.
-        against: URI of an MLflow to compare with.
+        again: number of stored models to run on dev again, drawn at random.
+        against: tracking URI of an MLflow server, whose runs are compared with the journal.
 
     Raises:
-        ValueError: the folder has no plan or too few stored models, or the MLflow does not answer.
+        ValueError: the folder has no plan or too few stored models, or the MLflow server does not answer.
     """
     try:
         file = require_plan(folder)
@@ -99,7 +99,7 @@ def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[
 
 
 def plan_drift(folder: Path, file: PlanFile, facts: StudyFacts) -> list[str]:
-    """Compare `plan.json` with the plan that the journal's last launch recorded."""
+    """Compare `plan.json` with the last launch's plan, and the first plan's digest with its registrations."""
     lines = list_differences(f"{PLAN}: protocol_hash", file.protocol_hash, file.plan.protocol_hash)
     for event in facts.registered:
         lines += list_differences(
@@ -121,7 +121,7 @@ def plan_drift(folder: Path, file: PlanFile, facts: StudyFacts) -> list[str]:
 
 
 def predictions_drift(study: Study, facts: StudyFacts) -> list[str]:
-    """Find predictions files that belong to no trial, are missing, or give other numbers than their records."""
+    """Find prediction files that are missing, belong to no confirm trial, or disagree with the trial's record."""
     folder = study.folder / "predictions"
     if not folder.is_dir():
         return []
@@ -151,7 +151,7 @@ def _prediction_lines(study: Study, record: Record) -> list[str]:
 
 
 def models_drift(study: Study, facts: StudyFacts) -> list[str]:
-    """Find stored models that belong to no trial, are missing, or describe another trial. URIs are not read."""
+    """Find stored models that are missing, belong to no trial, or describe another trial; skip models under URIs."""
     places = sorted((study.folder / "trials").glob("[!.]*"))
     lines = [f"{place} belongs to no trial of the journal" for place in places if place.name not in facts.trials]
     stored = [record for record in _confirmed(facts) if record.model is not None and not is_uri(record.model)]
@@ -189,7 +189,7 @@ def _name(record: Record) -> str:
 
 
 def _draw_models(folder: Path, facts: StudyFacts, number: int) -> list[Record]:
-    """Draw the models to run again; if some confirm trials have no stored model, print how many have one.
+    """Draw the models to run again; print a line if some confirm trials have no stored model.
 
     Raises:
         ValueError: fewer than `number` models are stored.
@@ -207,13 +207,13 @@ def _draw_models(folder: Path, facts: StudyFacts, number: int) -> list[Record]:
 
 
 def _is_stored(folder: Path, record: Record) -> bool:
-    """Check whether the weights of the record's model are in a folder; weights under a URI are taken to exist."""
+    """Check whether the weights of the record's model exist; assume that they do if they are under a URI."""
     address = find_model_address(record.model or "", folder=folder, key=record.key)
     return bool(record.model) and (is_uri(address) or (Path(address) / WEIGHTS).is_file())
 
 
 def answers_drift(study: Study, drawn: list[Record]) -> list[str]:
-    """Run the stored models of these records on dev again; find stored predictions that differ from the new answers."""
+    """Run the stored models of these records on dev again; find stored predictions that differ from the new ones."""
     with TemporaryDirectory() as folder:
         to = Path(folder) / "predictions"
         to.mkdir()
@@ -242,10 +242,10 @@ def _answer_lines(study: Study, record: Record, again: Study) -> list[str]:
 
 
 def mlflow_drift(folder: Path, uri: str) -> list[str]:
-    """Compare the runs in an MLflow with the journal.
+    """Compare the runs on an MLflow server with the journal.
 
     Raises:
-        ValueError: the MLflow does not answer.
+        ValueError: the server does not answer.
     """
     done = _run("study.mirror", str(folder), "--tracking-uri", uri, "--compare")
     if done.returncode not in (0, 1):
@@ -254,7 +254,7 @@ def mlflow_drift(folder: Path, uri: str) -> list[str]:
 
 
 def _run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of `study` as a subprocess, because `analysis` must not import its modules."""
+    """Run a command that needs torch or MLflow in a subprocess, because `analysis` must not import them."""
     return subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False)
 
 
@@ -266,33 +266,33 @@ def _message(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def tables_drift(studies: list[Study], folder: Path, *, separate: bool = False) -> list[str]:
-    """Find table files that are missing, surplus, or differ from those that the studies give now."""
+    """Find files of tables that are missing, superfluous, or different from what the studies give."""
     again = " ".join(["python -m analysis.tables", *(str(study.folder) for study in studies)])
     make = partial(make_tables, studies, separate=separate)
     return _written_drift("the tables", folder, _content(folder), lambda: files_of(make()), made_by=again)
 
 
 def report_drift(study: Study) -> list[str]:
-    """Find report files that are missing, surplus, or differ from the study's; empty if there is no report."""
+    """Find files of the report that are missing, superfluous, or different; empty if the study has no report."""
     there, again = _report_content(study.folder), f"python -m analysis.report {study.folder}"
     make = partial(report_files, study)
     return _written_drift("the report", study.folder, there, make, made_by=again) if there else []
 
 
 def _content(folder: Path) -> dict[str, bytes]:
-    """Read the files of a folder by name, except unfinished ones. A subfolder counts as an empty file."""
+    """Read the finished files of a folder, as name -> content. A subfolder counts as an empty file."""
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
     return {path.name: path.read_bytes() if path.is_file() else b"" for path in paths if not is_unfinished(path)}
 
 
 def _report_content(folder: Path) -> dict[str, bytes]:
-    """Read the report's page and its pictures by name; empty without a report."""
+    """Read the report's page and pictures, as name -> content; empty if there are none."""
     page = {PAGE: (folder / PAGE).read_bytes()} if (folder / PAGE).exists() else {}
     return page | {f"{PICTURES}/{name}": content for name, content in _content(folder / PICTURES).items()}
 
 
 def _seal(files: Mapping[str, bytes]) -> tuple[Seal | None, dict[str, bytes]]:
-    """Read the seal (version and hash) of tables or of a report; also return the files without it."""
+    """Split the files of tables or of a report into their seal (version and hash) and the unsealed files."""
     if found := seal_of_page(files.get(PAGE, b"")):
         return found[0], {**files, PAGE: found[1]}
     return seal_of_folder(files), {name: content for name, content in files.items() if name != SEAL}
@@ -301,9 +301,9 @@ def _seal(files: Mapping[str, bytes]) -> tuple[Seal | None, dict[str, bytes]]:
 def _written_drift(
     what: str, folder: Path, there: Mapping[str, bytes], make: Callable[[], dict[str, bytes]], *, made_by: str
 ) -> list[str]:
-    """Find files that are missing, surplus, or differ from those that `make` returns.
+    """Find files that are missing, superfluous, or different from those that `make` returns.
 
-    Files that another version wrote are only checked for later edits and for differing numbers in their cells.
+    If another version wrote the files, only later edits and different numbers in table cells count as differences.
     """
     try:
         files = make()
@@ -332,7 +332,7 @@ def _written_drift(
 
 
 def list_differences(where: str, found: object, expected: object) -> list[str]:
-    """List the differing fields of two plain values, at any depth, each with both values."""
+    """List the fields in which two JSON-like values differ, at any depth, each with both values."""
     if found == expected:
         return []
     if isinstance(found, dict) and isinstance(expected, dict):
@@ -344,7 +344,7 @@ def list_differences(where: str, found: object, expected: object) -> list[str]:
 
 
 def first_difference(found: bytes, expected: bytes) -> str:
-    """Describe the first line in which two files differ, with both texts."""
+    """Describe the first line in which two files differ, with the text in both files."""
     lines, wanted = (content.decode(errors="backslashreplace").splitlines() for content in (found, expected))
     for number, (line, other) in enumerate(zip(lines, wanted, strict=False), start=1):
         if line != other:
@@ -389,7 +389,7 @@ def run(options: Options) -> int:
 
 
 def _joined_drift(folders: list[Path], tables: Path, *, separate: bool, is_sound: bool) -> list[str]:
-    """Compare the joint tables of several studies; `is_sound` is True if the studies themselves agree."""
+    """Find differences in the joint tables of several studies; `is_sound`: no single study has differences."""
     try:
         return tables_drift(load_studies(folders), tables, separate=separate)
     except ValueError as error:
@@ -399,7 +399,7 @@ def _joined_drift(folders: list[Path], tables: Path, *, separate: bool, is_sound
 
 
 def _print(name: str, drift: list[str], agreement: str) -> int:
-    """Print each difference, or the agreement; return 1 if there is any difference."""
+    """Print the differences, or `agreement` if there are none; return 1 if there are differences, else 0."""
     for line in drift:
         print(f"difference: {line}", file=sys.stderr)
     print(f"{counted(len(drift), 'difference')} in {name}" if drift else f"{name}: {agreement}")
@@ -407,7 +407,7 @@ def _print(name: str, drift: list[str], agreement: str) -> int:
 
 
 def _agreement(folder: Path) -> str:
-    """List the parts that were compared, the parts that the study lacks, and the digest of the journal."""
+    """List the compared parts of the study, the missing parts, and the digest of the journal."""
     has = {name: (folder / name).is_dir() for name in ("predictions", TABLES)}
     has["report"] = bool(_report_content(folder))
     absent = [name for name, is_there in has.items() if not is_there]

@@ -1,7 +1,7 @@
 """Version and hash of written tables and reports, and the numbers in their cells.
 
-Another version of this package may print other texts in another style. `verify` then checks the hash, which reveals
-edits, and the numbers in cells that both versions print.
+Another version of this package may write the same results differently. `analysis.verify` then checks only the hash,
+which reveals edits, and the numbers in cells that both versions print.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from trainables.schema import Typed
 
 ROOT = Path(__file__).parents[1]
 SOURCES = (".py", ".css", ".j2", ".toml", ".csv")
-FILE = "written_by.json"  # in a folder of tables
-UNSEALED = '<meta name="seal" content="">'  # in an HTML page
+FILE = "written_by.json"  # file with the seal in a folder of tables
+UNSEALED = '<meta name="seal" content="">'  # placeholder for the seal in an HTML page
 _SEALED = re.compile(r'<meta name="generator" content="glue-exit-study (.*)">\n<meta name="seal" content="(\w*)">')
 _NUMBER = re.compile(r"[-−+]?\d+(?:\.\d+)?")
 
@@ -36,7 +36,7 @@ class Seal(Typed, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, files: Mapping[str, bytes], by: str | None = None) -> Seal:
-        """Compute the seal of files by name; `by` is the version that wrote them, by default this one."""
+        """Compute the seal of `files` (name -> content); `by` is the version that wrote them, by default this one."""
         digest = hashlib.sha256((by or version()).encode())
         for name in sorted(files):
             digest.update(f"\n{name} {hashlib.sha256(files[name]).hexdigest()}".encode())
@@ -54,7 +54,7 @@ class Seal(Typed, frozen=True, kw_only=True):
 
 @cache
 def version() -> str:
-    """Name all but the study that determines the files' bytes: `0.1.0, sources 1a2b3c4d, matplotlib 3.10.9`."""
+    """Format the versions on which the files' bytes depend: `0.1.0, sources 1a2b3c4d, matplotlib 3.10.9`."""
     digest = hashlib.sha256()
     for path in sorted(path for name in ("analysis", "study") for path in (ROOT / name).rglob("*")):
         if path.suffix in SOURCES:
@@ -66,13 +66,13 @@ def version() -> str:
 
 
 def sealed_page(page: str, name: str, others: Mapping[str, bytes]) -> bytes:
-    """Seal a page together with the files beside it; return the page with the seal in it."""
+    """Seal a page together with `others`, the files beside it; return the page including the seal."""
     seal = Seal.of({**others, name: page.encode()})
     return page.replace(UNSEALED, UNSEALED.replace('""', f'"{seal.digest}"'), 1).encode()
 
 
 def seal_of_page(page: bytes) -> tuple[Seal, bytes] | None:
-    """Read the seal of a page; also return the page without it. None if the page has no seal."""
+    """Return the seal of a page, and the page without the seal; None if the page has no seal."""
     text = page.decode(errors="replace")
     if (found := _SEALED.search(text)) is None:
         return None
@@ -81,7 +81,7 @@ def seal_of_page(page: bytes) -> tuple[Seal, bytes] | None:
 
 
 def seal_of_folder(files: Mapping[str, bytes]) -> Seal | None:
-    """Read the seal in a folder of tables; None if it is missing or damaged."""
+    """Read the seal from the files of a folder of tables; None if the seal is missing or damaged."""
     try:
         return msgspec.json.decode(files.get(FILE, b""), type=Seal)
     except msgspec.DecodeError:
@@ -128,7 +128,7 @@ def cells_of(pages: Iterable[bytes]) -> Cells:
 
 
 def other_numbers(found: Cells, expected: Cells) -> list[str]:
-    """List the cells that print other numbers in `found` than in `expected`; cells in only one are skipped."""
+    """List the cells whose numbers in `found` and `expected` differ; skip cells that only one of them has."""
     lines = []
     for place in sorted(found.keys() & expected.keys()):
         for text, wanted in zip(found[place], expected[place], strict=False):

@@ -1,1 +1,1 @@
-"""Tables as columns of what a study's evidence gives, and one renderer."""
+"""Layouts of the tables: columns, captions and notes, and their rendering in every format."""

@@ -1,4 +1,4 @@
-"""Tables about certainty: comparisons, sources of variation, verdicts, winners, repeated searches."""
+"""Tables of comparisons, verdicts on published numbers, sources of variation, winners and repeated searches."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ COMPARISONS: list[Column[Comparison]] = [
 
 
 def comparisons_table(evidence: Evidence) -> Table | None:
-    """Tabulate the difference of every method from the baseline, by task and over all; None if nothing was tested."""
+    """Tabulate each method's difference from the baseline, by task and over all tasks; None if nothing was tested."""
     table = with_baseline(evidence.comparisons, evidence.baseline)
     return table and of_studies(evidence, replace(table, title=f"{table.title}{{data}}"))
 
@@ -177,7 +177,7 @@ SOURCES: list[Column[Sources]] = [
 def sources_table(evidence: Evidence) -> Table | None:
     """Tabulate how far a score moves with another seed, other dev examples, another search or another epoch.
 
-    None if no cell has two records.
+    None if no cell has two final runs.
     """
     cells = {(label, cell.task): cell for label, cell in evidence.cells if len(cell.records) > 1}
     sources = {place: _sources(cell, evidence.samples.get(place)) for place, cell in cells.items()}
@@ -200,7 +200,7 @@ def sources_table(evidence: Evidence) -> Table | None:
 
 
 def winners_table(evidence: Evidence) -> Table | None:
-    """Tabulate the searched fields' best values, which confirm trials repeat, and ranges; None without a search."""
+    """Tabulate the best value and the search range of every searched field; None if nothing was searched."""
     arms = [(f"{label}/{cell.task}", cell) for label, cell in evidence.cells if cell.arm.space and cell.config]
     fields = dict.fromkeys(name for _, cell in arms for name in cell.arm.decided)
     if not arms:
@@ -220,7 +220,7 @@ def winners_table(evidence: Evidence) -> Table | None:
 
 
 def _searched_lines(evidence: Evidence, fields: Iterable[str]) -> list[Line]:
-    """Make a line with the searched ranges of each row, and another for each task whose ranges differ from them."""
+    """Make a line with the search ranges of each row, and another line for each task with different ranges."""
     lines: dict[str, dict[str, str]] = {}
     for label, cell in evidence.cells:
         ranges = {name: _format_range(cell.arm.field(name)) for name in fields if name in cell.arm.decided}
@@ -246,7 +246,7 @@ def _winning_value(name: str, cell: Cell) -> Entry | None:
 
 
 def search_repeats_table(evidence: Evidence) -> Table | None:
-    """Tabulate the scores over repeated searches and their spread; None if no cell has two complete searches."""
+    """Tabulate the scores of repeated searches and their spread; None if no cell has two complete searches."""
     repeats, baseline = evidence.repeats, evidence.baseline
     if not repeats:
         return None
@@ -301,7 +301,7 @@ def _p_entry(p_value: float | None) -> Entry:
 
 
 def _with_places(found: dict[Place, Any]) -> list[dict[str, Any]]:
-    """Add the row and task to the facts of each place, for the sidecar."""
+    """List the facts of each cell, with the cell's row and task, for the JSON sidecar."""
     plain = {place: own if isinstance(own, dict) else vars(own) if own else {} for place, own in found.items()}
     return [{"row": row, "task": task} | own for (row, task), own in plain.items()]
 

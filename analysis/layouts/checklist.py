@@ -1,7 +1,7 @@
-"""Reproducibility checklists, filled in for a study, and the table of its data.
+"""Reproducibility checklists, filled in for a study, and the table of the study's data.
 
-`checklist.toml` has the items and the wording of the answers; this module chooses the answer: Yes, No or n/a. No means
-that the study does not show what the item asks for, even if its author knows it.
+`checklist.toml` has the items and the texts of the answers; this module chooses Yes, No or n/a. No means that the study
+does not show what the item asks for, even if the study's author knows it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FILE = Path(__file__).parents[1] / "checklist.toml"
 
 
 class Answer(NamedTuple):
-    """A study's answer to one question, with its evidence or the reason why there is none."""
+    """A study's answer to one question, with the evidence or, if there is none, the reason."""
 
     holds: bool | None  # None: the question does not apply
     evidence: str
@@ -77,7 +77,7 @@ def _line(name: str, item: list[str], answered: Mapping[str, Answer]) -> Line:
 
 
 def answers(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
-    """Answer every question; return name in `checklist.toml` -> answer."""
+    """Answer every question; the keys are the names of the answers in `checklist.toml`."""
     studies, cells = evidence.studies, [cell for _, cell in evidence.cells]
     records = [record for cell in cells for record in cell.arm_records]
     made, unlicensed, looks = provenance(records), _licence_gaps(evidence), evidence.looks
@@ -155,7 +155,7 @@ def _search_trials(cell: Cell) -> int:
 
 
 def _answered(part: str, holds: Mapping[str, bool | None], words: Mapping[str, str]) -> dict[str, Answer]:
-    """Fill in the answers of one part of `checklist.toml`: `holds` chooses yes, no or n/a; `words` replace the {}."""
+    """Fill in one part of `checklist.toml`: `holds` chooses yes, no or n/a; `words` replace the placeholders {}."""
     answered = {}
     for name, texts in _file()[part].items():
         key = {True: "yes", False: "no", None: "na"}[holds[name]] if name in holds else next(iter(texts))
@@ -169,7 +169,7 @@ def _parameters(evidence: Evidence) -> str:
 
 
 def _average(evidence: Evidence) -> str:
-    """Describe the mean wall-clock minutes of a completed confirm trial, by row."""
+    """Describe the mean wall-clock minutes of a completed confirm trial for each row."""
     seconds: dict[str, list[float]] = {}
     for label, cell in evidence.cells:
         seconds.setdefault(label, []).extend(record.wall_seconds for record in cell.records)
@@ -185,7 +185,7 @@ def _data_source(studies: list[Study]) -> tuple[bool, str, str]:
 
 
 def _unlike_ranges(cells: list[Cell]) -> list[str]:
-    """List the searched fields whose values or ranges differ between the methods that have them, on any one task."""
+    """List the searched fields whose values or ranges differ between methods on the same task."""
     values: dict[tuple[str, str], set[str]] = {}
     for cell in cells:
         for field in cell.arm.decided:
@@ -212,7 +212,7 @@ def _licence(task: str) -> str:
 
 
 def _sizes(cell: Cell) -> tuple[int, int] | None:
-    """Return the numbers of train and dev rows that the trials used; None if they are not recorded."""
+    """Return the numbers of train and dev examples in the trials; None if they are not recorded."""
     stored = read_cell_predictions(cell)
     record: Record | None = cell.records[0] if cell.records else None
     if record is None or not record.train_examples or not record.epochs or not stored:
@@ -247,7 +247,7 @@ DATA: list[Column[Cell]] = [
 
 
 def data_table(evidence: Evidence) -> Table:
-    """Tabulate each task's rows by split, here and in the official data, with its metric and licences."""
+    """Tabulate each task's number of examples by split, here and in the official data, with metric and licences."""
     cells: dict[str, Cell] = {}
     for _, cell in evidence.cells:
         if cell.task not in cells or not cells[cell.task].records:

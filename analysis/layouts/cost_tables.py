@@ -1,4 +1,4 @@
-"""Tables of cost: layers and time of every exit, scores at equal compute, and the compute spent."""
+"""Tables of cost: layers and time with early exits, scores at equal compute, and the compute spent."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ from trainables.models.answer_rules import FixedLayer
 from trainables.runs.trial import TIMED_BATCHES
 from trainables.schema import to_plain
 
-ENDS = (min(TIMED_BATCHES), max(TIMED_BATCHES))  # batch sizes; more columns do not fit on a page
+ENDS = (min(TIMED_BATCHES), max(TIMED_BATCHES))  # batch sizes in the table; more columns do not fit on a page
 FEWEST_COMPLETED = 10  # completed search trials of an arm; with fewer, the expected best score is noise
-SHARES = (0.25, 0.5, 0.75)  # of the layers, as in F-PABEE's table 1 (arXiv:2305.11916)
-NEARBY = 1 / 8  # of the layers: largest distance between a setting and its share
+SHARES = (0.25, 0.5, 0.75)  # shares of the layers, as in F-PABEE's table 1 (arXiv:2305.11916)
+NEARBY = 1 / 8  # largest distance of a setting from its share, as a share of the layers
 LAYERS_RANGE = Style("{} ({} to {})", ("", *INTERVAL), decimals=2)
 
 
 @dataclass(frozen=True)
 class Arm:
-    """Facts about an arm for its line in the table of exits."""
+    """Facts about an arm (one method on one task) for the table of exits."""
 
     cell: Cell
     relative_time: dict[int, float | None]  # batch size -> time per example, divided by the baseline's
     flops: float | None  # per example
-    test: PairedTest | None  # of the difference from the baseline
+    test: PairedTest | None  # test of the difference from the baseline
     scores_at_half: list[float] | None  # interpolated at half the layers, one per seed
-    fixed_at_half: np.ndarray | None  # (seeds,), scores of the middle layer; None: unknown, or it has no classifier
-    curve: PairedTest | None  # of the arm's curve over layers against the reference curve
+    fixed_at_half: np.ndarray | None  # (seeds,) scores of the middle layer; None if unknown or without a classifier
+    curve: PairedTest | None  # test of the arm's score-over-layers curve against the reference curve
     curve_by_flops: PairedTest | None  # the same test over FLOPs
     elue: tuple[float, Interval] | None
     depth: int | None
@@ -101,7 +101,7 @@ def _score_at_half(arm: Arm) -> Entry | None:
 
 
 def _elue(curves: Curves) -> tuple[float, Interval] | None:
-    """Average the models' ELUE scores, with an interval; None for a single model."""
+    """Return the mean ELUE score of the models and its interval; None for a single model."""
     if len(curves.whole) < 2:
         return None
     found = curves.elue()
@@ -144,7 +144,7 @@ SETTINGS: list[Column[tuple[int, np.ndarray, np.ndarray]]] = [
 
 
 def exits_table(evidence: Evidence) -> Table | None:
-    """Tabulate the layers, time and scores of each arm's exits; None if no record has mean layers."""
+    """Tabulate each arm's layers, inference time and scores; None if no run recorded its mean layers."""
     cells = [(label, cell) for label, cell in evidence.cells if cell.records]
     if not any(record.mean_layers for _, cell in cells for record in cell.records):
         return None
@@ -180,7 +180,7 @@ def exits_table(evidence: Evidence) -> Table | None:
 
 
 def exit_settings_table(evidence: Evidence) -> Table | None:
-    """Tabulate score, layers and speed-up for every exit setting of the trained models; None without a sweep."""
+    """Tabulate score, layers and speed-up at every exit setting of the trained models; None without such settings."""
     settings = {
         (*place, sweep.field, float(setting)): (exits.num_layers, sweep.mean_layers[:, number], sweep.scores[:, number])
         for place, exits in evidence.exits.items()
@@ -205,7 +205,7 @@ def exit_settings_table(evidence: Evidence) -> Table | None:
 
 
 def _explain_curves(evidence: Evidence) -> str:
-    """Explain the columns about curves; empty if no method leaves early."""
+    """Explain the columns about curves; empty if no method exits early."""
     if not evidence.curves:
         is_early = any(exits.is_early for exits in evidence.exits.values())
         return " At half its layers: not known without the outputs of layers and a rule of this package." * is_early
@@ -228,7 +228,7 @@ def _explain_curves(evidence: Evidence) -> str:
 
 
 def _format_ranges(curves: Mapping[Place, Curves], form: str) -> str:
-    """Format, for each task, the range of cost that all curves cover."""
+    """Format the range of costs that all curves of a task cover, for each task."""
     return ", ".join(f"{TASKS[task].title} {form.format(*ends)}" for task, ends in shared_ranges(curves).items())
 
 
@@ -239,7 +239,7 @@ def _arm(
     baseline: Cell | None,
     curve_differences: Sequence[Mapping[Place, Comparison]],
 ) -> Arm:
-    """Collect the facts about a cell for its line; `curve_differences` are over layers and over FLOPs."""
+    """Collect the facts about an arm; `curve_differences` compare curves over layers and over FLOPs."""
     place = (label, cell.task)
     compared, exits, curves = evidence.differences.get(place), evidence.exits.get(place), evidence.curves.get(place)
     is_early = exits is not None and exits.is_early
@@ -260,20 +260,20 @@ def _arm(
 
 
 def _scores_of_middle(rules: Sequence[Sweep]) -> np.ndarray | None:
-    """Return the scores (seeds,) of the middle layer, rounded down for an odd depth; None without fixed layers."""
+    """Return the scores (seeds,) of the middle layer, rounded down; None if fixed layers were not evaluated."""
     fixed = next((sweep for sweep in rules if sweep.rule == FixedLayer.name), None)
     return None if fixed is None else fixed.scores[:, len(fixed.settings) // 2 - 1]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A line of the table of exit rules: the sweep of one rule."""
+    """The results of one exit rule at all its settings, for a line of the table of exit rules."""
 
     sweep: Sweep
     depth: int  # layers
 
     def to_json(self) -> dict[str, Any]:
-        """Return the whole sweep, one row of scores and layers per seed."""
+        """Return the results at all settings, with one row of scores and layers per seed."""
         return {name: getattr(value, "tolist", lambda value=value: value)() for name, value in vars(self.sweep).items()}
 
 
@@ -298,7 +298,7 @@ RULES: list[Column[Rule]] = [Column(f"at_{share:.0%}"[:-1], f"near {share:.0%}",
 
 
 def exit_rules_table(evidence: Evidence) -> Table | None:
-    """Tabulate exit rules on the same models at three shares of the layers; None unless some models have two rules."""
+    """Tabulate exit rules on the same models near 25, 50 and 75 % of the layers; None if no model has two rules."""
     depths = {place: exits.num_layers for place, exits in evidence.exits.items()}
     rules = {
         (*place, sweep.rule): Rule(sweep, depths[place])
@@ -326,7 +326,7 @@ def exit_rules_table(evidence: Evidence) -> Table | None:
 
 
 def compute_table(evidence: Evidence) -> Table:
-    """Tabulate the time of each row's trials, as texts."""
+    """Tabulate the compute of each method's trials."""
     ledger = costs.row_ledger(evidence.rows)
     unit = costs.choose_unit(entry.total for entry in ledger)
     shared = any(entry.pretrained for entry in ledger)
@@ -350,7 +350,7 @@ def compute_table(evidence: Evidence) -> Table:
 
 
 def compute_of_arms_table(evidence: Evidence) -> Table:
-    """Tabulate the time of the trials of each arm and phase, as texts."""
+    """Tabulate the compute of each arm's search and confirm trials."""
     arms = [spent for entry in costs.row_ledger(evidence.rows) for spent in entry.spent]
     longest = costs.time_unit(max((max(spent.wall_seconds, spent.gpu_seconds) for spent in arms), default=0.0))
     of_arms = [
@@ -378,7 +378,7 @@ def compute_of_arms_table(evidence: Evidence) -> Table:
 def equal_compute_table(evidence: Evidence) -> Table | None:
     """Tabulate each search's expected best score at the cost of the cheapest search on the same task.
 
-    None if no task has searches by two rows, or if an arm has fewer than `FEWEST_COMPLETED` completed search trials.
+    None if no task was searched by two rows, or if an arm has fewer than `FEWEST_COMPLETED` completed search trials.
     """
     completed = [len(completed_scores(cell.arm_records)) for _, cell in evidence.cells]
     if min(completed, default=0) < FEWEST_COMPLETED:

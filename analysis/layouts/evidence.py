@@ -1,4 +1,4 @@
-"""The evidence behind all tables, gathered once, and the functions that all layouts share."""
+"""The results behind all tables, each computed only once, and functions that all layouts share."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LEARNED_NOTHING = "not shown to be better than a constant answer"
 
 @dataclass(frozen=True)
 class Evidence:
-    """Studies, their rows, and the results computed from them: samples, tests, exits, curves."""
+    """Studies, the rows of their tables, and the results computed from them: samples, tests, exits, curves."""
 
     studies: list[Study]
     rows: list[Row]
@@ -54,12 +54,12 @@ class Evidence:
 
     @cached_property
     def comparisons(self) -> list[Comparison]:
-        """Comparisons of every pair of rows on every task on which both predicted the same examples."""
+        """Comparisons of all pairs of rows, on each task on which both rows predicted the same examples."""
         return compare(self.samples, self.baseline, are_alike=self.are_alike, looks=len(self.looks))
 
     @cached_property
     def looks(self) -> list[str]:
-        """The looks at these differences; p-values are corrected for the number of looks."""
+        """Looks at the results until now, for example `5 seeds`; p-values are corrected for their number."""
         return find_looks(self.rows)
 
     @cached_property
@@ -79,7 +79,7 @@ class Evidence:
 
     @cached_property
     def comparisons_of_methods(self) -> list[Comparison]:
-        """Comparisons of every row with the baseline over repeated searches of both; empty if there are none."""
+        """Comparisons of rows with the baseline over repeated searches of both; empty without repeated searches."""
         stored = {place: own for place, own in self.repeats.items() if own.examples}
         looks = len(find_looks(self.rows, at_searches=True)) if stored else 1
         compared = compare(stored, self.baseline, are_alike=self.are_alike, looks=looks)
@@ -87,18 +87,18 @@ class Evidence:
 
     @property
     def tested(self) -> list[Comparison]:
-        """The comparisons that answer the study: of methods if searches were repeated, else of configurations."""
+        """Comparisons for the summary: of methods if searches were repeated, else of the chosen configurations."""
         return self.comparisons_of_methods or self.comparisons
 
     @cached_property
     def unlearned(self) -> dict[Place, float]:
-        """The best constant answer's score, for the cells that are not shown to beat that answer."""
+        """Score of the best constant answer, for each cell that is not shown to beat it."""
         cells, samples = self.by_place, self.samples
         return {p: c for p, c in self._constants.items() if not is_above_constant(cells[p], samples.get(p), c)}
 
     @property
     def nothing_found(self) -> dict[Place, float]:
-        """The best constant answer's score, for the cells whose search did not beat that answer."""
+        """Score of the best constant answer, for each cell whose search did not beat it."""
         return {p: c for p, c in self._constants.items() if has_found_nothing(self.by_place[p], c)}
 
     @cached_property
@@ -107,7 +107,7 @@ class Evidence:
 
     @property
     def baseline(self) -> str | None:
-        """The label of the baseline's row; None unless exactly one row with numbers is the baseline's."""
+        """Label of the baseline's row; None unless exactly one row of the baseline has numbers."""
         return find_baseline_row(self.rows)
 
     @cached_property
@@ -117,28 +117,28 @@ class Evidence:
 
     @cached_property
     def rules(self) -> dict[Place, tuple[Sweep, ...]]:
-        """Sweeps of every exit rule, the method's first, for cells whose models have a classifier on each layer."""
+        """Results of every exit rule, the method's first, for cells whose models have a classifier on each layer."""
         return {place: rules for place, own in self.exits.items() if (rules := read_rules(self.by_place[place], own))}
 
     @cached_property
     def curves(self) -> dict[Place, Curves]:
-        """Curves of score over layers, for every cell with exit settings."""
+        """Curves of score over layers, for the cells with exit settings."""
         return {place: curves for place, cell in self.by_place.items() if (curves := read_curves(cell)) is not None}
 
     @property
     def curve_reference(self) -> str:
-        """The row with which other rows' curves are compared: the baseline if it has a curve, else the first row."""
+        """Label of the row whose curve is the reference: the baseline if it has a curve, else the first such row."""
         labels = [label for label, _ in self.curves]
         return self.baseline if self.baseline in labels else labels[0]
 
     @cached_property
     def curves_by_flops(self) -> dict[Place, Curves]:
-        """Curves of score over millions of FLOPs at each text's length; cells without counted FLOPs are left out."""
+        """Curves of score over millions of FLOPs; cells without counted FLOPs are left out."""
         costs = {place: flops_of_exits(self.by_place[place]) for place in self.curves}
         return {place: self.curves[place].at_cost(cost) for place, cost in costs.items() if cost is not None}
 
     def compare_curves(self, curves: Mapping[Place, Curves]) -> dict[Place, Comparison]:
-        """Compare each row's mean score with the reference row's, over the range of costs that a task's rows share."""
+        """Compare the mean score along each curve with the reference's, over the costs that a task's curves share."""
         ranges = shared_ranges(curves)
         scored = {place: own.over(*ranges[place[1]]) for place, own in curves.items() if place[1] in ranges}
         if not scored:
@@ -163,7 +163,7 @@ class Evidence:
 
 
 def gather(studies: list[Study], *, separate: bool = False) -> Evidence:
-    """Gather the evidence of studies that share a protocol; `separate` gives each study its own rows.
+    """Gather the results of studies with the same protocol; `separate` gives each study its own rows.
 
     Raises:
         ValueError: the studies cannot share a table.
@@ -185,9 +185,9 @@ def make_table(
     further: Mapping[str, Any] = MappingProxyType({}),
     **others: Any,
 ) -> Table:
-    """Make a table of the evidence, with the sidecar that every table has.
+    """Make a table, with the facts that every table's JSON sidecar has.
 
-    The table has a line for each subject, followed by `lines`. Without `columns`, its columns are the paper's tasks.
+    The table has one line per subject, then `lines`. Without `columns`, the columns are the paper's tasks.
     `{glue}`, `{data}` and `{seeds}` in the title are filled in. `facts` returns a cell's entries for the sidecar,
     `further` is the rest of the sidecar, `others` are fields of `Table`.
     """
@@ -217,13 +217,13 @@ def of_studies(evidence: Evidence, table: Table, facts: Callable[[Cell], dict[st
 
 
 def task_columns(studies: list[Study], order: tuple[str, ...]) -> dict[str, str]:
-    """List the task columns: the tasks in `order`, then any other planned tasks. Return name -> title."""
+    """Return the tasks that have a column, as name -> title: the tasks in `order`, then all other planned tasks."""
     tasks = {task for study in studies for task in study.tasks}
     return {task: TASKS[task].title for task in (*order, *(task for task in TASKS if task in tasks - set(order)))}
 
 
 def over_seeds(cell: Cell, entry: Entry) -> Entry:
-    """Add the number of seeds to the entry; return a gap if the cell is missing."""
+    """Add the number of seeds to the entry; return an empty entry if the cell is missing."""
     if cell.state == "missing":
         return Entry()
     return replace(entry, n=len(cell.records), off_protocol=cell.state != "complete")
@@ -241,7 +241,7 @@ def mean_entry(sample: Sample) -> Entry:
 
 
 def mark_meanings(baseline: str | None) -> dict[str, str]:
-    """Explain the marks for a difference from the baseline and for a score that a constant answer may reach."""
+    """Explain the marks: ↑ above the baseline, ↓ below the baseline, ° not shown to beat a constant answer."""
     arrows = {"↑": f"above {baseline} at the 5 % level", "↓": f"below {baseline} at the 5 % level"} if baseline else {}
     unlearned = f"{UNLEARNED}: {LEARNED_NOTHING}"
     return {
@@ -267,7 +267,7 @@ def _sidecar(evidence: Evidence, facts: Callable[[Cell], dict[str, Any]]) -> dic
 
 
 def _names(cell: Cell) -> dict[str, Any]:
-    """Identify the cell and the records behind it."""
+    """Return the facts that identify the cell and the records behind it."""
     return {
         "method": cell.arm.method,
         "task": cell.task,

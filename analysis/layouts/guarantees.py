@@ -1,4 +1,4 @@
-"""Table of exits that are guaranteed to lose at most a given share of examples."""
+"""Table of early exits that are guaranteed to harm at most a given share of answers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GUARANTEES: list[Column[Guarantee]] = [
 
 
 def guarantees_table(evidence: Evidence) -> Table | None:
-    """Tabulate the mean layers of the earliest exit shown to be safe; None if no classifier's exit has settings."""
+    """Tabulate the mean layers of the earliest exit shown to be safe; None without exit settings of a classifier."""
     found = {f"{label}/{cell.task}, {own.rule}": own for label, cell in evidence.cells for own in guarantees(cell)}
     if not found:
         return None

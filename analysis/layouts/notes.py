@@ -41,11 +41,11 @@ SELECTION = {
     "holdout": "chosen on a slice of train, by no score on dev",
 }
 NOT_CHOSEN = f"nothing, each number is of {alike.LAST_EPOCH}"
-MOST_VALUES_OF_ARMS = 5  # most values that a note prints; a plan made from winners has several for each arm
+MOST_VALUES_OF_ARMS = 5  # most settings of single arms that a note prints; a plan of winners has many
 
 
 def describe_seeds(studies: Sequence[Study], rows: Sequence[Row]) -> str:
-    """Format the number and list of the table's seeds, with "at most" if some cells have fewer."""
+    """Format the number of seeds and the seeds themselves, with "at most" if some cells have fewer seeds."""
     seeds = table_seeds(studies)
     has_fewer = any(cell.state == "fewer seeds" for row in rows for cell in row.cells.values())
     return f"{'at most ' * has_fewer}{counted(len(seeds), 'seed')} ({', '.join(map(str, seeds))})"
@@ -70,7 +70,7 @@ def _describe_selection(rows: Sequence[Row]) -> str:
 
 
 def describe_protocol(studies: Sequence[Study], rows: Sequence[Row]) -> str:
-    """Describe in one paragraph how the numbers were selected, the other rules, the data and the journals."""
+    """Describe in one paragraph the selection, the search, the data and the journals behind the numbers."""
     rules, plans = studies[0].protocol, [study.file.plan for study in studies]
     asha = rules.early_stopping
     samples = max((arm.samples for study in studies for arm in study.file.plan.arms), default=0)
@@ -125,13 +125,13 @@ def _describe_backbone(study: Study, where: str) -> str:
 
 
 def pretraining_facts(study: Study) -> dict[str, Any] | None:
-    """Return the facts of a backbone's pretraining, in full, for JSON; None if it was not pretrained here."""
+    """Return all facts about the backbone's pretraining, for JSON; None if it was not pretrained here."""
     cost = pretraining_cost(study)
     return None if cost is None else {**to_plain(cost.made), "cost": vars(cost.whole), "shared_by": cost.arms}
 
 
 def seed_notes(rows: list[Row]) -> list[str]:
-    """List cells whose seeds are not exactly the protocol's or whose search still runs; a row's cells share a line."""
+    """Note cells with other seeds than the protocol's or an unfinished search, in one line per row and reason."""
     return shortfalls(
         [
             CellInWords(
@@ -147,7 +147,7 @@ def seed_notes(rows: list[Row]) -> list[str]:
 
 
 def sampled_exit_notes(rows: list[Row]) -> list[str]:
-    """Name the rows with a sampled exit, with the spread over draws and the spread over seeds."""
+    """Name the rows whose exit layer is drawn at random, with the spread of scores over draws and over seeds."""
     head = "sampled exit, standard deviation over draws of one model / over seeds"
     spreads = {row.label: list(filter(None, map(_spread_of_draws, row.cells.values()))) for row in rows}
     return [f"{label}: {head}: {', '.join(texts)}" for label, texts in spreads.items() if texts]
@@ -163,7 +163,7 @@ def _spread_of_draws(cell: Cell) -> str:
 
 
 def blocked_exit_notes(rows: Iterable[Row]) -> list[str]:
-    """Name the cells in which Q-exit cannot fire on any example, each with the reason."""
+    """Name the cells in which no example can exit early under PALBERT's rule (Q-exit), each with the reason."""
     reasons: dict[str, str] = {}
     for row in rows:
         for task, cell in row.cells.items():
@@ -183,7 +183,7 @@ def departures(studies: Sequence[Study]) -> dict[str, list[Departure | str]]:
 
 
 def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
-    """Note the studies, their requested settings, the searches, and differences in data, code and devices."""
+    """Make notes on the studies, their requested settings and searches, and differences in data, code and devices."""
     named = list(zip(name_studies(studies), studies, strict=True))
     cells = [cell for row in rows for cell in row.cells.values()]
     fields = unlike_counts(rows, lambda cell: len(cell.arm.decided) if cell.records else None)
@@ -222,7 +222,7 @@ def _settings(study: Study) -> list[str]:
 
 
 def dropped_notes(rows: Iterable[Row]) -> list[str]:
-    """Name the trials that a person dropped, each with the reason."""
+    """Name the trials that the user dropped, each with the reason."""
     return [
         f"{record.phase} trial {record.trial} of {cell.name} (seed {record.seed}) was dropped: {record.error}"
         for row in rows
@@ -239,7 +239,7 @@ def first_search_notes(cells: Iterable[Cell]) -> list[str]:
 
 
 def unlike_search_notes(rows: Sequence[Row]) -> list[str]:
-    """Note how searches differ: in number of configurations, first configurations, and winners replaced later."""
+    """Note unequal numbers of configurations, searches that began with other winners, and replaced winners."""
     tried = unlike_counts(rows, lambda cell: cell.tried if cell.records else None)
     former = [
         f"{row.label} on {TASKS[task].title} ({counted(len(scores), 'score')}, median "
@@ -254,7 +254,7 @@ def unlike_search_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def first_from_notes(rows: Sequence[Row]) -> list[str]:
-    """Name the searches that first tried another study's winners; budgets here leave out that study's trials."""
+    """Name the searches that began with another study's winners. The budgets here omit that study's trials."""
     began: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         for task, cell in row.cells.items():
@@ -269,7 +269,7 @@ def first_from_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def unlike_counts(rows: Sequence[Row], count: Callable[[Cell], int | None]) -> str:
-    """Format the rows' counts on each task on which they differ, skipping None; empty if they differ on no task."""
+    """Format the rows' counts for each task on which they differ; empty if there is none. None is not counted."""
     tasks: dict[str, list[str]] = {}
     for task in dict.fromkeys(task for row in rows for task in row.cells):
         counts = {row.label: count(row.cells[task]) for row in rows if task in row.cells}
@@ -314,7 +314,7 @@ def _code_notes(study: Study, cells: list[Cell]) -> list[str]:
 
 
 def _device_notes(studies: list[Study], cells: list[Cell]) -> list[str]:
-    """Name the devices and torch versions of the trials, on which scores depend."""
+    """Name the devices and torch versions of the trials; scores depend on both."""
     records = [record for cell in cells for record in cell.arm_records if record.device]
     trained = sorted({f"{record.device}, torch {record.versions.get('torch', 'unknown')}" for record in records})
     if not trained:
@@ -326,7 +326,7 @@ def _device_notes(studies: list[Study], cells: list[Cell]) -> list[str]:
 
 
 def _which(arm: str, own: list[Record], *, of: list[Record]) -> str:
-    """Name the arm; if `own` are only some of its trials, add the number of search trials and the seeds."""
+    """Name the arm; if `own` lacks some of the arm's trials `of`, describe the trials in `own`."""
     if len(own) == len(of):
         return arm
     seeds = [str(seed) for seed in sorted({record.seed for record in own if record.phase == "confirm"})]
@@ -347,7 +347,7 @@ def own_task_notes(studies: Sequence[Study]) -> list[str]:
 
 
 def other_data(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """List, by task title, how the data differ from the official GLUE; omit unchanged tasks and mini-GLUE."""
+    """List how the data differ from the official GLUE, by task title; omit unchanged tasks and mini-GLUE."""
     found: dict[str, dict[str, None]] = {}
     for cell in (cell for row in rows for cell in row.cells.values()):
         if cell.data_differences and not any(study.is_mini for study in cell.studies):
@@ -376,7 +376,7 @@ def explain_marks(rows: list[Row], comparisons: list[Comparison]) -> str:
 
 
 def look_notes(rows: Sequence[Row], *, at_searches: bool = False) -> list[str]:
-    """Name earlier looks at these rows' tables and whether p-values are corrected for them; empty at the first look."""
+    """Name earlier looks at the results, and whether p-values are corrected for them; empty at the first look."""
     looks, former = alike.find_looks(rows, at_searches=at_searches), alike.find_former(rows)
     price = f"p-values times {len(looks)}, intervals of differences that hold at all looks together (Bonferroni)"
     return [
@@ -396,7 +396,7 @@ def why_no_baseline(rows: list[Row]) -> str:
 
 
 def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
-    """Format, by task, the smallest difference that every comparison detects with 80 % power."""
+    """Format, for each task, the smallest difference that all its comparisons detect with 80 % power."""
     least: dict[str, float] = {}
     for comparison in (one for one in comparisons if one.family == "baseline"):
         least[comparison.task] = max(least.get(comparison.task, 0.0), comparison.detectable_difference or 0.0)
@@ -413,7 +413,7 @@ def format_detectable(difference: float) -> str:
 
 
 def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[str]:
-    """Name the cells whose median and mean (which is tested) differ from the baseline's with opposite signs."""
+    """Name the cells whose median is above the baseline's and whose mean is below it, or the reverse."""
     cells = {(row.label, task): cell for row in rows for task, cell in row.cells.items()}
     turned = []
     for one in (one for one in comparisons if one.family == "baseline"):
@@ -427,7 +427,7 @@ def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[s
 
 
 def equal_seed_notes(samples: Mapping[Place, Sample]) -> list[str]:
-    """Name the samples in which seeds give the same answers, each with the number of such pairs of seeds."""
+    """Name the cells in which different seeds give the same answers, with the number of such pairs of seeds."""
     alike = [
         f"{row} on {sample.answers[0].task.title} ({sample.equal_pairs} of {counted(math.comb(number, 2), 'pair')})"
         for (row, _), sample in samples.items()
@@ -451,7 +451,7 @@ def constant_notes(unlearned: Mapping[Place, float], nothing_found: Mapping[Plac
 
 
 def provenance(records: Iterable[Record]) -> dict[str, str]:
-    """Collect the commit, code, data, device and versions of these trials, with every distinct value."""
+    """Collect the commits, code digests, data fingerprints, devices and versions of these trials."""
     facts: dict[str, set[str]] = {}
     for record in records:
         versions = ", ".join(f"{package} {version}" for package, version in sorted(record.versions.items()))

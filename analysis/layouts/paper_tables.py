@@ -1,14 +1,14 @@
-"""The papers' table layouts, filled with a study's cells beside the published numbers of `published.csv`.
+"""Tables in the layouts of the papers, with our numbers beside the published ones of `published.csv`.
 
 These columns of that file describe a published run: `method` (of this project; "" if it has no such method),
 `backbone` (name on the hub; "" if it was not published), `layers` (of the encoder), `settings` (JSON: fields of the
-method's configuration; "*" is any value but null) and `start` (the task whose model the run began from). Our number
-stands beside a published one only if all of these columns and the split agree. `cost` is as printed, in the unit
-`cost_unit`: `speed-up` (all layers / mean layers), `% of layers saved`, or `% of run time saved`, which cannot be
-converted to layers. The task `relative` is a figure over all tasks relative to another model; such a row has no score.
+method's configuration; "*" is any value but null) and `start` (the task on whose model the run started). Our number
+stands beside a published one only if all of these columns, the split and the metric agree. `cost` is as printed, in the
+unit `cost_unit`: `speed-up` (all layers / mean layers), `% of layers saved`, or `% of run time saved`, which cannot be
+converted to layers. The task `relative` has one figure for all tasks, relative to another model, instead of scores.
 
-The paper's test block almost certainly has MNLI and QQP swapped in three rows. The file keeps the cells as printed;
-its `note`, printed below each table that has such a cell, reports the swap.
+PALBERT's paper has almost certainly swapped MNLI and QQP in three rows of test scores. The file keeps these numbers as
+printed; its column `note`, printed below every table with such a number, reports the swap.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from trainables.schema import Configuration
 
 FILE = Path(__file__).parents[1] / "published.csv"
 NO_STATISTIC = "n/a"  # in `published.csv`, if the source does not describe the runs behind a number
-NOT_STATED = "not stated"  # of a metric (the number stands by ours, with a note) or a split (the row stands apart)
+NOT_STATED = "not stated"  # metric (the number stands beside ours, with a note) or split (it stands apart)
 
 # The metrics of the columns of PALBERT's and of ELECTRA's tables, named as in `published.csv`.
 PAPER_METRICS = dict.fromkeys(TASKS, "accuracy") | {
@@ -115,7 +115,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def origin(self) -> str:
-        """The source of the row, with its backbone, split and statistic, for a heading."""
+        """The source, backbone, split and statistic of the row, for a heading."""
         split = f"split {self.split}" if self.split == NOT_STATED else self.split
         statistics = () if self.statistic == NO_STATISTIC else (self.statistic,)
         facts = (self.backbone or "own backbone", split, *statistics, *self.hearsay)
@@ -128,7 +128,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def speed_up(self) -> float | None:
-        """All layers / mean layers; None unless a single cost in layers is printed for all numbers."""
+        """All layers / mean layers; None unless the paper prints one cost in layers for the whole row."""
         costs = {(number.cost, number.cost_unit) for number in self.numbers.values()}
         (cost, unit), *others = costs
         if others or cost is None or unit == "% of run time saved":
@@ -157,7 +157,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 @cache
 def published_rows(*papers: str, split: str = "dev") -> tuple[PublishedRow, ...]:
-    """Read the rows of published tables in the order printed; a mean and its deviation become one number."""
+    """Read the rows of these papers' tables as printed; a mean and its deviation become one number."""
     with FILE.open(newline="") as file:
         facts = [fact for fact in csv.DictReader(file) if fact["split"] == split]
     deviations = {_place(fact): fact["value"] for fact in facts if fact["statistic"].startswith("std")}
@@ -177,7 +177,7 @@ def _place(fact: dict[str, str]) -> tuple[str, str, str]:
 
 
 def read_scores(cell: Cell, metric: str | None) -> list[float]:
-    """List the confirm records' scores in a metric, named as in `published.csv`; None means the task's own metric."""
+    """List the final runs' scores in a metric, named as in `published.csv`; None means the task's own metric."""
     if metric is None or metric == PAPER_METRICS.get(cell.task):
         return cell.scores
     return [record.metrics[metric] for record in cell.records]
@@ -185,7 +185,7 @@ def read_scores(cell: Cell, metric: str | None) -> list[float]:
 
 @dataclass(frozen=True)
 class Pair:
-    """A number of ours and a published number that it may be compared with."""
+    """One of our numbers and a published number that is comparable to it."""
 
     row: Row
     cell: Cell
@@ -195,7 +195,7 @@ class Pair:
 
     @property
     def verdict(self) -> Verdict | None:
-        """The verdict on the published number; None if its statistic or metric is unclear, or ours has one seed."""
+        """Verdict on the published number; None if its statistic or metric is unclear, or if we have one seed."""
         scores = read_scores(self.cell, self.metric)
         if self.number.metric == NOT_STATED or len(scores) < 2:
             return None
@@ -206,7 +206,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Placed:
-    """The places of the published rows in a table."""
+    """The published rows of a table, beneath our rows or in blocks of their own."""
 
     beneath: dict[str, list[Line]]  # label of our row -> comparable published lines
     blocks: list[Block]  # lines that may not be compared, headed by the reason
@@ -215,9 +215,9 @@ class Placed:
 
 
 def place_published(rows: Sequence[Row], published: Iterable[PublishedRow], metrics: Mapping[str, str]) -> Placed:
-    """Place published rows with our settings beneath our rows, and other rows in blocks headed by the reason.
+    """Put comparable published rows beneath ours, and other rows in separate blocks headed by the reason.
 
-    `metrics` are those of the table's columns, by task. A published row without a number on our tasks is left out.
+    `metrics` maps each task to its column's metric. Published rows without a number on our tasks are left out.
     """
     beneath: dict[str, list[Line]] = {row.label: [] for row in rows}
     apart: dict[str, list[Line]] = {}
@@ -250,9 +250,9 @@ def collect_tasks(rows: Iterable[Row]) -> set[str]:
 
 
 def reasons_apart(row: Row, other: PublishedRow, metrics: Mapping[str, str]) -> dict[str, str | None]:
-    """Explain, for each task that both rows have, why the numbers may not be compared; None if they may.
+    """Explain why the numbers of two rows are not comparable, for each task of both rows; None if they are.
 
-    The result is empty if the rows are of different methods.
+    The result is empty if the rows have different methods.
     """
     if any(cell.arm.base_method != other.method for cell in row.cells.values()):
         return {}
@@ -280,7 +280,7 @@ def _reason(cell: Cell, other: PublishedRow, number: PublishedNumber, metric: st
         if not (value is not None if wanted == "*" else value == wanted):
             return f"with {field} {wanted if wanted != '*' else 'set'}; here {value}"
     start = cell.arm.start_from.rpartition("/")[2] if cell.arm.start_from else ""
-    start = "" if start == cell.task else start  # the first of a method's own two stages
+    start = "" if start == cell.task else start  # the arm starts from the first stage of its own method
     if start != number.start:
         return f"started from {number.start or 'the backbone'}; here from {start or 'the backbone'}"
     return None
@@ -289,9 +289,9 @@ def _reason(cell: Cell, other: PublishedRow, number: PublishedNumber, metric: st
 def _why_apart(
     rows: Sequence[Row], other: PublishedRow, metrics: Mapping[str, str], shown: Collection[str]
 ) -> tuple[str, list[str]] | None:
-    """Explain why tasks of a published row need a separate line, such as another backbone, and list these tasks.
+    """Return the tasks of a published row that need a separate line, after the reason, for example the backbone.
 
-    None if no task needs a separate line. `shown` are the tasks that already stand beneath our rows.
+    None if no task needs a separate line. `shown` has the tasks whose numbers already stand beneath our rows.
     """
     left = [task for task in other.numbers if task not in shown]
     if not left or (shown and left == ["macro"]):
@@ -311,7 +311,7 @@ def _why_apart(
 
 
 def _notes(rows: Sequence[Row], shown: Sequence[PublishedRow]) -> Iterator[str]:
-    """Name the sources of the published lines beneath ours, and how their selection differed."""
+    """Note the sources of the published lines beneath ours, and whether their scores were selected on dev."""
     yield from dict.fromkeys(f"published lines: {other.origin}" for other in shown)
     studies = [study for row in rows for cell in row.cells.values() for study in cell.studies]
     if shown and any(study.protocol.selection != "dev" for study in studies):
@@ -319,7 +319,7 @@ def _notes(rows: Sequence[Row], shown: Sequence[PublishedRow]) -> Iterator[str]:
 
 
 def _number_notes(shown: Iterable[PublishedRow], tasks: Iterable[Collection[str]]) -> Iterator[str]:
-    """Yield each note on published numbers with its rows and tasks; `tasks` has the tasks shown for each row."""
+    """Yield each note on published numbers with its rows and tasks; `tasks` has the printed tasks of each row."""
     places: dict[str, dict[str, list[str]]] = {}
     for other, own in zip(shown, tasks, strict=True):
         for task, number in other.numbers.items():
@@ -362,7 +362,7 @@ class PaperLayout:
 
 
 def dev_table(evidence: Evidence) -> Table:
-    """Lay the study out as PALBERT's table 2 (3 for RoBERTa): methods x tasks, median and mean over confirm seeds."""
+    """Make the dev table in the layout of PALBERT's table 2 or 3: methods x tasks, median and mean over seeds."""
     rows, compared, ledger = evidence.rows, evidence.comparisons, row_ledger(evidence.rows)
     origin = [notes.describe_protocol(evidence.studies, rows), *notes.describe_pretraining(evidence.studies)]
     means = ["Mean: with its 95 % interval over seeds and dev examples."] * bool(evidence.samples)
@@ -409,17 +409,17 @@ def _mean_line(evidence: Evidence, row: Row) -> Line:
 
 
 def ablation_table(evidence: Evidence) -> Table | None:
-    """Lay the study out as PALBERT's table 1: mean ± standard deviation over the confirm seeds; None on mini-GLUE."""
+    """Make a table in the layout of PALBERT's table 1: mean ± standard deviation over seeds; None on mini-GLUE."""
     return None if evidence.on_mini else _paper_table(evidence, ABLATION)
 
 
 def pabee_table(evidence: Evidence) -> Table | None:
-    """Lay the study out as PABEE's README: parameters, speed-up, scores, published rows; None on mini-GLUE."""
+    """Make a table in the layout of PABEE's README: parameters, speed-up and scores; None on mini-GLUE."""
     return None if evidence.on_mini else _paper_table(evidence, PABEE)
 
 
 def electra_table(evidence: Evidence) -> Table | None:
-    """Lay the study out as ELECTRA's and ALECTRA's tables: parameters; MRPC and QQP by accuracy, STS-B by Spearman.
+    """Make a table in the layout of ELECTRA's: parameters, MRPC and QQP by accuracy, STS-B by Spearman.
 
     None on mini-GLUE, or if no study has a method or a backbone of the published rows.
     """
@@ -431,7 +431,7 @@ def electra_table(evidence: Evidence) -> Table | None:
 
 
 def pairs_with_published(evidence: Evidence) -> list[Pair]:
-    """Pair our numbers with the published ones that they may be compared with, in all layouts; empty on mini-GLUE."""
+    """Pair our numbers with comparable published numbers, in all layouts; empty on mini-GLUE."""
     rows = [] if evidence.on_mini else evidence.rows
     layouts = (DEV, ABLATION, PABEE, ELECTRA)
     return [pair for own in layouts for pair in place_published(rows, own.published(rows), own.metrics).pairs]
@@ -491,7 +491,7 @@ def _paper_table(
 
 
 def _test_rows(evidence: Evidence, papers: Sequence[str]) -> list[list[PublishedRow]]:
-    """Find each paper's rows with test numbers on the tasks studied; empty on mini-GLUE."""
+    """Find each paper's rows with test numbers on the study's tasks; empty on mini-GLUE."""
     tasks = collect_tasks(evidence.rows)
     papers = () if evidence.on_mini else papers
     rows = [[row for row in published_rows(paper, split="test") if row.is_about(tasks)] for paper in papers]
@@ -508,7 +508,7 @@ def _test_block(published: Sequence[PublishedRow]) -> Block:
 
 
 def _explain_macro(rows: list[Row]) -> list[str]:
-    """Explain the macro score, or why it is missing; empty if fewer than two of the paper's tasks were studied."""
+    """Explain the macro score or why it is missing; empty if the study has fewer than two of the paper's tasks."""
     if any(macro(row) is not None for row in rows):
         return ["Macro is the mean of the paper's eight tasks."]
     if len(collect_tasks(rows).intersection(PAPER_TASKS)) < 2:
@@ -547,7 +547,7 @@ def _mean_and_deviation(scores: list[float]) -> dict[str, float | None]:
 
 
 def _cell_facts(cell: Cell) -> dict[str, Any]:
-    """Return the cell's scores in full, and the best trial of the search behind them."""
+    """Return all scores of the cell, and the best trial of the search behind them."""
     best = best_search_record(cell.arm_records)
     return {
         "median": cell.median if cell.records else None,
@@ -558,7 +558,7 @@ def _cell_facts(cell: Cell) -> dict[str, Any]:
 
 
 def _paper_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
-    """Choose PALBERT's dev rows (tables 2 and 3) on the studied backbones; all of table 2 if no row fits."""
+    """Choose PALBERT's dev rows (tables 2 and 3) on our backbones; all rows of table 2 if there are none."""
     both = published_rows("PALBERT Tab.2", "PALBERT Tab.3")
     return _on_backbones_of(rows, both) or published_rows("PALBERT Tab.2")
 
@@ -569,7 +569,7 @@ def _on_backbones_of(rows: list[Row], published: Iterable[PublishedRow]) -> tupl
 
 
 def _early_exit_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
-    """Choose the rows of PABEE's README and four other sources; from ElasticBERT and F-PABEE, rows on our backbones."""
+    """Choose all rows of PABEE's README and four other sources, and ElasticBERT's and F-PABEE's on our backbones."""
     later = published_rows("ElasticBERT GLUE dev") + published_rows("F-PABEE Tab.1", split=NOT_STATED)
     first = published_rows("PABEE README", "ALBERT README", "albert_pytorch", "fairseq README", "ShareBERT")
     return first + _on_backbones_of(rows, later)
@@ -580,7 +580,7 @@ def _papers_of(published: Iterable[PublishedRow]) -> list[str]:
 
 
 def _papers_with_test(rows: list[Row]) -> list[str]:
-    """List PALBERT's tables for the rows' backbones; add COSEE's to PALBERT's table 2, as both are for ALBERT."""
+    """List PALBERT's tables with our backbones; add COSEE's table to PALBERT's table 2, because both use ALBERT."""
     papers = _papers_of(_paper_rows(rows))
     return papers + ["COSEE Tab.3"] * ("PALBERT Tab.2" in papers)
 

@@ -76,11 +76,11 @@ def _escape_bars(text: str) -> str:
 
 
 def _csv(table: Table) -> str:
-    """Write one row per line, published lines included; a missing number is an empty field.
+    """Write one row per line of the table, including published lines; a missing number is an empty field.
 
-    `source` is `ours`, `mean` (of our scores) or `published`; `block` is the heading above the line. `unit` gives the
-    default unit of the columns, then the columns with another unit by name: `points; speed_up: ratio`. The suffix `_sd`
-    is a standard deviation, `_low` and `_high` are the ends of an interval, and `_n` is the number of seeds.
+    The column `source` is `ours`, `mean` (of our scores) or `published`; `block` is the heading above the line; `unit`
+    is the unit of all columns but those that it names: `points; speed_up: ratio`. The suffix `_sd` means standard
+    deviation, `_low` and `_high` mean the ends of an interval, and `_n` means the number of seeds.
     """
     lines = [(block.title, line) for block in table.parts for line in block.lines]
     numbers, counted = [], []
@@ -143,8 +143,8 @@ _ACCENTS = dict(zip("\u0300\u0301\u0302\u0303\u0308\u030a\u030c\u0327", "`'^~\"r
 def _latex(table: Table) -> str:
     r"""Write a float with a booktabs table, scaled down if it is wider than the line.
 
-    The float's caption is the table's title. Our caption and notes follow as comments, so that an author can choose
-    what to print. A table of sentences becomes a list, which can break across pages.
+    The float's caption is the table's title. Our caption and notes follow as LaTeX comments, so that the author can
+    choose what to print. A table of sentences becomes a list, which can break across pages.
     """
     if table.is_prose:
         return _latex_list(table)

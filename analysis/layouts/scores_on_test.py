@@ -1,4 +1,4 @@
-"""Table of a study's scores on test labels, beside the papers' test columns."""
+"""Table of a study's test scores, beside the papers' test scores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from study.facts.events import ModelOnTest
 from trainables.data.tasks import TASKS
 
 PAPERS = ("PALBERT Tab.2", "PALBERT Tab.3", "COSEE Tab.2", "COSEE Tab.3", "DeeBERT Tab.1", "lmtuners")
-OnTest = Mapping[str, ModelOnTest]  # by the key of the trial
+OnTest = Mapping[str, ModelOnTest]  # by the trial's key
 
 
 def scores_on_test_table(evidence: Evidence) -> Table | None:

@@ -1,4 +1,4 @@
-"""Selection, order and names of a table's rows and columns."""
+"""Choice, order and names of a table's rows and columns."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from trainables.spelling import resolve_name
 def select(
     table: Table, *, rows: Sequence[str] = (), tasks: Sequence[str] = (), names: Mapping[str, str], bold_best: bool
 ) -> Table:
-    """Cut the table to these rows and columns, in this order, without notes and blocks of published numbers.
+    """Reduce the table to these rows and columns, in this order; drop notes and blocks of published numbers.
 
     Args:
         rows: labels of rows; empty for all. A row keeps the lines beneath it: its mean and published numbers.
         tasks: names of columns; empty for all.
-        names: label of a row -> the name printed instead.
+        names: new names of rows, as label -> new name.
         bold_best: print our highest number of each column in bold.
 
     Raises:
-        ValueError: a row or a column is not in the table, or `names` gives two rows one name or a row an empty name.
+        ValueError: a row or a column is not in the table, or `names` has an empty or repeated new name.
     """
     groups = {lines[0].label: lines for lines in _groups(table.lines)}
     named = {resolve_name(row, groups, what="row"): name for row, name in names.items()}
@@ -37,7 +37,7 @@ def select(
 
 
 def _groups(lines: Sequence[Line]) -> Iterator[list[Line]]:
-    """Group each row of ours with the lines beneath it."""
+    """Group each of our rows with the lines beneath it."""
     starts = [number for number, line in enumerate(lines) if line.source == "ours"]
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
         yield list(lines[start:end])

@@ -1,4 +1,4 @@
-"""A table before it is written in a format: columns, lines of entries, a caption and notes."""
+"""Tables before they are written in a format: columns, lines of entries, a caption and notes."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ Subject = TypeVar("Subject")  # what a line is about: a row, a cell, a compariso
 
 @dataclass(frozen=True)
 class Entry:
-    """The content of one cell; an entry without numbers is a gap: planned, but missing."""
+    """The content of one cell; an entry without numbers is a gap: the number was planned, but is missing."""
 
     text: str = GAP  # the numbers as printed, without n and mark
     numbers: Mapping[str, str] = field(default_factory=dict)  # suffix of the CSV column -> number as printed
     n: int | None = None  # number of seeds; None if the entry is not over seeds
-    off_protocol: bool = False  # whether its seeds are not the protocol's; if so, n is printed
+    off_protocol: bool = False  # whether the seeds differ from the protocol's; if so, n is printed
     mark: str = ""  # printed behind the text; `Table.marks` explains it
     href: str = ""  # address that the text links to
     bold: bool = False
 
     @classmethod
     def of_text(cls, text: str) -> Entry:
-        """Make the entry of a text, or of a number that is printed the same in every format."""
+        """Make an entry from a text, which may be a formatted number."""
         return cls(text, {"": text})
 
     @property
     def seeds(self) -> str:
-        """The number of seeds as printed behind the entry; empty if the seeds are the protocol's."""
+        """The number of seeds in parentheses; empty if the seeds are the protocol's."""
         return f" (n={self.n})" if self.off_protocol else ""
 
 
@@ -44,14 +44,14 @@ class Style:
     signed: bool = False
 
     def text(self, value: float) -> str:
-        """Round the number. Zero has no minus sign; a signed style keeps a digit of a negative number near zero."""
+        """Format the number. Zero has no minus sign; in a signed style, small negative numbers keep one digit."""
         number = self.scale * value
         if self.signed and round(number, self.decimals) == 0 and round(number, 4) < 0:  # less is float noise
             return f"{number:.1g}"
         return f"{number:{'+' if self.signed else ''}z.{self.decimals}f}"
 
     def entry(self, *values: float | None, mark: str = "") -> Entry:
-        """Format the numbers as an entry; a gap if the first is None. Any later None is a gap within the text."""
+        """Format the numbers as an entry; return a gap if the first is None. A later None is printed as –."""
         if values[0] is None:
             return Entry()
         texts = ["" if value is None else self.text(value) for value in values]
@@ -59,7 +59,7 @@ class Style:
         return Entry(self.pattern.format(*(text or GAP for text in texts)), numbers, mark=mark)
 
     def entry_in_range(self, value: float, low: float, high: float) -> Entry:
-        """Format a number with its range; the range is left out if it is a single point."""
+        """Format a number with its range; leave out a range that is a single point."""
         entry = self.entry(value, low, high)
         return entry if low < high else replace(entry, text=entry.numbers[""])
 
@@ -77,7 +77,7 @@ ESTIMATE = Style("{} ({} to {})", ("", *INTERVAL), scale=100, signed=True)  # +1
 
 @dataclass(frozen=True)
 class Column(Generic[Subject]):
-    """One column: its name in the CSV header, its heading elsewhere, and the function from subject to entry."""
+    """One column: its name in the CSV header, its heading elsewhere, and a function that makes a subject's entry."""
 
     name: str
     heading: str
@@ -121,7 +121,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Table:
-    """A finished table; `sidecar` has every number in full, with its origin."""
+    """A finished table; `sidecar` is the content of its JSON file, with unrounded numbers and their origin."""
 
     name: str  # file name without its ending
     title: str
@@ -139,7 +139,7 @@ class Table:
 
     @property
     def shown(self) -> dict[str, str]:
-        """The columns with at least one entry of ours; the CSV has all columns."""
+        """The columns for which our lines have at least one entry; the CSV has all columns."""
         ours = [line.entries for line in self.lines if not line.published]
         return {name: title for name, title in self.columns.items() if any(name in entries for entries in ours)}
 
@@ -152,7 +152,7 @@ class Table:
 def text_table(
     name: str, *, title: str, first_column: str, lines: Iterable[tuple[str, Mapping[str, str]]], caption: str = ""
 ) -> Table:
-    """Make a table of texts for a page; each line has a label and its texts by heading."""
+    """Make a table of texts; each line is a label and a mapping from headings to texts."""
     texts = list(lines)
     columns = {heading: heading for _, line in texts for heading in line}
     made = [Line(label, {heading: Entry.of_text(text) for heading, text in line.items()}) for label, line in texts]
