@@ -130,7 +130,8 @@ def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
         return f"No method is tested: {notes.why_no_baseline(evidence.rows)}."
     tested = [finding for finding in found if finding.compared]
     if not tested:
-        return f"No method is tested against {baseline}: a test needs two like rows, with predictions of two seeds."
+        needed = "two comparable rows, each with predictions of two seeds"
+        return f"No method is tested against {baseline}: a test needs {needed}."
     parts = []
     for word, arrow in (("Better", "↑"), ("Worse", "↓")):
         marked = [
@@ -146,7 +147,7 @@ def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
         return words
     searches = sorted({len(own.confirmed) for own in evidence.repeats.values()})
     times = " to ".join(dict.fromkeys(str(end) for end in (searches[0], searches[-1])))
-    return f"{words} This is about the methods: each was searched {times} times (table search_repeats)."
+    return f"{words} This compares the methods, because each was searched {times} times (table search_repeats)."
 
 
 def sentence(finding: Finding, baseline: str | None, *, in_short: bool = False) -> str:
@@ -182,10 +183,10 @@ def _describe_detectable(compared: Sequence[Comparison]) -> str:
     """Describe the smallest and the largest detectable difference among the tasks."""
     detectable = {one.task: one.detectable_difference for one in compared if one.detectable_difference is not None}
     if not detectable:
-        return "what would have been is not known: all scores are alike"
+        return "the detectable difference is unknown: all scores are equal"
     ends = (choose(detectable, key=detectable.__getitem__) for choose in (min, max))
     texts = dict.fromkeys(f"{notes.format_detectable(detectable[task])} on {TASKS[task].title}" for task in ends)
-    return f"{' and '.join(texts)} would have been with {100 * POWER:.0f} % power"
+    return f"{' and '.join(texts)} would have been found with {100 * POWER:.0f} % power"
 
 
 def _describe_layers(finding: Finding, baseline: str | None) -> str:
@@ -223,8 +224,8 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
         if evidence.are_alike(one.row, str(evidence.baseline), task)
     ]
     if untested:
-        lacking = "searches of both" if evidence.comparisons_of_methods else "predictions of both"
-        text = f"Not tested against {evidence.baseline}, for want of {lacking}: {', '.join(untested)}."
+        needed = "repeated searches" if evidence.comparisons_of_methods else "predictions"
+        text = f"Not tested against {evidence.baseline}, because both need {needed}: {', '.join(untested)}."
         lines.append(Caveat(text, "comparisons"))
     if not evidence.on_mini and (titles := notes.other_data(evidence.rows)):
         lines.append(Caveat(f"Not the official GLUE: {', '.join(titles)}.", "missing"))

@@ -32,6 +32,8 @@ from trainables.data.metrics import metric_words
 from trainables.schema import Typed
 from trainables.spelling import resolve_name
 
+UNKNOWN = "How often configurations were searched, or results looked at before, is unknown and not corrected for."
+
 
 def compared_tables(paths: Sequence[Path], metrics: Mapping[str, str], baseline: str | None = None) -> list[Table]:
     """Make tables of mean scores, comparisons with the baseline, and other comparisons; leave out empty tables.
@@ -63,7 +65,7 @@ def _scores(samples: Mapping[Place, Sample]) -> Table:
         title=f"Mean scores over {seeds} seeds",
         columns={name: task.title for name, task in tasks.items()},
         lines=[Line(method, line) for method, line in entries.items()],
-        caption=f"Points, with 95 % intervals over seeds and examples; {scored}. Searches and looks are not known.",
+        caption=f"Points, with 95 % intervals over seeds and examples; {scored}. {UNKNOWN}",
         notes=equal_seed_notes(samples),
         sidecar={"means": mean_facts(samples)},
     )
@@ -72,10 +74,10 @@ def _scores(samples: Mapping[Place, Sample]) -> Table:
 class Options(Typed, frozen=True, kw_only=True):
     """Arguments of `python -m analysis.compare`."""
 
-    files: Annotated[list[str], argument("FILE", f"rows of {', '.join(COLUMNS)}; ends in {', '.join(ENDINGS)}")]
+    files: Annotated[list[str], argument("FILE", f"columns: {', '.join(COLUMNS)}; endings: {', '.join(ENDINGS)}")]
     baseline: Annotated[str | None, option("method that the others are tested against", "METHOD")] = None
-    metric: Annotated[list[str], option("metric of a task, or of all; default: GLUE's", "[TASK=]METRIC")] = []
-    out: Annotated[str | None, option("also write the tables here, in all formats and digits", "FOLDER")] = None
+    metric: Annotated[list[str], option("metric of a task, or of all tasks; default: GLUE's", "[TASK=]METRIC")] = []
+    out: Annotated[str | None, option("also write the tables here, in all formats", "FOLDER")] = None
 
 
 def run(options: Options) -> int:

@@ -215,7 +215,7 @@ def registration(study: Study) -> str:
     digest, places = first_plan_digest(study.folder), [event.place for event in study.facts.registered]
     if not places:
         return f"Plan {digest}: not registered before the first trial."
-    return f"Plan {digest}: by the journal, registered before the first trial: {', '.join(places)}."
+    return f"Plan {digest}: according to the journal, registered before the first trial: {', '.join(places)}."
 
 
 def _provenance(study: Study) -> dict[str, str]:

@@ -49,11 +49,11 @@ DESCRIPTION, WEIGHTS = "model.json", "model.safetensors"  # files of a stored mo
 PLACES = ("data", "backbone", "tokenizer")  # paths may change when a study continues; fingerprints are compared
 LONGEST_VALUE = 200  # values with more characters are cut
 NOT_HELD = (
-    "Exit status: 0 all agrees, 1 something differs, 2 bad usage. Compared: the plan, the journal, predictions, "
+    "Exit status: 0: all agrees, 1: something differs, 2: bad usage. Compared: the plan, the journal, predictions, "
     "model descriptions, tables, pictures and the report; with --again the weights of models, with --against the "
     "runs in MLflow. Not compared: models under a URI, unless --again is given; mlflow.db, records.jsonl, "
     "optuna.journal and logs. Agreement does not prove that the study ran: a whole folder can be invented. Stronger "
-    "evidence is a stored model that answers dev again, or an MLflow that the author could not change."
+    "evidence is a stored model that gives its predictions again, or an MLflow that the author could not change."
 )
 # Largest tolerated difference of a logit, because processors differ: in float32, and in lower precision.
 SAME_LOGITS, NEAR_LOGITS = 0.01, 0.2
@@ -220,7 +220,7 @@ def answers_drift(study: Study, drawn: list[Record]) -> list[str]:
         keys = [record.key for record in drawn]
         done = _run("study.predict_dev", str(study.folder), *keys, "--to", str(to))
         if done.returncode:
-            return [f"stored models cannot answer again: {_message(done)}"]
+            return [f"stored models cannot run again: {_message(done)}"]
         return [line for record in drawn for line in _answer_lines(study, record, replace(study, folder=to.parent))]
 
 
@@ -230,14 +230,14 @@ def _answer_lines(study: Study, record: Record, again: Study) -> list[str]:
     if stored is None or now is None:
         return [f"{path} is missing, so the stored model of {_name(record)} cannot be compared"]
     if stored.examples != now.examples or stored.logits.shape != now.logits.shape:
-        return [f"{path} has other examples than those that the model of {_name(record)} answers"]
+        return [f"{path} has other examples than the new predictions of the stored model of {_name(record)}"]
     leaves_elsewhere = stored.exit_layers != now.exit_layers
     gaps = np.abs(stored.logits - now.logits).max(axis=-1)[~leaves_elsewhere]
     gap, share = float(gaps.max(initial=0.0)), float(leaves_elsewhere.mean())
     if gap <= (SAME_LOGITS if record.config.get("precision") == "float32" else NEAR_LOGITS) and share <= OTHER_EXITS:
-        print(f"{_name(record)} answered again: logits differ by {gap:.1g} at most, {share:.1%} leave elsewhere")
+        print(f"{_name(record)} answered again: logits differ by {gap:.1g} at most, {share:.1%} exit elsewhere")
         return []
-    found = f"logits differ by up to {gap:.3g}, {share:.1%} of examples leave elsewhere"
+    found = f"logits differ by up to {gap:.3g}, {share:.1%} of examples exit at another layer"
     return [f"{path} is not what the stored model of {_name(record)} answers: {found}"]
 
 
@@ -367,10 +367,10 @@ class Options(Typed, frozen=True, kw_only=True):
     """Arguments of `python -m analysis.verify`."""
 
     studies: Annotated[list[str], argument("runs/NAME", "folder of a study")]
-    again: Annotated[Count, option("let N stored models, drawn at random, answer dev again", "N")] = 0
-    against: Annotated[str | None, option("compare with the runs in this MLflow", "URI")] = None
+    again: Annotated[Count, option("run N stored models, drawn at random, on dev again", "N")] = 0
+    against: Annotated[str | None, option("compare with the runs on this MLflow server", "URI")] = None
     tables: Annotated[str | None, option("also check joint tables of analysis.tables --out", "FOLDER")] = None
-    separate: Annotated[bool, option("with --tables: they were written with --separate")] = False
+    separate: Annotated[bool, option("the tables of --tables were written with --separate")] = False
 
 
 def run(options: Options) -> int:
@@ -418,7 +418,7 @@ def _agreement(folder: Path) -> str:
     for name, files in written.items():
         if (seal := _seal(files)[0]) and seal.is_of_another_version:
             agreement += (
-                f"\n{name}: written by version {seal.version}; compared: the numbers of its cells, and its seal"
+                f"\n{name}: written by version {seal.version}; compared: only its seal and the numbers in its cells"
             )
             agreement += f"; python -m study.rebuild {folder} makes it again"
     return agreement

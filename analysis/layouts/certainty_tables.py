@@ -68,12 +68,11 @@ def verdicts_table(evidence: Evidence) -> Table | None:
         lines=[Line(label, entries) for (label, _), entries in lines.items()],
         marks={mark: word for word, mark in VERDICT_MARKS.items()},
         caption=(
-            "Points; beneath each line the half width of the 95 % interval over the seeds and, as far as our search's "
-            "own trials tell it, the searches of both numbers: if the published spread over seeds is not printed, "
-            "ours stands in. =: the interval lies within "
-            f"{100 * MARGIN:g} point; ≠: it excludes no difference, and the difference is larger than that; (≠): the "
-            "same of this configuration, if the trials do not tell what another search would change; ?: undecided. "
-            "No verdict on a number that does not say of how many seeds it is the median or mean."
+            "Points. ± at 95 %: half the width of the 95 % interval over seeds and, if our search trials suffice for "
+            "an estimate, over searches. If a paper prints no spread over seeds, ours is used for both numbers. "
+            f"=: the interval lies within {100 * MARGIN:g} point of zero; ≠: the interval excludes zero, and the "
+            f"difference exceeds {100 * MARGIN:g} point; (≠): like ≠, but another search might change the result; "
+            "?: undecided. There is no verdict if the paper does not state how many seeds its number is from."
         ),
         notes=verdict_notes(pairs),
         further={"verdicts": [_verdict_facts(pair) for pair in pairs]},
@@ -116,8 +115,8 @@ def with_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table
         lines=fill(COMPARISONS, [(_name_pair(one), one) for one in ordered]),
         marks=mark_meanings(baseline),
         caption=(
-            "Differences of mean scores in points with 95 % intervals, each by itself, over seeds and dev examples "
-            "(Welch-Satterthwaite t-test with a bootstrapped example variance). Holm is over the "
+            "Differences of mean scores in points, with separate 95 % intervals over seeds and dev examples "
+            "(Welch-Satterthwaite t-test with a bootstrapped example variance). Holm's correction is over the "
             f"{counted(len(compared), 'comparison')} with {baseline}"
             f"{', and separately over the means, whose intervals hold simultaneously' if means else ''}."
         ),
@@ -140,7 +139,7 @@ def without_baseline(compared: Sequence[Comparison], baseline: str | None) -> Ta
         first_column="pair",
         columns=headings(COMPARISONS),
         lines=fill(COMPARISONS, [(_name_pair(one), one) for one in others]),
-        caption=f"They mark nothing; Holm is over these {counted(len(others), 'comparison')}.",
+        caption=f"These comparisons set no marks. Holm's correction is over all {len(others)} of them.",
         unit=UNIT_OF_COMPARISONS,
         sidecar={"comparisons": [one.to_json() for one in others]},
     )
@@ -186,14 +185,14 @@ def sources_table(evidence: Evidence) -> Table | None:
     return make_table(
         evidence,
         "sources",
-        title="Where the number comes from{data}",
+        title="Sources of variation{data}",
         first_column="arm",
         columns=SOURCES,
         subjects=[("/".join(place), own) for place, own in sources.items()],
         caption=(
-            "Points: standard deviation of one model's score with another seed, with other dev examples, and after "
-            "another search (a gap: trials that are too few, or stopped by ASHA, do not tell); and the selected epoch "
-            "minus the last one, on the split that selects."
+            "Points. Seed, dev examples, search: standard deviation of one model's score with another seed, with other "
+            "dev examples, and after another search (a gap if there are too few search trials, or if ASHA stopped "
+            "any). Best - last epoch: score of the selected epoch minus score of the last one, on the selection split."
         ),
         further={"sources": _with_places(sources)},
     )
@@ -212,8 +211,8 @@ def winners_table(evidence: Evidence) -> Table | None:
         columns=[Column(name, name.replace("_", " "), partial(_winning_value, name)) for name in fields],
         subjects=arms,
         lines=_searched_lines(evidence, fields),
-        caption="The values of searched fields that the confirm trials repeat, and the ranges that they were searched "
-        "in; best.toml has them as a plan.",
+        caption="The best value of every searched field, which the confirm trials use, and the search ranges. "
+        "best.toml has the values as a plan.",
         first_column="arm",
         unit="",
     )
@@ -257,7 +256,7 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
     return make_table(
         evidence,
         "search_repeats",
-        title="Repeated searches{data}, {seeds} and as many others for each repeat",
+        title="Repeated searches{data}, {seeds}, and as many other seeds for each repeat",
         first_column="arm",
         columns=[
             Column("number_of_searches", "searches", lambda place: WHOLE.entry(len(repeats[place].confirmed))),
@@ -274,12 +273,12 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
         subjects=[("/".join(place), place) for place in repeats],
         marks=mark_meanings(baseline),
         caption=(
-            "Points. First: the median of the first search, the number of the other tables. All, mean: the mean score "
-            "over all searches, which the test is of. Spread: standard deviation of a search's mean score over the "
-            "searches, seeds included; of search: what of it the seeds do not account for. Against the baseline: "
-            "difference of the means with its 95 % interval, the searches as what varies (and dev examples; t-test "
-            "with as few degrees of freedom as there are searches); ↑ and ↓ at the 5 % level, Holm over this table. "
-            "They are about the methods with their tuning."
+            "Points. First: the median score of the first search, as in the other tables. All, mean: the mean score "
+            "over all searches, which is tested. Spread: standard deviation over searches of a search's mean score; of "
+            "search: the part of this spread that the seeds do not explain. Against the baseline: difference of the "
+            "means with its 95 % interval over searches and dev examples (t-test; its degrees of freedom come from the "
+            "number of searches). ↑ and ↓: significant at the 5 % level, with Holm's correction over this table. The "
+            "tests compare the methods including their tuning."
         ),
         unit="points; number_of_searches: searches",
         notes=[*look_notes(evidence.rows, at_searches=True), *[f"left out: {'; '.join(left_out)}"] * bool(left_out)],

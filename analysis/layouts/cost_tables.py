@@ -157,10 +157,10 @@ def exits_table(evidence: Evidence) -> Table | None:
     }
     devices = costs.name_devices(cell for _, cell in cells)
     timed = (
-        f" Time: milliseconds per example relative to {baseline}'s, in batches of {' and '.join(map(str, ENDS))} on "
-        f"{devices}, for as many layers as dev runs, timed after training while other trials may have run."
+        f" Time: time per example relative to {baseline}'s, in batches of {' and '.join(map(str, ENDS))} on {devices}, "
+        "for the mean layers on dev; timed after training, while other trials may have run."
     )
-    fixed = " Fixed layer: the score if every example leaves after the middle layer, by its classifier."
+    fixed = " Fixed layer: the score if every example exits at the middle layer."
     has_fixed = any(arm.fixed_at_half is not None for arm in arms.values())
     return make_table(
         evidence,
@@ -197,8 +197,8 @@ def exit_settings_table(evidence: Evidence) -> Table | None:
         columns=SETTINGS,
         subjects=[(f"{row}/{task}, {field} {value:g}", found) for (row, task, field, value), found in settings.items()],
         caption=(
-            "Each line evaluates the same models under another setting, on dev; the best of them is chosen with "
-            "hindsight. Speed-up: of layers, all / mean; PABEE, GPFEE, PCEE-BERT and F-PABEE print 1 - mean / all."
+            "Each line evaluates the same models under another setting, on dev; which setting is best is known only "
+            "afterwards. Speed-up: all / mean layers; PABEE, GPFEE, PCEE-BERT and F-PABEE print 1 - mean / all."
         ),
         unit="points; speed_up: ratio",
     )
@@ -208,17 +208,17 @@ def _explain_curves(evidence: Evidence) -> str:
     """Explain the columns about curves; empty if no method exits early."""
     if not evidence.curves:
         is_early = any(exits.is_early for exits in evidence.exits.values())
-        return " At half its layers: not known without the outputs of layers and a rule of this package." * is_early
+        return " At half its layers: needs stored layer outputs and an exit rule of this package." * is_early
     words = (
-        " At half its layers: the score along the front of a model's exit settings, chosen on one half of dev and "
-        "measured on the other, both ways; straight lines between settings: there may be no such setting. ELUE "
-        "score: mean height of the exit settings above the line through the same model cut at each layer."
+        " At half its layers: the score on the Pareto front of a model's exit settings, interpolated between settings. "
+        "The front is chosen on one half of dev and measured on the other half, and vice versa. ELUE score: mean "
+        "height of the exit settings above the line through the same model cut at each layer."
     )
     over_layers = _format_ranges(evidence.curves, "{:.1f} to {:.1f}")
     if not over_layers:
         return words
     words += (
-        f" Curve: mean score along that front minus {evidence.curve_reference}'s, over the layers that all rows have "
+        f" Curve: mean score along that front minus {evidence.curve_reference}'s, over the layers that all rows share "
         f"({over_layers})."
     )
     over_flops = _format_ranges(evidence.curves_by_flops, "{:.3g} to {:.3g}")
@@ -317,8 +317,8 @@ def exit_rules_table(evidence: Evidence) -> Table | None:
         columns=RULES,
         subjects=[(f"{row}/{task}, {name.replace('_', ' ')}", rule) for (row, task, name), rule in rules.items()],
         caption=(
-            "Score at mean layers (setting) of the setting nearest to 25, 50 and 75 % of the layers, on dev. Models "
-            "were trained and selected under the first rule of their arm; the others cost no trial. The JSON has all."
+            "The setting nearest to 25, 50 and 75 % of the layers: its score at its mean layers (setting), on dev. "
+            "Models were trained and selected under the first rule of their arm. The JSON file has all settings."
         ),
         notes=[f"{joined(scores)} has scores, not classes: rules on probabilities do not apply"] if scores else [],
         further={"rules": [{"row": row, "task": task} | rule.to_json() for (row, task, _), rule in rules.items()]},
@@ -330,8 +330,8 @@ def compute_table(evidence: Evidence) -> Table:
     ledger = costs.row_ledger(evidence.rows)
     unit = costs.choose_unit(entry.total for entry in ledger)
     shared = any(entry.pretrained for entry in ledger)
-    caption = "Time of all trials, stopped and failed ones too."
-    caption += " Pretraining: what it has cost, each arm paying as much of it as any other." * shared
+    caption = "Time of all trials, including stopped and failed ones."
+    caption += " Pretraining: its cost, divided equally among the arms." * shared
     of_rows = {
         entry.row: {
             "search": entry.search.in_words(unit),
@@ -371,7 +371,7 @@ def compute_of_arms_table(evidence: Evidence) -> Table:
         title="Compute of each arm and phase",
         first_column="arm",
         lines=[(spent.arm, texts) for spent, texts in zip(arms, of_arms, strict=True)],
-        caption="Examples with their repeats.",
+        caption="Training examples are counted again in every epoch.",
     )
 
 
@@ -404,13 +404,13 @@ def equal_compute_table(evidence: Evidence) -> Table | None:
         columns=[at_equal(unit) for unit in UNITS],
         subjects=[("/".join(place), place) for place in evidence.by_place],
         caption=(
-            "Points: expected best selection score of a search of the smallest budget that a row of the task had "
-            "(arXiv:1909.03004, which is biased downwards near the end of a budget; stopped and failed trials are part "
-            "of the cost). Seconds are of GPUs, or of the clock if not all searches had one."
+            "Points: expected best selection score of each search at the smallest budget of any row on the same task "
+            "(arXiv:1909.03004; this estimate is biased downwards near the end of a budget). Stopped and failed trials "
+            "count as cost. Seconds: GPU seconds if all searches used GPUs, else wall-clock seconds."
         ),
         notes=[
             f"budgets in epochs: {', '.join(epochs)}",
-            *["budgets are of the searches alone: the pretraining before them is in none"] * pretrained,
+            *["budgets cover the searches only, not the pretraining"] * pretrained,
         ],
         further={"budgets": [to_plain(budget) for budgets in budgets_by_unit.values() for budget in budgets.values()]},
     )

@@ -49,10 +49,10 @@ def guarantees_table(evidence: Evidence) -> Table | None:
         subjects=found.items(),
         unit="layers",
         caption=(
-            "Mean layers under the earliest exit that is shown to lose at most this share of examples against running "
-            f"all layers: with {100 * CONFIDENCE:.0f} % confidence, or on average over draws of the dev set. First by "
-            "dev labels (lost: all layers are right, the exit is wrong), then without (lost: the exit answers "
-            "otherwise). None: no exit is shown safe. Each number is a promise of its own, about one rule."
+            "Mean layers under the earliest exit that is shown to lose at most this share of examples: "
+            f"with {100 * CONFIDENCE:.0f} % confidence, or on average over draws of the dev set. The first number uses "
+            "dev labels (lost: all layers are right, the exit is wrong). The second number does not (lost: the exit "
+            "answers differently). None: no exit is shown to be safe. Each guarantee holds for one number alone."
         ),
         notes=[chosen] * selected,
         further={

@@ -191,7 +191,7 @@ def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
         *(f"{name}: {', '.join(settings)}" for name, study in named if (settings := _settings(study))),
         *first_search_notes(cells),
         *unlike_search_notes(rows),
-        *[f"rows searched unlike numbers of fields: {fields}"] * bool(fields),
+        *[f"rows searched different numbers of fields: {fields}"] * bool(fields),
         *dropped_notes(rows),
         *(f"{title} is not the official GLUE: {'; '.join(lines)}" for title, lines in other_data(rows).items()),
         *(line for study in studies for line in _code_notes(study, cells)),
@@ -234,7 +234,7 @@ def dropped_notes(rows: Iterable[Row]) -> list[str]:
 def first_search_notes(cells: Iterable[Cell]) -> list[str]:
     """If searches were repeated, note that the scores are from the first search."""
     counts = " or ".join(map(str, sorted({len(find_repeats(cell)) for cell in cells} - {1})))
-    first = f"each number is of the first of {counts} searches, as in a study of one; table search_repeats has all"
+    first = f"each number is from the first of {counts} searches; table search_repeats has all of them"
     return [first] * bool(counts)
 
 
@@ -248,8 +248,8 @@ def unlike_search_notes(rows: Sequence[Row]) -> list[str]:
         for task, cell in row.cells.items()
         if (scores := cell.former_scores)
     ]
-    notes = [f"rows were chosen from unlike numbers of configurations per task: {tried}"] * bool(tried)
-    replaced = f"winner replaced after confirm scores of the former one were known: {', '.join(former)}"
+    notes = [f"rows were chosen from different numbers of configurations per task: {tried}"] * bool(tried)
+    replaced = f"winner replaced after confirm scores of the former winner were known: {', '.join(former)}"
     return [*notes, *first_from_notes(rows), *[replaced] * bool(former)]
 
 
@@ -321,7 +321,7 @@ def _device_notes(studies: list[Study], cells: list[Cell]) -> list[str]:
         return []
     others = "another device, number of threads or version can move scores"
     if any(study.file.plan.protocol.early_stopping for study in studies):
-        others += ", and so can the order in which search trials report, by which ASHA stops them"
+        others += ", and so can the order in which search trials report to ASHA"
     return [f"trained on {' or '.join(trained)}; {others}"]
 
 
@@ -340,7 +340,7 @@ def own_task_notes(studies: Sequence[Study]) -> list[str]:
     """Describe the size and the metrics of each task outside GLUE."""
     tasks = {name: task for study in studies for name, task in (study.file.plan.own_tasks or {}).items()}
     return [
-        f"{task.title} is a task of one's own: {metric_words(task)} on {task.sizes['dev']:,} dev examples, trained on "
+        f"{task.title} is not a GLUE task: {metric_words(task)} on {task.sizes['dev']:,} dev examples, trained on "
         f"{task.sizes['train']:,}"
         for task in tasks.values()
     ]
@@ -362,7 +362,7 @@ def explain_marks(rows: list[Row], comparisons: list[Comparison]) -> str:
     if baseline is None:
         return f"No difference is tested: {why_no_baseline(rows)}."
     if not family:
-        return f"No difference is tested, because no other row like {baseline} has predictions of the same examples."
+        return f"No difference is tested, because no comparable row has predictions of the same examples as {baseline}."
     tested = (
         f"↑ and ↓: mean score above or below {baseline} at the 5 % level (Welch-Satterthwaite t-test over seeds with a "
         f"bootstrapped example variance; Holm over the {counted(len(family), 'comparison')} with {baseline})."
@@ -378,10 +378,10 @@ def explain_marks(rows: list[Row], comparisons: list[Comparison]) -> str:
 def look_notes(rows: Sequence[Row], *, at_searches: bool = False) -> list[str]:
     """Name earlier looks at the results, and whether p-values are corrected for them; empty at the first look."""
     looks, former = alike.find_looks(rows, at_searches=at_searches), alike.find_former(rows)
-    price = f"p-values times {len(looks)}, intervals of differences that hold at all looks together (Bonferroni)"
+    correction = f"p-values times {len(looks)}, intervals of differences that hold for all looks together (Bonferroni)"
     return [
-        *[f"looked at with {', then '.join(looks)}, and pays for it: {price}"] * (len(looks) > 1),
-        *[f"seen before with {'; '.join(former)}, and does not pay for it"] * bool(former),
+        *[f"looked at with {', then '.join(looks)}; corrected: {correction}"] * (len(looks) > 1),
+        *[f"seen before with {'; '.join(former)}; not corrected"] * bool(former),
     ]
 
 
@@ -423,7 +423,8 @@ def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[s
                 f"{one.row} on {TASKS[one.task].title}: median {DIFFERENCE.text(medians)}, mean "
                 f"{DIFFERENCE.text(one.test.difference)} points relative to {one.other}"
             )
-    return [f"median and mean have opposite signs, the test is of the mean: {'; '.join(turned)}"] if turned else []
+    head = "the differences of median and mean have opposite signs, and the mean is tested"
+    return [f"{head}: {'; '.join(turned)}"] if turned else []
 
 
 def equal_seed_notes(samples: Mapping[Place, Sample]) -> list[str]:
@@ -433,7 +434,7 @@ def equal_seed_notes(samples: Mapping[Place, Sample]) -> list[str]:
         for (row, _), sample in samples.items()
         if (number := len(sample.scores)) and sample.equal_pairs
     ]
-    words = "seeds give the same answers to all examples, and a seed that changes nothing is no repetition"
+    words = "seeds give the same answers to all examples, so they are not independent repetitions"
     return [f"{words}: {', '.join(alike)}"] if alike else []
 
 
@@ -441,7 +442,7 @@ def constant_notes(unlearned: Mapping[Place, float], nothing_found: Mapping[Plac
     """Name the cells not shown to beat a constant answer, and the searches whose best trial did not beat it."""
     said = {
         "°: not shown to be better than a constant answer (its score)": unlearned,
-        "the search found nothing, its best trial is at the constant answer": nothing_found,
+        "the search found nothing: its best trial does not beat a constant answer": nothing_found,
     }
     cells = {
         what: [f"{row} on {TASKS[task].title} ({POINTS.text(score)})" for (row, task), score in constants.items()]

@@ -337,7 +337,7 @@ def verdict_notes(pairs: Sequence[Pair]) -> list[str]:
     words = Counter(pair.verdict.word if pair.verdict else "without a verdict" for pair in pairs)
     order = (*get_args(Word), "without a verdict")
     counts = ", ".join(f"{words[word]} {word}" for word in order if words[word])
-    return [f"of {len(pairs)} published numbers beside ours: {counts} (table verdicts; within 1 point is reproduced)"]
+    return [f"of {len(pairs)} published numbers beside ours: {counts} (table verdicts; reproduced: within 1 point)"]
 
 
 # The layouts

@@ -118,7 +118,7 @@ def test_a_winner_replaced_with_its_confirm_scores_known_is_told(tmp_path):
     former = [record("palbert", "rte", 0.6, config=OTHER, seed=42 + i, trial=i) for i in range(3)]
     search = record("palbert", "rte", 0.6, phase="search", seed=9, trial=1, config=OTHER)
     study = write_study(tmp_path / "s", [*former, search, *arm("palbert", "rte", SCORES)], samples=2)
-    note = "inner replaced after confirm scores of the former one were known: palbert on RTE (3 scores, median 60.0)"
+    note = "inner replaced after confirm scores of the former winner were known: palbert on RTE (3 scores, median 60.0)"
     assert all(note in text for text in texts_of(study))
 
 
@@ -131,14 +131,14 @@ def test_a_search_that_is_not_over_is_told_and_strict_refuses_it(tmp_path):
 def test_a_search_that_found_no_more_than_a_constant_answer_is_told(tmp_path):
     study = predicted_study(tmp_path / "s", {"albert": 0.3, "palbert": 0.8}, ["rte"])
     for text in texts_of(study):
-        assert "he search found nothing, its best trial is at the constant answer: albert on RTE (" in text
+        assert "he search found nothing: its best trial does not beat a constant answer: albert on RTE (" in text
 
 
 def test_unlike_numbers_of_searched_fields_are_told(tmp_path, monkeypatch):
     one = write_study(tmp_path / "one", arm("palbert", "rte", SCORES))
     monkeypatch.setattr(made_studies, "SPACE", {})
     two = write_study(tmp_path / "two", arm("albert", "rte", SCORES))
-    assert "rows searched unlike numbers of fields: palbert 1, albert 0" in texts_of(one, two)[0]
+    assert "rows searched different numbers of fields: palbert 1, albert 0" in texts_of(one, two)[0]
 
 
 def test_a_table_seen_with_fewer_seeds_pays_for_the_look(tmp_path):
@@ -153,9 +153,7 @@ def test_a_table_seen_with_fewer_seeds_pays_for_the_look(tmp_path):
     assert means[1].adjusted_p_value == pytest.approx(min(1.0, 2 * means[0].adjusted_p_value))
     assert means[1].test.low < means[0].test.low
     assert "ooked at with" not in texts_of(once)[0]
-    assert all(
-        "ooked at with 5 seeds, then 10 seeds, and pays for it: p-values times 2" in text for text in texts_of(twice)
-    )
+    assert all("ooked at with 5 seeds, then 10 seeds; corrected: p-values times 2" in text for text in texts_of(twice))
 
 
 def test_a_table_seen_with_fewer_tasks_pays_for_the_look(tmp_path):
@@ -165,7 +163,7 @@ def test_a_table_seen_with_fewer_tasks_pays_for_the_look(tmp_path):
     for first, second in zip(compared(once), compared(twice), strict=True):
         assert second.adjusted_p_value == pytest.approx(min(1.0, 2 * first.adjusted_p_value))
         assert second.test.low < first.test.low
-    note = "ooked at with RTE, then RTE and CoLA, and pays for it: p-values times 2"
+    note = "ooked at with RTE, then RTE and CoLA; corrected: p-values times 2"
     assert all(note in text for text in texts_of(twice))
 
 
@@ -179,7 +177,7 @@ def test_a_table_seen_with_fewer_tasks_pays_for_the_look(tmp_path):
 def test_other_methods_and_baselines_of_earlier_tables_are_named(tmp_path, former, words):
     study = predicted_study(tmp_path / "s", METHODS, ["rte"], num_examples=60, seen_with=former)
     assert [one.looks for one in compared(study)] == [1]
-    assert all(f"een before with {words}, and does not pay for it" in text for text in texts_of(study))
+    assert all(f"een before with {words}; not corrected" in text for text in texts_of(study))
 
 
 @pytest.mark.parametrize("is_replaced", [True, False])
@@ -226,7 +224,7 @@ def test_seeds_with_the_same_answers_but_other_logits_are_told(tmp_path):
         store_predictions(tmp_path / "s", row.key, arrays | {"logits": arrays["logits"] + np.float32(1e-4 * number)})
     for text in texts_of(write_study(tmp_path / "s", rows, seeds=3)):
         assert "eeds give the same answers to all examples" in text
-        assert "no repetition: albert on RTE (3 of 3 pairs)" in text
+        assert "not independent repetitions: albert on RTE (3 of 3 pairs)" in text
 
 
 def test_searches_repeated_after_a_look_pay_for_it(tmp_path):

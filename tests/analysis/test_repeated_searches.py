@@ -102,7 +102,7 @@ def test_the_other_tables_show_the_first_search_and_say_so(study, tmp_path):
     once = launched_study(tmp_path / "once", mini_plan(tasks=("rte",), baseline="albert"))
     dev, alone = (json.loads((folder / "tables" / "dev.json").read_text()) for folder in (study, once))
     assert [cell["median"] for cell in dev["cells"]] == [cell["median"] for cell in alone["cells"]]
-    note = "each number is of the first of 3 searches, as in a study of one; table search_repeats has all"
+    note = "each number is from the first of 3 searches; table search_repeats has all of them"
     assert note in (study / "tables" / "dev.md").read_text()
     assert note not in (once / "tables" / "dev.md").read_text()
     assert not (once / "tables" / "search_repeats.md").exists()
@@ -110,7 +110,7 @@ def test_the_other_tables_show_the_first_search_and_say_so(study, tmp_path):
 
 def test_the_answer_is_about_methods_if_searches_were_repeated(study, tmp_path):
     once = launched_study(tmp_path / "once", mini_plan(tasks=("rte",), baseline="albert"))
-    words = "This is about the methods: each was searched 3 times (table search_repeats)."
+    words = "This compares the methods, because each was searched 3 times (table search_repeats)."
     assert words in (study / "tables" / "answer.md").read_text()
     assert words not in (once / "tables" / "answer.md").read_text()
     evidence = gather([load_study(study)])
@@ -127,7 +127,7 @@ def test_compute_and_budget_are_of_all_searches(study):
         assert sum(spent.wall_seconds for spent in entry.spent) == pytest.approx(sum(one.wall_seconds for one in own))
         searched = sum(record.phase == "search" for record in own)
         assert f"{entry.row} {searched}" in answers(evidence, [])["trials"].evidence
-    assert "each number is of the first of 3 searches".capitalize() in (study / "tables" / "answer.md").read_text()
+    assert "each number is from the first of 3 searches".capitalize() in (study / "tables" / "answer.md").read_text()
     assert completeness(evidence).startswith("Nothing is missing: all 6 cells")
 
 

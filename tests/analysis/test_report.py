@@ -197,7 +197,7 @@ def test_the_best_difference_stands_first_after_the_baseline(evidence):
         (
             ["albert", "palbert"],
             "albert",
-            "No method is tested against albert: a test needs two like rows, with predictions of two seeds.",
+            "No method is tested against albert: a test needs two comparable rows, each with predictions of two seeds.",
         ),
     ],
 )
@@ -227,7 +227,7 @@ def test_cells_without_a_test_are_named_on_the_first_screen_and_in_no_mean(tmp_p
     predictions_file(folder, record.key).unlink()
     evidence = evidence_of(folder)
     told = [one.text for one in caveats_of(evidence)]
-    assert "Not tested against albert, for want of predictions of both: palbert on RTE." in told
+    assert "Not tested against albert, because both need predictions: palbert on RTE." in told
     assert "points relative to albert (CoLA; 95 % interval" in sentences_of(evidence)["palbert"]
 
 

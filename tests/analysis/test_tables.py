@@ -306,7 +306,7 @@ def test_what_trials_were_computed_on_is_said_and_what_else_scores_depend_on(tmp
     devices, _, others = note.removeprefix("- trained on ").partition("; ")
     assert devices == "A CPU (AVX2), 1 thread, torch 2.13.0 or cuda:0, torch 2.13.0"
     moves = "another device, number of threads or version can move scores"
-    order = ", and so can the order in which search trials report, by which ASHA stops them"
+    order = ", and so can the order in which search trials report to ASHA"
     assert others == moves + order * (stopping is not None)
 
 

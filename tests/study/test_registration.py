@@ -48,7 +48,7 @@ def test_tag_that_the_dry_run_names_registers_the_plan(tmp_path: Path) -> None:
     (event,) = read_facts(folder).registered
     assert event.place == command
     assert event.digest == first_plan_digest(folder) == command.rpartition("-")[2]
-    said = f"by the journal, registered before the first trial: {command}."
+    said = f"according to the journal, registered before the first trial: {command}."
     assert registration(load_study(folder)) == f"Plan {event.digest}: {said}"
     assert said in (folder / "report.html").read_text()
 
