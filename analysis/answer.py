@@ -147,7 +147,7 @@ def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
         return words
     searches = sorted({len(own.confirmed) for own in evidence.repeats.values()})
     times = " to ".join(dict.fromkeys(str(end) for end in (searches[0], searches[-1])))
-    return f"{words} This compares the methods, because each was searched {times} times (table search_repeats)."
+    return f"{words} These tests compare the methods: each was searched {times} times (table search_repeats)."
 
 
 def sentence(finding: Finding, baseline: str | None, *, in_short: bool = False) -> str:

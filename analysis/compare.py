@@ -32,7 +32,7 @@ from trainables.data.metrics import metric_words
 from trainables.schema import Typed
 from trainables.spelling import resolve_name
 
-UNKNOWN = "How often configurations were searched, or results looked at before, is unknown and not corrected for."
+UNKNOWN = "The tests are not corrected for searches or earlier looks at the results, which the files do not record."
 
 
 def compared_tables(paths: Sequence[Path], metrics: Mapping[str, str], baseline: str | None = None) -> list[Table]:

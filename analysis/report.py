@@ -83,7 +83,7 @@ def write_report(folder: Path) -> Path:
 
 
 def report_files(study: Study) -> dict[str, bytes]:
-    """Make the page and the pictures, as path in the study's folder -> content. Equal studies give equal bytes."""
+    """Make the page and the pictures, as path in the study's folder -> content. A study always gives the same bytes."""
     evidence = gather([study])
     return _files(study, evidence, tables_of(evidence))
 
@@ -136,7 +136,7 @@ class Part:
 
 
 def sections(parts: dict[str, Part]) -> dict[str, dict[str, Part]]:
-    """Group the parts of the page into `SECTIONS`; put all other parts into a section "Further"."""
+    """Group the parts of the page by section; parts that are not in `SECTIONS` go to "Further"."""
     named = {title: [name for name in names.split() if name in parts] for title, names in SECTIONS.items()}
     placed = {name for names in named.values() for name in names}
     further = [name for name in parts if name not in placed]

@@ -141,7 +141,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
     @property
     def is_cut(self) -> bool:
-        """Whether to print a changed dev table instead of writing files."""
+        """Whether to print an edited dev table instead of writing files."""
         return bool(self.rows or self.tasks or self.names or self.bold)
 
 

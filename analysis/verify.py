@@ -4,7 +4,7 @@ python -m analysis.verify runs/NAME ... [--again N] [--against URI] [--tables FO
 
 Scores are recomputed from the stored predictions and compared with the records in the journal. Tables, pictures and
 report are recomputed from both. `--again N` also runs N stored models on dev, and `--against URI` also compares the
-runs on an MLflow server. Each difference is printed as one line; the exit status is 1 if there are any.
+runs in MLflow. Each difference is printed as one line; the exit status is 1 if there are any.
 
 docs/certainty.md lists the forgeries that each check finds, and the forgeries that no check can find.
 """
@@ -49,11 +49,12 @@ DESCRIPTION, WEIGHTS = "model.json", "model.safetensors"  # files of a stored mo
 PLACES = ("data", "backbone", "tokenizer")  # paths may change when a study continues; fingerprints are compared
 LONGEST_VALUE = 200  # values with more characters are cut
 NOT_HELD = (
-    "Exit status: 0: all agrees, 1: something differs, 2: bad usage. Compared: the plan, the journal, predictions, "
-    "model descriptions, tables, pictures and the report; with --again the weights of models, with --against the "
-    "runs in MLflow. Not compared: models under a URI, unless --again is given; mlflow.db, records.jsonl, "
-    "optuna.journal and logs. Agreement does not prove that the study ran: a whole folder can be invented. Stronger "
-    "evidence is a stored model that gives its predictions again, or an MLflow that the author could not change."
+    "Exit status: 0 if all agrees, 1 if something differs, 2 for bad usage. Compared: the plan, the journal, "
+    "predictions, model descriptions, tables, pictures and the report; with --again the weights of models, with "
+    "--against the runs in MLflow. Not compared: models under a URI, unless --again is given; mlflow.db, "
+    "records.jsonl, optuna.journal and logs. Agreement does not prove that the study ran: a whole folder can be "
+    "invented. Stronger evidence is a stored model that reproduces its predictions, or an MLflow that the author "
+    "could not change."
 )
 # Largest tolerated difference of a logit, because processors differ: in float32, and in lower precision.
 SAME_LOGITS, NEAR_LOGITS = 0.01, 0.2
@@ -65,10 +66,10 @@ def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[
 
     Args:
         again: number of stored models to run on dev again, drawn at random.
-        against: tracking URI of an MLflow server, whose runs are compared with the journal.
+        against: tracking URI of the MLflow whose runs are compared with the journal.
 
     Raises:
-        ValueError: the folder has no plan or too few stored models, or the MLflow server does not answer.
+        ValueError: the folder has no plan or too few stored models, or MLflow does not answer.
     """
     try:
         file = require_plan(folder)
@@ -99,7 +100,7 @@ def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[
 
 
 def plan_drift(folder: Path, file: PlanFile, facts: StudyFacts) -> list[str]:
-    """Compare `plan.json` with the last launch's plan, and the first plan's digest with its registrations."""
+    """Compare `plan.json` with the plan of the last launch, and registered digests with that of the first plan."""
     lines = list_differences(f"{PLAN}: protocol_hash", file.protocol_hash, file.plan.protocol_hash)
     for event in facts.registered:
         lines += list_differences(
@@ -235,17 +236,17 @@ def _answer_lines(study: Study, record: Record, again: Study) -> list[str]:
     gaps = np.abs(stored.logits - now.logits).max(axis=-1)[~leaves_elsewhere]
     gap, share = float(gaps.max(initial=0.0)), float(leaves_elsewhere.mean())
     if gap <= (SAME_LOGITS if record.config.get("precision") == "float32" else NEAR_LOGITS) and share <= OTHER_EXITS:
-        print(f"{_name(record)} answered again: logits differ by {gap:.1g} at most, {share:.1%} exit elsewhere")
+        print(f"{_name(record)} run again: logits differ by up to {gap:.1g}, {share:.1%} exit at another layer")
         return []
     found = f"logits differ by up to {gap:.3g}, {share:.1%} of examples exit at another layer"
     return [f"{path} is not what the stored model of {_name(record)} answers: {found}"]
 
 
 def mlflow_drift(folder: Path, uri: str) -> list[str]:
-    """Compare the runs on an MLflow server with the journal.
+    """Compare the runs in MLflow with the journal.
 
     Raises:
-        ValueError: the server does not answer.
+        ValueError: MLflow does not answer.
     """
     done = _run("study.mirror", str(folder), "--tracking-uri", uri, "--compare")
     if done.returncode not in (0, 1):
@@ -368,7 +369,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
     studies: Annotated[list[str], argument("runs/NAME", "folder of a study")]
     again: Annotated[Count, option("run N stored models, drawn at random, on dev again", "N")] = 0
-    against: Annotated[str | None, option("compare with the runs on this MLflow server", "URI")] = None
+    against: Annotated[str | None, option("compare with the runs in MLflow at this tracking URI", "URI")] = None
     tables: Annotated[str | None, option("also check joint tables of analysis.tables --out", "FOLDER")] = None
     separate: Annotated[bool, option("the tables of --tables were written with --separate")] = False
 

@@ -157,8 +157,8 @@ def exits_table(evidence: Evidence) -> Table | None:
     }
     devices = costs.name_devices(cell for _, cell in cells)
     timed = (
-        f" Time: time per example relative to {baseline}'s, in batches of {' and '.join(map(str, ENDS))} on {devices}, "
-        "for the mean layers on dev; timed after training, while other trials may have run."
+        f" Time: per example, relative to {baseline}'s, in batches of {' and '.join(map(str, ENDS))} on {devices}, "
+        "scaled to the mean layers on dev; timed after training, while other trials may have run."
     )
     fixed = " Fixed layer: the score if every example exits at the middle layer."
     has_fixed = any(arm.fixed_at_half is not None for arm in arms.values())
@@ -260,7 +260,7 @@ def _arm(
 
 
 def _scores_of_middle(rules: Sequence[Sweep]) -> np.ndarray | None:
-    """Return the scores (seeds,) of the middle layer, rounded down; None if fixed layers were not evaluated."""
+    """Return the scores (seeds,) of the middle layer (rounded down); None if fixed layers were not evaluated."""
     fixed = next((sweep for sweep in rules if sweep.rule == FixedLayer.name), None)
     return None if fixed is None else fixed.scores[:, len(fixed.settings) // 2 - 1]
 
@@ -317,7 +317,7 @@ def exit_rules_table(evidence: Evidence) -> Table | None:
         columns=RULES,
         subjects=[(f"{row}/{task}, {name.replace('_', ' ')}", rule) for (row, task, name), rule in rules.items()],
         caption=(
-            "The setting nearest to 25, 50 and 75 % of the layers: its score at its mean layers (setting), on dev. "
+            "The exit setting nearest to 25, 50 and 75 % of the layers: score at mean layers (setting), on dev. "
             "Models were trained and selected under the first rule of their arm. The JSON file has all settings."
         ),
         notes=[f"{joined(scores)} has scores, not classes: rules on probabilities do not apply"] if scores else [],

@@ -1,4 +1,4 @@
-"""The results behind all tables, each computed only once, and functions that all layouts share."""
+"""The results behind all tables, and the functions that all layouts share."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def make_table(
     further: Mapping[str, Any] = MappingProxyType({}),
     **others: Any,
 ) -> Table:
-    """Make a table, with the facts that every table's JSON sidecar has.
+    """Make a table, including the content of its JSON file (`sidecar`).
 
     The table has one line per subject, then `lines`. Without `columns`, the columns are the paper's tasks.
     `{glue}`, `{data}` and `{seeds}` in the title are filled in. `facts` returns a cell's entries for the sidecar,

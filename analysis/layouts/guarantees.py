@@ -34,12 +34,12 @@ GUARANTEES: list[Column[Guarantee]] = [
 
 
 def guarantees_table(evidence: Evidence) -> Table | None:
-    """Tabulate the mean layers of the earliest exit shown to be safe; None without exit settings of a classifier."""
+    """Tabulate the mean layers of the earliest exit shown to be safe; None if no classification has exit settings."""
     found = {f"{label}/{cell.task}, {own.rule}": own for label, cell in evidence.cells for own in guarantees(cell)}
     if not found:
         return None
     selected = any(study.protocol.selection == "dev" for study in evidence.studies)
-    chosen = "the same dev set chose the epoch of each model, so new examples may lose a little more"
+    chosen = "the same dev set chose the epoch of each model, so the share lost on new examples may be a little larger"
     return make_table(
         evidence,
         "guarantees",
@@ -52,7 +52,7 @@ def guarantees_table(evidence: Evidence) -> Table | None:
             "Mean layers under the earliest exit that is shown to lose at most this share of examples: "
             f"with {100 * CONFIDENCE:.0f} % confidence, or on average over draws of the dev set. The first number uses "
             "dev labels (lost: all layers are right, the exit is wrong). The second number does not (lost: the exit "
-            "answers differently). None: no exit is shown to be safe. Each guarantee holds for one number alone."
+            "answers differently). None: no exit is shown to be safe. Each number is guaranteed by itself, not jointly."
         ),
         notes=[chosen] * selected,
         further={

@@ -269,7 +269,7 @@ def first_from_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def unlike_counts(rows: Sequence[Row], count: Callable[[Cell], int | None]) -> str:
-    """Format the rows' counts for each task on which they differ; empty if there is none. None is not counted."""
+    """Format the rows' counts for each task on which they differ, ignoring None; empty if there is no such task."""
     tasks: dict[str, list[str]] = {}
     for task in dict.fromkeys(task for row in rows for task in row.cells):
         counts = {row.label: count(row.cells[task]) for row in rows if task in row.cells}
@@ -413,7 +413,7 @@ def format_detectable(difference: float) -> str:
 
 
 def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[str]:
-    """Name the cells whose median is above the baseline's and whose mean is below it, or the reverse."""
+    """Name the cells whose median is above the baseline's but whose mean is below the baseline's, or vice versa."""
     cells = {(row.label, task): cell for row in rows for task, cell in row.cells.items()}
     turned = []
     for one in (one for one in comparisons if one.family == "baseline"):

@@ -3,9 +3,9 @@
 These columns of that file describe a published run: `method` (of this project; "" if it has no such method),
 `backbone` (name on the hub; "" if it was not published), `layers` (of the encoder), `settings` (JSON: fields of the
 method's configuration; "*" is any value but null) and `start` (the task on whose model the run started). Our number
-stands beside a published one only if all of these columns, the split and the metric agree. `cost` is as printed, in the
-unit `cost_unit`: `speed-up` (all layers / mean layers), `% of layers saved`, or `% of run time saved`, which cannot be
-converted to layers. The task `relative` has one figure for all tasks, relative to another model, instead of scores.
+stands beside a published one only if all of these columns, the split and any stated metric agree. `cost` is as printed,
+in the unit `cost_unit`: `speed-up` (all layers / mean layers), `% of layers saved`, or `% of run time saved`, which
+cannot be converted to layers. The task `relative` has one figure for all tasks, relative to another model.
 
 PALBERT's paper has almost certainly swapped MNLI and QQP in three rows of test scores. The file keeps these numbers as
 printed; its column `note`, printed below every table with such a number, reports the swap.
@@ -250,7 +250,7 @@ def collect_tasks(rows: Iterable[Row]) -> set[str]:
 
 
 def reasons_apart(row: Row, other: PublishedRow, metrics: Mapping[str, str]) -> dict[str, str | None]:
-    """Explain why the numbers of two rows are not comparable, for each task of both rows; None if they are.
+    """Explain for each shared task why the numbers of two rows are not comparable; None if they are comparable.
 
     The result is empty if the rows have different methods.
     """
@@ -289,7 +289,7 @@ def _reason(cell: Cell, other: PublishedRow, number: PublishedNumber, metric: st
 def _why_apart(
     rows: Sequence[Row], other: PublishedRow, metrics: Mapping[str, str], shown: Collection[str]
 ) -> tuple[str, list[str]] | None:
-    """Return the tasks of a published row that need a separate line, after the reason, for example the backbone.
+    """Return the reason why some tasks of a published row need a separate line, and these tasks.
 
     None if no task needs a separate line. `shown` has the tasks whose numbers already stand beneath our rows.
     """
@@ -419,7 +419,7 @@ def pabee_table(evidence: Evidence) -> Table | None:
 
 
 def electra_table(evidence: Evidence) -> Table | None:
-    """Make a table in the layout of ELECTRA's: parameters, MRPC and QQP by accuracy, STS-B by Spearman.
+    """Make a table in ELECTRA's layout: parameters, MRPC and QQP by accuracy, STS-B by Spearman.
 
     None on mini-GLUE, or if no study has a method or a backbone of the published rows.
     """
@@ -569,7 +569,7 @@ def _on_backbones_of(rows: list[Row], published: Iterable[PublishedRow]) -> tupl
 
 
 def _early_exit_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
-    """Choose all rows of PABEE's README and four other sources, and ElasticBERT's and F-PABEE's on our backbones."""
+    """Choose PABEE's README and four other sources, and the rows of ElasticBERT and F-PABEE on our backbones."""
     later = published_rows("ElasticBERT GLUE dev") + published_rows("F-PABEE Tab.1", split=NOT_STATED)
     first = published_rows("PABEE README", "ALBERT README", "albert_pytorch", "fairseq README", "ShareBERT")
     return first + _on_backbones_of(rows, later)
@@ -580,7 +580,7 @@ def _papers_of(published: Iterable[PublishedRow]) -> list[str]:
 
 
 def _papers_with_test(rows: list[Row]) -> list[str]:
-    """List PALBERT's tables with our backbones; add COSEE's table to PALBERT's table 2, because both use ALBERT."""
+    """List PALBERT's tables on our backbones; with PALBERT's table 2, also list COSEE's (both use ALBERT)."""
     papers = _papers_of(_paper_rows(rows))
     return papers + ["COSEE Tab.3"] * ("PALBERT Tab.2" in papers)
 
@@ -600,7 +600,7 @@ DEV = PaperLayout(
 ABLATION = PaperLayout(
     name="ablation",
     title="{glue}dev scores{data}, mean ± standard deviation over {seeds}",
-    caption="Points (100 x score); the deviation is of single seeds (n - 1).",
+    caption="Points (100 x score); standard deviation of single seeds (n - 1).",
     tasks=("sst2", "rte", "cola"),  # PALBERT, table 1
     entry=_deviation_entry,
     metrics=PAPER_METRICS,
@@ -611,8 +611,8 @@ PABEE = PaperLayout(
     name="pabee",
     title="Parameters, speed-up and {glue}dev scores{data}, median over {seeds}",
     caption=(
-        "Points. Parameters in millions, heads and Λ included, shared ones once. Speed is all layers / layers run per "
-        "dev example, both summed over the tasks, and not time, which is in table exits."
+        "Points. Parameters are in millions and include heads and Λ; shared parameters count once. Speed: all layers / "
+        "layers run per dev example, both summed over the tasks. Table exits has measured times."
     ),
     unit="points; speed_up: ratio",
     tasks=("cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb"),
@@ -631,8 +631,8 @@ ELECTRA = PaperLayout(
     name="electra",
     title="{glue}dev scores{data} in ELECTRA's metrics, median over {seeds}",
     caption=(
-        "Points; parameters in millions. CoLA Matthews, STS-B Spearman, the others of GLUE accuracy; MNLI is the mean "
-        "of matched and mismatched here and in lmtuners, matched only in ELECTRA's README."
+        "Points; parameters in millions. Metrics: CoLA Matthews, STS-B Spearman, other GLUE tasks accuracy. MNLI is "
+        "the mean of matched and mismatched here and in lmtuners, but only matched in ELECTRA's README."
     ),
     tasks=("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"),
     before=(Column("parameters_millions", "#Param", _parameters_entry),),

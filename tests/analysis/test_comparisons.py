@@ -225,7 +225,7 @@ def test_opposite_signs_of_medians_and_means_are_told(tmp_path):
     """Medians say palbert, 0.8 against 0.7; means, which are tested, say albert."""
     study = write_study_of_scores(tmp_path, {"albert": [90, 90, 70, 69, 68], "palbert": [82, 81, 80, 40, 40]})
     write_tables([study], tmp_path / "tables")
-    told = "the test is of the mean: palbert on RTE: median +10.0, mean -12.8 points relative to albert"
+    told = "the mean is tested: palbert on RTE: median +10.0, mean -12.8 points relative to albert"
     for name in ("dev.md", "answer.md"):
         assert told in (tmp_path / "tables" / name).read_text()
     assert "-12.8 points relative to albert" in (tmp_path / "tables" / "answer.md").read_text()
