@@ -39,7 +39,7 @@ from trainables.departure import Departure
 from trainables.schema import Typed
 
 PAGE = "report.html"
-# Tables in neither of these lists are collapsed.
+# A table that is in neither list is collapsed.
 ALWAYS_OPEN = ("dev", "verdicts")
 OPEN_IF_SHORT = ("comparisons", "exits", "sources", "search_repeats", "scores_on_test")
 LONGEST_OPEN = 12  # largest number of lines of a short table

@@ -46,7 +46,7 @@ from trainables.schema import Typed, to_plain
 
 TABLES, PICTURES = "tables", "pictures"
 DESCRIPTION, WEIGHTS = "model.json", "model.safetensors"  # files of a stored model
-PLACES = ("data", "backbone", "tokenizer")  # paths may change when a study continues; fingerprints are compared
+PLACES = ("data", "backbone", "tokenizer")  # not compared: a continued study may change these paths
 LONGEST_VALUE = 200  # values with more characters are cut
 NOT_HELD = (
     "Exit status: 0 if all agrees, 1 if something differs, 2 for bad usage. Compared: the plan, the journal, "
@@ -390,7 +390,7 @@ def run(options: Options) -> int:
 
 
 def _joined_drift(folders: list[Path], tables: Path, *, separate: bool, is_sound: bool) -> list[str]:
-    """Find differences in the joint tables of several studies; `is_sound`: no single study has differences."""
+    """Find differences in the joint tables of several studies; `is_sound`: no study by itself has differences."""
     try:
         return tables_drift(load_studies(folders), tables, separate=separate)
     except ValueError as error:

@@ -267,7 +267,7 @@ def _scores_of_middle(rules: Sequence[Sweep]) -> np.ndarray | None:
 
 @dataclass(frozen=True)
 class Rule:
-    """The results of one exit rule at all its settings, for a line of the table of exit rules."""
+    """Results of one exit rule at all its settings: a line of the table of exit rules."""
 
     sweep: Sweep
     depth: int  # layers

@@ -59,7 +59,7 @@ class Evidence:
 
     @cached_property
     def looks(self) -> list[str]:
-        """Looks at the results until now, for example `5 seeds`; p-values are corrected for their number."""
+        """Looks at the results so far, for example `5 seeds`; p-values are corrected for their number."""
         return find_looks(self.rows)
 
     @cached_property
@@ -112,7 +112,7 @@ class Evidence:
 
     @cached_property
     def exits(self) -> dict[Place, Exits]:
-        """The exits of each cell's models; cells without records or mean layers are left out."""
+        """Exit statistics of each cell's models; cells without records or mean layers are left out."""
         return {place: exits for place, cell in self.by_place.items() if (exits := read_exits(cell)) is not None}
 
     @cached_property
@@ -206,7 +206,7 @@ def make_table(
 
 
 def of_studies(evidence: Evidence, table: Table, facts: Callable[[Cell], dict[str, Any]] = lambda _: {}) -> Table:
-    """Fill in the table's title, and list in its JSON file the studies and cells that it was made from."""
+    """Fill in the table's title, and list the studies and cells behind the table in its JSON file."""
     has_glue = any(cell.task in TRAINABLE_TASKS for _, cell in evidence.cells)
     is_untrained = any(study.file.plan.untrained for study in evidence.studies)
     data = " on mini-GLUE" * evidence.on_mini + ", untrained backbone" * is_untrained

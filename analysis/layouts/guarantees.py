@@ -34,7 +34,7 @@ GUARANTEES: list[Column[Guarantee]] = [
 
 
 def guarantees_table(evidence: Evidence) -> Table | None:
-    """Tabulate the mean layers of the earliest exit shown to be safe; None if no classification has exit settings."""
+    """Tabulate the mean layers of the earliest safe exit; None if no classification task has exit settings."""
     found = {f"{label}/{cell.task}, {own.rule}": own for label, cell in evidence.cells for own in guarantees(cell)}
     if not found:
         return None
