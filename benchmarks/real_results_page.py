@@ -67,9 +67,9 @@ VERDICT_MEANS = (
     "with PALBERT. *Confirmed*: the difference has the paper's sign, and the corrected p-value is below 5 %. "
     "*Contradicted*: such a p-value, but the other sign. *Undecided*: no difference was found. *Not learned*: one of "
     "the two methods is not shown to score better than a constant answer. *Not about exits*: one of the two methods "
-    "runs more than nine tenths of its layers. A true difference of the size *found with 80 % power* is found four times in "
-    "five. The plan fixed the meaning of *not learned* and *not about exits* before its first trial; the registered "
-    "commit fixed the test and the correction."
+    "runs more than nine tenths of its layers. A true difference of the size *found with 80 % power* is found four "
+    "times in five. The plan fixed the meaning of *not learned* and *not about exits* before its first trial; the "
+    "registered commit fixed the test and the correction."
 )
 CONFIGURATIONS = "Each verdict is about the configurations that one search per method chose. "
 EQUAL_LAYERS_MEAN = (
