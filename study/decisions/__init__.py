@@ -1,1 +1,1 @@
-"""Decisions, made from the facts alone: which trial runs next, which stops, and how much they may cost."""
+"""Decisions computed only from a study's journal: which trial runs next, which stops, how much GPU time is left."""

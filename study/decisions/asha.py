@@ -1,8 +1,8 @@
 """Asynchronous successive halving (ASHA) for the search trials of one arm: arXiv:1810.05934.
 
-The rungs are at `grace * factor**k` epochs. A trial that reaches a rung continues if its score is at least the
-(1 - 1/factor) quantile of the scores recorded there before it, as in Ray Tune's `AsyncHyperBandScheduler` with one
-bracket. The scores are facts of the arm, so ASHA keeps no other state.
+The rungs are at `grace * factor**k` epochs. A trial continues beyond a rung if its score is at least the
+(1 - 1/factor) quantile of the scores that earlier trials had there, as in Ray Tune's `AsyncHyperBandScheduler` with one
+bracket. The journal holds these scores, so ASHA keeps no state of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Decision:
 def decide(
     rungs: Rungs, key: str, *, epoch: int, score: float, epochs: int, stopping: EarlyStopping
 ) -> Decision | None:
-    """Decide on a trial at an epoch; None if the epoch has no rung or the trial was already judged at this rung."""
+    """Continue or stop a trial at an epoch; None if the epoch has no rung or this was decided before."""
     if epoch not in list_rungs(epochs, stopping):
         return None
     recorded = rungs.get(epoch, {})
@@ -42,9 +42,9 @@ def decide(
 
 
 def compute_cutoff(ascending: Sequence[float], stopping: EarlyStopping) -> float:
-    """Compute the (1 - 1/factor) quantile of one or more scores by linear interpolation.
+    """Compute the (1 - 1/factor) quantile of one or more sorted scores, with linear interpolation.
 
-    The result equals that of `numpy.percentile` bit for bit, in constant time and without numpy.
+    The result is bit-identical to that of `numpy.percentile`, but takes constant time.
     """
     position = 100 * (1 - 1 / stopping.factor) / 100 * (len(ascending) - 1)
     below = int(position)
@@ -54,7 +54,7 @@ def compute_cutoff(ascending: Sequence[float], stopping: EarlyStopping) -> float
 
 
 def list_rungs(epochs: int, stopping: EarlyStopping) -> list[int]:
-    """List the epochs of the rungs; the last epoch has no rung, since nothing is left to stop."""
+    """List the epochs that have a rung; the last epoch has none, because the trial ends there anyway."""
     rungs, rung = [], stopping.grace
     while rung < epochs:
         rungs.append(rung)

@@ -1,9 +1,9 @@
-"""The division of a limit on GPU time: which trials may start, and which searches and confirm trials it ends.
+"""The rules that keep a study within its limit on GPU time: which trials may start, and which are given up.
 
-A trial starts only if the limit pays for it. Before an arm gets another search trial, GPU time is set aside for the
-rest of the trials under way, and for one search trial and all confirm trials of every arm. The arm that has started
-the smallest part of its search comes next. The limit can therefore be exceeded only by the time that trials under way
-take beyond their estimates, and by a tenth of one confirm trial.
+A trial starts only if its expected cost fits into the limit. Before an arm (a method on a task) gets another search
+trial, GPU time is reserved for the rest of the running trials, and for one search trial and all confirm trials of every
+arm. The next search trial goes to the arm that has started the smallest fraction of its search. The study exceeds the
+limit only if running trials take longer than estimated, or by at most a tenth of one confirm trial.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _ROUNDING = 1 + 1e-9  # tolerance, since a sum depends slightly on the order of 
 
 
 class GpuBudget:
-    """A study's limit on GPU time, applied to its current facts. All amounts are GPU seconds."""
+    """A study's limit on GPU time, applied to its current state. All amounts are GPU seconds."""
 
     def __init__(self, progress: StudyProgress):
-        """Read the limit of the launch."""
+        """Take the limit of the current launch from `progress`."""
         self._progress = progress
         hours = progress.max_gpu_hours
         self._limit = math.inf if hours is None else 3600 * hours * _ROUNDING
 
     def allows(self, arm: ArmProgress, phase: Phase) -> bool:
-        """Check if the limit pays for one more trial of an arm that has trials to start.
+        """Check if one more trial of an arm that has trials to start fits into the limit.
 
-        Until an epoch is reported, only one trial of the arm with the shortest trials may run; it gives the first
-        estimates of cost.
+        Until an epoch is reported, only one trial may run, from the arm with the shortest trials. Its epoch gives the
+        first estimate of costs.
         """
         if self._limit in (0, math.inf):
             return self._limit > 0
@@ -46,17 +46,17 @@ class GpuBudget:
         return self._are_all_measured and self._committed + self._with_one_more(arm) <= self._limit
 
     def searches_to_close(self) -> list[str]:
-        """Name the arms whose searches end now.
+        """List the arms whose searches end now for lack of GPU time.
 
-        A search ends if no trial of any arm can start and the next trial of the search would not fit even if all trials
-        under way ended now.
+        A search ends if no arm can start a trial and the next trial of the search would not fit even if all running
+        trials ended now.
         """
         if self._limit == math.inf or self._can_start_any:
             return []
         return [arm.arm.name for arm in self._startable if arm.search_trials_to_start and not self._may_fit_later(arm)]
 
     def confirms_to_close(self) -> list[str]:
-        """Name the arms whose missing confirm trials will not be started, since no GPU time is left for them."""
+        """List the arms whose missing confirm trials will not start, because no GPU time is left for them."""
         if self._limit == math.inf or self._progress.facts.under_way or self._can_start_any:
             return []
         return [arm.arm.name for arm in self._startable if arm.missing_seeds]
@@ -65,9 +65,9 @@ class GpuBudget:
         """Sort the arms by the order in which they may start trials.
 
         Without a limit, arms with long trials come first, so that short trials fill the end. An arm's confirm trials
-        come after the search of the next arm, so that they fill the wait for the last trials of that search. Under a
-        limit, the arms that have started the smallest part of their searches come first. If the parts are equal, arms
-        with short trials come first, to complete many cells.
+        start after the search trials of the next arm; they fill the slots while that search ends. With a limit, arms
+        that have started the smallest fraction of their searches come first; among these, arms with short trials come
+        first, to complete many arms.
         """
         arms = self._progress.arms  # sorting is stable: equals stay in the plan's order
         if self._limit != math.inf:
@@ -84,7 +84,7 @@ class GpuBudget:
 
     @cached_property
     def _committed(self) -> float:
-        """The seconds used so far, plus those that trials under way are still expected to use."""
+        """The seconds used so far plus the remaining seconds that running trials are expected to use."""
         return self._used + sum(map(self._to_come, self._progress.facts.under_way.values()))
 
     def _to_come(self, trial: TrialFacts) -> float:
@@ -94,7 +94,7 @@ class GpuBudget:
 
     @cached_property
     def _served(self) -> list[str]:
-        """The names of the arms whose whole cell the limit pays for: arms that have begun, then the cheapest."""
+        """The arms that the limit can complete: all that have begun, then the cheapest that still fit."""
         served, total = [], self._committed
         for arm in sorted(self._progress.arms, key=lambda arm: (not arm.facts.trials, self._owed_to(arm))):
             total += self._owed_to(arm)
@@ -107,15 +107,15 @@ class GpuBudget:
         return sum(self._owed_to(self._progress.arm(name)) for name in self._served)
 
     def _owed_to_cheaper(self, arm: ArmProgress) -> float:
-        """Sum the time set aside for arms with cheaper confirm trials, so that only dear cells may stay incomplete."""
+        """Sum the time reserved for arms with cheaper confirm trials, so that only costly arms may stay incomplete."""
         cheaper = [other for other in self._startable if self._confirm_cost(other) < self._confirm_cost(arm)]
         return sum(self._owed_to(other) for other in cheaper if other.arm.name in self._served)
 
     def _owed_to(self, arm: ArmProgress) -> float:
-        """Compute the time set aside for an arm's confirm trials and for its share of the search.
+        """Compute the time reserved for the missing trials of an arm.
 
-        The share is that of the arm with the fewest search trials started, among arms that have begun; it is at least
-        one trial.
+        These are all confirm trials, and search trials up to the smallest fraction that any begun arm has started of
+        its search, but at least one.
         """
         wanted = max(1, math.ceil(self._part_of_all * arm.arm.samples)) if arm.search_trials_to_start else 0
         search = max(0, wanted - len(arm.facts.search)) * self._cost(arm)
@@ -127,14 +127,14 @@ class GpuBudget:
         return min(map(_part_searched, begun), default=0.0)
 
     def _with_one_more(self, arm: ArmProgress) -> float:
-        """Compute the time set aside for all arms, plus one more search trial of this arm."""
+        """Compute the time reserved for all arms, plus one more search trial of this arm."""
         return self._owed_to_all + self._cost(arm)
 
     # ---- trials that can start
 
     @property
     def _are_all_measured(self) -> bool:
-        """True if every arm of `_served` that can start search trials has reported an epoch or ended a trial."""
+        """True if each arm in `_served` that can start search trials has an epoch or ended trial as a cost estimate."""
         return all(
             arm.facts.records or arm.facts.reported.epochs
             for arm in self._startable
@@ -147,7 +147,7 @@ class GpuBudget:
 
     @cached_property
     def _shortest(self) -> ArmProgress | None:
-        """The arm with the shortest trials among those with a trial to start now; None if no arm has one."""
+        """The arm with the shortest trials, among arms that can start a trial now; None if no arm can."""
         waiting = [arm for arm in self._startable if arm.search_trials_to_start or arm.missing_seeds]
         return min(waiting, key=self._length, default=None)
 
@@ -160,7 +160,7 @@ class GpuBudget:
         )
 
     def _may_fit_later(self, arm: ArmProgress) -> bool:
-        """Check if another search trial would fit if all trials under way ended now."""
+        """Check if another search trial of the arm would fit if all running trials ended now."""
         is_under_way = bool(self._progress.facts.under_way)
         if self._pace is None or not arm.facts.search or not self._are_all_measured:
             return is_under_way
@@ -169,10 +169,10 @@ class GpuBudget:
     # ---- expected costs of trials, estimated from the study's measurements so far
 
     def _cost(self, arm: ArmProgress) -> float:
-        """Estimate the GPU seconds of a trial that is not stopped.
+        """Estimate the GPU seconds of an arm's trial that is not stopped.
 
-        The estimate is the cost of the arm's dearest completed trial. Before that, it is based on the mean cost of the
-        arm's epochs or, before these, of a training example over all arms. It is 0 before any epoch was measured.
+        The estimate is the cost of the arm's most expensive completed trial. Without one, it is computed from the mean
+        cost of the arm's epochs; without these, from the mean cost of a training example in all arms; else it is 0.
         """
         if arm.facts.dearest is not None:
             return arm.facts.dearest
@@ -182,17 +182,17 @@ class GpuBudget:
         return (self._pace or 0.0) * self._length(arm)
 
     def _confirm_cost(self, arm: ArmProgress) -> float:
-        """Estimate the GPU seconds of a confirm trial: those of the search trial that it repeats, if this is known."""
+        """Estimate the GPU seconds of a confirm trial: those of the search trial that it repeats, else `_cost`."""
         winner = arm.winner if arm.is_search_over else None
         return winner.search.gpu_seconds if winner and winner.search else self._cost(arm)
 
     def _length(self, arm: ArmProgress) -> int:
-        """Count the training examples that a full trial sees."""
+        """Count the training examples in all epochs of a trial."""
         return self._progress.examples_per_epoch(arm) * arm.arm.epochs
 
     @cached_property
     def _pace(self) -> float | None:
-        """The mean GPU seconds per training example over all arms; None before any epoch."""
+        """The mean GPU seconds per training example in all arms; None if no epoch has been reported."""
         return self._progress.seconds_per_example(self._progress.arms, "gpu_seconds")
 
 

@@ -1,18 +1,19 @@
-"""The rules for machine faults: which trial waits or is set aside, which node is left out, when the study pauses.
+"""The rules for machine faults: which trials wait, which nodes get no trials, and when the launch gives up.
 
-They look at one launch only: the next launch starts without earlier faults. A trial *gets on* when it reports an epoch
-that it has trained. Earlier faults are judged by the trials that get on after them:
+Each launch starts without faults. The epochs that trials complete after a fault show whether the trial, its node or the
+whole study is affected:
 
-- A trial waits after a fault; the wait doubles with each further fault in a row.
-- A trial is set aside until the next launch if, more than `max_failures` times, it broke off and others then got on.
-- A node is left out for a while if several trials broke off on it and, before the last of these faults, a trial got on
-  elsewhere. A node that has other code or data than the launch is left out at once.
-- If the last report from every node is a fault, all trials wait; the wait doubles with each pause in a row. From the
-  second pause on, one trial is tried alone.
-- A trial that broke off on a lost node is not blamed for it.
-- The launch gives up after `PATIENCE_SECONDS` in which no trial got on. If no trial has ever got on and all faults are
-  the same one that waiting cannot mend, such as a folder without write permission, it gives up after `LASTING_PAUSES`.
-  Trials do not fail when the launch gives up.
+- After a fault, a trial waits before it runs again; the wait doubles with each fault until it completes an epoch.
+- A trial waits for the next launch after more than `max_failures` faults if other trials completed epochs after each of
+  them. Several faults in one outage count once.
+- If several trials fail on a node and, before the last of these faults, a trial completes an epoch elsewhere, the node
+  gets no trials for a while. The same happens at once to a node whose code or data differ from the launch's.
+- If the last report from every node is a fault, the study pauses; the pause doubles each time until a trial completes
+  an epoch. After the second pause, only one trial runs at a time.
+- Faults on a lost node do not count against a trial.
+- The launch gives up after `PATIENCE_SECONDS` without a completed epoch, or after `LASTING_PAUSES` pauses if no trial
+  has ever completed an epoch and all faults are the same lasting one, such as a missing write permission. It marks no
+  trial as failed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ DEFAULT_MAX_FAILURES = 3
 
 @dataclass
 class _TrialFaults:
-    """The faults of one trial since it last got on."""
+    """The faults of one trial since its last completed epoch."""
 
     failures: list[Failure] = field(default_factory=list)
     is_last_heard: bool = True  # False once any trial has got on after the last fault
@@ -44,17 +45,17 @@ class _TrialFaults:
     not_before: float = 0.0
 
     def forget_node(self, node: str) -> None:
-        """Forget the trial's faults on a node, since the node caused them."""
+        """Forget the trial's faults on a node, because the node caused them."""
         others = [failure for failure in self.failures if failure.node != node]
         self.blamed, self.failures = min(self.blamed, len(others)), others
         self.is_last_heard = self.is_last_heard and bool(others)
 
 
 class Faults:
-    """The machine faults of a launch."""
+    """The machine faults of a launch and what follows from them."""
 
     def __init__(self, *, max_failures: int = DEFAULT_MAX_FAILURES, clock: Callable[[], float] = time.monotonic):
-        """Begin without faults; `clock` returns seconds and is never set back."""
+        """Start without faults; `clock` returns seconds and never goes back."""
         self.max_failures = max_failures
         self._clock = clock
         self._trials: dict[str, _TrialFaults] = defaultdict(_TrialFaults)
@@ -69,7 +70,7 @@ class Faults:
         self._has_got_on = False  # True once any trial got on in this launch
 
     def add(self, key: str, failure: Failure, *, running: int, time: str) -> list[NodeLeftOut | StudyPaused]:
-        """Record that the trial broke off while `running` others continue; return the resulting events."""
+        """Record a fault of a trial while `running` other trials continue; return the resulting events."""
         now, trial = self._clock(), self._trials[key]
         if not self._in_a_row:
             self._since = now
@@ -88,7 +89,7 @@ class Faults:
         return [StudyPaused(time=time, seconds=seconds, faults=len(self._in_a_row), error=failure.error)]
 
     def got_on(self, key: str, node: str | None) -> None:
-        """Record that the trial trained an epoch on the node."""
+        """Record that the trial completed an epoch on the node."""
         self._trials.pop(key, None)
         self._has_got_on = True
         self._nodes.add(node)
@@ -100,13 +101,13 @@ class Faults:
             trial.is_last_heard = False
 
     def forget(self, nodes: Iterable[str]) -> None:
-        """Forget all faults on lost nodes, even those reported before the loss: the nodes caused them."""
+        """Forget all faults on these nodes, which were lost: the nodes caused them, not the trials."""
         for node in nodes:
             for trial in self._trials.values():
                 trial.forget_node(node)
 
     def nodes_due(self, *, time: str) -> list[NodeTakenBack]:
-        """Take back the nodes that were left out for long enough."""
+        """Readmit the nodes whose time without trials is over; return the events."""
         due = {node: host for node, (until, host) in self._left_out.items() if self._clock() >= until}
         for node in due:
             del self._left_out[node]
@@ -114,27 +115,27 @@ class Faults:
         return [NodeTakenBack(time=time, node=node, host=host) for node, host in due.items()]
 
     def is_due(self, key: str) -> bool:
-        """Check if the trial may be handed out now."""
+        """Check if the trial may run now as far as its own faults are concerned."""
         return not self.is_set_aside(key) and (key not in self._trials or self._clock() >= self._trials[key].not_before)
 
     def is_set_aside(self, key: str) -> bool:
-        """Check if the trial broke off too often and therefore waits for the next launch."""
+        """Check if the trial had too many faults and therefore waits for the next launch."""
         return key in self._trials and self._trials[key].blamed > self.max_failures
 
     def is_final(self, key: str, failure: Failure) -> bool:
-        """Check if the failure ends the trial: a method's fault, or more than `max_failures` memory faults."""
+        """Check if the failure ends the trial: an error of its method, or more than `max_failures` memory faults."""
         if failure.cause == "memory":
             before = self._trials[key].failures if key in self._trials else []
             return sum(earlier.cause == "memory" for earlier in before) >= self.max_failures
         return failure.cause == "method"
 
     def room(self, *, running: int) -> bool:
-        """Check if a trial may be handed out now; after the second pause in a row, only if no other trial runs."""
+        """Check if any trial may start now; after two pauses in a row, only one trial may run at a time."""
         return self._clock() >= self._paused_until and (self._pauses < 2 or running == 0)
 
     @property
     def surrender(self) -> str | None:
-        """The reason why this launch gives up; None if it does not."""
+        """The reason why the launch gives up; None if it continues."""
         if not self._in_a_row:
             return None
         if self._clock() - self._since >= PATIENCE_SECONDS:
@@ -151,19 +152,19 @@ class Faults:
         return self._in_a_row[-1][1].error
 
     def avoided_by(self, key: str) -> frozenset[str]:
-        """List the nodes that the trial should avoid if another node is available."""
+        """Return the nodes that the trial should avoid if another node is available."""
         failures = self._trials[key].failures if key in self._trials else []
         return frozenset(self._left_out) | {failure.node for failure in failures if failure.node is not None}
 
     def _is_everywhere(self, running: int) -> bool:
-        """Check if every node's last report is a fault; while other trials run, one trial's faults prove nothing."""
+        """Check if every node's last report is a fault; faults of a single trial do not count while others run."""
         at_fault = {failure.node for _, failure in self._in_a_row}
         trials = {key for key, _ in self._in_a_row}
         several = len(self._in_a_row) > 1 and (len(trials) > 1 or running == 0)
         return several and at_fault >= self._nodes - self._left_out.keys()
 
     def _is_nodes_fault(self, key: str, failure: Failure) -> bool:
-        """Record a fault on a node, and return True if the node must be left out."""
+        """Record a fault on its node; return True if the node must get no trials for a while."""
         node = failure.node
         if node is None or node in self._left_out:
             return False
@@ -184,5 +185,5 @@ class Faults:
 
 
 def pause_seconds(number: int) -> float:
-    """Compute the seconds to wait after `number` faults or pauses in a row."""
+    """Return the seconds to wait after `number` faults or pauses in a row."""
     return min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(number - 1, 30))

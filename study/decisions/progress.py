@@ -1,4 +1,4 @@
-"""The done and the remaining part of a plan, for decisions, forecast, status and screen."""
+"""The progress of a study: which trials of its plan have ended and which remain."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from trainables.data.tasks import TASKS
 
 
 class ArmProgress:
-    """The progress of one arm."""
+    """The progress of one arm (a method on a task)."""
 
     def __init__(self, arm: Arm, facts: ArmFacts, *, max_gpu_hours: float | None):
-        """Combine an arm with its facts; `max_gpu_hours` is the limit of this launch; None: no limit."""
+        """Take an arm and its recorded state; `max_gpu_hours` is the launch's limit (None: no limit)."""
         self.arm = arm
         self.facts = facts
         self._limit = math.inf if max_gpu_hours is None else max_gpu_hours
@@ -28,7 +28,7 @@ class ArmProgress:
 
     @property
     def winner(self) -> Winner | None:
-        """The configuration that confirm trials repeat; None until a search, if any, has a completed trial."""
+        """The configuration that confirm trials repeat; None if there is a search without a completed trial."""
         if self._winner_of != len(self.facts.records) or not self.arm.space:
             self._winner = winner_of(self.arm, self.facts.records, start=self.facts.start_key)
             self._winner_of = len(self.facts.records)
@@ -36,28 +36,28 @@ class ArmProgress:
 
     @property
     def is_search_closed(self) -> bool:
-        """True if no further search trial may start; a higher GPU limit reopens the search."""
+        """True if the search was ended early; if this was for lack of GPU time, a higher limit reopens it."""
         return any(event.max_gpu_hours is None or event.max_gpu_hours >= self._limit for event in self.facts.closed)
 
     @property
     def search_trials_to_start(self) -> int:
-        """The number of search trials still to start; 0 for a closed search."""
+        """The number of search trials still to start; 0 if the search was ended early."""
         return 0 if self.is_search_closed else max(0, self.arm.samples - len(self.facts.search))
 
     @property
     def is_search_over(self) -> bool:
-        """True if no search trial is under way or still to start."""
+        """True if no search trial is unfinished or still to start."""
         is_under_way = any(trial.phase == "search" for trial in self.facts.under_way.values())
         return self.search_trials_to_start == 0 and not is_under_way
 
     @property
     def confirm_trials(self) -> list[TrialFacts]:
-        """The trials that repeat the winner, by seed."""
+        """The trials that repeat the winning configuration, sorted by seed."""
         return self.winner.confirm_trials(self.facts.confirm) if self.winner else []
 
     @property
     def missing_seeds(self) -> list[int]:
-        """The seeds of confirm trials that can be started now; a higher GPU limit may add some."""
+        """The seeds of the confirm trials that can start now; a higher limit on GPU time may add some."""
         is_closed = any(event.max_gpu_hours >= self._limit for event in self.facts.confirm_closed)
         if not self.is_search_over or is_closed or self.winner is None:
             return []
@@ -66,29 +66,29 @@ class ArmProgress:
 
     @property
     def confirm_trials_to_start(self) -> int:
-        """The number of confirm trials still to start; all of them while the search continues."""
+        """The number of confirm trials still to start; while the search continues, all of them."""
         return len(self.missing_seeds) if self.is_search_over else len(self.arm.seeds)
 
     @property
     def confirmed(self) -> list[Record]:
-        """The records of the confirm trials that completed."""
+        """The records of the completed confirm trials."""
         records = [trial.record for trial in self.confirm_trials]
         return [record for record in records if record and record.status == "completed"]
 
     @property
     def best_confirmed(self) -> Record | None:
-        """The record of the best completed confirm trial, with the lowest seed among equals, if any has completed."""
+        """The record of the best completed confirm trial (the lowest seed if tied); None if none has completed."""
         return max(self.confirmed, key=lambda record: (record.score, -record.seed), default=None)
 
     @property
     def median(self) -> float | None:
-        """The median score of the confirm trials that completed."""
+        """The median score of the completed confirm trials; None if none has completed."""
         scores = [record.score for record in self.confirmed if record.score is not None]
         return median(scores) if scores else None
 
     @property
     def missing(self) -> str:
-        """A description of what the arm's cell lacks; empty if the cell is complete."""
+        """A description of the results that the arm lacks; empty if it is complete."""
         if not self.facts.trials:
             return "not begun"
         if not self.is_search_over:
@@ -114,10 +114,9 @@ class StudyProgress:
         max_gpu_hours: float | None,
         launched: Collection[str] | None = None,
     ):
-        """Combine a plan with its facts.
+        """Take a plan and the recorded state of its study.
 
-        `max_gpu_hours` is the limit of this launch; None: no limit. `launched` names the arms that this launch runs;
-        None: all arms.
+        `max_gpu_hours` is the launch's limit (None: no limit). `launched` names the arms that it runs (None: all).
         """
         self.plan = plan
         self.facts = facts
@@ -127,12 +126,12 @@ class StudyProgress:
         self.launched = [arm for arm in self.arms if launched is None or arm.arm.name in launched]
 
     def arm(self, name: str) -> ArmProgress:
-        """Return the progress of the arm of this name; KeyError if the plan has no such arm."""
+        """Return the progress of the arm with this name; KeyError if the plan has no such arm."""
         return self._by_name[name]
 
     @property
     def total_trials(self) -> int:
-        """The number of trials that will have ended when this launch is done, as far as is known now."""
+        """The number of trials that the study will have when this launch is done, as far as it is known now."""
         to_start = sum(
             arm.search_trials_to_start + arm.confirm_trials_to_start
             for arm in self.launched
@@ -142,7 +141,7 @@ class StudyProgress:
 
     @property
     def ended_trials(self) -> int:
-        """The number of ended trials that do not run again; a trial with several records counts once."""
+        """The number of ended trials; a trial that was run again counts once."""
         return len(self.facts.trials) - len(self.facts.under_way)
 
     @property
@@ -157,52 +156,52 @@ class StudyProgress:
 
     @property
     def under_way(self) -> dict[str, TrialFacts]:
-        """The trials of this launch that have begun and not ended, by key."""
+        """The started but not ended trials of this launch's arms, by key."""
         others = {arm.arm.name for arm in self.arms} - {arm.arm.name for arm in self.launched}
         return {key: trial for key, trial in self.facts.under_way.items() if trial.started.arm not in others}
 
     @property
     def unsettled(self) -> list[TrialFacts]:
-        """The trials under way that have finished or were stopped, but whose end is not recorded yet."""
+        """The trials whose training has finished or was stopped, but whose end is not in the journal."""
         trials = self.facts.under_way.values()
         return [t for t in trials if t.last and (t.last.row.finished or t.stopped_at is not None)]
 
     @property
     def failures(self) -> list[Record]:
-        """The records of failed trials, except reopened trials and confirm trials of a former winner."""
+        """The records of failed trials, without those that run again and those of a former winner."""
         trials = [trial for arm in self.arms for trial in (*arm.facts.search, *arm.confirm_trials)]
         return [trial.record for trial in trials if trial.record and trial.record.status == "failed"]
 
     @property
     def missing(self) -> dict[str, str]:
-        """A description of what each incomplete cell of the table lacks, by arm name."""
+        """A description of the results that each incomplete arm lacks, by arm name."""
         return {arm.arm.name: reason for arm in self.arms if (reason := arm.missing)}
 
     def examples_per_epoch(self, arm: ArmProgress) -> int:
-        """Count the training examples in an epoch of the full data; for mini-GLUE, the same number for every task."""
+        """Count the training examples of an epoch; a task of mini-GLUE always has the same number."""
         task = self.plan.own_task(arm.arm.task) or TASKS[arm.arm.task]
         return mini_glue.TRAIN_ROWS if self.plan.asked.data == "mini" and not task.place else task.sizes["train"]
 
     def seconds_per_example(
         self, arms: Iterable[ArmProgress], of: Literal["gpu_seconds", "wall_seconds"]
     ) -> float | None:
-        """Compute the mean seconds that these arms took per training example; None before any epoch."""
+        """Compute the mean seconds of these arms per training example; None if no epoch has been reported."""
         measured = list(arms)
         examples = sum(arm.facts.reported.epochs * self.examples_per_epoch(arm) for arm in measured)
         return sum(getattr(arm.facts.reported, of) for arm in measured) / examples if examples else None
 
     def start_of(self, arm: ArmProgress) -> Record | None:
-        """Find the best confirm record of the arm from which this one starts; None before that arm has finished."""
+        """Return the best confirm record of the arm from which this arm starts; None if that arm has not finished."""
         assert arm.arm.start_from is not None
         source = self.arm(arm.arm.start_from)
         return None if self._is_under_way(source) else source.best_confirmed
 
     def can_start(self, arm: ArmProgress) -> bool:
-        """Check if the model from which the arm's trials begin exists; True if they begin from the backbone."""
+        """Check if the trials can begin: from the backbone, or from another arm's model if that exists."""
         return arm.arm.start_from is None or arm.facts.start is not None or self.start_of(arm) is not None
 
     def has_work(self, arm: ArmProgress) -> bool:
-        """Check if the arm has trials to start, now or once the arm that it starts from has finished."""
+        """Check if the arm has trials to start, now or after the arm from which it starts has finished."""
         if not self.can_start(arm):
             assert arm.arm.start_from is not None
             return self._is_under_way(self.arm(arm.arm.start_from))

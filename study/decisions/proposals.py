@@ -1,8 +1,8 @@
-"""The next configuration of an arm, which Optuna proposes from the facts of the arm alone.
+"""The next configuration of an arm (a method on a task), which Optuna proposes from the arm's earlier trials.
 
-Each proposal is a function of the arm's facts. Its sampler is created anew, with a seed derived from the arm and the
-number of earlier trials, so a search rebuilt from the journal continues as if it had never stopped. A sampler that
-keeps state between trials, in Optuna's study or in itself, first replays all earlier trials.
+Each proposal depends only on the journal. Its sampler is created anew, with a seed derived from the arm and the number
+of earlier trials, so that a search continued from the journal makes the same proposals as one that never stopped. If a
+sampler keeps state between trials, all earlier trials are first replayed.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _ATTEMPTS = 50  # proposals per trial; if all were drawn before, the points of a
 
 
 class Proposals:
-    """The proposals for one arm, kept in memory and updated from the facts at each request."""
+    """Optuna's proposals for one arm; each call first updates the trials that Optuna knows."""
 
     def __init__(self, arm: Arm, *, sampler: str):
-        """Begin without trials; `sampler` is a sampler's name or `package.module:Factory`."""
+        """Start without trials; `sampler` is a sampler's name or `package.module:Factory`."""
         optuna.logging.set_verbosity(optuna.logging.ERROR)  # otherwise Optuna logs every trial, also in replays
         self._arm = arm
         self._sampler = sampler
@@ -52,7 +52,7 @@ class Proposals:
         self._reported: dict[str, int] = {}  # key -> number of the trial's reports that Optuna has
 
     def next(self, facts: ArmFacts) -> dict[str, Value] | None:
-        """Propose a new combination of values for the tuned fields; None if every combination was tried.
+        """Propose a new combination of values for the tuned fields; None if no new one is found.
 
         The arm's `first` configurations are proposed first; the sampler fills in the fields that they leave open.
         """
@@ -72,7 +72,7 @@ class Proposals:
         return new or self._first_new_point()
 
     def _first_new_point(self) -> dict[str, Value] | None:
-        """Find a point of a finite space that no trial has had; None if all were tried or the space is infinite."""
+        """Return an untried point of a finite space; None if all were tried or the space is infinite."""
         menus = [allowed.values for allowed in self._arm.space.values()]
         finite = [menu for menu in menus if menu is not None]
         if len(finite) < len(menus):
@@ -91,7 +91,7 @@ class Proposals:
                 self._tell(trial)
 
     def _tell(self, trial: TrialFacts) -> None:
-        """Report a trial to Optuna; a trial that ASHA stopped is reported as pruned, since it was not fully trained."""
+        """Report the progress of a trial to Optuna; a trial that ASHA stopped is reported as pruned."""
         reported = self._reported.get(trial.key, 0)
         for step, score in islice(trial.scores.items(), reported, None):
             self._open[trial.key].report(score, step)
@@ -101,7 +101,7 @@ class Proposals:
             self._study.tell(self._open.pop(trial.key), value, state=STATES[trial.record.status])
 
     def _sample(self, attempt: int) -> dict[str, Value]:
-        """Ask the sampler through a temporary trial; the real trial is added later from the facts."""
+        """Draw a point from the sampler in a temporary Optuna trial; `_catch_up` later adds the real trial."""
         if not self._is_replayed:
             self._study.sampler = self._make_sampler(number=len(self._drawn), attempt=attempt)
         trial = self._study.ask(self._space)
@@ -126,7 +126,7 @@ class Proposals:
 
 
 class _Sequence(QMCSampler):
-    """Optuna's scrambled Sobol sequence, including the first point, which Optuna would draw at random."""
+    """Optuna's scrambled Sobol sequence; the first point is part of it, whereas Optuna draws it at random."""
 
     def __init__(self, space: Mapping[str, BaseDistribution], *, seed: int) -> None:
         with warnings.catch_warnings():
@@ -139,5 +139,5 @@ class _Sequence(QMCSampler):
 
 
 def make_distributions(arm: Arm) -> dict[str, BaseDistribution]:
-    """Convert the arm's space to Optuna's distributions."""
+    """Convert the arm's search space to Optuna distributions."""
     return {name: json_to_distribution(msgspec.json.encode(allowed).decode()) for name, allowed in arm.space.items()}

@@ -1,6 +1,6 @@
-"""The decisions of a study: which trial runs next, which is stopped, and how a trial ends. Nothing here uses Ray.
+"""The scheduler of a study: it decides which trial runs next, which is stopped, and how a trial ends, without Ray.
 
-Every change of state is an event that is written to the journal before it becomes a fact. A study that was interrupted
+Every change of state is an event that is written to the journal before it takes effect. A study that was interrupted
 at any point therefore continues with the same decisions.
 """
 
@@ -48,7 +48,7 @@ from trainables.schema import Configuration
 
 
 class Scheduler:
-    """The decisions that a driver asks for: `next_trial`, `report`, `retry`, `end`."""
+    """The decisions of a study; a driver calls `next_trial`, `report`, `retry` and `end`."""
 
     def __init__(
         self,
@@ -60,10 +60,10 @@ class Scheduler:
         faults: Faults | None = None,
         launched: Collection[str] | None = None,
     ):
-        """Begin with the facts of the journal.
+        """Start from the state that the journal holds.
 
-        A trial starts only if `max_gpu_hours` pays for it (see `GpuBudget`; None: no limit) and `launched` names the
-        trial's arm (None: all arms). `provenance` is the launch's code; `faults` default to `Faults()`.
+        A trial starts only if it fits into `max_gpu_hours` (see `GpuBudget`; None: no limit) and `launched` names its
+        arm (None: all arms). `provenance` is the launch's code; `faults` defaults to `Faults()`.
         """
         self.plan = plan
         self.progress = StudyProgress(plan, journal.facts, max_gpu_hours=max_gpu_hours, launched=launched)
@@ -76,11 +76,11 @@ class Scheduler:
 
     @property
     def facts(self) -> StudyFacts:
-        """The facts of the journal."""
+        """The state of the study, as the journal holds it."""
         return self._journal.facts
 
     def begin_launch(self, *, command: str, host: str, pid: int, storage: str | None = None) -> None:
-        """Record the start of a launch; `storage` is None for the study's folder."""
+        """Write the start of a launch to the journal; `storage` is None for the study's folder."""
         self._journal.append(
             LaunchBegan(
                 time=self._journal.now(),
@@ -100,12 +100,12 @@ class Scheduler:
         )
 
     def end_launch(self, status: LaunchStatus, note: str | None = None) -> None:
-        """Record the end of the launch."""
+        """Write the end of the launch to the journal."""
         now, number = self._journal.now(), self.facts.launch_number
         self._journal.append(LaunchEnded(time=now, launch=number, status=status, note=note))
 
     def next_trial(self) -> TrialFacts | None:
-        """Choose the trial to run now and write its start to disk; None if no trial can be handed out now."""
+        """Choose the next trial to run and write its start to the journal; None if no trial can run now."""
         for event in self.faults.nodes_due(time=self._journal.now()):
             self._journal.append(event)
         if self.draining or not self.faults.room(running=self.running):
@@ -117,12 +117,12 @@ class Scheduler:
 
     @property
     def running(self) -> int:
-        """The number of trials that were handed out and have neither ended nor been taken back."""
+        """The number of trials that this launch is running now."""
         return len(self._handed_out)
 
     @property
     def has_given_up(self) -> bool:
-        """True if trials are under way, but machine faults keep this launch from running any of them."""
+        """True if unfinished trials remain, but machine faults keep this launch from running any of them."""
         under_way = self.progress.under_way
         if self.running or not under_way:
             return False
@@ -130,7 +130,7 @@ class Scheduler:
         return self.faults.surrender is not None or is_stuck
 
     def report(self, key: str, report: Report, *, node: str | None = None) -> Literal["continue", "stop"]:
-        """Record an epoch of a trial and decide if the trial continues; a repeated epoch is not recorded again.
+        """Record an epoch and decide if its trial continues; an epoch that is reported twice is recorded once.
 
         Raises:
             ValueError: the code, data or backbone differs from the plan's; nothing is recorded.
@@ -151,7 +151,7 @@ class Scheduler:
         return "stop" if may_stop and is_stopped else "continue"
 
     def _reported(self, trial: TrialFacts, report: Report) -> EpochReported:
-        """Make the event of a report, without values that the journal already has."""
+        """Make the journal's event for a report, without values that the journal already has."""
         row, outcome, process = report.row, report.outcome, None
         selected = trial.best.row if trial.best and row.best_epoch != row.epoch else row
         if outcome is not None and outcome.reported == selected.reported:
@@ -170,7 +170,7 @@ class Scheduler:
         )
 
     def retry(self, key: str, failure: Failure) -> None:
-        """Take back a trial that a machine fault broke off; it is handed out again once `faults` allow it."""
+        """Record that a fault interrupted a trial; the trial runs again when `faults` allows it."""
         self._journal.append(TrialRetried(time=self._journal.now(), key=key, failure=failure))
         self._handed_out.discard(key)
         if failure.cause != "preemption":
@@ -178,12 +178,12 @@ class Scheduler:
                 self._journal.append(event)
 
     def refuse(self, key: str, attested: Attestation, *, host: str, node: str | None, others: bool) -> None:
-        """Take back a trial that a worker refused because its node has other code or data than the launch.
+        """Record that a worker refused a trial because the worker's code or data differ from the launch's.
 
-        `others` is True if there are other nodes, which may have the right code and data.
+        `others` is True if another node may have the right code and data; the trial will then run there.
 
         Raises:
-            ValueError: there are no other nodes, or it is unknown which node is in error.
+            ValueError: there is no other node, or it is unknown which node is wrong.
         """
         expected = expected_attestation(self.progress, self.facts.trials[key], by=self.provenance)
         if not others or agree_but_for_digests(attested, expected):
@@ -192,14 +192,14 @@ class Scheduler:
         self.retry(key, Failure(cause="node", error=error, host=host, node=node))
 
     def restart(self, key: str, reason: str) -> None:
-        """Record that a trial restarts from its beginning because its saved state cannot be used."""
+        """Record that a trial starts again from its beginning because its saved state is unusable."""
         self._journal.append(TrialRestarted(time=self._journal.now(), key=key, reason=reason))
 
     def end(self, key: str, *, failure: Failure | None = None, predictions_digest: str | None = None) -> Record:
-        """End a trial, write its end to disk and return its record.
+        """Write the end of a trial to the journal and return the trial's record.
 
-        The trial is failed if `failure` is given, otherwise stopped if ASHA stopped it, otherwise completed.
-        `predictions_digest` is the digest of the trial's predictions file; None if there is no file.
+        The status is failed if `failure` is given, otherwise stopped if ASHA stopped the trial, otherwise completed.
+        `predictions_digest` is the digest of the trial's file of predictions; None if there is no file.
         """
         trial = self.facts.trials[key]
         status: Status = "failed" if failure else "stopped" if trial.stopped_at is not None else "completed"
@@ -212,7 +212,7 @@ class Scheduler:
         return trial.record
 
     def _taken_back(self) -> TrialFacts | None:
-        """Find a started trial that does not run: one of an earlier launch, or one taken back in this launch."""
+        """Return an unfinished trial that can continue now; an earlier launch or a machine fault interrupted it."""
         waiting = (trial for key, trial in self.progress.under_way.items() if key not in self._handed_out)
         return next((trial for trial in waiting if self.faults.is_due(trial.key)), None)
 
@@ -245,7 +245,7 @@ class Scheduler:
         return None
 
     def _choose_start(self, arm: ArmProgress) -> None:
-        """Choose the model from which all trials of the arm begin; the choice is final, whatever is trained later."""
+        """Choose the model from which all trials of the arm begin, if it is another arm's; the choice is final."""
         if arm.arm.start_from is None or arm.facts.start is not None:
             return
         source = self.progress.start_of(arm)
@@ -272,7 +272,7 @@ class Scheduler:
         return self.facts.trials[key]
 
     def _close_unpaid(self) -> bool:
-        """Close searches, or else confirm trials, if no GPU time is left for them; return True if any were closed."""
+        """End searches, or else confirm trials, for which no GPU time is left; return True if any were ended."""
         budget, limit = GpuBudget(self.progress), self.progress.max_gpu_hours
         if searches := budget.searches_to_close():
             self._journal.append(SearchClosed(time=self._journal.now(), arms=searches, max_gpu_hours=limit))
@@ -284,7 +284,7 @@ class Scheduler:
         return True
 
     def _decide(self, trial: TrialFacts, epoch: int, score: float) -> AshaDecided | None:
-        """Ask ASHA about a score; None if there is nothing to decide."""
+        """Ask ASHA whether the trial continues; None if the epoch has no decision."""
         stopping = self.plan.protocol.early_stopping
         if stopping is None:
             return None
@@ -307,13 +307,13 @@ class Scheduler:
 
 
 def reopen_failed(journal: Journal, progress: StudyProgress, provenance: Provenance, *, asked: bool) -> None:
-    """Reopen the trials that failed with other code or versions than this launch's, or all failed trials if `asked`."""
+    """Rerun the trials that failed with other code or versions than this launch's, or all failed ones if `asked`."""
     for key, reason in to_reopen(progress, provenance, asked=asked).items():
         journal.append(TrialReopened(time=journal.now(), key=key, reason=reason))
 
 
 def to_reopen(progress: StudyProgress, provenance: Provenance, *, asked: bool) -> dict[str, Reopening]:
-    """Find the failed trials that a launch with this provenance reopens: trial key -> reason."""
+    """Find the failed trials that a launch with this code runs again: trial key -> reason."""
     others = {arm.arm.name for arm in progress.arms} - {arm.arm.name for arm in progress.launched}
     failures = [record for record in progress.failures if record.arm not in others]
     reasons = {record.key: "asked" if asked else find_change(record, provenance) for record in failures}
@@ -321,13 +321,13 @@ def to_reopen(progress: StudyProgress, provenance: Provenance, *, asked: bool) -
 
 
 def find_arms_of_other_code(progress: StudyProgress, provenance: Provenance) -> list[str]:
-    """List the names of the arms in which any trial was trained with other code than this launch has."""
+    """List the arms in which any trial was trained with other code than this launch's."""
     trained = [record for arm in progress.arms for record in arm.facts.records if record.epochs]
     return list(dict.fromkeys(record.arm for record in trained if find_change(record, provenance) == "code"))
 
 
 def find_change(record: Record, now: Provenance) -> Reopening | None:
-    """Return what has changed since the trial was last trained: code or else versions; None if neither has."""
+    """Return what has changed since the trial was last trained: the code or else the versions; None if neither."""
     if _last(record.code_digest) != now.of_method(record.method).code_digest:
         return "code"
     versions = {name: _last(version) for name, version in record.versions.items()}
@@ -335,5 +335,5 @@ def find_change(record: Record, now: Provenance) -> Reopening | None:
 
 
 def _last(text: str) -> str:
-    """Take the last of several values joined by `join_code`."""
+    """Return the last of the values that `join_code` joined."""
     return text.rpartition(", ")[2]

@@ -1,4 +1,4 @@
-"""The spec of a trial and the attestation expected of its worker, both derived from plan and facts."""
+"""The specification of a trial, and the code and data that its worker must have, both from plan and journal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainables.schema import Configuration
 
 
 def trial_spec(plan: ResolvedPlan, facts: StudyFacts, trial: TrialFacts) -> TrialSpec:
-    """Make the spec of a trial: everything on which its numbers depend."""
+    """Make the specification of a trial: everything on which its results depend."""
     started, start = trial.started, facts.arm(trial.started.arm).start
     is_confirm, arm = trial.phase == "confirm", plan.arm(started.arm)
     spec = specify_arm(plan, arm, trial.config, seed=started.seed, reads_dev=is_confirm)
@@ -26,7 +26,7 @@ def trial_spec(plan: ResolvedPlan, facts: StudyFacts, trial: TrialFacts) -> Tria
 def specify_arm(
     plan: ResolvedPlan, arm: Arm, config: Configuration, *, seed: int, reads_dev: bool = False
 ) -> TrialSpec:
-    """Make the spec of a trial that starts from the backbone; `reads_dev` adds dev scores under `holdout`."""
+    """Make the specification of a trial that starts from the backbone; `reads_dev` adds dev scores under `holdout`."""
     tokenizer = arm.pinned_tokenizer
     return TrialSpec(
         method=arm.method,
@@ -44,9 +44,9 @@ def specify_arm(
 
 
 def expected_attestation(progress: StudyProgress, trial: TrialFacts, *, by: Provenance) -> Attestation:
-    """Collect what the trial's worker must attest; `by` is the code of the launch.
+    """Collect the code and data that the trial's worker must have; `by` is the code of the launch.
 
-    The expected digests are the first that a worker attested for the arm.
+    The digests of tokenised data and backbone files are those that the arm's first worker reported.
     """
     arm, facts = progress.plan.arm(trial.started.arm), progress.facts.arm(trial.started.arm)
     code = by.of_method(arm.method)
@@ -62,7 +62,7 @@ def expected_attestation(progress: StudyProgress, trial: TrialFacts, *, by: Prov
 
 
 def check_attested(progress: StudyProgress, key: str, attested: Attestation, *, host: str, by: Provenance) -> None:
-    """Raise ValueError with all differences if the worker on `host` does not train what the plan describes."""
+    """Raise ValueError with all differences if the worker on `host` has other code or data than the plan."""
     trial = progress.facts.trials[key]
     if found := contradictions(attested, expected_attestation(progress, trial, by=by)):
         raise ValueError(

@@ -1,1 +1,1 @@
-"""Facts: the journal's events and what they add up to."""
+"""The events in a study's journal and the state that follows from them."""

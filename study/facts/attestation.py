@@ -1,4 +1,4 @@
-"""The code of launches, and the comparison of a worker's code and data with plan and launch."""
+"""The code of a launch, and the check that a worker has the same code and data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DIGESTS = ("tokens_digest", "backbone_digest")  # known once the first trial of
 
 
 class Provenance(Typed, frozen=True, kw_only=True):
-    """The code that a launch runs."""
+    """The code and package versions of a launch."""
 
     versions: Mapping[str, str]
     git_commit: str | None
@@ -36,7 +36,7 @@ class Provenance(Typed, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, launch: LaunchBegan) -> Provenance:
-        """Copy the code of a launch from its event."""
+        """Read the code and versions from a launch's event."""
         return cls(
             versions=launch.versions,
             git_commit=launch.git_commit,
@@ -45,14 +45,14 @@ class Provenance(Typed, frozen=True, kw_only=True):
         )
 
     def of_method(self, method: str) -> Provenance:
-        """Narrow the code to one method or variant; the digest of an included method also covers its files."""
+        """Keep what one method uses; if the method is a user's own, the code digest also covers the user's files."""
         files = self.included.get(base_method(method))
         code = self.code_digest if files is None else digest([self.code_digest, files])
         return replace(self, code_digest=code, included={})
 
 
 def join_code(method: str, launches: Sequence[LaunchBegan]) -> Provenance:
-    """Combine the code of a method from several launches; each value stands once, the latest last: `2.12.0, 2.13.0`."""
+    """Join a method's code and versions over several launches: each value once, the latest last."""
     codes = [Provenance.of(launch).of_method(method) for launch in launches]
     names = dict.fromkeys(name for code in codes for name in code.versions)
     return Provenance(
@@ -75,7 +75,7 @@ class Attestation(Content, frozen=True, kw_only=True):
 
 
 def contradictions(attested: Attestation, expected: Attestation) -> list[str]:
-    """List the values that differ; builds of one version (`2.8.0+cpu`, `2.8.0+cu128`) count as equal."""
+    """List the differences; builds of the same version (`2.8.0+cpu`, `2.8.0+cu128`) count as equal."""
     pairs = [(word, getattr(attested, name), getattr(expected, name)) for name, word in _WORDS.items()]
     known = [pair for pair, name in zip(pairs, _WORDS, strict=True) if name not in _DIGESTS or pair[2] is not None]
     differing = [f"{word} {found}, not {wanted}" for word, found, wanted in known if found != wanted]
@@ -83,7 +83,7 @@ def contradictions(attested: Attestation, expected: Attestation) -> list[str]:
 
 
 def other_code(found: Attestation | Provenance | SmokeReport, wanted: Attestation | Provenance) -> list[str]:
-    """List the differences in code and versions; a package missing from either side is ignored."""
+    """List the differences in code and versions; a package that either side lacks is ignored."""
     both = [name for name in found.versions if name in wanted.versions]
     pairs = [("code", found.code_digest, wanted.code_digest)]
     pairs += [(name, _release(found.versions[name]), _release(wanted.versions[name])) for name in both]
@@ -91,7 +91,7 @@ def other_code(found: Attestation | Provenance | SmokeReport, wanted: Attestatio
 
 
 def agree_but_for_digests(attested: Attestation, expected: Attestation) -> bool:
-    """Check if all values but the digests agree; an arm's first worker set the expected digests and may be wrong."""
+    """Check if everything agrees, ignoring the digests of tokenised data and backbone files."""
     return not contradictions(attested, replace(expected, **dict.fromkeys(_DIGESTS)))
 
 

@@ -39,13 +39,13 @@ def _snake_case(name: str) -> str:
 
 
 class BaseEvent(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="event", tag=_snake_case):
-    """The fields of every event; in JSON, the field `event` names the kind of event."""
+    """The base class of all events; in JSON, the field `event` names the class."""
 
     time: str  # UTC, ISO 8601 with microseconds
 
 
 class LaunchBegan(BaseEvent, frozen=True, kw_only=True):
-    """The start of a `study.launch`."""
+    """The start of a run of `study.launch`."""
 
     format: Count  # of this launch's lines, see study/facts/formats.py
     launch: AtLeastOne  # number of the launch, from 1
@@ -64,8 +64,8 @@ class LaunchBegan(BaseEvent, frozen=True, kw_only=True):
 class LaunchEnded(BaseEvent, frozen=True, kw_only=True):
     """The end of a launch; a killed launch has no such event.
 
-    `complete`: the whole study was done. `partial`: the requested arms were done. `drained`: stopped by one Ctrl-C.
-    `interrupted`: stopped by two Ctrl-C, or because nothing progressed. `paused`: stopped by persistent machine faults.
+    `complete`: the whole study is done. `partial`: the requested arms are done. `drained`: stopped by one Ctrl-C or the
+    time limit. `interrupted`: stopped by a second Ctrl-C or an error. `paused`: stopped by persistent machine faults.
     """
 
     launch: AtLeastOne
@@ -74,14 +74,14 @@ class LaunchEnded(BaseEvent, frozen=True, kw_only=True):
 
 
 class PlanRegistered(BaseEvent, frozen=True, kw_only=True):
-    """A registration of the plan's digest outside the study; it counts only if made before the first trial."""
+    """The registration of the plan's digest in git or MLflow; it counts only if made before the first trial."""
 
     digest: str
     place: str  # a git tag, or the address of an MLflow server
 
 
 class StartChosen(BaseEvent, frozen=True, kw_only=True):
-    """The model from which all trials of an arm begin; the choice is final."""
+    """The choice of the trained model from which all trials of an arm begin; it never changes."""
 
     arm: str
     key: str  # of the trial that trained the model
@@ -89,7 +89,7 @@ class StartChosen(BaseEvent, frozen=True, kw_only=True):
 
 
 class TrialStarted(BaseEvent, frozen=True, kw_only=True):
-    """The first hand-out of a trial to a worker."""
+    """The start of a trial: its first assignment to a worker."""
 
     key: str
     arm: str  # name in the launch's plan
@@ -113,7 +113,7 @@ class Report(Typed, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Failure(Typed, frozen=True, kw_only=True):
-    """The cause and place of a trial's failure."""
+    """The cause and place of a failed attempt to train."""
 
     cause: Cause
     error: str  # one line
@@ -132,7 +132,7 @@ class Process(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 class EpochReported(BaseEvent, frozen=True, kw_only=True):
-    """An epoch of a trial. Seconds are totals of the trial so far."""
+    """The end of an epoch of a trial. Seconds are totals of the trial so far."""
 
     key: str
     row: EpochRow
@@ -143,7 +143,7 @@ class EpochReported(BaseEvent, frozen=True, kw_only=True):
 
 
 class AshaDecided(BaseEvent, frozen=True, kw_only=True):
-    """ASHA's decision on a search trial at a rung."""
+    """ASHA's decision to continue or stop a search trial at a rung."""
 
     key: str
     rung: AtLeastOne  # epochs; the decision uses the score at this epoch
@@ -153,14 +153,14 @@ class AshaDecided(BaseEvent, frozen=True, kw_only=True):
 
 
 class TrialRetried(BaseEvent, frozen=True, kw_only=True):
-    """A machine fault that interrupted a trial; the trial is handed out again."""
+    """The interruption of a trial by a machine fault or preemption; the trial will continue."""
 
     key: str
     failure: Failure
 
 
 class TrialRestarted(BaseEvent, frozen=True, kw_only=True):
-    """A restart of a trial whose saved state cannot be used. Its earlier reports no longer count."""
+    """The restart of a trial from its beginning, because its saved state is unusable. Earlier epochs do not count."""
 
     key: str
     reason: str
@@ -176,21 +176,21 @@ class TrialEnded(BaseEvent, frozen=True, kw_only=True):
 
 
 class TrialReopened(BaseEvent, frozen=True, kw_only=True):
-    """A rerun of a failed trial from its beginning."""
+    """The decision to run a failed trial again from its beginning."""
 
     key: str
     reason: Reopening  # `asked`: by --retry-failed; `code`, `versions`: these differ from the record's
 
 
 class TrialDropped(BaseEvent, frozen=True, kw_only=True):
-    """A user's exclusion of an ended trial: the record stays but counts nowhere."""
+    """A user's exclusion of an ended trial from all results; its record is kept."""
 
     key: str
     because: str | None  # one line; None undoes the drop
 
 
 class SmokeStepFailed(BaseEvent, frozen=True, kw_only=True):
-    """The failure of an arm's smoke step, one training step before any trial. The launch then runs no trial."""
+    """The failure of an arm's smoke step (one training step before any trial). The launch then runs no trial."""
 
     arm: str
     config: Configuration
@@ -198,7 +198,7 @@ class SmokeStepFailed(BaseEvent, frozen=True, kw_only=True):
 
 
 class NodeLeftOut(BaseEvent, frozen=True, kw_only=True):
-    """A node that gets no trials for a while, since its code or data differ or trials failed only there."""
+    """The temporary exclusion of a node, because its code or data differ or trials failed only there."""
 
     node: str  # Ray's node ID
     host: str
@@ -208,14 +208,14 @@ class NodeLeftOut(BaseEvent, frozen=True, kw_only=True):
 
 
 class NodeTakenBack(BaseEvent, frozen=True, kw_only=True):
-    """The return of a node that was left out."""
+    """The end of a node's temporary exclusion."""
 
     node: str
     host: str
 
 
 class StudyPaused(BaseEvent, frozen=True, kw_only=True):
-    """A pause in which no trial is handed out, since the last report from every node was a fault."""
+    """A pause in which no trial runs, because the last report from every node was a fault."""
 
     seconds: NotNegative
     faults: AtLeastOne  # number since a trial last trained an epoch
@@ -223,21 +223,21 @@ class StudyPaused(BaseEvent, frozen=True, kw_only=True):
 
 
 class SearchClosed(BaseEvent, frozen=True, kw_only=True):
-    """The early end of searches: their share of the GPU time is used up, or every configuration was drawn."""
+    """The early end of searches, because their GPU time is used up or every configuration was tried."""
 
     arms: list[str]
     max_gpu_hours: NotNegative | None  # limit of the launch; None: every configuration was drawn
 
 
 class ConfirmClosed(BaseEvent, frozen=True, kw_only=True):
-    """The early end of confirm trials: no GPU time is left for those that the arms still lack."""
+    """The cancellation of the confirm trials that are still missing, because no GPU time is left for them."""
 
     arms: list[str]
     max_gpu_hours: NotNegative  # limit of the launch
 
 
 class ModelOnTest(Typed, frozen=True, kw_only=True):
-    """The scores of a confirm trial's model on a test set, under the exit rule of that model."""
+    """The scores of a confirm trial's model on a test set, with the model's exit rule."""
 
     key: str
     score: Score
@@ -246,7 +246,7 @@ class ModelOnTest(Typed, frozen=True, kw_only=True):
 
 
 class ScoredOnTest(BaseEvent, frozen=True, kw_only=True):
-    """The scores of the winners' confirm models on test labels. No trial runs after this event."""
+    """The scores of a task's confirm models on labelled test data. No trial runs after this event."""
 
     task: str
     rows: AtLeastOne
@@ -278,7 +278,7 @@ Event = (
 
 
 class _Began(msgspec.Struct):
-    """The part of a `launch_began` that every format has."""
+    """The field of a `launch_began` line that exists in every format."""
 
     format: int = 1
 
@@ -287,15 +287,15 @@ _REPAIR = "restore the file from a copy, or delete this line and all lines after
 
 
 class EventReader(Reader):
-    """A reader of one journal's lines, in order; each `launch_began` names the format of the following lines."""
+    """A reader of one journal's lines, in order; a `launch_began` line gives the format of the lines after it."""
 
     def __init__(self) -> None:
-        """Begin with today's format."""
+        """Expect the current format until a line names another."""
         super().__init__(Event)
         self._format = formats.FORMAT
 
     def read(self, line: bytes, *, where: str) -> Event:
-        """Read one line, converting older formats; error messages begin with the line's place, `where`."""
+        """Parse a line of any supported format; error messages begin with `where`, the line's file and number."""
         if line.startswith(_LAUNCH):
             with suppress(msgspec.DecodeError, UnicodeDecodeError):  # reported below
                 self._format = msgspec.json.decode(line, type=_Began).format

@@ -1,9 +1,9 @@
-"""The format of a study's folder: its number, and the conversion of older formats.
+"""The format number of a study's folder, and the conversion of older formats.
 
-`plan.json` names its format. In `events.jsonl` each launch names the format of its lines, so a study that a newer
-version continues may have lines of both formats. Format 2 was the first to be released. A change that a default value
-cannot cover (a field renamed, removed or given another meaning) needs a new number and a `Step` from the previous one.
-tests/study/formats has a folder of each format. tests/study/test_formats.py opens all of them and detects changes.
+`plan.json` contains its format number. In `events.jsonl`, each launch gives the number for its own lines. If a newer
+version continues a study, the file therefore contains lines in two formats. Format 2 was the first in a release. A new
+field with a default value does not change the number. If a field is renamed, removed or changes its meaning, increase
+the number and add a `Step` from the previous format. tests/study/test_formats.py opens a study in each format.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Plain = dict[str, Any]
 
 @dataclass(frozen=True)
 class Step:
-    """A conversion of plain values from one format to the next; neither function changes its argument."""
+    """The two functions that convert data from one format to the next; neither changes its argument."""
 
     plan: Callable[[Plain], Plain]  # for a resolved plan, in `plan.json` or `launch_began`
     event: Callable[[Plain], Plain]  # for a journal line; its plan, if any, is already converted
@@ -30,7 +30,7 @@ STEPS: Mapping[int, Step] = {}  # format -> conversion to the next format
 
 
 def check_format(number: int, *, where: str) -> None:
-    """Raise ValueError for a format that is newer than this version's or was never released."""
+    """Raise ValueError if the format is newer than this version of the package or was never released."""
     if FIRST <= number <= FORMAT:
         return
     is_newer = number > FORMAT
@@ -50,7 +50,7 @@ def migrate_plan(plan: Plain, number: int) -> Plain:
 
 
 def migrate_event(event: Plain, number: int) -> Plain:
-    """Convert a journal line from format `number` to the current one; a `launch_began` keeps its format number."""
+    """Convert a journal line from format `number` to the current one; a `launch_began` line keeps the old number."""
     for step in _steps(number):
         if "plan" in event:
             event = {**event, "plan": step.plan(event["plan"])}

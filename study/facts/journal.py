@@ -1,7 +1,8 @@
-"""The journal of a study, a file that survives a power cut, and the lock that keeps a second launch out.
+"""The journal file of a study, and the lock that admits one launch at a time.
 
-A launch locks the journal file. On a share mounted without working locks, the lease file beside the journal shows that
-the launch runs. A launch that finds another launch's lines in the journal stops writing.
+Every event is synced to disk, so the journal survives a power cut. A launch locks the journal file. On some network
+shares, other machines do not see the lock; the launch therefore keeps touching a lease file. A launch stops if another
+process has written to its journal.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _LOCK_ATTEMPTS = 10
 
 
 class Lease(Typed, frozen=True, kw_only=True):
-    """The launch that holds a study. While the launch runs, it keeps touching the lease file."""
+    """The process of a running launch, as stored in the lease file; the launch touches the file every few seconds."""
 
     host: str
     boot: str  # kernel boot ID and PID namespace; "" if the system has none
@@ -43,7 +44,7 @@ class Lease(Typed, frozen=True, kw_only=True):
 
     @classmethod
     def of_this_process(cls) -> Lease:
-        """Make the lease of this process."""
+        """Create a lease for this process."""
         host, pid = socket.gethostname(), os.getpid()
         return cls(host=host, boot=_boot(), pid=pid, started=_started(pid), since=to_second(utc_now()))
 
@@ -53,17 +54,17 @@ class Lease(Typed, frozen=True, kw_only=True):
 
     @property
     def is_of_this_machine(self) -> bool:
-        """True if the lease's PID is valid here: same host, boot and container."""
+        """True if the process ran on this host and in this container, and the host has not rebooted since."""
         return bool(self.boot) and (self.host, self.boot) == (socket.gethostname(), _boot())
 
     @property
     def runs_here(self) -> bool:
-        """True if the lease belongs to another process on this machine that still runs."""
+        """True if the process still runs on this machine and is not this process."""
         return self.is_of_this_machine and self.pid != os.getpid() and _started(self.pid) == self.started
 
 
 def _boot() -> str:
-    """Identify the kernel's boot and the PID namespace, which differs between containers; "" if unknown."""
+    """Return the kernel's boot ID and the PID namespace, which differs between containers; "" if unknown."""
     try:
         return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
@@ -79,7 +80,7 @@ def _started(pid: int) -> str:
 
 
 def read_lease(folder: Path) -> Lease | None:
-    """Read the lease of a study folder; None if the file is missing or unreadable."""
+    """Read the lease file of a study folder; None if it is missing or unreadable."""
     try:
         return msgspec.json.decode((folder / LEASE).read_bytes(), type=Lease)
     except (OSError, msgspec.DecodeError):
@@ -87,13 +88,13 @@ def read_lease(folder: Path) -> Lease | None:
 
 
 class StudyLock:
-    """The lock of a study folder, held by one launch; the kernel releases it when the process dies."""
+    """A lock that gives one launch a study folder; the kernel releases it when the process dies."""
 
     def __init__(self, folder: Path):
-        """Lock the journal and write a lease.
+        """Lock the journal and write the lease file.
 
         Raises:
-            ValueError: another launch holds the study, or the file system has no locks.
+            ValueError: another launch runs the study, or the file system does not support locks.
         """
         self._path = folder / LEASE
         self._descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT, 0o644)
@@ -128,7 +129,7 @@ class StudyLock:
         return False
 
     def _lives(self, lease: Lease) -> bool:
-        """Check if the launch that wrote a lease still runs, which a free lock does not rule out."""
+        """Check if the launch that wrote the lease still runs; a free lock does not prove that it has ended."""
         if lease.is_of_this_machine:
             return lease.runs_here
         print(f"waiting {SILENT_SECONDS:g} s to see if the launch still runs: {lease}", file=sys.stderr, flush=True)
@@ -155,7 +156,7 @@ class StudyLock:
                     write_bytes(self._path, self._lease)
 
     def release(self) -> None:
-        """Stop the beat, delete the lease and release the lock."""
+        """Stop touching the lease file, delete it, and release the lock."""
         self._is_over.set()
         self._thread.join()
         self._path.unlink(missing_ok=True)
@@ -163,7 +164,7 @@ class StudyLock:
 
 
 def _file_system(folder: Path) -> str:
-    """Describe the file system of a folder: `nfs4 at /home`."""
+    """Return the type and mount point of a folder's file system: `nfs4 at /home`."""
     with suppress(OSError):
         mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
         above = [(len(place), f"{kind} at {place}") for place, kind in mounts if folder.resolve().is_relative_to(place)]
@@ -172,7 +173,7 @@ def _file_system(folder: Path) -> str:
 
 
 def lock_holder(folder: Path) -> str | None:
-    """Describe the launch that runs the study now; None if no launch does."""
+    """Describe the launch that is running the study; None if there is none."""
     lease = read_lease(folder)
     try:
         with (folder / FILE).open("rb") as file:
@@ -186,7 +187,7 @@ def lock_holder(folder: Path) -> str | None:
 
 @contextmanager
 def undivided() -> Iterator[None]:
-    """Delay Ctrl-C and SIGTERM until the block ends; do nothing outside the main thread, which alone receives them."""
+    """Delay Ctrl-C and SIGTERM until the block ends; only the main thread receives them, so others do nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -204,13 +205,13 @@ def undivided() -> Iterator[None]:
 
 
 class Journal:
-    """The facts of a study and the only way to add to them; opening the journal reads the facts."""
+    """The journal and the study's state: each appended event is written to disk and applied to the state."""
 
     def __init__(self, folder: Path):
-        """Open the journal of the folder, for this process alone.
+        """Lock the study folder for this process, and read its journal.
 
         Raises:
-            ValueError: another launch holds the study, or a line is broken (file and line are named).
+            ValueError: another launch runs the study, or a line is invalid (the message names file and line).
         """
         self.folder = folder
         self._lock = StudyLock(folder)
@@ -222,17 +223,17 @@ class Journal:
             raise
 
     def now(self) -> str:
-        """Return the current time for an event, or the last event's time if the clock was set back."""
+        """Return the time for a new event: the current time, or that of the last event if the clock was set back."""
         return max(utc_now(), self.facts.time)
 
     def append(self, *events: Event) -> None:
-        """Write all events to disk in one sync, then apply them to the facts; signals wait until both are done."""
+        """Write the events to disk with one sync, then apply them to the state; Ctrl-C and SIGTERM wait for both."""
         with undivided():
             self._events_file.append_lines([msgspec.json.encode(event) for event in events])
             for event in events:
                 self.facts.apply(event)
 
     def close(self) -> None:
-        """Release the study for other launches."""
+        """Close the journal and let other launches run the study."""
         self._events_file.close()
         self._lock.release()

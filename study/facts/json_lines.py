@@ -1,4 +1,4 @@
-"""JSON-lines files, which are written and read in whole lines only."""
+"""Reading and writing of JSON-lines files, in complete lines only."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from trainables.schema import Reader
 
 
 class AppendOnlyFile:
-    """A JSON-lines file to which whole lines are added and synced to disk.
+    """A JSON-lines file to which complete lines are appended and synced to disk.
 
-    Opening the file cuts off a torn last line, with a warning. A failed append (disk full) leaves the file unchanged.
+    Opening the file removes an incomplete last line, with a warning. A failed append leaves the file unchanged.
     """
 
     def __init__(self, path: Path, reader: Reader):
-        """Open the file; only lines that `reader` can read are written to it."""
+        """Open or create the file; `reader` checks each line before it is written."""
         self.path = path
         self._reader = reader
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -30,10 +30,10 @@ class AppendOnlyFile:
         self._size = os.fstat(self._descriptor).st_size
 
     def append_lines(self, lines: Sequence[bytes]) -> None:
-        """Append JSON lines, given without line ends, and sync them together.
+        """Append lines of JSON, given without line breaks, and sync once.
 
         Raises:
-            ValueError: the reader cannot read a line, or the file was changed, replaced or deleted by someone else.
+            ValueError: a line is invalid, or another process changed, replaced or deleted the file.
         """
         for line in lines:
             self._reader.read(line, where=f"{self.path}, a new line")
@@ -52,7 +52,7 @@ class AppendOnlyFile:
         self._size += written
 
     def _check_untouched(self) -> None:
-        """Raise ValueError if the file was changed, replaced or deleted; restore a deleted file first."""
+        """Raise ValueError if the file was changed, replaced or deleted; a deleted file is first restored."""
         now = os.fstat(self._descriptor)
         if now.st_nlink and now.st_size != self._size:
             raise ValueError(f"{self.path}: another process has written to it; this one writes no more")
@@ -80,10 +80,10 @@ class AppendOnlyFile:
 def read_lines(path: Path, reader: Reader) -> Iterator[tuple[int, Any]]:
     """Yield each line's number (from 1) and content; yield nothing if the file is missing.
 
-    A last line that a crash has torn is left out with a warning.
+    An incomplete last line, as a crash may leave it, is skipped with a warning.
 
     Raises:
-        ValueError: any other line is broken (the message names file, line and field), or the path is a folder.
+        ValueError: any other line is invalid (the message names file, line and field), or the path is a folder.
     """
     if not path.exists():
         return
@@ -99,20 +99,20 @@ def read_lines(path: Path, reader: Reader) -> Iterator[tuple[int, Any]]:
 
 
 class Tail:
-    """A reader of the lines added to a file; an incomplete last line is left for the next read."""
+    """A reader that follows a growing file; it leaves an incomplete last line for the next read."""
 
     def __init__(self, path: Path, reader: Reader) -> None:
-        """Begin at the first line of the file, which need not exist yet."""
+        """Begin at the first line; the file need not exist yet."""
         self._path = path
         self._reader = reader
         self._offset = 0
         self._line = 0
 
     def read(self) -> list[tuple[int, Any]]:
-        """Read the lines added since the last call; each comes with its line number, from 1.
+        """Return the lines added since the last call, each with its line number (from 1).
 
         Raises:
-            ValueError: a line is broken; the message names file, line and field.
+            ValueError: a line is invalid; the message names file, line and field.
         """
         if not self._path.exists():
             return []
@@ -126,7 +126,7 @@ class Tail:
 
 
 def _is_json(line: bytes) -> bool:
-    """Check if a line is whole; a truncated object is not valid JSON."""
+    """Check if a line is complete: a truncated object is not valid JSON."""
     try:
         msgspec.json.decode(line)
     except msgspec.DecodeError:

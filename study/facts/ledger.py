@@ -1,4 +1,4 @@
-"""The ledger of compute: the cost of each arm and phase, stopped and failed trials included."""
+"""The compute that each arm (a method on a task) used, including stopped and failed trials."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainables.schema import Typed
 
 
 class Spent(Typed, frozen=True, kw_only=True):
-    """The compute of one phase of one arm, summed over its ended trials."""
+    """The compute of the ended search or confirm trials of one arm."""
 
     arm: str
     phase: Phase
@@ -30,7 +30,7 @@ class Spent(Typed, frozen=True, kw_only=True):
 
 
 def ledger(records: Iterable[Record]) -> list[Spent]:
-    """Sum the compute of the records by arm and phase: arms in the order of the records, search before confirm."""
+    """Sum the compute of trials by arm and phase; arms keep the order of the records, search precedes confirm."""
     arms: dict[str, list[Record]] = {}
     for record in records:
         arms.setdefault(record.arm, []).append(record)
@@ -43,14 +43,14 @@ def ledger(records: Iterable[Record]) -> list[Spent]:
 
 
 def count_by_status(entries: Iterable[Spent]) -> dict[str, int]:
-    """Count trials by status over several entries; a status without trials is left out."""
+    """Count the trials of several entries by status; a status without trials is omitted."""
     counts = [entry.trials for entry in entries]
     totals = {status: sum(count.get(status, 0) for count in counts) for status in get_args(Status)}
     return {status: number for status, number in totals.items() if number}
 
 
 def in_words(trials: dict[str, int]) -> str:
-    """Format trials by status: `3 completed, 1 stopped`."""
+    """Format numbers of trials by status: `3 completed, 1 stopped`."""
     return ", ".join(f"{number} {status}" for status, number in trials.items())
 
 

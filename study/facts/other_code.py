@@ -1,4 +1,4 @@
-"""Trials that were trained with other code than the study's first ones, which alone may change their numbers."""
+"""Finds trials whose code differs from that of the study's first trials; their results may not be comparable."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _DIGITS = 12  # displayed digits of a commit or a digest
 
 
 class FirstCode:
-    """The code of the study's first trials, and of the first trials of each included method."""
+    """The code of a study's first trials and, for a user's own methods, of each method's first trials."""
 
     def __init__(self, facts: StudyFacts) -> None:
-        """Find the first launch that trained, overall and for each method."""
+        """Find the first launch that trained any trial, and the first that trained each method."""
         self._launches = {number: launch.began for number, launch in facts.launches.items()}
         trials = facts.trials.values()
         trained = sorted((number, base_method(trial.arm.method)) for trial in trials for number in trial.trained_in)
@@ -28,14 +28,14 @@ class FirstCode:
             self._files.setdefault(method, _find_files(method, self._launches[number]))
 
     def others(self, trial: TrialFacts) -> list[str]:
-        """List all code that trained the trial but is not the first code of the study or of the trial's method."""
+        """List the code that trained the trial and differs from the first code of the study or of the method."""
         others = [", ".join(self._others(trial, self._launches[number])) for number in trial.trained_in]
         return list(dict.fromkeys(filter(None, others)))
 
     def _others(self, trial: TrialFacts, launch: LaunchBegan) -> list[str]:
-        """Describe the parts of a launch's code that differ from the first code.
+        """Describe how a launch's code differs from the first code.
 
-        The training code is given by commit and digest, or by digest alone if the commit is the same.
+        The description gives commit and digest, or the digest alone if the commit is the same.
         """
         assert self.launch is not None, "the trial was trained"
         method, differing = base_method(trial.arm.method), []
@@ -55,7 +55,7 @@ def describe_code(launch: LaunchBegan) -> str:
 
 
 def describe_code_by_launch(facts: StudyFacts) -> list[str]:
-    """Describe the code of each launch that trained, in order; successive launches with the same code share a line."""
+    """List the code of all launches that trained a trial; successive launches with the same code share a line."""
     trained = Counter(number for trial in facts.trials.values() for number in trial.trained_in)
     began, lines = [facts.launches[number].began for number in sorted(trained)], list[str]()
     for _, alike in groupby(began, lambda one: (one.format, one.git_commit, one.code_digest, one.versions)):

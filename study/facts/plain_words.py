@@ -1,4 +1,4 @@
-"""The formats in which people read counts, times, lines and tables."""
+"""Formatting of counts, times, lines and tables for people."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TO_PASTE = re.compile(r"`[^`]*`|\S*python\S* -m [^;]*[^;,.)]|--continue \S+")  
 
 @dataclass(frozen=True)
 class CellInWords:
-    """A cell of a table and a description of what it lacks."""
+    """A table cell (a method on a task) and a description of the results that it lacks."""
 
     row: str
     column: str
@@ -25,7 +25,7 @@ class CellInWords:
 
 
 def shortfalls(cells: Sequence[CellInWords]) -> list[str]:
-    """Describe incomplete cells, with one line for all cells of a row that lack the same."""
+    """Describe the incomplete cells; cells of a row that lack the same results share a line."""
     incomplete: dict[tuple[str, str], list[CellInWords]] = {}
     for cell in cells:
         if cell.shortfall:
@@ -42,12 +42,12 @@ def _place(row: str, cells: Sequence[CellInWords], *, of: int) -> str:
 
 
 def joined(parts: Sequence[str]) -> str:
-    """Join names: `RTE`, `RTE and CoLA`, `RTE, MRPC and CoLA`."""
+    """Join names in a list: `RTE`, `RTE and CoLA`, `RTE, MRPC and CoLA`."""
     return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else "".join(parts)
 
 
 def first_of(names: Sequence[str], most: int) -> str:
-    """Format the first `most` names and count the others: `a, b, c and 4 more`."""
+    """List up to `most` names and count the rest: `a, b, c and 4 more`."""
     return ", ".join(names[:most]) + f" and {len(names) - most} more" * (len(names) > most)
 
 
@@ -57,7 +57,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def columns(output: TextIO) -> int | None:
-    """Return the width of a terminal in columns; None if it is unknown or the output is not a terminal."""
+    """Return the terminal's width in columns; None if it is unknown or the output is not a terminal."""
     try:
         return os.get_terminal_size(output.fileno()).columns or None
     except (OSError, ValueError):
@@ -67,7 +67,7 @@ def columns(output: TextIO) -> int | None:
 def wrapped(line: str, width: int, *, hang: str = "  ") -> str:
     """Wrap a line between words; `hang` is the extra indent of the continuation lines.
 
-    Commands and quoted code stay whole so that they can be pasted.
+    Commands and text in backticks are never broken, so that they can be pasted.
     """
     whole = _TO_PASTE.sub(lambda quoted: quoted[0].replace(" ", "\0"), line)
     indent = line[: len(line) - len(line.lstrip())] + hang
@@ -76,7 +76,7 @@ def wrapped(line: str, width: int, *, hang: str = "  ") -> str:
 
 
 def on_screen(text: str, output: TextIO) -> str:
-    """Wrap lines between words for a terminal; leave them unchanged for other outputs."""
+    """Wrap the lines of a text if the output is a terminal."""
     width = columns(output)
     return text if width is None else "\n".join(wrapped(line, width) for line in text.split("\n"))
 
@@ -90,7 +90,7 @@ def print_lines(lines: Iterable[str], output: TextIO) -> None:
 def for_screen(markdown: str, output: TextIO) -> str:
     """Prepare a Markdown text for an output.
 
-    For a terminal, escapes are removed, and all lines except table rows are wrapped between words.
+    If the output is a terminal, Markdown escapes are removed and lines are wrapped, except table rows.
     """
     if not output.isatty():
         return markdown
@@ -103,12 +103,12 @@ def _prose(line: str, width: int) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Format seconds: `75` as `1:15`, `3675` as `1:01:15`."""
+    """Format seconds as minutes or hours: 75 as `1:15`, 3675 as `1:01:15`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def to_second(time: str) -> str:
-    """Cut a time to the second: `2026-11-24T02:09:53.896600+00:00` as `2026-11-24T02:09:53+00:00`."""
+    """Remove the fraction of a second from an ISO 8601 time: `2026-11-24T02:09:53+00:00`."""
     return datetime.fromisoformat(time).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""The record of an ended trial, which `analysis` reads: one flat row, with all scores from one epoch."""
+"""The record of an ended trial: one flat row for `analysis`, with all scores from the same epoch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Status = Literal["completed", "stopped", "failed", "dropped"]
 
 
 class Record(Typed, frozen=True, kw_only=True, gc=False):
-    """An ended trial."""
+    """The configuration, results, costs and origin of an ended trial."""
 
     key: str  # identity: hash of everything that determines the training run, see `trial_key`
     protocol_hash: str
@@ -62,7 +62,7 @@ class Record(Typed, frozen=True, kw_only=True, gc=False):
     latency: Latency | None = None  # of a completed confirm trial, measured once
 
     def __post_init__(self) -> None:
-        """Refuse a completed trial without scores."""
+        """Raise ValueError if a completed trial has no scores."""
         if self.status == "completed" and (self.score is None or self.selection_score is None):
             missing = "score" if self.score is None else "selection_score"
             raise ValueError(f"record {self.key!r}: {missing} of a completed trial is null; allowed: a number")

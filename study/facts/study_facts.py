@@ -1,4 +1,4 @@
-"""The facts of a study: the state that the events of its journal add up to, for all other modules."""
+"""The state of a study, computed from the events in its journal."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ Notice = NodeLeftOut | NodeTakenBack | StudyPaused | TrialRestarted | TrialReope
 
 
 def read_facts(folder: Path) -> StudyFacts:
-    """Read the journal of a study folder and apply its events; nothing is written.
+    """Compute the state of a study from the journal in its folder; nothing is written.
 
     Raises:
-        ValueError: a line of the journal is broken; the message names file, line and field.
+        ValueError: a line of the journal is invalid; the message names file, line and field.
     """
     facts, name, is_collected = StudyFacts(), str(folder / FILE), gc.isenabled()
     gc.disable()  # reading leaves no garbage, and collection would take a fifth of the time
@@ -68,12 +68,12 @@ def read_facts(folder: Path) -> StudyFacts:
 
 
 def read_records(folder: Path) -> list[Record]:
-    """Read the records of a study in the order in which the trials ended; errors as in `read_facts`."""
+    """Read the records of a study's ended trials, in order of ending; raises the errors of `read_facts`."""
     return read_facts(folder).records
 
 
 def apply_line(facts: StudyFacts, event: Event, *, where: str) -> None:
-    """Apply an event; error messages begin with `where`, the place of the event's line."""
+    """Apply an event to the state; error messages begin with `where`, the event's file and line number."""
     try:
         facts.apply(event)
     except ValueError as error:
@@ -82,14 +82,14 @@ def apply_line(facts: StudyFacts, event: Event, *, where: str) -> None:
 
 @dataclass
 class Reported:
-    """Running sums over the reports of an arm's trials, so that no pass over the trials is needed."""
+    """The epochs and seconds of all trials of an arm, summed up as the trials report them."""
 
     epochs: int = 0
     gpu_seconds: float = 0.0
     wall_seconds: float = 0.0
 
     def add(self, before: EpochReported | None, now: EpochReported) -> None:
-        """Add the work of a trial from the report `before`, or from its start if that is None, to the report `now`."""
+        """Add what a trial did between the reports `before` (None: the trial's start) and `now`."""
         self.epochs += now.row.epoch - (before.row.epoch if before else 0)
         self.gpu_seconds += now.gpu_seconds - (before.gpu_seconds if before else 0.0)
         self.wall_seconds += now.wall_seconds - (before.wall_seconds if before else 0.0)
@@ -111,13 +111,13 @@ class FailedAttempt(Typed, frozen=True, kw_only=True):
 
 @dataclass
 class LaunchFacts:
-    """The start and end of a `python -m study.launch`."""
+    """The start and end of a run of `study.launch`."""
 
     began: LaunchBegan
     ended: LaunchEnded | None = None  # None while the launch runs, or if it was killed
 
     def is_over(self) -> bool:
-        """Check if the launch has ended or, if it ran on this machine, its process is gone."""
+        """Check if the launch has ended; a launch on this machine is also over if its process is gone."""
         if self.ended is not None or self.began.host != socket.gethostname():
             return self.ended is not None
         try:
@@ -129,7 +129,7 @@ class LaunchFacts:
 
 @dataclass
 class TrialFacts:
-    """A started trial and its progress. Only its last and its best report are kept."""
+    """A started trial and its progress. Of its reports, only the last and the best are kept."""
 
     started: TrialStarted
     arm: Arm  # as in the plan under which the trial started
@@ -147,14 +147,14 @@ class TrialFacts:
     record: Record | None = None  # None until the trial has ended
 
     def __post_init__(self) -> None:
-        """Derive frequently used attributes from the event and the arm."""
+        """Set frequently used attributes from `started` and `arm`."""
         started = self.started
         self.key, self.phase, self.seed, self.start = started.key, started.phase, started.seed, started.start
         self.config: Configuration = {**self.arm.fixed, **started.config}
         self.max_length = self.config.get("max_length")  # maximum tokens per row, on which the tokenised data depend
 
     def forget_reports(self) -> None:
-        """Discard the trial's reports, since the trial runs again from its beginning."""
+        """Discard the trial's reports, because the trial starts again from its beginning."""
         self.scores, self.last, self.best, self.trained_in = {}, None, None, []
 
     @property
@@ -175,7 +175,7 @@ class TrialFacts:
 
 @dataclass
 class ArmFacts:
-    """The trials of one arm, in the order they were started."""
+    """The state of one arm (a method on a task): its trials, in order of start, and their totals."""
 
     search: list[TrialFacts] = field(default_factory=list)
     confirm: list[TrialFacts] = field(default_factory=list)
@@ -192,29 +192,29 @@ class ArmFacts:
 
     @property
     def trials(self) -> list[TrialFacts]:
-        """All trials, search before confirm."""
+        """All trials; search trials come first."""
         return [*self.search, *self.confirm]
 
     def phase(self, phase: Phase) -> list[TrialFacts]:
-        """Return the trials of a phase."""
+        """Return the search or the confirm trials."""
         return self.search if phase == "search" else self.confirm
 
     @property
     def searched(self) -> list[Record]:
-        """The last record of each search trial, in trial order, up to the first trial that has not ended."""
+        """The current record of each search trial, in trial order, up to the first trial without a record."""
         return [trial.record for trial in takewhile(lambda trial: trial.record, self.search) if trial.record]
 
     @property
     def start_key(self) -> str | None:
-        """The key of the trial whose model all trials of the arm begin from; None before that trial is chosen."""
+        """The key of the trial with whose model all trials of the arm begin; None if no model has been chosen."""
         return self.start.key if self.start else None
 
 
 class StudyFacts:
-    """The state of a study after the events so far."""
+    """The state of a study after all events applied so far."""
 
     def __init__(self) -> None:
-        """Begin without events."""
+        """Create the state of a study without events."""
         self.launches: dict[int, LaunchFacts] = {}
         self.plan: ResolvedPlan | None = None  # of the last launch
         self.registered: list[PlanRegistered] = []  # registrations made before the first trial
@@ -233,19 +233,19 @@ class StudyFacts:
         self._shared: dict[tuple[str, tuple[int, ...]], dict[str, Any]] = {}  # see `_shared_facts`
 
     def arm(self, name: str) -> ArmFacts:
-        """Return the facts of an arm, which are empty before its first event."""
+        """Return the state of an arm, which is empty before the arm's first event."""
         return self.arms[name]
 
     @property
     def last_launch(self) -> LaunchFacts | None:
-        """The launch under way, or the last one; None before any."""
+        """The most recent launch, running or ended; None if there was none."""
         return self.launches.get(self.launch_number)
 
     def apply(self, event: Event) -> None:  # noqa: C901  # one case per event
-        """Apply one event.
+        """Update the state by one event.
 
         Raises:
-            ValueError: the event contradicts earlier ones, such as an event of a trial that never started.
+            ValueError: the event contradicts earlier events; for example, its trial never started.
         """
         if event.time > self.time:
             self.time = event.time
@@ -295,7 +295,7 @@ class StudyFacts:
                 self._note(event, event.failure, "launch refused")
 
     def check_unscored(self) -> None:
-        """Raise ValueError if a task was scored on test labels, since its test scores could guide later changes."""
+        """Raise ValueError if any task was scored on test labels: those scores could influence later changes."""
         if self.scored_on_test:
             seen = f"{self.scored_on_test[0].task} was scored on test labels at {self.scored_on_test[0].time}"
             raise ValueError(f"{seen}, so its trials stay as they are; allowed: another study, by --name")
@@ -369,8 +369,8 @@ class StudyFacts:
     def _record(self, trial: TrialFacts, event: TrialEnded) -> Record:
         """Make the record of a trial that ends with this event.
 
-        The scores are those of the selected epoch, or of the best epoch so far if ASHA stopped the trial. A stopped
-        trial has a dev score only if dev is used to select. A failed trial has no scores.
+        The scores come from the trial's best epoch. If ASHA stopped the trial, its record has a dev score only if dev
+        selects epochs and configurations. The record of a failed trial has no scores.
         """
         last = trial.last
         config = trial.config if trial.best is None else {**trial.config, **trial.best.row.exit_setting}
@@ -398,9 +398,9 @@ class StudyFacts:
         )
 
     def _shared_facts(self, trial: TrialFacts) -> dict[str, Any]:
-        """Collect the part of a record that follows from the arm and from the launches that trained the trial.
+        """Collect the fields of a record that depend only on the arm and the launches that trained the trial.
 
-        If no launch trained the trial, the code is that of the launch under way.
+        If no launch trained an epoch of the trial, the code is that of the current launch.
         """
         numbers = tuple(trial.trained_in) or (self.launch_number,)
         if (trial.started.arm, numbers) not in self._shared:
@@ -414,7 +414,7 @@ class StudyFacts:
         return self._shared[trial.started.arm, numbers]
 
     def _note(self, event: TrialRetried | TrialEnded | SmokeStepFailed, failure: Failure, became: Became) -> None:
-        """Add a failed attempt at a trial, or a failed smoke step, to `failed`."""
+        """Add a failed attempt at a trial, or a failed smoke step, to the list `failed`."""
         if isinstance(event, SmokeStepFailed):
             arm, of, key, attempt, config = event.arm, "smoke step", None, 1, event.config
         else:
@@ -437,7 +437,7 @@ class StudyFacts:
         )
 
     def _reopen(self, event: TrialReopened) -> None:
-        """Reset a trial to its start and delete its scores at ASHA's rungs, since other code may give other scores."""
+        """Reset a trial to its start and remove its scores from ASHA's rungs, as new code may give other scores."""
         trial = self._touch(event.key)
         trial.forget_reports()
         trial.decision = trial.ended = trial.record = None
@@ -449,7 +449,7 @@ class StudyFacts:
         self.notices.append(event)
 
     def _drop(self, event: TrialDropped) -> None:
-        """Mark the record of a trial as dropped, or undo this; the trial's scores stay at ASHA's rungs."""
+        """Mark a trial's record as dropped, or undo this; ASHA still compares other trials with its score."""
         trial = self._touch(event.key)
         if trial.record is None or trial.ended is None:
             raise ValueError(f"trial {event.key!r} has not ended, so it cannot be dropped")
@@ -469,5 +469,5 @@ class StudyFacts:
 
 
 def _copied(source: object | None, *names: str) -> dict[str, Any]:
-    """Copy the named attributes of `source`; {} if it is None."""
+    """Return the named attributes of `source` by name; {} if `source` is None."""
     return {} if source is None else {name: getattr(source, name) for name in names}

@@ -1,4 +1,4 @@
-"""The places of files in a study's folder."""
+"""The files in a study's folder: their paths, digests and exported contents."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _BEGAN, _ENDED, _STARTED = (b'{"event":"%b"' % name for name in (b"launch_began"
 
 
 def read_export(folder: Path, name: str) -> str:
-    """Read a text that `analysis` wrote, such as `DEV_TABLE` or `ANSWER`; "" if the file is missing."""
+    """Read a text file that `analysis` wrote, such as `DEV_TABLE`; "" if the file is missing."""
     return (folder / name).read_text() if (folder / name).exists() else ""
 
 
 def mean_intervals(folder: Path) -> dict[tuple[str, ...], tuple[float, float]]:
-    """Read the interval of each mean score from `DEV_NUMBERS`: record keys -> (low, high); {} if it is missing."""
+    """Read the confidence interval of each mean score: keys of its records -> (low, high); {} without `DEV_NUMBERS`."""
     numbers = json.loads(read_export(folder, DEV_NUMBERS) or "{}")
     records = {(cell["row"], cell["task"]): tuple(cell["records"]) for cell in numbers.get("cells", [])}
     return {records[mean["row"], mean["task"]]: (mean["low"], mean["high"]) for mean in numbers.get("means", [])}
@@ -34,26 +34,26 @@ def mean_intervals(folder: Path) -> dict[tuple[str, ...], tuple[float, float]]:
 
 @dataclass(frozen=True)
 class JournalDigest:
-    """The digest of a study's journal, as given in tables, report and MLflow."""
+    """The digest of a study's journal, as shown in tables, report and MLflow."""
 
     sha256: str
     lines: int
 
     def describe(self) -> str:
-        """Format the whole digest and the number of lines: `3f2a...c8, 412 lines`."""
+        """Format the full digest and the number of lines: `3f2a...c8, 412 lines`."""
         return f"{self.sha256}, {counted(self.lines, 'line')}"
 
     @property
     def short(self) -> str:
-        """The digest's first 16 digits and the number of lines, for captions."""
+        """The first 16 digits of the digest and the number of lines, for captions."""
         return f"{self.sha256[:16]} ({counted(self.lines, 'line')})"
 
 
 def journal_digest(folder: Path, *, first: int | None = None) -> JournalDigest:
-    """Count the whole lines and compute their SHA-256, as `head -n LINES events.jsonl | sha256sum` does.
+    """Compute the SHA-256 of the journal's complete lines, as `head -n LINES events.jsonl | sha256sum` does.
 
-    A final `launch_ended` is left out, since a launch writes it after its tables and its report. `first` limits the
-    digest to that many lines, which gives the digest of an earlier state.
+    A final `launch_ended` line is ignored, because a launch writes it after the tables and the report. If `first` is
+    given, only the first `first` lines count.
     """
     path = folder / FILE
     content = path.read_bytes() if path.exists() else b""
@@ -65,7 +65,7 @@ def journal_digest(folder: Path, *, first: int | None = None) -> JournalDigest:
 
 
 def first_plan_digest(folder: Path) -> str:
-    """Compute the digest of the plan under which the first trial started; "" before any launch."""
+    """Compute the digest of the plan under which the first trial started; "" if the journal has no launch."""
     plan = None
     with (folder / FILE).open("rb") as file:
         for line in file:
@@ -76,11 +76,11 @@ def first_plan_digest(folder: Path) -> str:
 
 
 def predictions_file(folder: Path, key: str) -> Path:
-    """Return the path of a confirm trial's predictions file."""
+    """Return the path of a confirm trial's file of predictions."""
     return folder / "predictions" / f"{key}.npz"
 
 
 def predictions_digest(folder: Path, key: str) -> str | None:
-    """Compute the SHA-256 of a confirm trial's predictions file; None if no file is stored."""
+    """Compute the SHA-256 of a confirm trial's file of predictions; None if the file is missing."""
     path = predictions_file(folder, key)
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None

@@ -1,8 +1,7 @@
-"""The winner of an arm: the configuration and start that its confirm trials repeat, and those trials.
+"""The winner of an arm (a method on a task): the best configuration of the search, which confirm trials repeat.
 
-Only this module decides which trials count for an arm. Decisions, tables, notebooks, MLflow, the model registry and
-submissions all use it. An extended search may find a better configuration. The confirm trials of the former winner are
-then superseded: they are kept and count nowhere.
+Only this module decides which trials count for an arm; the scheduler, tables, notebooks, MLflow and submissions use it.
+If an extended search finds a better configuration, the confirm trials of the former winner are kept but count nowhere.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from trainables.schema import Configuration
 
 
 class _Identity(Protocol):
-    """The fields that a started trial and its record share."""
+    """The fields by which a started trial or a record is matched with a winner."""
 
     @property
     def phase(self) -> Phase: ...
@@ -34,14 +33,14 @@ Trial = TypeVar("Trial", bound=_Identity)
 
 @dataclass(frozen=True)
 class Winner:
-    """The configuration that the confirm trials of an arm repeat."""
+    """The configuration that an arm's confirm trials repeat, and the model from which they begin."""
 
     config: Configuration
     start: str | None  # key of the trial whose model the confirm trials begin from
     search: Record | None  # the best search trial; None if nothing is searched
 
     def confirm_trials(self, trials: Iterable[Trial]) -> list[Trial]:
-        """Select the trials that repeat the winner, sorted by seed."""
+        """Return the confirm trials that repeat this configuration and start, sorted by seed."""
         repeating = [trial for trial in trials if trial.phase == "confirm" and self._is_repeated_by(trial)]
         return sorted(repeating, key=lambda trial: trial.seed)
 
@@ -50,10 +49,10 @@ class Winner:
 
 
 def winner_of(arm: Arm, records: Sequence[Record], *, start: str | None = None) -> Winner | None:
-    """Find the winner: the configuration of the best completed search trial; None if no search trial has completed.
+    """Return the configuration of the best completed search trial; None if no search trial has completed.
 
-    If nothing is searched, the winner is the arm's only configuration. It begins from `start` or, if that is None, from
-    the start of the arm's first record.
+    If nothing is searched, return the arm's only configuration. Its start is `start` or, if that is None, the start of
+    the arm's first record.
     """
     if not arm.space:
         return Winner(arm.fixed, start or next((record.start for record in records), None), None)
@@ -62,6 +61,6 @@ def winner_of(arm: Arm, records: Sequence[Record], *, start: str | None = None) 
 
 
 def best_search_record(records: Iterable[Record]) -> Record | None:
-    """Find the completed search trial with the best selection score, the earliest of equals, if any has completed."""
+    """Return the completed search trial with the best selection score (the first if tied); None if none completed."""
     completed = [record for record in records if record.phase == "search" and record.status == "completed"]
     return max(completed, key=lambda record: (record.selection_score, -record.trial), default=None)
