@@ -1,4 +1,4 @@
-"""A Ray cluster, existing or started on this machine: the connection, its nodes, and the wait for workers."""
+"""The connection to a Ray cluster or to a Ray on this machine, its nodes, and the wait for workers."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ ANY = WorkerKind(name="any", resources={}, most=1)
 
 @contextmanager
 def ray_cluster(address: str | None) -> Iterator[None]:
-    """Connect to the Ray cluster at `address`, or start one on loopback if `address` is None.
+    """Connect to the Ray cluster at `address`; if `address` is None, start Ray on this machine, on loopback only.
 
-    While a cluster that was started here stops, a line on the terminal shows the elapsed time.
+    While a Ray on this machine stops, a line on the terminal shows the elapsed time.
 
     Raises:
         ValueError: no cluster answers at the address.
-        OSError: Ray does not start on this machine, for lack of memory or disk space for instance.
+        OSError: Ray cannot start on this machine; for example, memory or disk space is short.
     """
     os.environ.update(RAY_SETTINGS)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # each trial's record holds its error
@@ -75,7 +75,7 @@ def _start() -> None:
 
 
 def _join(address: str) -> None:
-    """Connect this process to Ray; try the address first, since Ray itself would wait and log for a minute."""
+    """Connect to the Ray cluster; check the address first, because `ray.init` would retry and log for a minute."""
     try:
         _connect(address)
         if not address.startswith("ray://") and (head := find_head(address)) is not None:
@@ -90,7 +90,7 @@ def _join(address: str) -> None:
 
 
 def _connect(address: str) -> None:
-    """Open and close a TCP connection to the address, to check that something listens there."""
+    """Open and close a TCP connection to check that something listens at the address."""
     host, _, port = address.rpartition("://")[-1].rpartition(":")
     if host and port.isdigit():  # "auto" has no port
         socket.create_connection((host, int(port)), timeout=5).close()
@@ -104,9 +104,9 @@ def count_cluster_gpus(address: str) -> int:
 
 @contextmanager
 def interrupts_held(doing: str) -> Iterator[None]:
-    """Delay a Ctrl-C or SIGTERM until the end of the block; a second one ends the process at once, without cleanup.
+    """Delay Ctrl-C or SIGTERM until the block ends; a second one ends the process at once, without cleanup.
 
-    The interpreter may crash if Ray is interrupted while it starts or stops.
+    Python may crash if Ray is interrupted while Ray starts or stops.
     """
     held = False
 
@@ -143,7 +143,7 @@ class RayNodes:
 
 
 def find_absent_kinds() -> list[WorkerKind]:
-    """List the kinds of worker without a living node; [ANY] if no kinds are known and no node can run a trial."""
+    """List the worker kinds without a living node; [ANY] if no kinds are known and no node has a CPU or GPU."""
     autoscaler = Autoscaler.here()
     kinds = [kind for kind in autoscaler.kinds if kind.most] if autoscaler else []
     nodes = RayNodes().alive().values()
@@ -153,7 +153,7 @@ def find_absent_kinds() -> list[WorkerKind]:
 def await_workers(*, minutes: float, say: Callable[[str], None]) -> list[WorkerKind]:
     """Wait up to `minutes` for a worker of each kind, and return the kinds that are still absent.
 
-    Meanwhile, pending tasks request one worker of each kind from the autoscaler.
+    During the wait, pending tasks request one worker of each absent kind from the autoscaler.
     """
     begun, spoken = time.monotonic(), -SPEAK_SECONDS
     absent = find_absent_kinds()
@@ -174,9 +174,9 @@ def names(kinds: Sequence[WorkerKind]) -> str:
 
 @contextmanager
 def _asked_for(kinds: Sequence[WorkerKind]) -> Iterator[None]:
-    """Keep one task pending per kind, each large enough for a whole node, so that the autoscaler adds the nodes.
+    """Keep a task pending that needs a whole node of each kind, so that the autoscaler adds these nodes.
 
-    Ray's `request_resources` is not used, because its request would outlive this process if it is killed.
+    Ray's `request_resources` is not used, because its request stays in force if this process is killed.
     """
     tasks = [ray.remote(max_retries=0)(_nothing).options(**_whole(kind.resources)).remote() for kind in kinds]
     try:
@@ -187,10 +187,10 @@ def _asked_for(kinds: Sequence[WorkerKind]) -> Iterator[None]:
 
 
 def _nothing() -> None:
-    """Do nothing: the task only requests its resources."""
+    """Do nothing: only the task's resource request matters."""
 
 
 def _whole(resources: Mapping[str, float]) -> dict[str, Any]:
-    """Return the options of a task that fills a node with these resources; one CPU if they are unknown."""
+    """Return the options of a task that fills a node with these resources; one CPU if none are known."""
     cpus, gpus = resources.get("CPU", 0), resources.get("GPU", 0)
     return {"num_cpus": cpus if cpus or gpus else 1, "num_gpus": gpus}

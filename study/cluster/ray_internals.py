@@ -1,4 +1,4 @@
-"""Every use of Ray's private API, so that a new version of Ray can break only this file.
+"""All uses of Ray's private API, so that a new version of Ray can break only this file.
 
 Ray has no public way to listen on loopback only, to suppress its printed node errors, to find the head for `auto`,
 to check only that a head answers, or to read the limits of KubeRay's autoscaler.
@@ -19,10 +19,10 @@ from ray._raylet import GcsClient  # type: ignore[attr-defined]
 
 @contextmanager
 def loopback_only() -> Iterator[None]:
-    """Make a Ray that starts in the block listen only on 127.0.0.1: without a token, it runs code from anyone.
+    """Make Ray listen only on 127.0.0.1 if it is started in the block: without a token, anyone could run code on it.
 
-    Ray uses 127.0.0.1 as a node's address only if its support for clusters is off, as on macOS and Windows; the block
-    turns it off. Otherwise, Ray replaces even an explicit 127.0.0.1 with a network address.
+    Ray replaces even an explicit 127.0.0.1 with a network address, unless its support for clusters is off, as it is on
+    macOS and Windows. The block turns this support off.
     """
     before = ray_constants.ENABLE_RAY_CLUSTER
     ray_constants.ENABLE_RAY_CLUSTER = False
@@ -34,7 +34,7 @@ def loopback_only() -> Iterator[None]:
 
 @contextmanager
 def nothing_printed() -> Iterator[None]:
-    """Stop Ray from printing many lines per node failure on standard output; the journal has one line per failure."""
+    """Suppress the many lines that Ray prints for a node failure; the journal has one line per failure."""
     before = worker.print_to_stdstream
     worker.print_to_stdstream = lambda data, ignore_prefix: None
     try:
@@ -44,16 +44,16 @@ def nothing_printed() -> Iterator[None]:
 
 
 def find_head(address: str) -> str | None:
-    """Find the host and port of a cluster's head; None if `auto` finds no cluster."""
+    """Return the host and port of a cluster's head node; None if `auto` finds no cluster."""
     return services.canonicalize_bootstrap_address("auto") if address == "auto" else address
 
 
 def ask_head(head: str) -> None:
-    """Check that the head answers; `ray.init` would print warnings and retry for half a minute if it did not.
+    """Check that the head node answers; if it did not, `ray.init` would retry with warnings for half a minute.
 
     Raises:
-        AuthenticationError: the head requires another token.
-        RpcError: the head does not answer.
+        AuthenticationError: the head node requires another token.
+        RpcError: the head node does not answer.
     """
     with _no_standard_error():
         GcsClient(address=head)
@@ -61,7 +61,7 @@ def ask_head(head: str) -> None:
 
 @contextmanager
 def _no_standard_error() -> Iterator[None]:
-    """Silence standard error, including output of native code."""
+    """Discard what is written to standard error, also by native code."""
     sys.stderr.flush()
     before, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
@@ -74,9 +74,9 @@ def _no_standard_error() -> Iterator[None]:
 
 
 def read_kuberay_configuration(name: str, *, namespace: str) -> Mapping[str, Any] | None:
-    """Read the RayCluster of this name as Ray's autoscaler does; None if it is unreadable or not autoscaled.
+    """Read the autoscaler configuration of a RayCluster; None if it is unreadable or the cluster is not autoscaled.
 
-    KubeRay lets the head read the RayCluster if the cluster has `enableInTreeAutoscaling`.
+    KubeRay lets the head node read it only if the RayCluster has `enableInTreeAutoscaling`.
     """
     from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr
     from ray.autoscaler._private.kuberay.node_provider import KubernetesHttpApiClient

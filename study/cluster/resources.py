@@ -1,4 +1,4 @@
-"""The machines that run trials, the share of a node per trial, and the number of concurrent trials. No Ray."""
+"""The nodes of a launch, the CPUs and GPUs per trial, and the number of concurrent trials; Ray is not needed."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # service accou
 
 
 class Nodes(Protocol):
-    """The current machines of a launch."""
+    """The current nodes of a launch."""
 
     def alive(self) -> Mapping[str, Mapping[str, float]]:
-        """Map the number of every living node to its `CPU` and `GPU` counts."""
+        """Map the ID of every living node to its numbers of CPUs (`CPU`) and GPUs (`GPU`)."""
         ...
 
     def lost(self) -> Mapping[str, str]:
-        """Map the number of every dead node to its host."""
+        """Map the ID of every dead node to its host name."""
         ...
 
 
 class ThisMachine:
-    """The machine of a launch that runs trials as child processes: its only node, whose number is the host name."""
+    """This machine as the only node of a launch without Ray; its ID is the host name."""
 
     def alive(self) -> dict[str, dict[str, float]]:
         """Return this machine, with the cores and GPUs available to this process."""
@@ -40,12 +40,12 @@ class ThisMachine:
         return {socket.gethostname(): {"CPU": float(cores), "GPU": float(local_gpus())}}
 
     def lost(self) -> dict[str, str]:
-        """Return no nodes: a launch ends if its machine is lost."""
+        """Return no nodes: if this machine is lost, the launch ends."""
         return {}
 
 
 def list_visible_gpus() -> tuple[str, ...]:
-    """List the NVIDIA GPUs of this machine that CUDA_VISIBLE_DEVICES allows, without loading a driver."""
+    """List the NVIDIA GPUs of this machine that CUDA_VISIBLE_DEVICES allows, without loading CUDA."""
     there = next((number for pattern in GPUS if (number := len(glob(pattern)))), 0)  # noqa: PTH207  # absolute pattern
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = map(str, range(there)) if visible is None else (name.strip() for name in visible.split(","))
@@ -53,7 +53,7 @@ def list_visible_gpus() -> tuple[str, ...]:
 
 
 def local_gpus() -> int:
-    """Count the visible NVIDIA GPUs of this machine."""
+    """Count the NVIDIA GPUs of this machine that CUDA_VISIBLE_DEVICES allows."""
     return len(list_visible_gpus())
 
 
@@ -62,14 +62,14 @@ def local_gpus() -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerKind:
-    """A kind of worker node."""
+    """A kind of worker node that an autoscaler can add."""
 
     name: str
     resources: Mapping[str, float]
     most: int  # maximum number of these nodes
 
     def is_one(self, resources: Mapping[str, float]) -> bool:
-        """Check if a node has at least this kind's CPUs and GPUs; if the kind has neither, any CPU or GPU is enough."""
+        """Check if a node has this kind's CPUs and GPUs; if the kind lists neither, one CPU or GPU is enough."""
         wanted = {name: self.resources[name] for name in ("CPU", "GPU") if self.resources.get(name)}
         if not wanted:
             return bool(resources.get("CPU") or resources.get("GPU"))
@@ -78,14 +78,14 @@ class WorkerKind:
 
 @dataclass(frozen=True, kw_only=True)
 class Autoscaler:
-    """The limits of an autoscaler."""
+    """The number and kinds of worker nodes that an autoscaler may add."""
 
     most: int  # maximum number of worker nodes
     kinds: tuple[WorkerKind, ...]
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Autoscaler:
-        """Read the limits from Ray's configuration."""
+        """Read the limits from a configuration of Ray's autoscaler."""
         most = config["max_workers"]
         kinds = tuple(
             WorkerKind(name=name, resources=kind.get("resources", {}), most=kind.get("max_workers", most))
@@ -96,7 +96,7 @@ class Autoscaler:
 
     @classmethod
     def here(cls) -> Autoscaler | None:
-        """Find the autoscaler of the cluster whose head is this machine; None if no autoscaler is known."""
+        """Read the autoscaler of the cluster whose head node is this machine; None if there is no autoscaler."""
         if CONFIG.exists():
             import yaml
 
@@ -115,7 +115,7 @@ class Autoscaler:
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """The share of a node that one trial holds; `gpus` may be a fraction."""
+    """The CPUs and GPUs (maybe a fraction) that each trial gets, and the nodes that provide them."""
 
     nodes: Nodes
     cpus: float
@@ -124,7 +124,7 @@ class Resources:
 
     @classmethod
     def of(cls, nodes: Nodes, *, cpus: float, gpus: float | None, address: str | None = None) -> Resources:
-        """Choose the share of a trial; if `gpus` is None, one GPU if any node has GPUs, else 0.
+        """Set the CPUs and GPUs per trial; if `gpus` is None, a trial gets one GPU if any node has one, else none.
 
         `address` is the address of the nodes' Ray cluster, or None for this machine.
         """
@@ -133,26 +133,26 @@ class Resources:
         return cls(nodes=nodes, cpus=cpus, gpus=gpus, autoscaler=Autoscaler.here() if address else None)
 
     def slots(self, without: Collection[str] = ()) -> int:
-        """Count the trials that the living nodes can run at a time; `without` lists the numbers of nodes to exclude."""
+        """Count the trials that fit on the living nodes at a time; `without` lists the IDs of nodes to exclude."""
         return sum(fit for node, fit in self._rooms().items() if node not in without)
 
     def find_nodes_with_room(self) -> frozenset[str]:
-        """List the numbers of living nodes that can hold a trial."""
+        """Return the IDs of the living nodes that are large enough for a trial."""
         return frozenset(node for node, fit in self._rooms().items() if fit)
 
     def _rooms(self) -> dict[str, int]:
-        """Map the number of every living node to the number of trials that fit on it."""
+        """Map the ID of every living node to the number of trials that fit on it at a time."""
         return {number: self._fit_in(node) for number, node in self.nodes.alive().items()}
 
     def count_slots_to_come(self) -> int:
-        """Count the trials that fit at a time on the autoscaler's maximum of workers; 0 without an autoscaler."""
+        """Count the trials that fit at a time on all workers that the autoscaler may add; 0 without an autoscaler."""
         if self.autoscaler is None:
             return 0
         slots = [self._fit_in(kind.resources) for kind in self.autoscaler.kinds for _ in range(kind.most)]
         return sum(sorted(slots, reverse=True)[: self.autoscaler.most])
 
     def describe_room(self) -> str:
-        """Describe the share of a trial and the distinct sizes of living nodes."""
+        """Describe the CPUs and GPUs that a trial needs and those of each size of living node."""
         kinds = sorted({_in_words(node) for node in self.nodes.alive().values()})
         there = f"there are nodes with {', '.join(kinds)}" if kinds else "there is no node"
         return f"a trial asks for {_in_words(self._wanted)} of one node; {there}"
@@ -162,7 +162,7 @@ class Resources:
         return {"CPU": self.cpus, "GPU": self.gpus}
 
     def _fit_in(self, node: Mapping[str, float]) -> int:
-        """Count the trials that fit on a node at a time; a fraction of a GPU comes from a single GPU."""
+        """Count the trials that fit on a node at a time; a trial with a fraction of a GPU stays on one GPU."""
         fit = {name: int(node.get(name, 0) / amount) for name, amount in self._wanted.items() if amount}
         if 0 < (part := self._wanted["GPU"]) < 1:
             fit["GPU"] = int(node.get("GPU", 0)) * int(1 / part)
@@ -174,10 +174,10 @@ def _in_words(amounts: Mapping[str, float]) -> str:
 
 
 def check_room(resources: Resources, *, address: str | None) -> str | None:
-    """Return None if a trial fits on a node now, or a message if an autoscaler may add a node for it.
+    """Return None if a node is large enough for a trial, or a message if an autoscaler may add such a node.
 
     Raises:
-        ValueError: a trial fits on no current or future node.
+        ValueError: no node is large enough for a trial, and none can be added.
     """
     if resources.slots():
         return None

@@ -1,1 +1,1 @@
-"""The journal as MLflow runs and registered models."""
+"""The mirror of a study in MLflow: its journal as runs, its trained models as registered models."""

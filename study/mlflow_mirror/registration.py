@@ -1,8 +1,8 @@
 """Registration of a study's trained models in MLflow's model registry.
 
-Each arm (a method on a task) is one registered model, `STUDY.METHOD.TASK`. Each of its confirm trials, which repeat the
-best configuration with fresh seeds, is one version. The alias `best` names the version with the highest score. A
-version is never uploaded again. Its tag `superseded` becomes `true` if a longer search finds a better configuration.
+Each arm (a method on a task) is one registered model, `STUDY.METHOD.TASK`; repeated searches are not registered. Each
+completed confirm trial, which repeats the best configuration with a fresh seed, is one version. The alias `best` names
+the version with the highest score. If a longer search finds a better configuration, old versions get `superseded=true`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REQUIREMENTS = ("torch", "transformers", "safetensors", "numpy", "pandas", "scip
 
 
 class Registered(NamedTuple):
-    """One version of a registered model."""
+    """A new version of a registered model."""
 
     name: str
     version: str
@@ -36,10 +36,10 @@ class Registered(NamedTuple):
 
 
 def register(tracking: Tracking, progress: StudyProgress, folder: Path) -> Iterator[Registered]:
-    """Register the models of completed confirm trials that have no version yet, and yield each new version.
+    """Register the models of completed confirm trials that have no version yet; yield each new version.
 
     Raises:
-        ValueError: if the folder of a model no longer exists.
+        ValueError: the folder of a model no longer exists.
     """
     for arm in progress.arms:
         if arm.confirmed and not arm.arm.repeat:
@@ -66,7 +66,7 @@ def _register_arm(tracking: Tracking, name: str, confirmed: list[Record]) -> Ite
 
 
 def _create_version(tracking: Tracking, name: str, record: Record) -> str:
-    """Upload the record's model to the MLflow run of its trial, and return the number of the new version."""
+    """Upload a trial's model to its MLflow run, and return the number of the new version."""
     run = tracking.client.get_run(tracking.run_ids[record.key])
     with tempfile.TemporaryDirectory() as folder:
         save_model(record, Path(folder) / "model")
@@ -77,7 +77,7 @@ def _create_version(tracking: Tracking, name: str, record: Record) -> str:
 
 
 def save_model(record: Record, folder: Path) -> None:
-    """Write the record's model to `folder` in MLflow's format, with its signature and the code of its method."""
+    """Write a trial's model to `folder` in MLflow's format, with the model's signature and code."""
     import mlflow.pyfunc
 
     if record.model is None or not model_exists(record.model):
@@ -101,7 +101,7 @@ def save_model(record: Record, folder: Path) -> None:
 
 
 def _signature(record: Record) -> Any:
-    """Build the signature: the task's text columns as input, `prediction` and `exit_layer` as output."""
+    """Build the model's signature: the task's text columns as input, `prediction` and `exit_layer` as output."""
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, Schema
 

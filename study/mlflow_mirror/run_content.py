@@ -1,7 +1,7 @@
 """Content of a study's MLflow runs, as plain data without MLflow.
 
-The study's run is the parent of one run per arm (a method on a task), which is the parent of one run per trial. The
-status of a trial's run shows how it ended:
+The run of a study is the parent of the runs of its arms (a method on a task); the run of an arm is the parent of the
+runs of its trials. The status of a trial's run is:
 
 | trial | MLflow status | tag `status` |
 |---|---|---|
@@ -9,20 +9,22 @@ status of a trial's run shows how it ended:
 | stopped early by ASHA | FINISHED | `stopped`; the tag `stopped` is `asha` |
 | failed by an error of its method | FAILED | `failed` |
 | interrupted with its launch; the next launch resumes it | SCHEDULED | `interrupted` |
+| dropped by the user | KILLED | `dropped` |
 | running | RUNNING | `running` |
 
-An arm or study that lacks results is `failed` if no launch can add them, and otherwise `waiting` or `interrupted`.
+An incomplete arm is `failed` if its search ended without a completed trial or if a confirm trial failed or was dropped.
+Otherwise it is `interrupted` or `waiting`. An incomplete study is `failed` if no trial is left, else `interrupted`.
 
-A metric `epoch/NAME` has one value per epoch; a plain `NAME` is the value at the selected epoch. The `score` of an arm
-is the median over its confirm trials. Its other metrics are their mean with the interval of the tables
-(`mean_score_low`, `mean_score_high`), their standard deviation and their range. The `score` of a trial begins with a
-NaN. This makes it the first metric of the run, which MLflow's page "Compare" shows first. A confirm trial of a former
-best configuration has the tag `superseded` and counts in none of these numbers.
+A metric `epoch/NAME` has one value per epoch; a plain `NAME` is the value of the selected epoch or the whole trial. For
+an arm, `score` is the median of the completed confirm trials. Other metrics give their mean and its interval in the
+tables (`mean_score_low`, `mean_score_high`), standard deviation and range. A trial first logs `score` as NaN, so that
+MLflow's page "Compare" shows `score` first. Confirm trials of a former best configuration do not count; they have the
+tag `superseded`.
 
-Tags to search by: `level` (study, arm, trial), `arm`, `method`, `task` and `phase`. The tag `counts` is `true` for the
-confirm trials behind an arm's score, and `best` is `true` for the best of them. The tags `winner.FIELD` of an arm hold
-its best configuration, which a longer search may change; MLflow's parameters never change. The tags `git_commit`,
-`versions` and `device` list all values if trials differ.
+Tags for searches are `level` (study, arm, trial), `arm`, `method`, `task` and `phase`. The tag `counts` is `true` for
+the confirm trials behind an arm's score; `best` is `true` for the best of them. The best configuration of an arm is in
+the tags `winner.FIELD`, because parameters of MLflow cannot change if a longer search finds a better one. The tags
+`git_commit`, `versions` and `device` list all values if trials differ.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ NUMBERS = ("score", "selection_score", "mean_layers", "gpu_seconds", "wall_secon
 
 @dataclass(frozen=True)
 class Point:
-    """One point of a curve."""
+    """One logged value of a metric."""
 
     name: str
     value: float
@@ -79,7 +81,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Run:
-    """The whole content of one MLflow run."""
+    """The content of one MLflow run."""
 
     key: str  # identifies the run within its study
     name: str
@@ -94,7 +96,7 @@ class Run:
 
 
 class StudyRuns:
-    """The MLflow runs of one study, made from its plan and its facts."""
+    """The content of a study's MLflow runs, built from its plan and its journal."""
 
     def __init__(
         self,
@@ -104,18 +106,18 @@ class StudyRuns:
         reports: Mapping[str, Sequence[EpochReported]],
         intervals: Mapping[tuple[str, ...], tuple[float, float]] = MappingProxyType({}),
     ) -> None:
-        """Take the plan and the facts of the study.
+        """Take the plan and the state of the study.
 
         Args:
-            reports: trial key -> the epochs that the trial reported, each once.
-            intervals: keys of the records behind a mean score -> interval of that mean in the study's tables.
+            reports: trial key -> the epochs that the trial reported, without repeated reports.
+            intervals: keys of the records behind a mean score -> the mean's confidence interval in the study's tables.
         """
         self.name, self.plan, self.facts, self.reports, self.intervals = name, plan, facts, reports, intervals
         self._first = FirstCode(facts)
         self.progress = last_progress(plan.plan, facts)
 
     def trial(self, key: str) -> Run:
-        """Build the MLflow run of the trial with this key."""
+        """Build the run of the trial with this key."""
         trial = self.facts.trials[key]
         started, status, arm = trial.started, self.status(trial), self.progress.arm(trial.started.arm)
         is_superseded = trial.phase == "confirm" and trial not in arm.confirm_trials
@@ -151,7 +153,7 @@ class StudyRuns:
         )
 
     def arm(self, name: str) -> Run:
-        """Build the MLflow run of the arm with this name."""
+        """Build the run of the arm with this name."""
         arm = self.progress.arm(name)
         trials = arm.facts.trials
         statuses = Counter(self.status(trial) for trial in trials)
@@ -177,13 +179,13 @@ class StudyRuns:
     def study(
         self, *, files: dict[str, tuple[str, ...]], note: str, plan: str = "", journal: JournalDigest | None = None
     ) -> Run:
-        """Build the MLflow run of the study.
+        """Build the run of the study.
 
         Args:
-            files: paths of the run's artifacts, by artifact folder.
-            note: Markdown, which MLflow shows as the run's description.
+            files: artifact folder -> paths of the files to upload there.
+            note: the run's description, in Markdown.
             plan: digest of the first launch's plan.
-            journal: digest of the journal; None while the launch runs.
+            journal: digest of the journal; None while a launch runs.
         """
         last = self.facts.last_launch
         assert last is not None, "a study without a launch"
@@ -211,7 +213,7 @@ class StudyRuns:
         )
 
     def status(self, trial: TrialFacts) -> str:
-        """Return the status of a trial, a key of `MLFLOW_STATUS`."""
+        """Return the status of a trial; it is a key of `MLFLOW_STATUS`."""
         if trial.record:
             return trial.record.status
         last = self.facts.last_launch
@@ -235,7 +237,7 @@ class StudyRuns:
         return "failed" if self.progress.is_finished else "interrupted"
 
     def _arm_points(self, arm: ArmProgress) -> list[Point]:
-        """Build the points of an arm: its median score, the spread of its scores, and its mean layers."""
+        """Build the metrics of an arm: the median, mean and spread of its scores, and the layers used."""
         summary = summarise([record.score for record in arm.confirmed if record.score is not None])
         values = {"score": summary["median"], **{name: summary.get(of) for name, of in SPREAD.items()}}
         if (interval := self.intervals.get(tuple(record.key for record in arm.confirmed))) is not None:
@@ -244,7 +246,7 @@ class StudyRuns:
         return _points(values, max(milliseconds(record.ended) for record in arm.confirmed), 0)
 
     def _medians(self) -> list[Point]:
-        """Build the study's metrics: the median score of each complete arm, named `METHOD/TASK`."""
+        """Build the metrics of the study: the median score of each complete arm, named after the arm."""
         arms = [self.arm(name) for name, facts in self.facts.arms.items() if facts.trials]
         return [replace(point, name=arm.key) for arm in arms for point in arm.points if point.name == "score"]
 
@@ -253,7 +255,7 @@ class StudyRuns:
         return common | tags | {"mlflow.source.name": "study.launch", "mlflow.source.type": "LOCAL"}
 
     def _code_tag(self, trials: Sequence[TrialFacts]) -> dict[str, str]:
-        """Return a tag that lists the code of these trials if it differs from the study's first code, else {}."""
+        """Return a tag with the code of these trials that differs from the study's first code; {} if none does."""
         codes = dict.fromkeys(code for trial in trials for code in self._first.others(trial))
         return {"other_code": "; ".join(codes)} if codes else {}
 
@@ -267,7 +269,7 @@ def milliseconds(time: str) -> int:
 
 
 def _epoch_points(event: EpochReported, *, selects_on_dev: bool) -> list[Point]:
-    """Build the points that an epoch adds to the curves."""
+    """Build the metrics of one epoch."""
     row = event.row
     values = {"score": row.reported.score if selects_on_dev else None}
     values |= {name: getattr(row, name) for name in CURVES} | dict(_components(row.metrics))
@@ -276,7 +278,7 @@ def _epoch_points(event: EpochReported, *, selects_on_dev: bool) -> list[Point]:
 
 
 def _selected_points(record: Record | None) -> list[Point]:
-    """Build the points of a record's numbers, which all come from its selected epoch."""
+    """Build the metrics of a trial's record; the selected epoch is their step."""
     if record is None or record.epoch is None:
         return []
     values: dict[str, float | None] = {name: getattr(record, name) for name in NUMBERS}
@@ -291,13 +293,13 @@ def _selected_points(record: Record | None) -> list[Point]:
 
 
 def _points(values: Mapping[str, float | None], time: int, step: int) -> list[Point]:
-    """Build a point for each value that is finite."""
+    """Build a point for each finite value; others are skipped."""
     finite = {name: value for name, value in values.items() if value is not None and math.isfinite(value)}
     return [Point(name, float(value), time, step) for name, value in finite.items()]
 
 
 def _components(metrics: Mapping[str, float]) -> Mapping[str, float]:
-    """Return the metrics whose mean is the score, or {} if the score is a single metric."""
+    """Return the metrics whose mean is the score; {} if the score is a single metric."""
     return metrics if len(metrics) > 1 else {}
 
 
@@ -309,7 +311,7 @@ def _last_end(trials: list[TrialFacts]) -> int | None:
 
 
 def _provenance_tags(records: Sequence[Record]) -> dict[str, str]:
-    """Build tags with the commits, versions and devices of these records."""
+    """Build the tags for the commits, versions and devices of these records."""
     if not records:
         return {}
     names = dict.fromkeys(name for record in records for name in record.versions)
@@ -353,7 +355,7 @@ def _trial_note(trial: TrialFacts, status: str, *, is_superseded: bool) -> str:
 
 
 def _arm_note(arm: ArmProgress) -> str:
-    """Describe the arm's score, the score of each seed, and what is missing."""
+    """Describe the arm's score, the score of each seed, and missing results."""
     scores = [f"{record.score:.4f} (seed {record.seed})" for record in arm.confirmed]
     number = f"Score {arm.median:.4f}, the median of {', '.join(scores)}." if arm.median is not None else ""
     missing = f"Missing: {arm.missing}." if arm.missing else ""
@@ -361,7 +363,7 @@ def _arm_note(arm: ArmProgress) -> str:
 
 
 def _failure_note(record: Record, failure: Failure | None) -> str:
-    """Format the error, followed by its traceback as a block of code."""
+    """Format the error and, in a code block, its traceback."""
     error = f"Failed: {(record.error or '')[:NOTE_ERROR_CHARACTERS]}"
     if failure is None or failure.traceback is None:
         return error

@@ -1,6 +1,6 @@
-"""The trained model that MLflow serves: texts in, predictions and exit layers out.
+"""The trained model that MLflow serves: its inputs are texts, its outputs predictions and exit layers.
 
-MLflow copies this file into each registered model and runs it to load the model ("models from code"), so nothing is
+MLflow copies this file into each registered model and runs it to load the model ("models from code"). Nothing is
 pickled.
 """
 
@@ -24,16 +24,16 @@ BATCH_SIZE = 32
 
 
 class EarlyExitClassifier(PythonModel):
-    """A trained model behind MLflow's interface."""
+    """A trained early-exit model with the interface of an MLflow model."""
 
     def load_context(self, context: Any) -> None:
-        """Load the model, and its method's file if the method is not part of this package."""
+        """Load the model; if its method is a user's own, first load the method's files."""
         if "methods" in context.artifacts:
             include(context.artifacts["methods"])
         self._trained = load_trained(Path(context.artifacts["model"]))
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
-        """Return a row per input: `prediction` (class name or score), `exit_layer` (layers run, from 1)."""
+        """Return a row per input, with `prediction` (class name or score) and `exit_layer` (layers run, from 1)."""
         batches = [model_input[start : start + BATCH_SIZE] for start in range(0, len(model_input), BATCH_SIZE)]
         return pd.concat([self._answer(batch) for batch in batches], ignore_index=True)
 

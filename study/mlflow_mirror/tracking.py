@@ -1,8 +1,7 @@
-"""Writes runs to MLflow; a repeated write duplicates nothing.
+"""Writes runs to MLflow; writing the same content again creates no duplicates.
 
-A run is identified by its tags `study_id` and `key`. MLflow keeps one of two equal points, since its primary key is
-run, name, time, step and value. A writer that was killed or lost its server can therefore start again with a new
-`Tracking`: nothing is lost or duplicated.
+The tags `study_id` and `key` identify a run. MLflow stores equal metric values once, because its primary key is
+run, name, time, step and value. After a killed process or a lost server, a new `Tracking` can therefore write again.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ FATAL_ERRORS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "PERMISSION_DENIED", "
 
 
 def default_uri(folder: Path) -> str:
-    """Return the SQLite URI of the store in the study folder, with `%` and `?` of its path encoded."""
+    """Return the SQLite URI of MLflow's store in the study folder; `%` and `?` in the path are encoded."""
     path = str(folder.resolve() / "mlflow.db")
     return f"sqlite:///{path.replace('%', '%25').replace('?', '%3F')}"
 
 
 def unreachable_reason(uri: str) -> str | None:
-    """Return the reason why no web server answers at `uri`, or None if one answers or `uri` is not a web address.
+    """Return the reason why no web server answers at `uri`; None if one answers or `uri` is not a web address.
 
-    MLflow is not used, since its import takes seconds. A certificate error counts as an answer: MLflow may know a
-    certificate that Python does not.
+    This check does not import MLflow, which takes seconds. A certificate error counts as an answer, because MLflow may
+    trust a certificate that Python does not.
     """
     if not uri.startswith(("http://", "https://")):
         return None
@@ -61,7 +60,7 @@ def unreachable_reason(uri: str) -> str | None:
 
 
 def prepare_environment() -> None:
-    """Set the variables that MLflow reads when it is imported, unless the user has set them."""
+    """Set the environment variables that MLflow reads on import, unless the user has set them."""
     for name, value in {
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "DO_NOT_TRACK": "true",
@@ -77,7 +76,7 @@ def prepare_environment() -> None:
 
 
 def outages() -> tuple[type[Exception], ...]:
-    """Return the exceptions that MLflow raises if its store is unreachable or refuses a call."""
+    """Return the exception classes that MLflow raises if its store is unreachable or refuses a call."""
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -85,12 +84,12 @@ def outages() -> tuple[type[Exception], ...]:
 
 
 def is_fatal(error: Exception) -> bool:
-    """Check whether the error would occur again if the call were repeated."""
+    """Check if a repeated call would fail with the same error."""
     return getattr(error, "error_code", None) in FATAL_ERRORS
 
 
 def reason(error: BaseException) -> str:
-    """Return the first line of the innermost cause of `error`, without passwords."""
+    """Return the first line of the error's innermost cause, without passwords."""
     while error.__cause__ or error.__context__:
         error = error.__cause__ or error.__context__  # type: ignore[assignment]
     return masked(str(error) or type(error).__name__).splitlines()[0]
@@ -104,7 +103,7 @@ def count_experiments(uri: str) -> int:
 
 
 def read_runs(uri: str, study_id: str) -> dict[str, Any]:
-    """Read the tags and latest metrics of a study's runs in all experiments; return them by run key."""
+    """Read the tags and latest metrics of a study's runs in all experiments: run key -> data."""
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(tracking_uri=uri)
@@ -114,7 +113,7 @@ def read_runs(uri: str, study_id: str) -> dict[str, Any]:
 
 
 def _search(client: Any, experiments: list[str], study_id: str) -> Iterator[Any]:
-    """Yield the study's runs in these experiments, in the order of their start times."""
+    """Yield the study's runs in these experiments, in order of start."""
     token = None
     while True:
         page = client.search_runs(
@@ -131,10 +130,10 @@ def _search(client: Any, experiments: list[str], study_id: str) -> Iterator[Any]
 
 
 class Tracking:
-    """The runs of one study in an MLflow store. Any method may raise `outages()` if the store is unreachable."""
+    """The runs of one study in an MLflow store. Methods raise one of `outages()` if the store is unreachable."""
 
     def __init__(self, uri: str, *, experiment: str, study_id: str, artifacts: Path) -> None:
-        """Find the runs already in the store; `artifacts` is the folder for files if the store is not a server."""
+        """Find the study's runs in the store; `artifacts` is the folder for artifacts if `uri` is not a server's."""
         from mlflow.tracking import MlflowClient
 
         self.client = MlflowClient(tracking_uri=uri)
@@ -147,7 +146,7 @@ class Tracking:
             self._remember(run)
 
     def write(self, run: Run) -> None:
-        """Update the MLflow run to the content of `run`; send nothing if it is up to date."""
+        """Write the content of `run` to its MLflow run; send nothing if MLflow already has it."""
         digest = self._digest(run)
         if self._finished.get(run.key) == digest:
             return
@@ -164,7 +163,7 @@ class Tracking:
         self._finished[run.key] = digest
 
     def _digest(self, run: Run) -> str:
-        """Hash the run's content, its parent, and the bytes of its files."""
+        """Hash the run's content, its parent's ID, and the bytes of its files."""
         paths = [Path(path) for paths in run.files.values() for path in paths]
         files = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
         content = json.dumps([asdict(run), self._parent_tag(run), files])
@@ -197,7 +196,7 @@ class Tracking:
         return run_id
 
     def _send_batches(self, run: Run, run_id: str, digest: str) -> None:
-        """Send new points, parameters and tags. The tag `content` comes last: it marks the run as complete."""
+        """Send new metric values, parameters and tags; the tag `content` comes last and marks the run as complete."""
         from mlflow.entities import Metric, Param, RunTag
 
         sent = self._sent.setdefault(run.key, set())
