@@ -70,7 +70,7 @@ def _start() -> None:
             ray.init(address="local", num_cpus=cores, include_dashboard=False, **_QUIET)
     except Exception as error:  # noqa: BLE001  # Ray raises a bare Exception if its processes do not start
         reason = str(error).splitlines()[0]
-        advice = "; RAY_TMPDIR=/tmp gives its sockets a shorter folder" * ("107 bytes" in reason)
+        advice = "; set RAY_TMPDIR=/tmp to shorten the paths of its sockets" * ("107 bytes" in reason)
         raise OSError(f"Ray does not start on this machine ({reason}){advice}") from None
 
 
@@ -84,7 +84,7 @@ def _join(address: str) -> None:
         ray.init(address=address, **_QUIET)
     except AuthenticationError:
         mend = "put its token into ~/.ray/auth_token, and set RAY_AUTH_MODE=token"
-        raise ValueError(f"{named(address)}: the Ray cluster there asks for another token; {mend}") from None
+        raise ValueError(f"{named(address)}: the Ray cluster there requires another token; {mend}") from None
     except (OSError, RpcError, RuntimeError) as error:
         raise ValueError(f"{named(address)}: no Ray cluster answers there ({str(error).splitlines()[0]})") from None
 
@@ -115,7 +115,7 @@ def interrupts_held(doing: str) -> Iterator[None]:
         if held:
             os._exit(1)
         held = True
-        print(f"{doing}; interrupt follows when that is done, Ctrl-C again stops at once", file=sys.stderr, flush=True)
+        print(f"{doing}; the interrupt follows afterwards, Ctrl-C again stops at once", file=sys.stderr, flush=True)
 
     before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -154,8 +154,8 @@ class Resources:
     def describe_room(self) -> str:
         """Describe the CPUs and GPUs that a trial needs and those of each size of living node."""
         kinds = sorted({_in_words(node) for node in self.nodes.alive().values()})
-        there = f"there are nodes with {', '.join(kinds)}" if kinds else "there is no node"
-        return f"a trial asks for {_in_words(self._wanted)} of one node; {there}"
+        there = f"there are nodes with {', '.join(kinds)}" if kinds else "there are no nodes"
+        return f"a trial needs {_in_words(self._wanted)} on one node; {there}"
 
     @property
     def _wanted(self) -> dict[str, float]:
@@ -183,5 +183,7 @@ def check_room(resources: Resources, *, address: str | None) -> str | None:
         return None
     may_grow = resources.count_slots_to_come() > 0 if resources.autoscaler else address is not None
     if not may_grow:
-        raise ValueError(f"{resources.describe_room()}; lower --cpus-per-trial or --gpus-per-trial, or add such a node")
+        raise ValueError(
+            f"{resources.describe_room()}; lower --cpus-per-trial or --gpus-per-trial, or add a larger node"
+        )
     return f"{resources.describe_room()}; waiting for an autoscaler to add one"

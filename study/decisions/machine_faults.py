@@ -140,11 +140,12 @@ class Faults:
             return None
         if self._clock() - self._since >= PATIENCE_SECONDS:
             return (
-                f"no trial got on for {PATIENCE_SECONDS / 60:g} minutes; none was marked as failed: {self._last_error}"
+                f"no trial completed an epoch for {PATIENCE_SECONDS / 60:g} minutes; none was marked as failed: "
+                f"{self._last_error}"
             )
         is_lasting = len({failure.error for _, failure in self._in_a_row}) == 1 and _LASTING.search(self._last_error)
         if is_lasting and not self._has_got_on and self._pauses >= LASTING_PAUSES:
-            return f"every trial meets the same fault, which waiting cannot mend: {self._last_error}"
+            return f"every trial fails with the same error, which waiting cannot fix: {self._last_error}"
         return None
 
     @property
@@ -174,7 +175,7 @@ class Faults:
         return node in self.differing or (node in self._suspects and len(self._broken[node]) > 1)
 
     def _leave_out(self, failure: Failure, time: str) -> NodeLeftOut:
-        node, host = failure.node or "", failure.host or "a host without a name"
+        node, host = failure.node or "", failure.host or "an unknown host"
         self._left_out[node] = self._clock() + LEFT_OUT_SECONDS, host
         trials = len(self._broken.pop(node))
         for trial in self._trials.values():

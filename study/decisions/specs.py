@@ -67,5 +67,5 @@ def check_attested(progress: StudyProgress, key: str, attested: Attestation, *, 
     if found := contradictions(attested, expected_attestation(progress, trial, by=by)):
         raise ValueError(
             f"trial {key} of {trial.started.arm} on {host} differs from the plan: {'; '.join(found)}; nothing was "
-            "recorded. Mend the difference, and the same command continues"
+            "recorded; remove the difference and run the same command again"
         )

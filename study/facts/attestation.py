@@ -20,7 +20,7 @@ _WORDS = {
     "data_fingerprint": "data",
     "tokens_digest": "tokenised data",
     "backbone_fingerprint": "backbone",
-    "backbone_digest": "files of the backbone",
+    "backbone_digest": "backbone files",
     "tokenizer_fingerprint": "tokenizer",
 }
 _DIGESTS = ("tokens_digest", "backbone_digest")  # known once the first trial of an arm has reported them

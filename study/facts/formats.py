@@ -34,7 +34,7 @@ def check_format(number: int, *, where: str) -> None:
     if FIRST <= number <= FORMAT:
         return
     is_newer = number > FORMAT
-    fault = "is of a newer version of glue-exit-study" if is_newer else "was never released"
+    fault = "was written by a newer version of glue-exit-study" if is_newer else "was never released"
     reads = f"format {FORMAT}" if FIRST == FORMAT else f"formats {FIRST} to {FORMAT}"
     raise ValueError(
         f"{where}: format {number} {fault}; this version reads {reads}; allowed: the version that wrote it, or a "

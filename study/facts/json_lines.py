@@ -55,12 +55,12 @@ class AppendOnlyFile:
         """Raise ValueError if the file was changed, replaced or deleted; a deleted file is first restored."""
         now = os.fstat(self._descriptor)
         if now.st_nlink and now.st_size != self._size:
-            raise ValueError(f"{self.path}: another process has written to it; this one writes no more")
+            raise ValueError(f"{self.path}: another process has written to the file; this process stops writing")
         if not now.st_nlink:
             if not self.path.exists():
                 write_bytes(self.path, os.pread(self._descriptor, self._size, 0))
             raise ValueError(
-                f"{self.path} was deleted or replaced meanwhile; the same command continues with the file there now"
+                f"{self.path} was deleted or replaced while in use; the same command continues with the current file"
             )
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class AppendOnlyFile:
         if whole < len(content) and _is_json(content[whole:]):
             os.write(self._descriptor, b"\n")  # only the line end was lost
         elif whole < len(content):
-            warnings.warn(f"{self.path}: cut a torn last line of {len(content) - whole} bytes", stacklevel=3)
+            warnings.warn(f"{self.path}: removed an incomplete last line of {len(content) - whole} bytes", stacklevel=3)
             os.ftruncate(self._descriptor, whole)
 
 
@@ -93,7 +93,7 @@ def read_lines(path: Path, reader: Reader) -> Iterator[tuple[int, Any]]:
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n") and not _is_json(line):
-                warnings.warn(f"{path}:{number}: torn last line left out ({len(line)} bytes)", stacklevel=2)
+                warnings.warn(f"{path}:{number}: incomplete last line ignored ({len(line)} bytes)", stacklevel=2)
                 return
             yield number, reader.read(line, where=f"{name}:{number}")
 

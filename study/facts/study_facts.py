@@ -298,7 +298,7 @@ class StudyFacts:
         """Raise ValueError if any task was scored on test labels: those scores could influence later changes."""
         if self.scored_on_test:
             seen = f"{self.scored_on_test[0].task} was scored on test labels at {self.scored_on_test[0].time}"
-            raise ValueError(f"{seen}, so its trials stay as they are; allowed: another study, by --name")
+            raise ValueError(f"{seen}, so this study can no longer change; allowed: another study, by --name")
 
     def _begin(self, event: LaunchBegan) -> None:
         self.launches[event.launch] = LaunchFacts(event)
@@ -316,7 +316,7 @@ class StudyFacts:
     def _start(self, event: TrialStarted) -> None:
         if event.key in self.trials:
             if self.trials[event.key].started != event:  # otherwise the line is a duplicate
-                raise ValueError(f"trial {event.key!r} was started before")
+                raise ValueError(f"trial {event.key!r} has already been started")
             return
         if event.arm not in self._planned:
             raise ValueError(f"no arm named {event.arm!r} in the plan of launch {self.launch_number}")
@@ -353,7 +353,7 @@ class StudyFacts:
         trial = self._touch(event.key)
         if trial.ended is not None:
             if trial.ended != event:  # otherwise the line is a duplicate
-                raise ValueError(f"trial {event.key!r} has ended before")
+                raise ValueError(f"trial {event.key!r} has already ended")
             return
         record, arm = self._record(trial, event), self.arm(trial.started.arm)
         trial.ended, trial.record = event, record

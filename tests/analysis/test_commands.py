@@ -79,14 +79,14 @@ def test_a_warning_of_a_command_is_one_line(tmp_path):
     command = [sys.executable, "-m", "analysis.tables", str(study)]
     found = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert found.returncode == 0
-    assert found.stderr == f"warning: {study}/events.jsonl:27: torn last line left out (13 bytes)\n"
+    assert found.stderr == f"warning: {study}/events.jsonl:27: incomplete last line ignored (13 bytes)\n"
 
 
 def test_torn_last_line_is_left_out_with_a_warning(tmp_path):
     study = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5))
     with (study / "events.jsonl").open("a") as file:
         file.write('{"key": "torn')
-    with pytest.warns(UserWarning, match="events.jsonl:27: torn last line left out"):
+    with pytest.warns(UserWarning, match="events.jsonl:27: incomplete last line ignored"):
         assert len(load_study(study).records) == 6
 
 

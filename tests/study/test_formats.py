@@ -80,13 +80,15 @@ def test_kept_study_is_continued_to_the_table_of_an_undisturbed_one(kept: Path, 
 def test_newer_format_is_refused_in_one_line(newest: Path, capsys: pytest.CaptureFixture[str]) -> None:
     number = formats.FORMAT + 1
     _edit(newest / "events.jsonl", f'"format":{formats.FORMAT},', f'"format":{number},"more":true,')
-    with pytest.raises(ValueError, match=rf"events.jsonl:1: format {number} is of a newer version of glue-exit-study"):
+    with pytest.raises(
+        ValueError, match=rf"events.jsonl:1: format {number} was written by a newer version of glue-exit-study"
+    ):
         read_facts(newest)
     _write_plan(newest, format=number, more=True)
     assert status.main([str(newest)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     reads = "this version reads format 2" if formats.FORMAT == 2 else "this version reads formats 2 to"
-    assert f"plan.json: format {number} is of a newer version of glue-exit-study; {reads}; allowed:" in line
+    assert f"plan.json: format {number} was written by a newer version of glue-exit-study; {reads}; allowed:" in line
 
 
 @pytest.mark.parametrize("number", [formats.FIRST - 1, formats.FORMAT + 1])

@@ -42,7 +42,7 @@ def test_a_node_that_is_left_out_has_no_slots(nodes):
 @pytest.mark.parametrize(("cpus", "gpus", "asked"), [(2, 0.0, "2 CPUs and 0 GPUs"), (1, 1.0, "1 CPUs and 1 GPUs")])
 def test_what_fits_nowhere_is_refused_in_a_line_with_what_there_is(nodes, cpus, gpus, asked):
     resources = resources_of(cpus=cpus, gpus=gpus)
-    with pytest.raises(ValueError, match=f"^a trial asks for {asked} of one node; there are nodes with 1 CPUs and 0"):
+    with pytest.raises(ValueError, match=f"^a trial needs {asked} on one node; there are nodes with 1 CPUs and 0"):
         check_room(resources, address=None)
     assert check_room(resources_of(cpus=1, gpus=0.0), address=None) is None
 
@@ -52,7 +52,7 @@ def test_a_cluster_may_still_grow(nodes):
     assert waiting is not None and waiting.endswith("waiting for an autoscaler to add one")
     grown = resources_of(cpus=1, gpus=1.0, autoscaler=AUTOSCALER)
     assert check_room(grown, address="auto") is not None
-    with pytest.raises(ValueError, match="a trial asks for 999 CPUs"):
+    with pytest.raises(ValueError, match="a trial needs 999 CPUs"):
         check_room(resources_of(cpus=999, gpus=1.0, autoscaler=AUTOSCALER), address="auto")
 
 
@@ -73,7 +73,7 @@ def test_an_interrupt_while_ray_starts_is_heard_when_it_has(capsys):
     with pytest.raises(KeyboardInterrupt), interrupts_held("Ray is starting"):
         os.kill(os.getpid(), signal.SIGINT)
         done.append("started")
-    assert done and "Ray is starting; interrupt follows when that is done" in capsys.readouterr().err
+    assert done and "Ray is starting; the interrupt follows afterwards" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -124,4 +124,4 @@ def test_temporary_folder_too_long_for_sockets_names_the_variable(tmp_path):
     code = "from study.cluster.ray_cluster import ray_cluster\nwith ray_cluster(None): pass"
     own = {"cwd": ROOT, "env": os.environ | {"RAY_TMPDIR": str(long)}}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, **own)
-    assert done.stderr.strip().endswith("; RAY_TMPDIR=/tmp gives its sockets a shorter folder")
+    assert done.stderr.strip().endswith("; set RAY_TMPDIR=/tmp to shorten the paths of its sockets")

@@ -101,7 +101,7 @@ def ask(command: str, *options: str, own: dict[str, str]) -> subprocess.Complete
 
 @pytest.mark.parametrize("own", [{"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "f" * 32}])
 def test_a_stranger_without_the_token_is_refused_in_one_line(tmp_path, token_cluster, own):
-    refusal = f"--address {token_cluster}: the Ray cluster there asks for another token; put its token into"
+    refusal = f"--address {token_cluster}: the Ray cluster there requires another token; put its token into"
     launched = ask("study.launch", *SMALL, "--out", str(tmp_path), "--address", token_cluster, own=own)
     assert launched.returncode == 2 and launched.stdout == ""
     assert launched.stderr.startswith(f"study.launch: {refusal}") and launched.stderr.count("\n") == 1

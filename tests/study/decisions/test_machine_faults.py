@@ -137,7 +137,7 @@ def test_patience_is_over_after_ten_minutes_in_which_no_trial_got_on():
     launch.seconds += PATIENCE_SECONDS - 1
     assert launch.faults.surrender is None
     launch.seconds += 1
-    assert launch.faults.surrender == "no trial got on for 10 minutes; none was marked as failed: boom"
+    assert launch.faults.surrender == "no trial completed an epoch for 10 minutes; none was marked as failed: boom"
     launch.faults.got_on("y", "b")
     assert launch.faults.surrender is None
 
@@ -180,7 +180,7 @@ def test_launch_surrenders_to_one_lasting_fault_before_any_trial_got_on(error):
         assert seconds < 60
         pauses += faults.add("x", failure_of("machine", error=error), running=0, time=NOW)
         seconds += pauses[-1].seconds if pauses else 1
-    assert faults.surrender == f"every trial meets the same fault, which waiting cannot mend: {error}"
+    assert faults.surrender == f"every trial fails with the same error, which waiting cannot fix: {error}"
     assert len(pauses) == 4
 
 

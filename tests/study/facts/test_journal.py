@@ -56,7 +56,7 @@ def test_a_cut_at_any_byte_loses_at_most_the_event_being_written(tmp_path):
         if length == first:
             written(tmp_path, 3)
         else:
-            with pytest.warns(UserWarning, match="cut a torn last line"):
+            with pytest.warns(UserWarning, match="removed an incomplete last line"):
                 written(tmp_path, 3)
         assert numbers(tmp_path) == [1, 3]
 
@@ -193,7 +193,9 @@ def test_nothing_is_added_to_lines_of_another_process(tmp_path):
     journal.append(counted(journal, 1))
     with (tmp_path / "events.jsonl").open("ab") as other:
         other.write(msgspec.json.encode(counted(journal, 2)) + b"\n")
-    with pytest.raises(ValueError, match=r"events.jsonl: another process has written to it; this one writes no more"):
+    with pytest.raises(
+        ValueError, match=r"events.jsonl: another process has written to the file; this process stops writing"
+    ):
         journal.append(counted(journal, 3))
     journal.close()
     assert numbers(tmp_path) == [1, 2]
@@ -203,7 +205,7 @@ def test_deleted_journal_is_written_again(tmp_path):
     journal = Journal(tmp_path)
     journal.append(counted(journal, 1))
     (tmp_path / "events.jsonl").unlink()
-    with pytest.raises(ValueError, match=r"events.jsonl was deleted or replaced meanwhile"):
+    with pytest.raises(ValueError, match=r"events.jsonl was deleted or replaced while in use"):
         journal.append(counted(journal, 2))
     journal.close()
     assert numbers(tmp_path) == [1]
@@ -240,7 +242,7 @@ def test_an_end_that_stands_twice_counts_once_and_another_is_refused(tmp_path):
     events.write_bytes(events.read_bytes() + last)
     assert [record.key for record in read_facts(tmp_path).records] == ["k"]
     events.write_bytes(events.read_bytes() + last.replace(b'"completed"', b'"stopped"'))
-    with pytest.raises(ValueError, match=r"events.jsonl:\d+: trial 'k' has ended before"):
+    with pytest.raises(ValueError, match=r"events.jsonl:\d+: trial 'k' has already ended"):
         read_facts(tmp_path)
 
 
