@@ -174,7 +174,7 @@ def names(kinds: Sequence[WorkerKind]) -> str:
 
 @contextmanager
 def _asked_for(kinds: Sequence[WorkerKind]) -> Iterator[None]:
-    """Keep a task pending that needs a whole node of each kind, so that the autoscaler adds these nodes.
+    """Keep one task per kind pending, which needs a whole node, so that the autoscaler adds the nodes.
 
     Ray's `request_resources` is not used, because its request stays in force if this process is killed.
     """
@@ -191,6 +191,6 @@ def _nothing() -> None:
 
 
 def _whole(resources: Mapping[str, float]) -> dict[str, Any]:
-    """Return the options of a task that fills a node with these resources; one CPU if none are known."""
+    """Return the options of a task that fills a node with these resources; one CPU if `resources` lists none."""
     cpus, gpus = resources.get("CPU", 0), resources.get("GPU", 0)
     return {"num_cpus": cpus if cpus or gpus else 1, "num_gpus": gpus}

@@ -76,7 +76,7 @@ def _no_standard_error() -> Iterator[None]:
 def read_kuberay_configuration(name: str, *, namespace: str) -> Mapping[str, Any] | None:
     """Read the autoscaler configuration of a RayCluster; None if it is unreadable or the cluster is not autoscaled.
 
-    KubeRay lets the head node read it only if the RayCluster has `enableInTreeAutoscaling`.
+    KubeRay lets the head node read the RayCluster only if the cluster has `enableInTreeAutoscaling`.
     """
     from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr
     from ray.autoscaler._private.kuberay.node_provider import KubernetesHttpApiClient

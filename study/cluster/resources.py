@@ -35,7 +35,7 @@ class ThisMachine:
     """This machine as the only node of a launch without Ray; its ID is the host name."""
 
     def alive(self) -> dict[str, dict[str, float]]:
-        """Return this machine, with the cores and GPUs available to this process."""
+        """Map the ID of this machine to the numbers of CPU cores and GPUs available to this process."""
         cores = len(os.sched_getaffinity(0))
         return {socket.gethostname(): {"CPU": float(cores), "GPU": float(local_gpus())}}
 
@@ -162,7 +162,7 @@ class Resources:
         return {"CPU": self.cpus, "GPU": self.gpus}
 
     def _fit_in(self, node: Mapping[str, float]) -> int:
-        """Count the trials that fit on a node at a time; a trial with a fraction of a GPU stays on one GPU."""
+        """Count the trials that fit on a node at a time; a trial with a fraction of a GPU uses part of one GPU."""
         fit = {name: int(node.get(name, 0) / amount) for name, amount in self._wanted.items() if amount}
         if 0 < (part := self._wanted["GPU"]) < 1:
             fit["GPU"] = int(node.get("GPU", 0)) * int(1 / part)

@@ -1,1 +1,1 @@
-"""Decisions computed only from a study's journal: which trial runs next, which stops, how much GPU time is left."""
+"""Decisions of a study: which trial runs next, which one stops, and what follows from machine faults."""

@@ -65,8 +65,8 @@ class GpuBudget:
         """Sort the arms by the order in which they may start trials.
 
         Without a limit, arms with long trials come first, so that short trials fill the end. An arm's confirm trials
-        start after the search trials of the next arm; they fill the slots while that search ends. With a limit, arms
-        that have started the smallest fraction of their searches come first; among these, arms with short trials come
+        start after the search trials of the next arm; they fill free GPUs while that search ends. With a limit, arms
+        that have started the smallest fraction of their searches come first; among equals, arms with short trials come
         first, to complete many arms.
         """
         arms = self._progress.arms  # sorting is stable: equals stay in the plan's order
@@ -114,8 +114,8 @@ class GpuBudget:
     def _owed_to(self, arm: ArmProgress) -> float:
         """Compute the time reserved for the missing trials of an arm.
 
-        These are all confirm trials, and search trials up to the smallest fraction that any begun arm has started of
-        its search, but at least one.
+        The time covers the missing confirm trials and the search trials that raise the arm to the least searched of the
+        arms that have begun, by fraction of the search, or at least to one trial.
         """
         wanted = max(1, math.ceil(self._part_of_all * arm.arm.samples)) if arm.search_trials_to_start else 0
         search = max(0, wanted - len(arm.facts.search)) * self._cost(arm)

@@ -3,7 +3,7 @@
 Each launch starts without faults. The epochs that trials complete after a fault show whether the trial, its node or the
 whole study is affected:
 
-- After a fault, a trial waits before it runs again; the wait doubles with each fault until it completes an epoch.
+- After a fault, a trial waits; the wait doubles with each further fault until the trial completes an epoch.
 - A trial waits for the next launch after more than `max_failures` faults if other trials completed epochs after each of
   them. Several faults in one outage count once.
 - If several trials fail on a node and, before the last of these faults, a trial completes an epoch elsewhere, the node
@@ -12,8 +12,8 @@ whole study is affected:
   an epoch. After the second pause, only one trial runs at a time.
 - Faults on a lost node do not count against a trial.
 - The launch gives up after `PATIENCE_SECONDS` without a completed epoch, or after `LASTING_PAUSES` pauses if no trial
-  has ever completed an epoch and all faults are the same lasting one, such as a missing write permission. It marks no
-  trial as failed.
+  has completed an epoch in this launch and all faults are the same lasting one, such as a missing write permission.
+  A launch that gives up marks no trial as failed.
 """
 
 from __future__ import annotations

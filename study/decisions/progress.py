@@ -131,7 +131,7 @@ class StudyProgress:
 
     @property
     def total_trials(self) -> int:
-        """The number of trials that the study will have when this launch is done, as far as it is known now."""
+        """The number of trials that will have ended when this launch is done, as far as is known now."""
         to_start = sum(
             arm.search_trials_to_start + arm.confirm_trials_to_start
             for arm in self.launched
@@ -156,7 +156,7 @@ class StudyProgress:
 
     @property
     def under_way(self) -> dict[str, TrialFacts]:
-        """The started but not ended trials of this launch's arms, by key."""
+        """The unfinished trials of this launch's arms, by key."""
         others = {arm.arm.name for arm in self.arms} - {arm.arm.name for arm in self.launched}
         return {key: trial for key, trial in self.facts.under_way.items() if trial.started.arm not in others}
 
@@ -168,7 +168,7 @@ class StudyProgress:
 
     @property
     def failures(self) -> list[Record]:
-        """The records of failed trials, without those that run again and those of a former winner."""
+        """The records of failed trials, except trials that run again and confirm trials of a former winner."""
         trials = [trial for arm in self.arms for trial in (*arm.facts.search, *arm.confirm_trials)]
         return [trial.record for trial in trials if trial.record and trial.record.status == "failed"]
 
@@ -178,7 +178,7 @@ class StudyProgress:
         return {arm.arm.name: reason for arm in self.arms if (reason := arm.missing)}
 
     def examples_per_epoch(self, arm: ArmProgress) -> int:
-        """Count the training examples of an epoch; a task of mini-GLUE always has the same number."""
+        """Return the number of training examples per epoch; it is the same for all tasks of mini-GLUE."""
         task = self.plan.own_task(arm.arm.task) or TASKS[arm.arm.task]
         return mini_glue.TRAIN_ROWS if self.plan.asked.data == "mini" and not task.place else task.sizes["train"]
 
@@ -191,13 +191,13 @@ class StudyProgress:
         return sum(getattr(arm.facts.reported, of) for arm in measured) / examples if examples else None
 
     def start_of(self, arm: ArmProgress) -> Record | None:
-        """Return the best confirm record of the arm from which this arm starts; None if that arm has not finished."""
+        """Return the best confirm trial's record in the arm from which this arm starts; None if that is unfinished."""
         assert arm.arm.start_from is not None
         source = self.arm(arm.arm.start_from)
         return None if self._is_under_way(source) else source.best_confirmed
 
     def can_start(self, arm: ArmProgress) -> bool:
-        """Check if the trials can begin: from the backbone, or from another arm's model if that exists."""
+        """Check if the arm's trials can start: from the backbone or, if set, from another arm's finished model."""
         return arm.arm.start_from is None or arm.facts.start is not None or self.start_of(arm) is not None
 
     def has_work(self, arm: ArmProgress) -> bool:

@@ -126,7 +126,7 @@ class Proposals:
 
 
 class _Sequence(QMCSampler):
-    """Optuna's scrambled Sobol sequence; the first point is part of it, whereas Optuna draws it at random."""
+    """Optuna's scrambled Sobol sequence; unlike in Optuna, the first point also comes from the sequence."""
 
     def __init__(self, space: Mapping[str, BaseDistribution], *, seed: int) -> None:
         with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""The scheduler of a study: it decides which trial runs next, which is stopped, and how a trial ends, without Ray.
+"""The scheduler of a study: it decides which trial runs next, which is stopped and how a trial ends, without Ray.
 
 Every change of state is an event that is written to the journal before it takes effect. A study that was interrupted
 at any point therefore continues with the same decisions.

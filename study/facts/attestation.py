@@ -45,7 +45,7 @@ class Provenance(Typed, frozen=True, kw_only=True):
         )
 
     def of_method(self, method: str) -> Provenance:
-        """Keep what one method uses; if the method is a user's own, the code digest also covers the user's files."""
+        """Return the provenance of one method; for a user's own method, the code digest also covers its files."""
         files = self.included.get(base_method(method))
         code = self.code_digest if files is None else digest([self.code_digest, files])
         return replace(self, code_digest=code, included={})

@@ -287,7 +287,7 @@ _REPAIR = "restore the file from a copy, or delete this line and all lines after
 
 
 class EventReader(Reader):
-    """A reader of one journal's lines, in order; a `launch_began` line gives the format of the lines after it."""
+    """A reader of one journal's lines, in order; each `launch_began` line gives the format of its launch's lines."""
 
     def __init__(self) -> None:
         """Expect the current format until a line names another."""
@@ -295,7 +295,7 @@ class EventReader(Reader):
         self._format = formats.FORMAT
 
     def read(self, line: bytes, *, where: str) -> Event:
-        """Parse a line of any supported format; error messages begin with `where`, the line's file and number."""
+        """Parse a line of any supported format; error messages begin with `where`, the file and line number."""
         if line.startswith(_LAUNCH):
             with suppress(msgspec.DecodeError, UnicodeDecodeError):  # reported below
                 self._format = msgspec.json.decode(line, type=_Began).format

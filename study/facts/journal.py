@@ -129,7 +129,7 @@ class StudyLock:
         return False
 
     def _lives(self, lease: Lease) -> bool:
-        """Check if the launch that wrote the lease still runs; a free lock does not prove that it has ended."""
+        """Check if the launch that wrote the lease still runs; a free lock does not prove that the launch has ended."""
         if lease.is_of_this_machine:
             return lease.runs_here
         print(f"waiting {SILENT_SECONDS:g} s to see if the launch still runs: {lease}", file=sys.stderr, flush=True)
@@ -187,7 +187,7 @@ def lock_holder(folder: Path) -> str | None:
 
 @contextmanager
 def undivided() -> Iterator[None]:
-    """Delay Ctrl-C and SIGTERM until the block ends; only the main thread receives them, so others do nothing."""
+    """Delay Ctrl-C and SIGTERM until the block ends; outside the main thread, which receives signals, do nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

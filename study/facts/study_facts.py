@@ -206,7 +206,7 @@ class ArmFacts:
 
     @property
     def start_key(self) -> str | None:
-        """The key of the trial with whose model all trials of the arm begin; None if no model has been chosen."""
+        """The key of the trial that trained the model from which the arm's trials begin; None if none is chosen."""
         return self.start.key if self.start else None
 
 
@@ -214,7 +214,7 @@ class StudyFacts:
     """The state of a study after all events applied so far."""
 
     def __init__(self) -> None:
-        """Create the state of a study without events."""
+        """Create the state before the first event."""
         self.launches: dict[int, LaunchFacts] = {}
         self.plan: ResolvedPlan | None = None  # of the last launch
         self.registered: list[PlanRegistered] = []  # registrations made before the first trial
@@ -449,7 +449,7 @@ class StudyFacts:
         self.notices.append(event)
 
     def _drop(self, event: TrialDropped) -> None:
-        """Mark a trial's record as dropped, or undo this; ASHA still compares other trials with its score."""
+        """Mark a trial's record as dropped, or undo this; ASHA still compares others with the trial's scores."""
         trial = self._touch(event.key)
         if trial.record is None or trial.ended is None:
             raise ValueError(f"trial {event.key!r} has not ended, so it cannot be dropped")

@@ -26,7 +26,7 @@ def read_export(folder: Path, name: str) -> str:
 
 
 def mean_intervals(folder: Path) -> dict[tuple[str, ...], tuple[float, float]]:
-    """Read the confidence interval of each mean score: keys of its records -> (low, high); {} without `DEV_NUMBERS`."""
+    """Read `DEV_NUMBERS`: keys of the records behind a mean score -> its interval (low, high); {} if it is missing."""
     numbers = json.loads(read_export(folder, DEV_NUMBERS) or "{}")
     records = {(cell["row"], cell["task"]): tuple(cell["records"]) for cell in numbers.get("cells", [])}
     return {records[mean["row"], mean["task"]]: (mean["low"], mean["high"]) for mean in numbers.get("means", [])}
