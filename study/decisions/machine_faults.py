@@ -40,8 +40,8 @@ class _TrialFaults:
     """The faults of one trial since its last completed epoch."""
 
     failures: list[Failure] = field(default_factory=list)
-    is_last_heard: bool = True  # False once any trial has got on after the last fault
-    blamed: int = 0  # times this trial broke off and others then got on; several faults in one outage count once
+    is_last_heard: bool = True  # False if any trial has completed an epoch after the last fault
+    blamed: int = 0  # times this trial failed and others then completed epochs; an outage counts once
     not_before: float = 0.0
 
     def forget_node(self, node: str) -> None:
@@ -60,14 +60,14 @@ class Faults:
         self._clock = clock
         self._trials: dict[str, _TrialFaults] = defaultdict(_TrialFaults)
         self._nodes: set[str | None] = set()  # nodes with a reported epoch or fault
-        self._broken: dict[str, dict[str, Failure]] = defaultdict(dict)  # node -> trial -> last fault since any got on
-        self._suspects: set[str] = set()  # nodes with faults after which a trial got on elsewhere
+        self._broken: dict[str, dict[str, Failure]] = defaultdict(dict)  # node -> trial -> last fault
+        self._suspects: set[str] = set()  # nodes with faults after which an epoch was completed elsewhere
         self._left_out: dict[str, tuple[float, str]] = {}  # node -> (time of its return, host)
         self.differing: set[str] = set()  # left-out nodes with other code or data than the launch
-        self._in_a_row: list[tuple[str, Failure]] = []  # faults since any trial got on
+        self._in_a_row: list[tuple[str, Failure]] = []  # faults since any trial completed an epoch
         self._since = 0.0  # time of the first fault in a row
         self._pauses, self._paused_until = 0, 0.0
-        self._has_got_on = False  # True once any trial got on in this launch
+        self._has_got_on = False  # True if any trial completed an epoch in this launch
 
     def add(self, key: str, failure: Failure, *, running: int, time: str) -> list[NodeLeftOut | StudyPaused]:
         """Record a fault of a trial while `running` other trials continue; return the resulting events."""

@@ -26,9 +26,9 @@ LaunchStatus = Literal["complete", "partial", "drained", "interrupted", "paused"
 Reopening = Literal["asked", "code", "versions"]
 
 # The cause of a trial's failure. `machine` (disk, network, a lost process): the trial is retried; never a result.
-# `node` (other code or data than the launch): the trial is retried elsewhere, and the node is left out.
+# `node` (its code or data differ): the trial is retried elsewhere, and the node gets no trials for a while.
 # `preemption`: the trial is retried, and no fault is counted. `method`: the failure is a result.
-# `memory`: a machine fault, but a result once memory has run out more often than `--max-failures`.
+# `memory`: a machine fault, but a result if memory runs out more than `--max-failures` times.
 Cause = Literal["machine", "node", "preemption", "memory", "method"]
 TRACEBACK_CHARACTERS = 4_000
 _LAUNCH = b'{"event":"launch_began"'  # first bytes of a `launch_began` line
@@ -57,7 +57,7 @@ class LaunchBegan(BaseEvent, frozen=True, kw_only=True):
     code_digest: str  # of the training code
     max_gpu_hours: NotNegative | None = None  # None: no limit
     storage: str | None = None  # place of the trials' states and models; None: the study's folder
-    plan: ResolvedPlan  # includes everything that earlier launches were asked for
+    plan: ResolvedPlan  # includes what earlier launches requested
     included: Mapping[str, str] | UnsetType = UNSET  # method of an included folder -> digest of its files
 
 
@@ -202,7 +202,7 @@ class NodeLeftOut(BaseEvent, frozen=True, kw_only=True):
 
     node: str  # Ray's node ID
     host: str
-    trials: AtLeastOne  # number of trials that broke off there
+    trials: AtLeastOne  # number of trials that failed there
     seconds: NotNegative
     error: str  # last error on the node
 
@@ -226,7 +226,7 @@ class SearchClosed(BaseEvent, frozen=True, kw_only=True):
     """The early end of searches, because their GPU time is used up or every configuration was tried."""
 
     arms: list[str]
-    max_gpu_hours: NotNegative | None  # limit of the launch; None: every configuration was drawn
+    max_gpu_hours: NotNegative | None  # limit of the launch; None: every configuration was tried
 
 
 class ConfirmClosed(BaseEvent, frozen=True, kw_only=True):
