@@ -174,7 +174,7 @@ def names(kinds: Sequence[WorkerKind]) -> str:
 
 @contextmanager
 def _asked_for(kinds: Sequence[WorkerKind]) -> Iterator[None]:
-    """Keep one task per kind pending, which needs a whole node, so that the autoscaler adds the nodes.
+    """Request a whole node of each kind by a pending task, so that the autoscaler adds the nodes.
 
     Ray's `request_resources` is not used, because its request stays in force if this process is killed.
     """

@@ -115,7 +115,7 @@ class Autoscaler:
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """The CPUs and GPUs (maybe a fraction) that each trial gets, and the nodes that provide them."""
+    """The CPUs and GPUs that each trial gets (fractions are allowed), and the nodes that provide them."""
 
     nodes: Nodes
     cpus: float

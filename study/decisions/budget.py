@@ -114,8 +114,8 @@ class GpuBudget:
     def _owed_to(self, arm: ArmProgress) -> float:
         """Compute the time reserved for the missing trials of an arm.
 
-        The time covers the missing confirm trials and the search trials that raise the arm to the least searched of the
-        arms that have begun, by fraction of the search, or at least to one trial.
+        The time covers all confirm trials still to start. It also covers search trials until the arm has started one
+        trial and as large a fraction of its search as the slowest arm that has begun.
         """
         wanted = max(1, math.ceil(self._part_of_all * arm.arm.samples)) if arm.search_trials_to_start else 0
         search = max(0, wanted - len(arm.facts.search)) * self._cost(arm)

@@ -191,13 +191,13 @@ class StudyProgress:
         return sum(getattr(arm.facts.reported, of) for arm in measured) / examples if examples else None
 
     def start_of(self, arm: ArmProgress) -> Record | None:
-        """Return the best confirm trial's record in the arm from which this arm starts; None if that is unfinished."""
+        """Return the best confirm record of the arm from which this arm starts; None until that arm has finished."""
         assert arm.arm.start_from is not None
         source = self.arm(arm.arm.start_from)
         return None if self._is_under_way(source) else source.best_confirmed
 
     def can_start(self, arm: ArmProgress) -> bool:
-        """Check if the arm's trials can start: from the backbone or, if set, from another arm's finished model."""
+        """Check if the model from which the arm's trials begin exists; the backbone always does."""
         return arm.arm.start_from is None or arm.facts.start is not None or self.start_of(arm) is not None
 
     def has_work(self, arm: ArmProgress) -> bool:

@@ -307,7 +307,7 @@ class Scheduler:
 
 
 def reopen_failed(journal: Journal, progress: StudyProgress, provenance: Provenance, *, asked: bool) -> None:
-    """Rerun the trials that failed with other code or versions than this launch's, or all failed ones if `asked`."""
+    """Let failed trials run again: those that failed with other code or versions, or all of them if `asked`."""
     for key, reason in to_reopen(progress, provenance, asked=asked).items():
         journal.append(TrialReopened(time=journal.now(), key=key, reason=reason))
 

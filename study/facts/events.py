@@ -65,7 +65,7 @@ class LaunchEnded(BaseEvent, frozen=True, kw_only=True):
     """The end of a launch; a killed launch has no such event.
 
     `complete`: the whole study is done. `partial`: the requested arms are done. `drained`: stopped by one Ctrl-C or the
-    time limit. `interrupted`: stopped by a second Ctrl-C or an error. `paused`: stopped by persistent machine faults.
+    time limit. `interrupted`: stopped by a second Ctrl-C, an error or a stall. `paused`: stopped by machine faults.
     """
 
     launch: AtLeastOne
@@ -123,7 +123,7 @@ class Failure(Typed, frozen=True, kw_only=True):
 
 
 class Process(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The process that trains a trial, with the digests that only a worker can compute."""
+    """The process that trains a trial, and the digests that it computed."""
 
     host: str
     device: str
@@ -143,7 +143,7 @@ class EpochReported(BaseEvent, frozen=True, kw_only=True):
 
 
 class AshaDecided(BaseEvent, frozen=True, kw_only=True):
-    """ASHA's decision to continue or stop a search trial at a rung."""
+    """ASHA's decision to continue or stop a search trial at a rung, an epoch at which ASHA compares trials."""
 
     key: str
     rung: AtLeastOne  # epochs; the decision uses the score at this epoch

@@ -1,7 +1,7 @@
 """The journal file of a study, and the lock that admits one launch at a time.
 
-The journal survives a power cut, because every event is synced. A launch locks it and, for network shares where other
-machines do not see the lock, keeps touching a lease file. A launch stops if another process has written to its journal.
+The journal survives a power cut, because every event is synced. A launch locks the journal. It also keeps touching a
+lease file, because on some network shares other machines do not see the lock. It stops if others write to the journal.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ class Spent(Typed, frozen=True, kw_only=True):
     phase: Phase
     trials: dict[str, int]  # number by status
     epochs: int
-    train_examples: int  # repeats counted
+    train_examples: int  # each repeat counts
     train_seconds: float
     eval_seconds: float
     wall_seconds: float  # includes start-up and waiting for data

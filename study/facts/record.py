@@ -38,7 +38,7 @@ class Record(Typed, frozen=True, kw_only=True, gc=False):
     num_layers: AtLeastOne | None = None
     num_parameters: AtLeastOne | None = None  # of the whole model; None before a trial has completed
     mean_layers: NotNegative | None = None  # layers run per dev example under the method's exit
-    train_examples: Count = 0  # seen in training, repeats counted
+    train_examples: Count = 0  # seen in training; each repeat counts
     train_seconds: NotNegative = 0.0
     eval_seconds: NotNegative = 0.0
     gpu_seconds: NotNegative = 0.0  # share of a GPU times the seconds it was held

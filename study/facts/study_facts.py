@@ -96,7 +96,7 @@ class Reported:
 
 
 class FailedAttempt(Typed, frozen=True, kw_only=True):
-    """A failed attempt at a trial, or a failed smoke step."""
+    """A failed attempt at a trial or at a smoke step (one training step before any trial)."""
 
     time: str
     launch: AtLeastOne

@@ -16,15 +16,14 @@ An incomplete arm is `failed` if its search ended without a completed trial or i
 Otherwise it is `interrupted` or `waiting`. An incomplete study is `failed` if no trial is left, else `interrupted`.
 
 A metric `epoch/NAME` has one value per epoch; a plain `NAME` is the value of the selected epoch or the whole trial. For
-an arm, `score` is the median of the completed confirm trials. Other metrics give their mean and its interval in the
-tables (`mean_score_low`, `mean_score_high`), standard deviation and range. A trial first logs `score` as NaN, so that
-MLflow's page "Compare" shows `score` first. Confirm trials of a former best configuration do not count; they have the
-tag `superseded`.
+an arm, `score` is the median of the completed confirm trials. Other metrics are their mean score with its interval in
+the tables (`mean_score_low`, `mean_score_high`), the standard deviation and the range. A trial first logs `score` as
+NaN, so that MLflow's page "Compare" shows `score` first. Confirm trials with the tag `superseded` do not count.
 
 Tags for searches are `level` (study, arm, trial), `arm`, `method`, `task` and `phase`. The tag `counts` is `true` for
-the confirm trials behind an arm's score; `best` is `true` for the best of them. The best configuration of an arm is in
-the tags `winner.FIELD`, because parameters of MLflow cannot change if a longer search finds a better one. The tags
-`git_commit`, `versions` and `device` list all values if trials differ.
+the confirm trials behind an arm's score; `best` is `true` for the best of them. The tags `winner.FIELD` hold the best
+configuration of an arm: a longer search may change tags, but not MLflow's parameters. The tags `git_commit`, `versions`
+and `device` list all values if trials differ.
 """
 
 from __future__ import annotations

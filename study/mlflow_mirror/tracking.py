@@ -42,8 +42,8 @@ def default_uri(folder: Path) -> str:
 def unreachable_reason(uri: str) -> str | None:
     """Return the reason why no web server answers at `uri`; None if one answers or `uri` is not a web address.
 
-    This check does not import MLflow, which takes seconds. A certificate error counts as an answer, because MLflow may
-    trust a certificate that Python does not.
+    MLflow is not imported for this, because the import takes seconds. A certificate error counts as an answer, because
+    MLflow may trust a certificate that Python does not.
     """
     if not uri.startswith(("http://", "https://")):
         return None
@@ -133,7 +133,7 @@ class Tracking:
     """The runs of one study in an MLflow store. Methods raise one of `outages()` if the store is unreachable."""
 
     def __init__(self, uri: str, *, experiment: str, study_id: str, artifacts: Path) -> None:
-        """Find the study's runs in the store; `artifacts` is the folder for artifacts if `uri` is not a server's."""
+        """Find the study's runs in the store; `artifacts` is the artifact folder if the store is not a server."""
         from mlflow.tracking import MlflowClient
 
         self.client = MlflowClient(tracking_uri=uri)
