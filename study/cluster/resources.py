@@ -96,7 +96,7 @@ class Autoscaler:
 
     @classmethod
     def here(cls) -> Autoscaler | None:
-        """Read the autoscaler of the cluster whose head node is this machine; None if there is no autoscaler."""
+        """Read the autoscaler's limits if this machine is the head node of a cluster; None if none are known."""
         if CONFIG.exists():
             import yaml
 

@@ -115,7 +115,7 @@ class GpuBudget:
         """Compute the time reserved for the missing trials of an arm.
 
         The time covers all confirm trials still to start. It also covers search trials until the arm has started one
-        trial and as large a fraction of its search as the slowest arm that has begun.
+        trial and as large a fraction of its search as the least searched arm that has begun.
         """
         wanted = max(1, math.ceil(self._part_of_all * arm.arm.samples)) if arm.search_trials_to_start else 0
         search = max(0, wanted - len(arm.facts.search)) * self._cost(arm)

@@ -101,7 +101,7 @@ class Faults:
             trial.is_last_heard = False
 
     def forget(self, nodes: Iterable[str]) -> None:
-        """Forget all faults on these nodes, which were lost: the nodes caused them, not the trials."""
+        """Forget all faults on these lost nodes: the nodes caused them, not the trials."""
         for node in nodes:
             for trial in self._trials.values():
                 trial.forget_node(node)

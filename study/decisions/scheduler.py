@@ -245,7 +245,7 @@ class Scheduler:
         return None
 
     def _choose_start(self, arm: ArmProgress) -> None:
-        """Choose the model from which all trials of the arm begin, if it is another arm's; the choice is final."""
+        """Choose the model from which the arm's trials begin, if it comes from another arm; the choice is final."""
         if arm.arm.start_from is None or arm.facts.start is not None:
             return
         source = self.progress.start_of(arm)

@@ -89,7 +89,7 @@ class Reported:
     wall_seconds: float = 0.0
 
     def add(self, before: EpochReported | None, now: EpochReported) -> None:
-        """Add what a trial did between the reports `before` (None: the trial's start) and `now`."""
+        """Add the epochs and seconds of a trial from the report `before` (None: its start) to the report `now`."""
         self.epochs += now.row.epoch - (before.row.epoch if before else 0)
         self.gpu_seconds += now.gpu_seconds - (before.gpu_seconds if before else 0.0)
         self.wall_seconds += now.wall_seconds - (before.wall_seconds if before else 0.0)
@@ -469,5 +469,5 @@ class StudyFacts:
 
 
 def _copied(source: object | None, *names: str) -> dict[str, Any]:
-    """Return the named attributes of `source` by name; {} if `source` is None."""
+    """Return the attributes `names` of `source` as a dict; {} if `source` is None."""
     return {} if source is None else {name: getattr(source, name) for name in names}
