@@ -11,7 +11,7 @@ whole study is affected:
 - If the last report from every node is a fault, the study pauses; the pause doubles each time until a trial completes
   an epoch. After the second pause, only one trial runs at a time.
 - Faults on a lost node do not count against a trial.
-- The launch gives up after `PATIENCE_SECONDS` without a completed epoch, or after `LASTING_PAUSES` pauses if no trial
+- The launch gives up if no epoch is completed for `PATIENCE_SECONDS`, or after `LASTING_PAUSES` pauses if no trial
   has completed an epoch in this launch and all faults are the same lasting one, such as a missing write permission.
   A launch that gives up marks no trial as failed.
 """

@@ -146,12 +146,12 @@ class StudyProgress:
 
     @property
     def is_finished(self) -> bool:
-        """True if every trial of the plan has ended."""
+        """True if no trial of the plan is left to run."""
         return not (self.facts.under_way or any(map(self.has_work, self.arms)))
 
     @property
     def is_done(self) -> bool:
-        """True if every trial of this launch's arms has ended."""
+        """True if no trial of this launch's arms is left to run."""
         return not (self.under_way or any(map(self.has_work, self.launched)))
 
     @property

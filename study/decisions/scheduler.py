@@ -284,7 +284,7 @@ class Scheduler:
         return True
 
     def _decide(self, trial: TrialFacts, epoch: int, score: float) -> AshaDecided | None:
-        """Ask ASHA whether the trial continues; None if the epoch has no decision."""
+        """Ask ASHA if the trial continues; None without early stopping, or if ASHA has nothing to decide."""
         stopping = self.plan.protocol.early_stopping
         if stopping is None:
             return None
