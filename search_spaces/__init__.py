@@ -1,8 +1,8 @@
 """The search space of each method: one file per method, data only.
 
 A file may define variants of its method: `VARIANTS` maps a variant's name to the fields that it fixes. `palbert:a` is
-the variant `a` of PALBERT; it is searched and reported separately from PALBERT. Importing this package imports nothing
-heavy; a method's file imports Optuna's distributions.
+the variant `a` of PALBERT; it is searched and reported separately from PALBERT. Importing this package is fast, because
+only the methods' files import Optuna.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SearchSpace:
     method: str  # "palbert", or "palbert:a"
     file: str  # path within the package, or whole path of an included file
     space: Mapping[str, BaseDistribution]  # the tuned fields; empty if nothing is searched
-    post_hoc: Mapping[str, BaseDistribution]  # exit settings to try on each trained model; in `space` unless fixed
+    post_hoc: Mapping[str, BaseDistribution]  # exit settings to try on each trained model; in `space` too, unless fixed
     neutral: Configuration  # fields that the file does not mention, with values that have no effect
     own_fixed: Configuration  # fields and values of the file's FIXED
     fixed_by_task: Mapping[str, Configuration] = field(default_factory=dict)  # task -> fields that replace `fixed`
@@ -53,12 +53,12 @@ class SearchSpace:
 
 
 def variants(method: str) -> list[str]:
-    """List the variants of a method, `palbert:a`, in the order of its file."""
+    """List the variants of a method, such as `palbert:a`, in the order of its file."""
     return [f"{method}{VARIANT}{name}" for name in getattr(_load_module(method), "VARIANTS", {})]
 
 
 def meant_method(name: str) -> str:
-    """Find the method or variant that a user's spelling means: `PALBERT:A` is `palbert:a`.
+    """Resolve a user's spelling of a method or variant: `PALBERT:A` gives `palbert:a`.
 
     Raises:
         ValueError: if the name is unknown; the message suggests the nearest one.
@@ -150,7 +150,7 @@ _OPTIONAL = ("POST_HOC", "START", "FIXED_BY_TASK", "TOKENIZER", "FAMILIES", "SEE
 
 
 def _check_shape(file: MethodFile, module: ModuleType) -> None:
-    """Check that a search space's file defines every required name with the right type.
+    """Check that a method's file defines every required name, each with the right type.
 
     Raises:
         ValueError: if a name is missing or has the wrong type.

@@ -1,7 +1,8 @@
-"""Fields that are the same for every method, and the fields that `--attention` sets.
+"""Defaults for fields that a method's file does not mention, and the fields that `--attention` sets.
 
-Nystrom's kernel size is that of vvvm23/albert. The 256 landmarks there exceed the 128 tokens of GLUE's texts; the 32
-here are one for every four tokens. At this length Nystrom costs as much as softmax (python -m benchmarks.attention).
+Nystrom attention has the kernel size of vvvm23/albert, but 32 landmarks instead of 256: GLUE's texts are cut to 128
+tokens, so there is one landmark for every four tokens. At this length, it costs as much as softmax attention
+(python -m benchmarks.attention).
 """
 
 from trainables.schema import Configuration

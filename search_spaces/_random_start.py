@@ -1,6 +1,6 @@
-"""Ranges for training a tiny random backbone (`mini-*`), which replace those of every method.
+"""Search ranges for training a tiny random backbone (`mini-*`); they replace the ranges of every method.
 
-The papers' ranges are for fine-tuning pretrained models of 12 layers. docs/decisions.md#mini-ranges explains these.
+The papers' ranges suit pretrained models of 12 layers. docs/decisions.md#mini-ranges explains the ranges in this file.
 """
 
 from optuna.distributions import BaseDistribution, FloatDistribution

@@ -1,4 +1,4 @@
-"""ALBERT search space: the grid of the PALBERT paper's baselines (arXiv:2204.03276, table 4), 12 points."""
+"""ALBERT search space: the grid of the PALBERT paper's baselines (arXiv:2204.03276, table 4), 12 configurations."""
 
 from search_spaces import _palbert_paper as paper
 from search_spaces import _random_start as random_start
@@ -9,7 +9,7 @@ PAPER_GRID = paper.GRID
 FIXED = paper.FIXED
 BACKBONE = paper.BACKBONE
 
-# Nine of twelve layers are "ALBERT (9 L.)" in the paper's table 2; three layers are for a backbone with six.
+# Nine of twelve layers are "ALBERT (9 L.)" in the paper's table 2; "3-layers" is for a backbone with six.
 VARIANTS: dict[str, Configuration] = {"9-layers": {"num_hidden_layers": 9}, "3-layers": {"num_hidden_layers": 3}}
 
 MINI_SPACE = random_start.SPACE

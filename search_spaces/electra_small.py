@@ -1,4 +1,4 @@
-"""ELECTRA-small search space: the learning rate, around what Clark et al. (arXiv:2003.10555) and others found best.
+"""ELECTRA-small search space: the learning rate, around the best values of Clark et al. (arXiv:2003.10555) and others.
 
 All other fields have the fine-tuning defaults of the released code (google-research/electra at 8a46635,
 configure_finetuning.py and model/optimization.py). The paper's appendix B differs in two values: weight decay is 0, and

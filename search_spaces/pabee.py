@@ -1,4 +1,4 @@
-"""PABEE search space: the PALBERT paper's grid (arXiv:2204.03276, table 4) and the patience of PABEE's own scripts."""
+"""PABEE search space: the PALBERT paper's grid (arXiv:2204.03276, table 4) and the patiences of PABEE's scripts."""
 
 from search_spaces import _palbert_paper as paper
 from search_spaces import _random_start as random_start

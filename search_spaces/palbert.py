@@ -1,4 +1,4 @@
-"""PALBERT search space: the paper's grid of 36 points (arXiv:2204.03276, table 4), and the released code's options."""
+"""PALBERT search space: the paper's grid (arXiv:2204.03276, table 4) and further options of the released code."""
 
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 

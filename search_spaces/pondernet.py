@@ -1,4 +1,4 @@
-"""PonderNet search space: the PALBERT paper's baseline "ALBERT PonderNet" (arXiv:2204.03276, table 4), 12 points."""
+"""PonderNet search space: the PALBERT paper's baseline "ALBERT PonderNet" (arXiv:2204.03276, table 4)."""
 
 from search_spaces import _palbert_paper as paper
 from search_spaces import _random_start as random_start

@@ -1,6 +1,6 @@
 """ShareBERT search space: empty, because jchenghu/sharebert's README (at 6530e06) has one command for all eight tasks.
 
-Values that the command does not set are defaults: of the `transformers` trainer (Adam's epsilon, a decay power of 1)
+Values that the command does not set are the defaults of the `transformers` trainer (Adam's epsilon, a decay power of 1)
 and of pretraining/modeling.py (dropout).
 """
 

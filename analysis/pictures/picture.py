@@ -1,6 +1,6 @@
-"""The parts of every picture: texts, files, a style for every row, panels for the tasks.
+"""Building blocks of all pictures: texts, files, a style for every row, a panel for every task.
 
-The same data always give the same bytes.
+The same data always give byte-identical files.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Key = TypeVar("Key")  # key of a panel: a task, or a row and a task
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
-SALT = 2664  # salt of the colours' hash: the first to give our six methods distinct colours, black to the baseline
+SALT = 2664  # hash salt for the colours: the first that gives our six methods distinct colours and the baseline black
 
 COLUMN_INCHES, PAGE_INCHES = 219 / 72, 455 / 72  # widths in an ACL paper, which then prints the text at 8 points
 PANEL_HEIGHT = 2.1  # inches
 PANELS_PER_LINE = 3
 MARGIN = 0.04  # space above the highest possible score, as a share of the axis span
 LEGEND_COLUMNS = 2  # as many as fit above the narrowest picture
-TIPS = "tips¦"  # prefix of a group's tips in an SVG; its last character separates the tips
+TIPS = "tips¦"  # prefix of a group's tooltips in an SVG; its last character separates them
 
 
 # All drawing and writing happens within `matplotlib.rc_context(STYLE)`.
@@ -64,7 +64,7 @@ METADATA: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with its texts."""
+    """A figure with its title, caption and alternative text."""
 
     name: str  # file name without its ending
     title: str
@@ -79,7 +79,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Tip:
-    """The text that appears when the pointer is over a point; never printed on paper."""
+    """Tooltip of a point: text that an SVG shows when the pointer is over the point."""
 
     axes: Axes
     x: float
@@ -94,7 +94,7 @@ class Tip:
 
 
 def lay_out(name: str, title: str, caption: str, alt: str, figure: Figure, tips: Sequence[Tip] = ()) -> Picture:
-    """Lay the panels out, once for all files, and attach the tips to their points."""
+    """Compute the layout of the panels once for all file formats, and attach the tooltips to their points."""
     for axes in figure.axes:
         if own := [tip for tip in tips if tip.axes is axes and tip.is_shown]:
             texts = TIPS + TIPS[-1].join(tip.text for tip in own)
@@ -107,7 +107,7 @@ def lay_out(name: str, title: str, caption: str, alt: str, figure: Figure, tips:
 
 
 def image_of(figure: Figure, ending: Literal["svg", "pdf"]) -> bytes:
-    """Write the figure without dates and versions; an SVG includes the tips of its points."""
+    """Return the figure as bytes without dates and versions; an SVG includes the tooltips of its points."""
     buffer = BytesIO()
     with matplotlib.rc_context(STYLE):
         figure.savefig(buffer, format=ending, metadata=METADATA[ending])
@@ -117,25 +117,25 @@ def image_of(figure: Figure, ending: Literal["svg", "pdf"]) -> bytes:
 
 
 def _title_points(group: re.Match[str]) -> str:
-    """Give each point of a group its tip as a title element."""
+    """Add the tooltip of each point in an SVG group, as a title element."""
     texts = iter(group[1].split(TIPS[-1]))
     return re.sub(r"(<use [^>]*)/>", lambda use: f"{use[1]}><title>{next(texts)}</title></use>", f"<g>{group[2]}</g>")
 
 
 def inline_svg(image: bytes, name: str) -> str:
-    """Turn a written SVG into an element for a page, with ids that are unique on the page."""
+    """Turn an SVG file into an element for an HTML page, with ids that are unique on the page."""
     element = image.decode()[image.index(b"<svg ") :]
     return re.sub(r'( id="|"#|\(#)', rf"\1{name}-", element)
 
 
 def figure_width(columns: int) -> float:
-    """Return the width in inches: a paper's column for one panel, a paper's page for several side by side."""
+    """Return the width in inches: a paper's column for one column of panels, its full text width for several."""
     return COLUMN_INCHES if columns == 1 else PAGE_INCHES
 
 
 @dataclass(frozen=True)
 class Style:
-    """The style of a row in every picture: colour and marker identify the method, the line its study."""
+    """Style of a row in all pictures: colour and marker identify the method; the line style identifies the study."""
 
     colour: str
     marker: str
@@ -155,8 +155,8 @@ class Style:
 def choose_styles(rows: Sequence[Row]) -> dict[str, Style]:
     """Choose the style of every row, by label.
 
-    The hash of a method's name chooses its colour, which is thus the same in every picture of every study. Only if an
-    earlier method of the picture has that colour does the method get the next free one.
+    A method's colour is chosen by a hash of its name, so it is usually the same in every picture of every study. If an
+    earlier method of the picture already has this colour, the method gets the next free one.
     """
     places: dict[str, int] = {}
     for method in dict.fromkeys(row.method for row in rows):
@@ -172,12 +172,12 @@ def choose_styles(rows: Sequence[Row]) -> dict[str, Style]:
 
 
 def rule_style(number: int) -> Style:
-    """Choose the style of an exit rule by its number, from 0."""
+    """Choose the style of the exit rule with this number; numbers start at 0."""
     return Style(COLOURS[number % len(COLOURS)], "", LINES[number // len(COLOURS) % len(LINES)])
 
 
 def task_panels(tasks: Iterable[str], *, xlabel: str, ylabel: str = "score, points") -> tuple[Figure, dict[str, Axes]]:
-    """Draw a panel per task, each titled with its metric, at most three side by side."""
+    """Create an empty panel per task, titled with task and metric, at most three side by side."""
     wanted = set(tasks)
     titles = {task: f"{TASKS[task].title}: {metric_words(TASKS[task])}" for task in TASKS if task in wanted}
     return make_panels(titles, xlabel=xlabel, ylabel=ylabel)
@@ -186,7 +186,7 @@ def task_panels(tasks: Iterable[str], *, xlabel: str, ylabel: str = "score, poin
 def make_panels(
     titles: Mapping[Key, str], *, xlabel: str, ylabel: str = "score, points"
 ) -> tuple[Figure, dict[Key, Axes]]:
-    """Draw a panel per title, at most three side by side."""
+    """Create an empty panel per title, at most three side by side."""
     lines = -(-len(titles) // PANELS_PER_LINE)
     columns = -(-len(titles) // lines)
     figure = Figure(
@@ -203,7 +203,7 @@ def make_panels(
 
 
 def share_x(panels: Iterable[Axes]) -> None:
-    """Give all panels the same horizontal axis."""
+    """Give all panels the same limits on the x-axis."""
     panels = list(panels)
     limits = [axes.get_xlim() for axes in panels]
     for axes in panels:
@@ -211,7 +211,7 @@ def share_x(panels: Iterable[Axes]) -> None:
 
 
 def share_height(panels: Iterable[Axes]) -> None:
-    """Give all panels the same vertical span, centred on each panel's lines, but not far above 100 points."""
+    """Give all y-axes the same length, centred on the lines of each panel, but not far above 100 points."""
     panels = list(panels)
     limits = [axes.get_ylim() for axes in panels]
     span = max(high - low for low, high in limits)

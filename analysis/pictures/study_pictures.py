@@ -69,8 +69,8 @@ def differences_picture(evidence: Evidence) -> Picture | None:
     """Draw every method's difference from the baseline against its relative cost.
 
     The cost is measured time, or layers if not all models were timed. If searches were repeated, the difference is over
-    all searches, as in table `search_repeats`, and the cost is that of the first search's models. Return None without
-    a baseline or a test.
+    all searches, as in table `search_repeats`, and the cost is that of the models from the first search. Return None
+    without a baseline or a test.
     """
     baseline = evidence.baseline
     cells = evidence.by_place
@@ -104,10 +104,10 @@ def differences_picture(evidence: Evidence) -> Picture | None:
         axes.margins(x=0.1)
     share_x(panels.values())
     add_legend(figure, {label: styles[label] for label, _ in tests})
-    how = f" Time: in batches of {BATCH}." if "time" in unit else " Not all models were timed: layers stand for time."
+    how = f" Time: in batches of {BATCH}." if "time" in unit else " Cost is in layers: not all models were timed."
     what = "Mean over all searches" if evidence.comparisons_of_methods else "Mean score"
-    how += " Cost: of the first search's models." * bool(evidence.comparisons_of_methods)
-    caption = f"{what} minus {baseline}'s with 95 % interval; filled: marked at the 5 % level, hollow: not.{how}"
+    how += " Cost: models of the first search." * bool(evidence.comparisons_of_methods)
+    caption = f"{what} minus {baseline}'s with 95 % interval; filled: significant at the 5 % level, hollow: not.{how}"
     return lay_out(
         "differences", f"Difference from {baseline}, and its cost", caption, sentences_by_task(seen), figure, tips
     )
@@ -118,7 +118,7 @@ def differences_picture(evidence: Evidence) -> Picture | None:
 
 @matplotlib.rc_context(STYLE)
 def seeds_picture(evidence: Evidence) -> Picture | None:
-    """Draw every confirm score and the median, by task and method; None without records."""
+    """Draw the score of every seed and their median, by task and method; None if there are no scores."""
     cells = [(label, cell) for label, cell in evidence.cells if cell.records]
     if not cells:
         return None
@@ -149,7 +149,7 @@ def seeds_picture(evidence: Evidence) -> Picture | None:
 
 @dataclass(frozen=True)
 class Curve:
-    """A sweep in order of mean layers per example, with the median and range of scores over the seeds, in points."""
+    """Scores over mean layers at the settings of a sweep, as median and range over the seeds, in points."""
 
     names: tuple[str, ...]  # names of the settings: "q 0.5"
     layers: np.ndarray  # (settings,), median over the seeds
@@ -160,7 +160,7 @@ class Curve:
 
 
 def compute_curve(sweep: Sweep) -> Curve:
-    """Compute the curve of a sweep."""
+    """Compute the curve of a sweep, sorted by mean layers."""
     layers, scores = np.median(sweep.mean_layers, axis=0), 100 * sweep.scores
     order = np.argsort(layers, kind="stable")
     recorded = None if sweep.recorded is None else order.tolist().index(sweep.recorded)
@@ -206,7 +206,7 @@ def layers_picture(evidence: Evidence) -> Picture | None:
     add_legend(figure, {label: styles[label] for label, _ in curves})
     caption = (
         "Median over the seeds at every exit setting, with their range. Marks: the setting that was trained for; a "
-        "method without a tunable exit is a mark alone. All panels share one vertical scale and end "
+        "method without a tunable exit has only a mark. All panels share one vertical scale and end "
         f"{REACH} points below the lowest mark."
     )
     if missing := _without_predictions(evidence):
@@ -258,7 +258,7 @@ def rules_picture(evidence: Evidence) -> Picture | None:
     add_legend(figure, {name.replace("_", " "): style for name, style in styles.items()})
     caption = (
         "The same trained models under every exit rule that their layers' answers allow: median over the seeds at each "
-        f"setting, with their range. Each panel has its own scale and ends {REACH} points below its models' own exit."
+        f"setting, with their range. Each panel has its own scale and ends {REACH} points below the models' own exit."
     )
     return lay_out("exit-rules", "Exit rules on the same models", caption, sentences_by_task(seen), figure, tips)
 
@@ -281,10 +281,10 @@ def _own_exit(curves: list[Curve], exits: Exits) -> tuple[float, float]:
 
 @matplotlib.rc_context(STYLE)
 def exits_picture(evidence: Evidence) -> Picture | None:
-    """Draw the shares of examples that leave after each layer, and the posterior, with a strip per method and task.
+    """Draw the shares of examples that leave after each layer, and the posterior, in a strip per method and task.
 
-    The layout follows figure 6 of the PALBERT paper (arXiv:2204.03276). Return None without predictions of an
-    early exit.
+    The layout follows figure 6 of the PALBERT paper (arXiv:2204.03276). Return None if no method
+    with stored predictions exits early.
     """
     early = {place: exits for place, exits in evidence.exits.items() if exits.is_early and exits.shares is not None}
     labels = [row.label for row in evidence.rows if any(label == row.label for label, _ in early)]
@@ -308,7 +308,7 @@ def exits_picture(evidence: Evidence) -> Picture | None:
 
 
 def _strips(labels: list[str], tasks: list[str]) -> tuple[Figure, dict[Place, Axes]]:
-    """Create a panel for every label and task, with the same axes; the panels of a task are stacked."""
+    """Create a panel for every row label and task, all with the same axes; stack the panels of a task."""
     columns = min(PANELS_PER_LINE, len(tasks))
     lines = -(-len(tasks) // columns)
     height = (STRIP_HEIGHT * len(labels) + 0.25) * lines + 0.4
@@ -361,7 +361,7 @@ def _describe_exits(label: str, exits: Exits) -> str:
 
 @matplotlib.rc_context(STYLE)
 def search_picture(evidence: Evidence) -> Picture | None:
-    """Draw the best search score so far against the time of the search trials until then; None without a search."""
+    """Draw the best search score so far against the total time of the search trials; None without a search."""
     searched = {(label, cell.task): trials for label, cell in evidence.cells if (trials := _scored_search(cell))}
     if not searched:
         return None

@@ -1,4 +1,4 @@
-"""Rules for testing differences: the rows that may be compared, and the looks at their scores so far."""
+"""Find which rows of a table may be tested against each other, and how often their scores may have been seen."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ LAST_EPOCH = "the last epoch"
 
 
 def choice_of_epoch(cell: Cell) -> str:
-    """Describe the rule that chose the epoch of each of the cell's numbers.
+    """Describe how the cell's trials choose the epoch that they report: the last, or the best of several.
 
-    Cells with different rules are not tested if dev chose the epoch: the best of many epochs beats the last one by luck
-    alone, and by more if scores vary more from epoch to epoch.
+    If epochs are chosen by dev score, cells with different rules are not tested against each other: by luck alone, the
+    best of many epochs scores higher than the last.
     """
     config = cell.config or cell.arm.any_configuration
     epochs, stop_after = (int(config.get(name) or 0) for name in ("epochs", "stop_after"))
@@ -28,11 +28,11 @@ def choice_of_epoch(cell: Cell) -> str:
 
 
 class FamilyFact(NamedTuple):
-    """Fact that two cells must share before their scores may be tested against each other."""
+    """Property that two cells must share, or their scores are not tested against each other."""
 
-    reason: str  # printed if two cells differ in this fact
-    key: Callable[[Cell], str]  # cells are compared if their keys are equal
-    words: Callable[[Cell], str]  # the fact as text
+    reason: str  # printed if two cells differ in this property
+    key: Callable[[Cell], str]  # two cells share the property if their keys are equal
+    words: Callable[[Cell], str]  # the property as text
     remedy: str  # the option that allows the test, as text
 
 
@@ -47,13 +47,16 @@ def _backbone_unless_asked(cell: Cell) -> str:
 
 FACTS_OF_FAMILY = (
     FamilyFact(
-        "dev chose their epochs in unlike ways", _choice_on_dev, choice_of_epoch, "--selection holdout allows it"
+        "their epochs were chosen on dev by different rules",
+        _choice_on_dev,
+        choice_of_epoch,
+        "--selection holdout allows the test",
     ),
     FamilyFact(
         "their backbones differ",
         _backbone_unless_asked,
         lambda cell: cell.arm.pinned_backbone,
-        "--test-across backbones asks for it",
+        "--test-across backbones allows the test",
     ),
 )
 
@@ -64,10 +67,10 @@ def are_alike(one: Cell, other: Cell) -> bool:
 
 
 def unlike_groups(rows: Sequence[Row], fact: FamilyFact) -> dict[tuple[tuple[str, str], ...], list[str]]:
-    """Group the rows that `fact` keeps from being tested against each other.
+    """Group the rows by `fact`, on every task on which rows differ in it.
 
     Returns:
-        ((labels, value that they share), ...), one pair per group -> tasks on which the rows form these groups.
+        One (row labels, common value) pair per group -> tasks with these groups.
     """
     found: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for task in dict.fromkeys(task for row in rows for task in row.cells):
@@ -82,12 +85,12 @@ def unlike_groups(rows: Sequence[Row], fact: FamilyFact) -> dict[tuple[tuple[str
 
 
 def find_looks(rows: Sequence[Row], *, at_searches: bool = False) -> list[str]:
-    """Name the looks for which p-values of these rows are adjusted, each by what was new in it: `5 seeds`.
+    """List the looks at the scores of these rows, each described by what sets it apart, such as `5 seeds`.
 
-    Every launch that ran to its end is a look, and so is the present plan, which comes last. Launches with the same
-    seeds and tasks are one look. In tables of repeated searches (`at_searches`), only launches with several searches
-    count, and different numbers of searches are different looks. If more search trials have replaced a winner,
-    different numbers of search trials are different looks. Of several studies, the one with the most looks counts.
+    A look is an occasion on which scores may have been seen: each launch that ran to its end, and last the present
+    plan. P-values are adjusted for the number of looks. Launches with the same seeds and tasks are one look, with two
+    exceptions. `at_searches` skips launches with a single search and counts each number of searches as a look. If the
+    winner of a search was replaced, each number of search trials is a look. The study with the most looks counts.
     """
     cells = [cell for row in rows for cell in row.cells.values()]
     is_replaced = any(cell.former_scores for cell in cells)
@@ -108,7 +111,7 @@ def _look(asked: Plan, at_searches: bool, is_replaced: bool) -> tuple[str, ...]:
 
 
 def find_former(rows: Iterable[Row]) -> list[str]:
-    """List the methods and baselines of these studies' earlier tables, if they differ from the present ones."""
+    """List the methods and baseline of each earlier launch in which they differed from the present plan."""
     former: dict[str, None] = {}
     for study in (study for row in rows for cell in row.cells.values() for study in cell.studies):
         *earlier, now = (f"{joined(asked.methods)}, baseline {asked.baseline}" for asked in study.looks)

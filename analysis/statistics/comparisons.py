@@ -1,7 +1,7 @@
 """Tests of the difference between two methods' scores: on each task, over all tasks, and over repeated searches.
 
-A p-value concerns the two chosen configurations: would they differ on fresh seeds and other examples? Only repeated
-searches show whether the methods would differ if each searched again.
+A p-value compares the two configurations that the searches chose: would their scores differ with new seeds and other
+examples? Only repeated searches show whether the methods would still differ after new searches.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ Pair = tuple[str, str, str]  # row, other row, task
 
 @dataclass(frozen=True)
 class Comparison:
-    """Test of one pair of rows on one task; with the baseline, the difference is the other row minus the baseline.
+    """Test of the difference `row` minus `other` on one task; if the baseline is one of the two, it is `other`.
 
-    Holm's method adjusts p-values within a family. The comparisons with the baseline, over all rows and tasks, are one
-    family. Tables mark its significant differences: at most one table in twenty marks a difference that does not exist.
-    Comparisons between two other rows form a second family, which is never marked.
+    Holm's method adjusts p-values within a family of tests. All comparisons with the baseline, over all rows and tasks,
+    are one family. Tables mark the significant differences of this family: at most one table in twenty marks a
+    difference that does not exist. All comparisons without the baseline are a second family, which tables never mark.
 
-    If a table was looked at before it was extended, p-values and intervals are adjusted for each look (Bonferroni).
+    If scores were seen before the study was extended, p-values and intervals are adjusted for the number of looks
+    (Bonferroni).
     """
 
     row: str
@@ -44,7 +45,7 @@ class Comparison:
     family: Family
     test: PairedTest  # of the configurations that the two searches chose
     adjusted_p_value: float
-    # smallest true difference found with 80 % power, at the strictest level of Holm's method; None if scores are equal
+    # smallest true difference found with 80 % power at the strictest level of Holm's method; None if it is unknown
     detectable_difference: float | None
     looks: int = 1
 
@@ -55,7 +56,7 @@ class Comparison:
 
     @property
     def arrow(self) -> str:
-        """Mark of the row in tables: ↑ if it beats the baseline, ↓ if it is worse, empty if not significant."""
+        """Arrow beside the row's score in tables: ↑ significantly above the baseline, ↓ below; empty otherwise."""
         if self.family != "baseline" or not self.holds:
             return ""
         return "↑" if self.test.difference > 0 else "↓"
@@ -75,11 +76,11 @@ class Scored(Protocol):
 
     @property
     def resampled(self) -> np.ndarray:
-        """Scores on bootstrap resamples of the examples, (resamples, scores); the methods share the resamples."""
+        """Scores on bootstrap resamples of the examples, (resamples, scores); all methods use the same resamples."""
 
     @property
     def examples(self) -> str:
-        """Digest of the examples that were answered; empty if the answers are not stored."""
+        """Digest of the dev examples behind the scores; empty if the predictions are not stored."""
 
 
 def compare(
@@ -93,7 +94,7 @@ def compare(
 
     Args:
         are_alike: whether two rows may be tested against each other on a task.
-        looks: number of looks at the differences, see `analysis.statistics.alike`.
+        looks: number of times that scores may have been seen, see `analysis.statistics.alike.find_looks`.
     """
     families: dict[Family, dict[Pair, PairedTest]] = {"baseline": {}, "others": {}}
     for one, two in combinations(dict.fromkeys(row for row, _ in samples), 2):
@@ -107,26 +108,26 @@ def compare(
 
 
 def find_baseline_row(rows: list[Row]) -> str | None:
-    """Return the label of the baseline's row, or None unless exactly one row with numbers has the baseline method."""
+    """Return the label of the baseline's row; None if no row, or more than one, has the baseline's scores."""
     labels = find_baseline_rows(rows)
     return labels[0] if len(labels) == 1 else None
 
 
 def find_baseline_rows(rows: list[Row]) -> list[str]:
-    """List the labels of the rows of the baseline method that have numbers."""
+    """List the labels of all rows that have scores of the baseline method."""
     filled = [row for row in rows if any(cell.records for cell in row.cells.values())]
     return [row.label for row in filled if row.method == find_baseline_method(rows)]
 
 
 def find_baseline_method(rows: list[Row]) -> str | None:
-    """Return the baseline method that the plans name, or None if they disagree."""
+    """Return the baseline method of the plans, or None if the plans name different ones."""
     studies = [study for row in rows for cell in row.cells.values() for study in cell.studies]
     named = {study.file.plan.asked.baseline for study in studies}
     return named.pop() if len(named) == 1 else None
 
 
 def _family(family: Family, tests: Mapping[Pair, PairedTest], looks: int) -> list[Comparison]:
-    """Adjust the tests of one family for their number and for earlier looks; means get simultaneous intervals."""
+    """Adjust p-values for the number of tests and looks, and intervals for the looks; intervals of means for both."""
     together = looks * (len(tests) if family == "means" else 1)
     return [
         Comparison(
@@ -148,7 +149,7 @@ def _family(family: Family, tests: Mapping[Pair, PairedTest], looks: int) -> lis
 
 
 def detectable_difference(standard_error: float, freedom: float, *, comparisons: int = 1) -> float | None:
-    """Compute the smallest true difference that a t-test finds with 80 % power, in the score's unit.
+    """Compute the smallest true difference that a t-test finds with 80 % power.
 
     None if the standard error is 0, because equal scores give no estimate of the spread. `python -m
     benchmarks.statistics power` compares the result with simulated tests.
@@ -167,10 +168,10 @@ def detectable_difference(standard_error: float, freedom: float, *, comparisons:
 
 
 def over_tasks(comparisons: Iterable[Comparison], *, fewest: int = 2) -> dict[str, Comparison]:
-    """Average the differences from the baseline of each row with at least `fewest` tests; return label -> mean.
+    """Average each row's differences from the baseline over tasks; return row label -> test of the mean.
 
-    These means are a family of their own: Holm's method adjusts their p-values, and their intervals are simultaneous
-    (Bonferroni).
+    Rows with fewer than `fewest` tasks are left out. The means are a separate family of tests: Holm's method adjusts
+    their p-values, and their intervals are simultaneous (Bonferroni).
     """
     by_row: dict[str, list[Comparison]] = {}
     for one in (one for one in comparisons if one.family == "baseline"):
@@ -201,15 +202,15 @@ def macro_test(tests: Sequence[PairedTest]) -> PairedTest:
 
 
 # Repeated searches. A test of methods, tuning included, needs several searches of each, because one search shows little
-# about the result of another. Each search gives one value, the mean score over the final seeds of its winner.
+# about the result of another. Each search gives one value: the mean score over the seeds of its winning configuration.
 
 
 @dataclass(frozen=True)
 class Repeats:
-    """Complete searches of a cell; tables that are not about repeats show only the first search.
+    """Complete searches of one method on one task; most tables show only the first search.
 
-    `compare` treats each search like a seed; the score of a search is the mean over its seeds. `python -m
-    benchmarks.statistics repeats` prints the level and coverage of the resulting test.
+    `compare` treats the mean score of a search as it treats the score of a seed. `python -m benchmarks.statistics
+    repeats` prints the level and coverage of this test.
     """
 
     confirmed: list[list[float]]  # the scores of the confirm trials of each search
@@ -218,12 +219,12 @@ class Repeats:
 
     @property
     def medians(self) -> list[float]:
-        """Median score of each search, as tables print it."""
+        """Median score over the seeds of each search, as printed in tables."""
         return [float(np.median(scores)) for scores in self.confirmed]
 
     @property
     def scores(self) -> list[float]:
-        """Mean score of each search over its seeds."""
+        """Mean score over the seeds of each search."""
         return [float(np.mean(scores)) for scores in self.confirmed]
 
     @property
@@ -233,20 +234,20 @@ class Repeats:
 
     @property
     def search_deviation(self) -> float | None:
-        """Part of `deviation` that seeds do not explain: 0 if they explain all, None if a search has a single seed."""
+        """Standard deviation over searches without the spread over seeds; None if a search has a single seed."""
         if min(map(len, self.confirmed)) < 2:
             return None
         of_seeds = np.mean([np.var(scores, ddof=1) / len(scores) for scores in self.confirmed])
         return float(max(0.0, self.deviation**2 - of_seeds) ** 0.5)
 
     def to_json(self) -> dict[str, Any]:
-        """Return all fields for a table's sidecar."""
+        """Return medians, means and standard deviations for the JSON file beside a table."""
         spread = {"deviation": self.deviation, "search_deviation": self.search_deviation}
         return {"medians": self.medians, "means": self.scores} | spread
 
 
 def repeats_of_rows(rows: Sequence[Row]) -> dict[Place, Repeats]:
-    """Collect the searches of the cells whose first search and at least one other are complete."""
+    """Collect the complete searches of every cell that has a complete first search and at least one other."""
     cells = {
         (row.label, task): [search for search in find_repeats(cell) if search.state == "complete"]
         for row in rows

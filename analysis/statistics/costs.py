@@ -1,4 +1,4 @@
-"""Costs behind the numbers: the compute of each row's trials, and the layers and time of the trained models."""
+"""Costs of the methods: the compute of each row's trials, and the layers and time that the trained models need."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ TimeUnit = Literal["s", "min", "h"]
 
 @dataclass(frozen=True)
 class Compute:
-    """Seconds of trials: on a GPU, weighted by the share held; on a CPU, wall-clock. They are never added together."""
+    """GPU seconds of trials (times the share of the GPU held) and, separately, wall-clock seconds of trials on CPUs."""
 
     gpu_seconds: float
     cpu_seconds: float
 
     def in_words(self, unit: TimeUnit | None = None) -> str:
-        """Format both kinds of time in `unit`, or in the unit that suits the larger one."""
+        """Format the GPU and CPU time in `unit`; by default in the unit that suits the larger of the two."""
         unit = unit or choose_unit([self])
         parts = [f"{format_time(self.gpu_seconds, unit)} of GPU"] * (self.gpu_seconds > 0)
         parts += [f"{format_time(self.cpu_seconds, unit)} by the clock on CPU"] * (self.cpu_seconds > 0)
@@ -44,7 +44,7 @@ class Compute:
 
 @dataclass(frozen=True)
 class PretrainingCost:
-    """Pretraining of a study's backbone and its cost, which the study's arms share equally."""
+    """Pretraining of a study's backbone, and its cost, of which every arm pays an equal share."""
 
     made: Pretraining
     whole: Compute
@@ -53,7 +53,7 @@ class PretrainingCost:
 
 @dataclass(frozen=True)
 class Entry:
-    """Compute of one row: all trials of its arms, including stopped, failed and repeated ones.
+    """Compute spent on one row: all trials of its arms, including stopped, failed and repeated ones.
 
     If the backbone was pretrained by this package, each arm also pays an equal share of the pretraining.
     """
@@ -80,12 +80,12 @@ class Entry:
 
     @property
     def pretraining(self) -> Compute:
-        """Shares of the pretraining that the row's arms pay."""
+        """Share of the pretraining cost that the row pays, added up over its arms."""
         return Compute(*(sum(getattr(cost.whole, unit) / cost.arms for cost in self.pretrained) for unit in UNITS))
 
     @property
     def total(self) -> Compute:
-        """Compute of all trials, plus the shares of the pretraining."""
+        """Compute of all trials, plus the row's share of the pretraining."""
         return total_of([*self.spent, self.pretraining])
 
     def on(self, tasks: Collection[str]) -> Compute:
@@ -99,14 +99,14 @@ class Entry:
         return f"{self.row} {self.total.in_words(unit)} ({parts}; {in_words(self.trials)})"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entry for a table's sidecar."""
+        """Return the entry for the JSON file beside a table."""
         parts = ["search", "confirm", *(["pretraining"] if self.pretrained else []), "total"]
         totals = {name: vars(getattr(self, name)) for name in parts}
         return {"row": self.row, **totals, "trials": self.trials, "arms": to_plain(self.spent)}
 
 
 def total_of(spent: Iterable[Spent | Compute]) -> Compute:
-    """Add up the compute of trials, or of sums of trials."""
+    """Add up compute, GPU and CPU time separately."""
     entries = list(spent)
     return Compute(*(sum(getattr(entry, unit) for entry in entries) for unit in UNITS))
 
@@ -134,9 +134,9 @@ def pretraining_cost(study: Study) -> PretrainingCost | None:
 
 
 def ledger_notes(entries: list[Entry]) -> list[str]:
-    """Format the compute of each row; warn if rows differ by more than 20 % on the tasks that all of them finished.
+    """Format each row's compute; warn if rows differ by more than 20 % on the tasks that all rows have finished.
 
-    Pretraining is compared separately: a large cost that rows share would hide how much their trials differ.
+    Pretraining is compared separately, because a large shared cost would hide differences between the trials.
     """
     spent = [entry for entry in entries if entry.trials]
     if not spent:
@@ -149,7 +149,7 @@ def ledger_notes(entries: list[Entry]) -> list[str]:
 
 
 def _dearest(entry: Entry) -> Compute:
-    """Return the whole pretraining cost of the row's backbone; the highest if the row is from several studies."""
+    """Return the full cost of pretraining the row's backbone; if the row is from several studies, the highest."""
     wholes = [cost.whole for cost in entry.pretrained]
     return Compute(*(max((getattr(whole, unit) for whole in wholes), default=0.0) for unit in UNITS))
 
@@ -165,7 +165,7 @@ def _warnings(computes: dict[str, Compute]) -> list[str]:
 
 
 def _unlike(what: str, computes: dict[str, Compute]) -> list[str]:
-    """Warn about each kind of time (GPU, CPU) if one row used more than 20 % more of it than another."""
+    """Warn if one row used over 20 % more GPU time, or CPU time, than another."""
     warnings, unit = [], choose_unit(computes.values())
     for kind in UNITS if computes else ():
         ordered = sorted(computes, key=lambda row: getattr(computes[row], kind))
@@ -180,7 +180,7 @@ def _unlike(what: str, computes: dict[str, Compute]) -> list[str]:
 
 
 def choose_unit(computes: Iterable[Compute]) -> TimeUnit:
-    """Choose one unit for all of these times, so that they can be compared: the one that suits the largest."""
+    """Choose the unit that suits the largest of these times, to print all of them in the same unit."""
     return time_unit(max((getattr(compute, kind) for compute in computes for kind in UNITS), default=0.0))
 
 
@@ -198,15 +198,15 @@ def format_time(seconds: float, unit: TimeUnit) -> str:
 
 
 def list_latencies(cell: Cell) -> list[Latency]:
-    """List the measured latencies of the cell's records; records without one are skipped."""
+    """List the latencies that were measured for the cell's models."""
     return [record.latency for record in cell.records if record.latency is not None]
 
 
 def milliseconds(cell: Cell, batch_size: int) -> float | None:
-    """Compute milliseconds per example with the models' own exit, median over seeds; None if nothing was timed.
+    """Compute the median over seeds of the milliseconds per example, or None if no model was timed.
 
-    Only a few examples are timed, and their mean layers may differ from those of all dev examples. The time is
-    therefore scaled to the mean layers on dev.
+    Only a few examples are timed, at the model's own exit setting. The time is scaled from their mean layers to the
+    mean layers of all dev examples.
     """
     times = []
     for record in cell.records:
@@ -217,20 +217,19 @@ def milliseconds(cell: Cell, batch_size: int) -> float | None:
 
 
 def flops(cell: Cell) -> float | None:
-    """Compute FLOPs per example (matrix products) with the models' own exit, median over seeds; None if not counted."""
+    """Compute the median over seeds of the FLOPs per example, matrix products only; None if none were counted."""
     counts = [latency.own.flops for latency in list_latencies(cell)]
     return float(np.median(counts)) if counts else None
 
 
 def flops_of_exits(cell: Cell) -> np.ndarray | None:
-    """Compute the FLOPs, in millions, of each dev example for each layer at which the example may leave.
+    """Compute the FLOPs, in millions, that each dev example needs if it leaves after a given layer.
 
-    FLOPs are quadratic in the number of tokens, so counts at three lengths determine those of every length. Older
-    records lack these counts: every example then costs the same, interpolated between the exit settings that were
-    counted.
+    FLOPs are a quadratic function of the number of tokens, so counts at three lengths determine all others. Older
+    records lack these counts. For them, all examples cost the same: a line is fitted to the FLOPs of the exit settings.
 
     Returns:
-        (layers, n), or (layers, 1) for older records; None if nothing was counted.
+        (layers, n), or (layers, 1) for older records; None without counts or stored predictions.
 
     Raises:
         ValueError: if a predictions file is damaged.
@@ -253,7 +252,7 @@ def flops_of_exits(cell: Cell) -> np.ndarray | None:
 
 
 def relative_time(pairs: Iterable[tuple[Cell, Cell]], batch_size: int) -> float | None:
-    """Divide the time per example of the first cells by that of the second ones; None unless all were timed."""
+    """Divide the summed time per example of all first cells by that of all second cells; None unless all were timed."""
     times = [(milliseconds(own, batch_size), milliseconds(other, batch_size)) for own, other in pairs]
     timed = [(own, other) for own, other in times if own is not None and other]
     if not timed or len(timed) < len(times):
@@ -276,7 +275,7 @@ def name_devices(cells: Iterable[Cell]) -> str:
 
 
 def speed_facts(cell: Cell) -> dict[str, Any]:
-    """Return medians over the confirm records: parameters (millions), depth, and mean layers with their range."""
+    """Return medians over the cell's seeds: parameters in millions, depth, and mean layers with their range."""
 
     def median(value: Callable[[Record], float | None]) -> float | None:
         numbers = [number for record in cell.records if (number := value(record)) is not None]
@@ -294,6 +293,6 @@ def speed_facts(cell: Cell) -> dict[str, Any]:
 
 
 def speed_up(facts: Iterable[Mapping[str, Any]]) -> float | None:
-    """Divide the depths by the mean layers, each summed over the cells' `speed_facts`; None if no cell has both."""
+    """Divide the summed depths in the cells' `speed_facts` by the summed mean layers; None if no cell has both."""
     pairs = [(cell["num_layers"], cell["mean_layers"]) for cell in facts if cell["num_layers"] and cell["mean_layers"]]
     return sum(depth for depth, _ in pairs) / sum(run for _, run in pairs) if pairs else None

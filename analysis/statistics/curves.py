@@ -1,8 +1,8 @@
-"""Score-over-layers curves of a cell's models: one curve per model, traced by its exit settings.
+"""Curves of score over mean layers, one per model of a cell, drawn through the model's best exit settings.
 
-Choosing and measuring settings on the same examples favours a method with many settings: 20 useless settings lift the
-front by chance. So one half of dev chooses a model's settings and the other half measures their layers and scores,
-then the halves swap roles. Each number is the mean of both.
+Choosing and measuring settings on the same examples favours a method with many settings: 20 useless settings raise the
+Pareto front by chance. So the settings are chosen on one half of dev and measured on the other half; then the halves
+swap roles. Each number is the mean of the two measurements.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class Settings:
         return Settings(taken, self.answers[:, rows], self.exit_layers[:, rows])
 
     def at_cost(self, costs: np.ndarray) -> Settings:
-        """Replace layers by another cost: (layers, n), or (layers, 1) if a layer costs the same for all examples."""
+        """Replace layers by other `costs`: (layers, n), or (layers, 1) if a layer costs the same for all examples."""
         of_examples = np.broadcast_to(costs, (len(costs), self.exit_layers.shape[1]))
         return Settings(self.examples, self.answers, np.take_along_axis(of_examples, self.exit_layers - 1, axis=0))
 
     @cached_property
     def mean_layers(self) -> np.ndarray:
-        """Mean layers per example, or mean of another cost, (settings,)."""
+        """Mean layers (or another cost) per example at each setting, (settings,)."""
         return np.asarray(self.exit_layers.mean(axis=1))
 
     @cached_property
@@ -59,7 +59,7 @@ class Measured:
     """Settings chosen on some examples and measured on others, sorted by mean layers."""
 
     settings: Settings
-    most_layers: float  # of the dearest setting, chosen or not; the curve is flat from its last point to there
+    most_layers: float  # of the most expensive setting, chosen or not; the curve is flat from its last point to here
 
     @property
     def fewest_layers(self) -> float:
@@ -67,13 +67,13 @@ class Measured:
         return float(self.settings.mean_layers[0])
 
     def shares(self, fewest: float, most: float) -> np.ndarray:
-        """Compute the weight of each setting, (settings,), in the mean score over a range of layers."""
+        """Compute each setting's weight in the mean score over a range of mean layers, (settings,)."""
         return shares_in_mean(self.settings.mean_layers, fewest, most)
 
 
 @dataclass(frozen=True)
 class Scored:
-    """Values of a cell's models, one per seed, and the same values on resamples of the examples."""
+    """Scores of a cell's models, one per seed, on all examples and on bootstrap resamples of the examples."""
 
     scores: list[float]
     resampled: np.ndarray  # (resamples, seeds)
@@ -114,16 +114,16 @@ class Curves:
         return Scored(self._means(fewest, most), np.mean(resampled, axis=0), examples)
 
     def at_cost(self, costs: np.ndarray) -> Curves:
-        """Compute the same curves over another cost per example; see `Settings.at_cost`."""
+        """Compute the curves with another cost in place of layers; see `Settings.at_cost`."""
         models, fixed = zip(*self.whole, strict=True)
         return make_curves([own.at_cost(costs) for own in models], [own.at_cost(costs) for own in fixed])
 
     def elue(self) -> Scored:
-        """Compute each model's ELUE score: how far its exit settings lie above the line through its fixed layers.
+        """Compute each model's ELUE score: the mean gain of its exit settings over the model cut at a fixed layer.
 
-        It is (1/n) Σ (p_i - p_anchor(f_i)) over the n settings, with score p_i at f_i layers (ElasticBERT,
-        arXiv:2110.07038, equation 1). The anchor is interpolated linearly. Our anchor is the same model, cut at
-        a layer; ELUE's anchor is ElasticBERT. No setting is chosen, so the score has no selection bias.
+        The score is (1/n) Σ (p_i - p_anchor(f_i)) over all n settings, with score p_i at f_i mean layers (ElasticBERT,
+        arXiv:2110.07038, equation 1). Our anchor is the same model cut at each layer, interpolated linearly; ELUE's
+        anchor is ElasticBERT. All settings count, so the score has no selection bias.
         """
         scores, resampled = [], []
         drawn = _resampled([one for pair in self.whole for one in pair], 0)
@@ -140,7 +140,7 @@ class Curves:
 
 
 def _resampled(models: Sequence[Settings], seed: int) -> list[np.ndarray]:
-    """Score each model's settings on resamples that the models share: one (resamples, settings) array per model."""
+    """Score every setting on the same resamples for all models; return a (resamples, settings) array per model."""
     own, ends = models[0].examples, np.cumsum([len(model.answers) for model in models])
     answers = np.concatenate([model.answers for model in models])
     scores = resampled_scores(own.task, answers, own.labels, own.split, resamples=RESAMPLES, seed=seed)
@@ -148,10 +148,10 @@ def _resampled(models: Sequence[Settings], seed: int) -> list[np.ndarray]:
 
 
 def read_curves(cell: Cell) -> Curves | None:
-    """Read the curves of a cell's models.
+    """Make the curves of a cell's models from their stored predictions.
 
     Returns:
-        None if the models do not leave early, or the layer outputs of a seed are not stored.
+        None if the models have no early exit, a seed lacks layer outputs, or a rule is from outside this package.
 
     Raises:
         ValueError: if a predictions file is damaged.
@@ -178,7 +178,7 @@ def make_curves(models: Sequence[Settings], fixed: Sequence[Settings]) -> Curves
 
 
 def halves(split: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Split the example indices at random into two halves, stratified by split; equal `split` gives equal halves."""
+    """Split the example indices at random into two halves, stratified by dev split, with a fixed random seed."""
     rng = np.random.default_rng(0)
     in_first = np.zeros(len(split), dtype=bool)
     for name in np.unique(split):
@@ -188,12 +188,12 @@ def halves(split: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shared_ranges(curves: Mapping[tuple[str, str], Curves]) -> dict[str, tuple[float, float]]:
-    """Find, per task, the range of mean layers (or another cost) that the curves of all rows cover.
+    """Find the range of mean layers (or another cost) that the curves of all rows cover, by task.
 
-    Tasks with a single row, a row with a single seed, or ranges that do not overlap are left out.
+    A task is left out if it has a single row, if a row has a single seed, or if no range is common to all rows.
 
     Args:
-        curves: by row and task.
+        curves: (row label, task) -> curves.
     """
     by_task: dict[str, list[Curves]] = {}
     for (_, task), own in curves.items():
@@ -209,7 +209,7 @@ def common_range(curves: Collection[Curves]) -> tuple[float, float]:
 
 
 def swept_settings(predictions: Predictions) -> Settings | None:
-    """Compute a model's answers under its own exit (every draw, if it is random) and each setting of its sweep.
+    """Compute a model's answers at its own exit setting (all draws, if it is random) and at every swept setting.
 
     Returns:
         None if nothing was swept, or the sweep has a rule that this package does not define.

@@ -1,6 +1,6 @@
 """Early exits of a cell's models, computed from their stored predictions.
 
-`read_exits` reads where examples leave and what other settings of the method's own exit would cost and score.
+`read_exits` reads where examples leave, and the cost and score of other settings of the method's own exit rule.
 `read_rules` applies other exit rules to the same models. `curves.py` compares scores at equal numbers of layers.
 """
 
@@ -20,7 +20,7 @@ from trainables.models.exit_rules import ExitRule, LayerOutputs, apply_exit, set
 
 @dataclass(frozen=True)
 class Sweep:
-    """One exit rule applied to the models of all seeds, at every setting."""
+    """Results of one exit rule at every setting, for the models of all seeds."""
 
     rule: str  # "threshold", "patience"
     field: str  # parameter that varies: "q", "patience"
@@ -30,14 +30,14 @@ class Sweep:
     recorded: int | None  # index of the setting in the records; None if the records have another rule
 
     def nearest(self, mean_layers: float, *, within: float) -> int | None:
-        """Find the setting whose median layers are nearest to `mean_layers`; None if it is more than `within` away."""
+        """Find the setting whose median layers are nearest to `mean_layers`; None if the distance exceeds `within`."""
         away = np.abs(np.median(self.mean_layers, axis=0) - mean_layers)
         return int(away.argmin()) if away.min() <= within else None
 
 
 @dataclass(frozen=True)
 class Exits:
-    """Exits of the models of a cell; arrays have one row or entry per seed."""
+    """Early exits of a cell's models; the first axis of every array is the seed."""
 
     num_layers: int
     mean_layers: np.ndarray  # (seeds,) mean layers per dev example, with the method's own exit
@@ -79,7 +79,7 @@ def read_exits(cell: Cell) -> Exits | None:
 
 
 def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) -> Sweep:
-    """Read the settings of `rule` that were swept for every seed, and add the setting in the records."""
+    """Read the settings of `rule` that were swept for every seed, and add the setting that the records report."""
     points = [_points(rule, predictions) for predictions in stored]
     (field,) = set(stored[0].sweep_field[stored[0].sweep_rule == rule].tolist())
     for point, record in zip(points, records, strict=True):
@@ -100,9 +100,9 @@ def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) ->
 
 
 def read_rules(cell: Cell, exits: Exits) -> tuple[Sweep, ...]:
-    """Return the stored sweeps of the cell's models, then sweeps of other rules that need only the layers' answers.
+    """Return the stored sweeps of the cell's models, then sweeps of other exit rules, computed from layer outputs.
 
-    If the files of a seed lack the layers' answers, only the stored sweeps are returned. If nothing was swept, because
+    If the file of any seed lacks layer outputs, only the stored sweeps are returned. If no setting was swept, because
     the models lack a classifier on each layer, the result is empty.
 
     Raises:
@@ -133,7 +133,7 @@ def _applied(settings: list[ExitRule], stored: list[tuple[Predictions, LayerOutp
 
 
 def _points(rule: str, predictions: Predictions) -> dict[float, tuple[float, float]]:
-    """Read mean layers and score of each setting of `rule`."""
+    """Read the stored sweep of `rule`: setting -> (mean layers, score)."""
     of_rule = predictions.sweep_rule == rule
     columns = (predictions.sweep_setting, predictions.sweep_mean_layers, predictions.sweep_score)
     settings, layers, scores = (column[of_rule].tolist() for column in columns)

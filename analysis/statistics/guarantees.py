@@ -1,6 +1,6 @@
-"""Exit settings with a proven bound on lost answers, for the models of a cell, from their stored dev predictions.
+"""Safe exit settings of a cell's models: early exits lose few of the last layer's answers, with a proven bound.
 
-`trainables.models.safe_exits` defines and proves the bounds.
+The settings are chosen on stored dev predictions. `trainables.models.safe_exits` defines and proves the bounds.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from analysis.studies.stored_predictions import Predictions, read_cell_predictio
 from trainables.data.tasks import TASKS
 from trainables.models.safe_exits import Walk, confident, expected, stored_rules, walk
 
-RISKS = (0.01, 0.02, 0.05)  # allowed shares of examples that lose their answer
+RISKS = (0.01, 0.02, 0.05)  # allowed shares of examples that lose the last layer's answer
 PROMISES: dict[str, Callable[[np.ndarray, float], int | None]] = {"confident": confident, "expected": expected}
 Wanted = tuple[str, float]  # kind of bound, and the share allowed
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """Mean layers of a cell's models at an exit rule's earliest setting shown to be safe, by bound."""
+    """Mean layers of a cell's models at the earliest safe setting of an exit rule, for each bound."""
 
     rule: str
     num_layers: int
     examples: int  # number of dev examples
-    layers: dict[Wanted, np.ndarray]  # (2, seeds): with labels and without; all layers if no setting is safe
+    layers: dict[Wanted, np.ndarray]  # (2, seeds): bounds with labels, then without; all layers if no setting is safe
 
 
 def guarantees(cell: Cell) -> Iterator[Guarantee]:

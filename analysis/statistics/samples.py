@@ -1,9 +1,9 @@
 """A cell's stored predictions, and its scores on bootstrap resamples of the dev examples.
 
 A resample weights each example by how often it was drawn. Every GLUE metric is a function of weighted means, so one
-matrix product scores all resamples, for all seeds and exit draws of a method. Sums of these integer weights are exact:
-a model with constant answers gets correlation 0, not 1e-8. Spearman uses the ranks in the whole dev set. Scores on the
-dev set itself come from `trainables.data.metrics`.
+matrix product scores all resamples, for all seeds of a method and all draws of a random exit. Sums of these integer
+weights are exact: a model with constant answers gets correlation 0, not 1e-8. Spearman's correlation uses the ranks in
+the whole dev set. Scores on the dev set itself come from `trainables.data.metrics`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ Place = tuple[str, str]  # row label, task
 
 @dataclass(frozen=True)
 class Sample:
-    """Answers of each seed of a method on a task, and their scores on the shared bootstrap resamples.
+    """Answers of a method on a task, one set per seed, and their scores on bootstrap resamples of the examples.
 
-    If a method draws its exits at random, each score is the mean over the stored draws, as in tables.
+    If a method draws its exit layers at random, each score is the mean over the stored draws, as in tables.
     """
 
     answers: list[Answers]
@@ -47,7 +47,7 @@ class Sample:
 
     @property
     def examples(self) -> str:
-        """Digest of the examples that were answered."""
+        """Digest of the examples; equal digests mean the same examples."""
         return self.answers[0].examples
 
     @property
@@ -64,19 +64,19 @@ class Sample:
 
     @property
     def spread_over_seeds(self) -> float:
-        """Standard deviation of one model's score over seeds, on the same dev examples."""
+        """Standard deviation of the score over seeds, on the same dev examples."""
         return float(np.std(self.scores, ddof=1))
 
     @property
     def spread_over_examples(self) -> float:
-        """Standard deviation of one model's score over other dev sets of the same size and distribution."""
+        """Standard deviation of a single seed's score over other dev sets of the same size and distribution."""
         return float(np.var(self.resampled, axis=0, ddof=1).mean() ** 0.5)
 
     @property
     def is_above_constant(self) -> bool:
-        """True if the mean score beats the best constant answer's by more than chance in the dev sample explains.
+        """True if the mean score is significantly above the score of the best constant answer.
 
-        The 95 % interval of their difference, on the same resamples, must lie above 0.
+        The 95 % bootstrap interval of the difference must lie above 0.
         """
         assert self.constant is not None
         difference = self.resampled.mean(axis=1) - self.constant
@@ -92,10 +92,10 @@ def mean_facts(samples: Mapping[Place, Sample]) -> list[dict[str, object]]:
 
 
 def draw_samples(rows: list[Row]) -> dict[Place, Sample]:
-    """Resample every cell that has stored predictions of at least two seeds for the same examples.
+    """Resample every cell that has several seeds, all with stored predictions for the same examples.
 
     Raises:
-        ValueError: if stored predictions give another score than their record.
+        ValueError: if stored predictions give another score than their record, or are the same for two seeds.
     """
     cells = {(row.label, task): cell for row in rows for task, cell in row.cells.items()}
     stored = {place: predictions for place, cell in cells.items() if (predictions := _stored(cell))}
@@ -103,14 +103,14 @@ def draw_samples(rows: list[Row]) -> dict[Place, Sample]:
 
 
 def _stored(cell: Cell) -> list[Predictions]:
-    """Read the predictions of every seed; empty for a single seed, a missing file or different examples."""
+    """Read the predictions of every seed; empty if there is one seed, a file is missing, or examples differ."""
     read = [(record, read_predictions(cell.study_of(record), record)) for record in cell.records]
     stored = [_check(cell, record, predictions) for record, predictions in read if predictions is not None]
     _check_seeds(cell, stored)
     if stored and len(stored) < len(read):
         missing = f"{len(read) - len(stored)} of {len(read)} predictions are missing"
         folder = cell.study_of(cell.records[0]).folder
-        warnings.warn(f"{folder}: {cell.name}: {missing}: no tests of this cell", stacklevel=2)
+        warnings.warn(f"{folder}: {cell.name}: {missing}, so this cell is not tested", stacklevel=2)
     same_examples = len({predictions.examples for predictions in stored}) == 1
     return stored if len(stored) == len(read) > 1 and same_examples else []
 
@@ -128,7 +128,7 @@ def _check_seeds(cell: Cell, stored: Sequence[Predictions]) -> None:
 
 
 def _check(cell: Cell, record: Record, predictions: Predictions) -> Predictions:
-    """Check that the score of the predictions is the record's, and return the predictions."""
+    """Check that the predictions give the score in the record, and return them."""
     recomputed, recorded = predictions.score, record.score
     if recorded is None or abs(recorded - recomputed) > TOLERANCE:
         path = predictions_file(cell.study_of(record).folder, record.key)
@@ -179,12 +179,12 @@ def _best_constant(answers: Answers) -> np.ndarray | None:
 
 
 def _score(answers: Answers, others: np.ndarray) -> float:
-    """Score other answers to these examples."""
+    """Score `others`, one answer per example, against the labels of these examples."""
     return score(answers.task, compute_metrics(answers.task, others, answers.labels, answers.split))
 
 
 def constant_scores(cells: Mapping[Place, Cell], samples: Mapping[Place, Sample]) -> dict[Place, float]:
-    """Compute the best constant answer's score on the examples of each cell with stored predictions."""
+    """Compute the best constant answer's score for each classification cell with stored predictions."""
     stored = {
         place: samples[place].answers if place in samples else read_cell_predictions(cell)
         for place, cell in cells.items()
@@ -194,15 +194,15 @@ def constant_scores(cells: Mapping[Place, Cell], samples: Mapping[Place, Sample]
 
 
 def is_above_constant(cell: Cell, sample: Sample | None, constant: float) -> bool:
-    """Check whether the cell is shown to be better than the best constant answer.
+    """Check whether the cell scores above the best constant answer: significantly, if it has a sample.
 
-    A cell of one seed has no sample, so only its score is compared.
+    A cell with one seed has no sample; its score is compared without a test.
     """
     return sample.is_above_constant if sample else cell.median > constant + TOLERANCE
 
 
 def has_found_nothing(cell: Cell, constant: float) -> bool:
-    """Check whether the best search trial, scored on dev, is no better than the best constant answer."""
+    """Check whether the best search trial scores no better than the best constant answer; False without dev scores."""
     best = best_search_record(cell.arm_records)
     on_dev = all(study.protocol.selection == "dev" for study in cell.studies)
     score = best.score if best and on_dev else None
@@ -212,10 +212,10 @@ def has_found_nothing(cell: Cell, constant: float) -> bool:
 def resampled_scores(
     task: Task, predictions: np.ndarray, labels: np.ndarray, splits: np.ndarray, *, resamples: int, seed: int
 ) -> np.ndarray:
-    """Score predictions (models, n) on each resample: (resamples, models); each draw of a random exit is one model.
+    """Score predictions (models, n) on bootstrap resamples; return scores (resamples, models).
 
-    The same `seed` and `splits` give the same resamples, so the scores of two methods are paired. Examples are drawn
-    within their dev split.
+    Each draw of a random exit counts as a model. The same `seed` and `splits` give the same resamples, so the scores of
+    two methods are paired. Each dev split is resampled separately.
     """
     per_split = []
     for number, name in enumerate(np.unique(splits)):
@@ -238,7 +238,7 @@ def _draw_weights(rng: np.random.Generator, resamples: int, n: int) -> np.ndarra
 
 
 def weighted_scores(task: Task, weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Compute scores with each row of weights (resamples, n), on one dev split: (resamples, models)."""
+    """Score predictions on one dev split with each row of weights (resamples, n); return (resamples, models)."""
     names = ("accuracy",) if len(task.dev_splits) > 1 else task.metrics
     return np.asarray(np.mean([_METRICS[name](weights, predictions, labels) for name in names], axis=0))
 

@@ -1,7 +1,7 @@
-"""The luck in the result of a search, and the results of searches at equal cost.
+"""The effect of luck on the result of a search, and the results of searches at equal cost.
 
-`search_variance` estimates how far another search would have moved a score. `at_equal_budget` computes what the search
-of each row would have found at one common budget. Both need only the scores of search trials.
+`search_variance` estimates how much a score varies if the search is repeated. `at_equal_budget` estimates the best
+score that the search of each row finds within a common budget.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ UNITS: tuple[Unit, ...] = ("trials", "epochs", "examples", "seconds")
 
 
 def search_variance(search_scores: Sequence[float], seed_scores: Sequence[float]) -> Variance | None:
-    """Estimate the variance, over repeated searches, of the expected score of the chosen configuration.
+    """Estimate the variance of the chosen configuration's expected score over repeated searches.
 
     A search chooses the best of K trials by their scores S = μ + noise: μ depends on the configuration; the noise
     depends on the seed and has variance σ², estimated from `seed_scores`. If b is the share of the variance of S that
-    configurations explain, the estimate is b σ² + b² Var(best S), where the best is of K normal values. The variance of
-    S is the mean square above the median: only the better half counts, so that failed trials do not inflate it.
+    configurations explain, the estimate is b σ² + b² Var(best S), with the variance of the best of K normal values. The
+    variance of S is estimated from the scores above the median, because diverged trials would inflate it.
 
     Returns:
         None with fewer than 4 trials or 2 seeds.
@@ -53,8 +53,8 @@ def variance_over_searches(cell: Cell) -> Variance | None:
     """Estimate the variance of a cell's expected score over repeated searches.
 
     Returns:
-        None if nothing was searched, if there are too few trials, or if ASHA stopped some of them: the trials that it
-            continued are the better ones, so their scores lie too close together.
+        None if nothing was searched, if there are too few trials or seeds, or if ASHA stopped trials: the completed
+            trials are then the better ones, and their scores vary too little.
     """
     if not cell.arm.space or any(record.status == "stopped" for record in cell.arm_records):
         return None
@@ -63,9 +63,9 @@ def variance_over_searches(cell: Cell) -> Variance | None:
 
 
 def best_minus_last(cell: Cell) -> float | None:
-    """Subtract the last epoch's selection score from the selected epoch's, median over seeds; None without epochs.
+    """Compute the median over seeds of the selected epoch's score minus the last epoch's; None without epochs.
 
-    The difference is the gain from choosing an epoch, which is larger if scores jump from epoch to epoch.
+    Both are selection scores. The difference is the gain from choosing an epoch; it grows with the noise of the epochs.
     """
     gains = []
     for record in cell.records:
@@ -77,7 +77,7 @@ def best_minus_last(cell: Cell) -> float | None:
 
 @dataclass(frozen=True)
 class EqualBudget:
-    """Rows of a task, compared at the smallest search budget that any of them had."""
+    """Expected best search score of each row on a task, at the smallest search budget of any row."""
 
     task: str
     unit: Unit
@@ -88,10 +88,10 @@ class EqualBudget:
 def expected_best(scores: Sequence[float], number: float) -> float:
     """Compute the expected highest of `number` draws (at least 1, may be fractional) from these scores.
 
-    The expected best of n search trials (Dodge et al. 2019, arXiv:1909.03004, equation 3): every one of n trials is
-    drawn with replacement from those that were run. It is biased downwards, most if n is near the number of trials
-    (Tang et al. 2020, arXiv:2004.13705): it cannot see a better trial than the best that was run, and misses even that
-    trial with probability 1/e. Trials that a search proposes one after the other are treated as exchangeable.
+    This estimates the best of n search trials by drawing n of the completed trials with replacement (Dodge et al. 2019,
+    arXiv:1909.03004, equation 3). The estimate is biased downwards, most if n is near the number of completed trials
+    (Tang et al. 2020, arXiv:2004.13705): no draw can beat the best of them, and n draws miss it with probability 1/e.
+    The order of the trials is ignored, although later trials of a search may profit from earlier ones.
     """
     if number < 1:
         raise ValueError(f"number of trials is {number}; allowed: at least 1")
@@ -100,10 +100,10 @@ def expected_best(scores: Sequence[float], number: float) -> float:
 
 
 def at_equal_budget(rows: Sequence[Row], unit: Unit) -> list[EqualBudget]:
-    """Compare rows at the smallest of their budgets, for every task that two or more rows have searched.
+    """Compare rows at the smallest of their search budgets, on every task with searches of at least two rows.
 
-    A row's budget is the cost of its search. Seconds are GPU seconds if all rows used GPUs, else wall-clock seconds;
-    nothing checks that they come from one kind of device.
+    A row's budget is the cost of its search. Seconds are GPU seconds if all rows used GPUs, else wall-clock seconds.
+    Nothing checks that all rows ran on the same kind of device.
     """
     budgets = []
     for task in dict.fromkeys(task for row in rows for task in row.cells):
@@ -134,7 +134,7 @@ def completed_scores(records: Sequence[Record]) -> list[float]:
 
 
 def _cost(records: Sequence[Record], unit: Unit, *, on_gpu: bool) -> float:
-    """Add up the cost of a search, including stopped and failed trials."""
+    """Add up the cost of a search in `unit`, including stopped and failed trials."""
     searched = [record for record in records if record.phase == "search"]
     if unit == "trials":
         return len(searched)

@@ -34,7 +34,7 @@ class Variance(NamedTuple):
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Difference of two methods' mean scores, its 95 % interval, and the two-sided p-value against no difference."""
+    """Difference of two methods' mean scores, its 95 % interval, and its two-sided p-value."""
 
     difference: float
     low: float
@@ -58,15 +58,15 @@ def welch_test(
 ) -> PairedTest:
     """Test the difference of two methods' mean scores: Welch-Satterthwaite over seeds, bootstrap over dev examples.
 
-    The variance of the difference is the sum of three parts: one from each method's seeds (Welch), and one from the
-    examples, beyond what the seeds include (bootstrap). Seeds are not bootstrapped: with five of them the interval
-    would be too short.
+    The variance of the difference has three parts: the variance over seeds of each method (Welch), and the part of the
+    variance over examples that these two do not contain (bootstrap). Seeds are not bootstrapped, because the interval
+    would be too short with five seeds.
 
     Args:
         resampled: (resamples, seeds) scores on resamples of the examples; row r of both methods is the same resample.
-        other_resampled: the same for the other method.
+        other_resampled: resampled scores of the other method.
         scores: one per seed, on all examples.
-        other_scores: the same for the other method.
+        other_scores: scores of the other method, one per seed.
     """
     over_examples = float(np.var(resampled.mean(axis=1) - other_resampled.mean(axis=1), ddof=1))
     between_seeds = _variance_between_seeds(resampled) + _variance_between_seeds(other_resampled)
@@ -76,9 +76,9 @@ def welch_test(
 
 
 def mean_interval(resampled: np.ndarray, scores: Sequence[float]) -> Interval:
-    """Compute the 95 % confidence interval of a mean score over other seeds and dev examples.
+    """Compute the 95 % confidence interval of a mean score, for other seeds and other dev examples.
 
-    The arguments and the estimate of the variance are those of `welch_test`.
+    `welch_test` describes the arguments and the estimate of the variance.
     """
     over_examples = float(np.var(resampled.mean(axis=1), ddof=1))
     of_examples = Variance(max(0.0, over_examples - _variance_between_seeds(resampled)), inf)
@@ -89,7 +89,7 @@ def mean_interval(resampled: np.ndarray, scores: Sequence[float]) -> Interval:
 
 
 def at_level(test: PairedTest, level: float) -> PairedTest:
-    """Recompute the interval of a test at another level."""
+    """Recompute the interval of a test at another confidence level."""
     if test.standard_error == 0:
         return test
     half = float(special.stdtrit(test.freedom, (1 + level) / 2)) * test.standard_error
@@ -97,15 +97,15 @@ def at_level(test: PairedTest, level: float) -> PairedTest:
 
 
 def paired_test(difference: float, variances: Sequence[Variance]) -> PairedTest:
-    """Test a difference against 0; its variance is the sum of `variances`.
+    """Test whether a difference is 0; the variance of the difference is the sum of `variances`.
 
     Degrees of freedom are Satterthwaite's (1946), except that a part with ν degrees of freedom is weighted by
-    (ν + 2) / ν. His formula gives too many degrees if a part with few degrees of freedom is small by chance: at the
-    level of Holm's first test of 32, a true null is rejected 1.3 times too often (`python -m benchmarks.statistics
-    freedom`). If all parts have equal degrees of freedom, the weights change nothing (Welch).
+    (ν + 2) / ν. Without these weights, the result is too large if a part with few degrees of freedom is small by
+    chance: at the level 0.05 / 32, as in Holm's method with 32 tests, a true null is rejected 1.3 times too often
+    (`python -m benchmarks.statistics freedom`). The weights have no effect if all parts have equal degrees of freedom.
 
-    If the variance is 0, the test cannot judge the difference: p is 1 and the interval is the whole range. If the
-    difference is 0 too (the same answers to all examples), the interval is [0, 0].
+    If the variance is 0, nothing can be tested: p is 1 and the interval is [-2, 2], the range of possible differences.
+    If the difference is 0 too (the same answers to all examples), the interval is [0, 0].
     """
     variance = sum(part.value for part in variances)
     if variance == 0:
@@ -126,14 +126,14 @@ def _variance_over_seeds(scores: Sequence[float]) -> Variance:
 
 
 def _variance_between_seeds(resampled: np.ndarray) -> float:
-    """Estimate the part of the mean's variance over examples that differs by seed; the spread over seeds has it too."""
+    """Estimate the part of the mean's variance over examples that its variance over seeds already contains."""
     seeds = resampled.shape[1]
     deviations = resampled - resampled.mean(axis=1, keepdims=True)
     return float(np.var(deviations, axis=0, ddof=1).sum() / (seeds - 1) / seeds)
 
 
 def variance_of_ranked(rank: int, number: int) -> float:
-    """Compute the variance of the order statistic of `rank`, from the lowest, among `number` standard normal values."""
+    """Compute the variance of the `rank`-th smallest of `number` standard normal values."""
     from scipy import stats  # takes a second to import
 
     return float(stats.order_statistic(stats.Normal(), r=rank, n=number).variance())

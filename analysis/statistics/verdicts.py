@@ -30,7 +30,7 @@ class Verdict:
 
 
 class PublishedStatistic(NamedTuple):
-    """Statistic over runs that a published number reports, as "median of 5 seeds"."""
+    """Statistic that a published number reports, such as "median of 5 seeds"."""
 
     statistic: Statistic
     seeds: int
@@ -47,29 +47,28 @@ def verdict(
 ) -> Verdict | None:
     """Compare our scores with a published number, and decide whether it was reproduced.
 
-    The same statistic of our seeds (median or mean) is compared, on the same dev set. The interval of the difference is
-    Student's t with the sampling variances of both numbers. A median of five normal scores has 1.43 times the variance
-    of their mean. If no deviation was published, ours is used for both. `search` is added twice, because both numbers
-    come from a search.
+    The published number is compared with the same statistic (median or mean) of our scores. Both must be from the same
+    dev set. The difference has a Student's t interval with the sampling variances of both numbers. If no standard
+    deviation was published, ours is used for both. `search` is added twice, because both numbers come from a search.
 
-    - "reproduced": the interval lies within the margin (two one-sided tests at 2.5 %). If scores are as skewed as
-      lognormal ones, a true difference equal to the margin gets this verdict in up to 6 % of cases.
+    - "reproduced": the interval lies within the margin (two one-sided tests at 2.5 %). For scores with a
+      lognormal distribution, a true difference equal to the margin gets this verdict in up to 6 % of cases.
     - "not reproduced": the interval excludes 0, and the difference exceeds the margin. Without `search` the verdict is
-      "not by this configuration" instead, because another search might have chosen a better one.
-    - "undecided": otherwise; this includes most small tasks with five seeds.
+      "not by this configuration" instead, because another search might have found a better configuration.
+    - "undecided": otherwise, as on most small tasks with five seeds.
 
     `python -m benchmarks.statistics verdict` prints the coverage of the interval, and how often each verdict is wrong.
 
     Args:
         our_scores: one per seed, in [-1, 1], at least two.
-        published_value: in [-1, 1]: the printed points divided by 100.
-        published_statistic: as in `published.csv`: "median of 5", "mean of 10", "single run", "single model".
-        published_deviation: standard deviation of single seeds (n - 1), in [0, 1]; None if none is printed.
+        published_value: the published number in [-1, 1], which is points divided by 100.
+        published_statistic: as written in `published.csv`: "median of 5", "mean of 10", "single run", "single model".
+        published_deviation: published standard deviation over seeds (divisor n - 1), in [0, 1]; None if unpublished.
         search: variance of our expected score over repeated searches; None if unknown.
         margin: largest difference that counts as reproduced.
 
     Returns:
-        None if the published statistic does not give the number of seeds.
+        None if `published_statistic` lacks the number of seeds, such as "best of".
 
     Raises:
         ValueError: if there are fewer than two scores, or `published_value` is outside of [-1, 1].

@@ -2,8 +2,8 @@
 
 An arm is one method on one task. Its cell joins the records of all studies that have the arm, each trial once. The
 studies must share the protocol (`load_studies`), the seeds, the data of each task (either all generated or all real),
-and the backbone and settings of each method. With `separate`, each study and method has a row of its own: only the data
-must be equal, and numbers from fewer seeds than the table's are marked.
+and the backbone and settings of each method. With `separate`, each study has its own rows: only the protocol and the
+data must be equal, and scores from fewer seeds than the table's are marked.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SAME_METHOD = ("backbone_fingerprint", "tokenizer_fingerprint")  # must be equal
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of a table: the final runs of one method on one task with its best configuration, one per seed."""
+    """One entry of a table: one method on one task, with final runs of its best configuration, one per seed."""
 
     arm: Arm
     studies: tuple[Study, ...]  # studies that have this method on this task
@@ -63,17 +63,17 @@ class Cell:
 
     @property
     def config(self) -> Configuration | None:
-        """The winning configuration; None for a missing cell."""
+        """The winning configuration; None without completed final runs."""
         return self.records[0].config if self.records else None
 
     @cached_property
     def median(self) -> float:
-        """Median score over the seeds; nan for a missing cell."""
+        """Median score over the seeds; nan without completed final runs."""
         return float(np.median(self.scores)) if self.records else math.nan
 
     @property
     def state(self) -> State:
-        """State of the cell: "complete", or how its seeds differ from the protocol's."""
+        """State of the cell: "complete", or how its seeds differ from `seeds_wanted`."""
         wanted, found = self.seeds_wanted, self.seeds
         if not found:
             return "missing"
@@ -105,24 +105,24 @@ class Cell:
 
     @property
     def dropped(self) -> list[Record]:
-        """Trials of the arm that a person excluded with `study.drop`."""
+        """Trials of the arm that the user excluded with `study.drop`."""
         return [record for record in self.arm_records if record.status == "dropped"]
 
     @property
     def tried(self) -> int:
-        """Number of configurations that the search tried: trials that ended, or that ASHA stopped."""
+        """Number of configurations that the search tried: trials that completed, or that ASHA stopped."""
         tried = ("completed", "stopped")
         return sum(record.phase == "search" and record.status in tried for record in self.arm_records)
 
     @property
     def former_scores(self) -> list[float]:
-        """Scores of completed final runs of earlier winners; known before the present winner was chosen."""
+        """Scores of completed final runs of earlier winning configurations, which the present winner has replaced."""
         confirm = [record for record in self.arm_records if record.phase == "confirm" and record not in self.records]
         return [record.score for record in confirm if record.status == "completed" and record.score is not None]
 
     @property
     def unfinished(self) -> str:
-        """Steps that the arm's search still waits for; empty if the search has ended."""
+        """Note on the steps that the arm's search still waits for; empty if the search has ended."""
         reasons = dict.fromkeys(study.missing.get(self.name, "") for study in self.studies)
         searching = " and ".join(reason for reason in reasons if reason.endswith("search trials ended"))
         return f"{searching}; the number is of the best configuration so far" if searching else ""
@@ -150,7 +150,7 @@ class Row:
 
 
 def cell_of(study: Study, method: str, task: str) -> Cell:
-    """Make the cell of a method on a task from one study; it is empty before the winner's final runs have ended."""
+    """Make the cell of a method on a task from one study; it is empty until a final run of the winner completes."""
     arm = study.arm(method, task)
     return make_cell(arm, [study], study.by_arm.get(arm.name, []), seeds_wanted=arm.seeds)
 
@@ -193,12 +193,12 @@ def rows_of(studies: Sequence[Study], *, separate: bool = False) -> list[Row]:
 
 
 def table_seeds(studies: Sequence[Study]) -> tuple[int, ...]:
-    """Return the table's confirm seeds: the longest list in the plan of any study."""
+    """Return the seeds of final runs that the table asks for: the longest list in the plan of any study."""
     return max((study.seeds for study in studies), key=len)
 
 
 def name_studies(studies: Sequence[Study]) -> list[str]:
-    """Return the names of the studies; studies that share a name are named by their folders."""
+    """Return the name of each study, or its folder if another study has the same name."""
     number = Counter(study.name for study in studies)
     return [study.name if number[study.name] == 1 else str(study.folder) for study in studies]
 
@@ -220,7 +220,7 @@ def _cell(studies: list[Study], method: str, task: str, seeds: tuple[int, ...]) 
 
 
 def find_repeats(cell: Cell) -> list[Cell]:
-    """List the cell itself, and then a cell for each repeated search of its method and task."""
+    """List the cell itself, followed by a cell for each repeated search of the same method on the same task."""
     planned = [arm for study in cell.studies for arm in study.file.plan.arms]
     others = {arm.name: arm for arm in planned if arm.repeat and (arm.method, arm.task) == (cell.arm.method, cell.task)}
     cells = [cell]
@@ -274,7 +274,7 @@ def _data_of(study: Study) -> str:
 
 
 def _check_one_method(label: str, cells: dict[str, Cell]) -> None:
-    """Reject a row whose cells have different backbones or settings."""
+    """Reject a row whose cells have different backbones, tokenizers or settings."""
     first = next(iter(cells.values()))
     for cell in cells.values():
         mine, theirs = (_settings_of(one) for one in (first, cell))
@@ -283,7 +283,7 @@ def _check_one_method(label: str, cells: dict[str, Cell]) -> None:
 
 
 def _settings_of(cell: Cell) -> dict[str, object]:
-    """Collect the settings that a person fixed or searched for the method, except the number of epochs."""
+    """Collect the fields that the user fixed or searched for the cell's method, except the number of epochs."""
     settings = cell.studies[0].file.plan.asked.settings
     said = find_keys(settings, cell.arm.method)
     return {field: in_words(settings[key]) for field, key in said.items() if field != "epochs"}

@@ -39,8 +39,8 @@ SECONDS = {"wall_seconds": "float64", "gpu_seconds": "float64"}
 class Frames:
     """A finished or running study as pandas frames; a frame without rows still has all columns.
 
-    The column `counts` marks the trials behind the tables' numbers: completed confirm trials of the winner
-    of each arm's first search.
+    The column `counts` is true for the trials whose scores are in tables: completed confirm trials (final runs with
+    fresh seeds) of the winner of each arm's first search.
     """
 
     study: Study
@@ -62,7 +62,7 @@ class Frames:
 
     @property
     def protocol(self) -> dict[str, Any]:
-        """Rules that all numbers of the study share."""
+        """Evaluation rules, the same for all numbers of the study."""
         plain: dict[str, Any] = to_plain(self.study.protocol)
         return plain
 
@@ -102,7 +102,7 @@ class Frames:
         return _joined([_settings(*own) for own in self._stored], SWEEPS)
 
     def picture(self, name: str) -> Picture | None:
-        """Draw a picture of the report, by its file name; None if the study has no data for it."""
+        """Return the report's picture with this name, such as `seeds`; None if the study has no data for it."""
         return next((picture for picture in self._pictures if picture.name == name), None)
 
     @cached_property
@@ -123,7 +123,7 @@ class Frames:
 
     @cached_property
     def _stored(self) -> list[tuple[dict[str, Any], Predictions]]:
-        """Identifying columns and predictions of each confirm trial with stored predictions."""
+        """Identifying columns and predictions of each confirm trial that has stored predictions."""
         found = []
         for record in self.study.records:
             if record.phase == "confirm" and (predictions := read_predictions(self.study, record)) is not None:
@@ -164,14 +164,14 @@ def _joined(parts: list[pd.DataFrame], dtypes: Mapping[str, str]) -> pd.DataFram
 
 
 def _frame(rows: Rows, dtypes: Mapping[str, str], further: Iterable[str] = ()) -> pd.DataFrame:
-    """Make a frame with these columns, then `further`, then columns that occur only in rows."""
+    """Make a frame with the columns of `dtypes`, then of `further`, then all others that occur in `rows`."""
     found = list(rows)
     columns = dict.fromkeys([*dtypes, *further, *(name for row in found for name in row)])
     return pd.DataFrame(found, columns=[*columns]).astype(dict(dtypes))
 
 
 def _spread(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Give each entry of nested values a separate column: `config.beta`."""
+    """Move each entry of nested values into a column of its own, such as `config.beta`."""
     parts = {f"{name}.{field}": value for name in SPREAD for field, value in row.get(name, {}).items()}
     return {name: value for name, value in row.items() if name not in (*SPREAD, "finished")} | parts
 

@@ -27,7 +27,7 @@ OF_NUMBERS = ("pearson", "spearman")
 
 
 def meant_metric(name: str) -> str:
-    """Resolve the name of a metric, which may be spelled differently.
+    """Resolve a user's spelling of a metric: `MCC` gives `matthews`.
 
     Raises:
         ValueError: if no metric has this name.
@@ -36,13 +36,13 @@ def meant_metric(name: str) -> str:
 
 
 def read_answers(paths: Sequence[Path], metrics: Mapping[str, str]) -> dict[tuple[str, str], list[Answers]]:
-    """Read the answers of all seeds from all files, by method and task.
+    """Read all files; return (method, task) -> answers, one entry per seed.
 
     Args:
-        metrics: task -> metric that replaces GLUE's; the key "" stands for all other tasks.
+        metrics: task -> metric that replaces GLUE's; the key "" stands for all tasks without a key.
 
     Raises:
-        ValueError: if a file cannot be read, or its rows contradict each other.
+        ValueError: if a file cannot be read, rows contradict each other, or a metric is missing or fits no task.
     """
     rows = pd.concat([_read(path) for path in paths], ignore_index=True)
     rows["task"] = rows["task"].map({name: _task_name(name) for name in rows["task"].unique()})
@@ -103,7 +103,7 @@ def _task(name: str, metric: str | None, splits: Sequence[str]) -> Task:
 
 
 def _answers(task: Task, rows: pd.DataFrame) -> dict[str, list[Answers]]:
-    """Arrange the answers of every method and seed in the same order of examples, whatever the order of rows."""
+    """Arrange the answers of every method and seed in one common order of examples."""
     rows = _numbered(task, rows)
     examples = rows.drop_duplicates("position")
     ids, labels = examples["example"].to_numpy(), examples["label"].to_numpy()
@@ -115,7 +115,9 @@ def _answers(task: Task, rows: pd.DataFrame) -> dict[str, list[Answers]]:
         answers = _of_one_model(f"{method} on {task.name}, seed {seed}", own, ids)
         found.setdefault(str(method), []).append(Answers(task, ids, splits, labels, answers))
     if alone := [method for method, seeds in found.items() if len(seeds) < 2]:
-        raise ValueError(f"{alone[0]} on {task.name} has one seed; allowed: at least two, whose spread a test needs")
+        raise ValueError(
+            f"{alone[0]} on {task.name} has one seed; allowed: at least two, because a test needs their spread"
+        )
     return found
 
 
@@ -131,7 +133,9 @@ def _numbered(task: Task, rows: pd.DataFrame) -> pd.DataFrame:
 def _of_one_model(who: str, rows: pd.DataFrame, ids: np.ndarray) -> np.ndarray:
     """Arrange the answers of one seed of a method as (draws, n)."""
     if len(again := rows[rows.duplicated(["draw", "position"])]):
-        raise ValueError(f"{who}: example {again['example'].iloc[0]} occurs twice; number its draws in a column draw")
+        raise ValueError(
+            f"{who}: example {again['example'].iloc[0]} occurs twice; number repeated draws in a column draw"
+        )
     answers = rows.pivot(index="draw", columns="position", values="answer").reindex(columns=range(len(ids)))
     if len(missing := np.flatnonzero(answers.isna().any())):
         raise ValueError(

@@ -59,9 +59,9 @@ class Study:
 
     @cached_property
     def looks(self) -> list[Plan]:
-        """Plans whose tables may have been seen: one for each launch that was not cut short, and the present plan.
+        """Plans whose scores may have been seen: the plan of each launch that ran to its end, and the present plan.
 
-        Tables that a person makes between launches leave no trace, so they are not counted.
+        Tables that a user prints between launches leave no trace, so they do not count.
         """
         seen = [
             launch.began.plan.asked
@@ -72,7 +72,7 @@ class Study:
 
     @property
     def protocol(self) -> Protocol:
-        """Rules that all numbers of the study share."""
+        """Evaluation rules, the same for all numbers of the study."""
         return self.file.plan.protocol
 
     @property
@@ -82,7 +82,7 @@ class Study:
 
     @cached_property
     def journal(self) -> JournalDigest:
-        """Digest of the journal, printed with tables to identify the journal that they were made from."""
+        """Digest of the journal; tables print it to identify the data that they were made from."""
         return journal_digest(self.folder)
 
     @property
@@ -152,9 +152,8 @@ def load_study(folder: Path | str, *, facts: StudyFacts | None = None) -> Study:
 def check_record(record: Record) -> list[str]:
     """List the defects of the record's scores and metrics, one line each.
 
-    A completed trial must have every metric of its task, with their mean as its score. Score and metrics must be
-    shares: 0.725, not 72.5. A stopped trial must have a valid selection score. The numbers of a failed trial are not
-    checked.
+    A completed trial must have every metric of its task, and their mean as its score. All of them must lie in [-1, 1]:
+    0.725, not 72.5. A stopped trial must have a valid selection score. The numbers of a failed trial are not checked.
     """
     if record.task not in TASKS:
         return [f"task is {record.task!r}; allowed: {', '.join(TASKS)}"]
@@ -176,7 +175,7 @@ def check_record(record: Record) -> list[str]:
 
 
 def _layers(record: Record) -> list[str]:
-    """Describe a mean number of layers that is below 1 or above the model's depth."""
+    """Report a mean number of layers that is below 1 or above the model's depth."""
     run, depth = record.mean_layers, record.num_layers
     if run is None or depth is None or 1 - TOLERANCE <= run <= depth + TOLERANCE:
         return []
@@ -256,7 +255,7 @@ def _check_tasks(path: Path, file: PlanFile) -> None:
 
 
 def _newest(records: list[Record]) -> tuple[list[Record], list[Record]]:
-    """Split the records into the newest of each trial, and failed records that a rerun has replaced."""
+    """Split the records into the newest one of each trial, and failed ones that a rerun has replaced."""
     newest: dict[str, Record] = {}
     replaced: list[Record] = []
     for record in records:

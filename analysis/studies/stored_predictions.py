@@ -48,7 +48,7 @@ class Answers:
         return len(self.answers)
 
     def scored(self, logits: np.ndarray) -> float:
-        """Score other answers to the same examples, given as logits (n, labels)."""
+        """Score other answers to the same examples; `logits` (n, labels) holds these answers."""
         answers = predictions_from_logits(self.task, logits)
         return score(self.task, compute_metrics(self.task, answers, self.labels, self.split))
 
@@ -66,7 +66,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Predictions(Answers):
-    """Outputs of a confirm trial on dev at its selected epoch, under its exit rule and every setting of the sweep."""
+    """Outputs of a confirm trial (a final run) on dev at its selected epoch, with a sweep over exit settings."""
 
     logits: np.ndarray  # (draws, n, labels)
     exit_layers: np.ndarray  # (draws, n) counted from 1
@@ -112,7 +112,7 @@ def read_predictions(study: Study, record: Record) -> Predictions | None:
 
 
 def predictions_from(task: Task, arrays: Mapping[str, np.ndarray]) -> Predictions:
-    """Convert the arrays of a predictions file."""
+    """Make predictions from the arrays of a predictions file."""
     answers = np.stack([predictions_from_logits(task, logits) for logits in arrays["logits"]])
     kept = {name: arrays[name] for name in (*_PER_EXAMPLE, *_SWEEP)} | _of_layers(task, arrays)
     return Predictions(task=task, answers=answers, lengths=arrays.get("lengths"), **kept)
@@ -169,9 +169,9 @@ def disagreements(record: Record, predictions: Predictions) -> list[str]:
 
 
 def recomputed_sweep(predictions: Predictions) -> np.ndarray:
-    """Compute score and mean layers of each setting of the sweep from the layers' outputs, (settings, 2).
+    """Compute score and mean layers of each swept exit setting from the layers' outputs, (settings, 2).
 
-    Rules of methods outside this package give NaN. So do all rules in older files, which lack the layers' outputs.
+    Settings of exit rules from outside this package give NaN. So do all settings in older files without layer outputs.
     """
     recomputed = np.full((len(predictions.sweep_rule), 2), np.nan)
     if predictions.outputs is None or predictions.sweep_rule_fields is None:

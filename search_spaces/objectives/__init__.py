@@ -1,9 +1,9 @@
-"""The values with which an encoder is pretrained: one file per objective, data only. Nothing is searched.
+"""Hyperparameters for pretraining encoders: one file per objective, data only. Nothing is searched.
 
-* `FIXED`: every field of the objective's `Config`, with the value of its source.
+* `FIXED`: every field of the objective's `Config`, with the value from the paper or its code.
 * `MINI_FIXED`: values that replace those of `FIXED` on a tiny random backbone.
-* `BACKBONE` and `TOKENIZER`: one for each profile, as in a method's search space.
-* `DEPARTURES`: the differences from the original, the most important first.
+* `BACKBONE` and `TOKENIZER`: backbone and tokenizer by profile (`mini` or `paper`).
+* `DEPARTURES`: differences from the paper and its code, the most important first.
 * `VARIANTS`: other recipes of the objective, such as `mlm:bert-small`, with the fields of `Recipe` that differ.
 """
 
@@ -22,7 +22,7 @@ from trainables.spelling import no_such
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """The values of an objective or variant, as read from the objective's file."""
+    """The hyperparameters of an objective or variant, as read from the objective's file."""
 
     name: str  # "mlm", or "mlm:bert-small"
     file: str  # the objective's file, followed by `VARIANTS['NAME']` for a variant

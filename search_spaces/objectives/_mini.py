@@ -1,4 +1,4 @@
-"""Values of all objectives for tiny random backbones and the generated corpus; reasons: benchmarks/pretraining.py."""
+"""Hyperparameters of all objectives for tiny random backbones; benchmarks/pretraining.py tests them."""
 
 from trainables.schema import Value
 

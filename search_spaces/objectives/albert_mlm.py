@@ -1,4 +1,4 @@
-"""ALBERT's pretraining, base size (arXiv:1909.11942, section 4.1; google-research/albert at b772393)."""
+"""ALBERT-base's pretraining (arXiv:1909.11942, section 4.1; google-research/albert at b772393)."""
 
 from typing import Any
 

@@ -182,10 +182,10 @@ def changed(rows: pd.DataFrame, row: int, **values: object) -> pd.DataFrame:
         (
             changed(made(), 1, example=0),
             [],
-            "one on rte, seed 0: example 0 occurs twice; number its draws in a column draw",
+            "one on rte, seed 0: example 0 occurs twice; number repeated draws in a column draw",
         ),
         (changed(made(), 0, label=1 - made().label[0]), [], "rte: example 0 has more than one label"),
-        (made(seeds=1), [], "one on rte has one seed; allowed: at least two, whose spread a test needs"),
+        (made(seeds=1), [], "one on rte has one seed; allowed: at least two, because a test needs their spread"),
         (made(methods=("one",)), [], "nothing to compare; allowed: at least two methods on one task"),
         (
             changed(made(task="stsb"), 5, answer="high"),
