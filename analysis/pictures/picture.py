@@ -117,7 +117,7 @@ def image_of(figure: Figure, ending: Literal["svg", "pdf"]) -> bytes:
 
 
 def _title_points(group: re.Match[str]) -> str:
-    """Add the tooltip of each point in an SVG group, as a title element."""
+    """Add the tooltip of each point in an SVG group as a title element."""
     texts = iter(group[1].split(TIPS[-1]))
     return re.sub(r"(<use [^>]*)/>", lambda use: f"{use[1]}><title>{next(texts)}</title></use>", f"<g>{group[2]}</g>")
 

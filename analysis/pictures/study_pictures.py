@@ -206,8 +206,8 @@ def layers_picture(evidence: Evidence) -> Picture | None:
     add_legend(figure, {label: styles[label] for label, _ in curves})
     caption = (
         "Median over the seeds at every exit setting, with their range. Marks: the setting that was trained for; a "
-        "method without a tunable exit has only a mark. All panels share one vertical scale and end "
-        f"{REACH} points below the lowest mark."
+        "method without a tunable exit has only a mark. All panels share one vertical scale. Scores "
+        f"more than {REACH} points below the lowest mark of a panel may be cut off."
     )
     if missing := _without_predictions(evidence):
         caption += f" Without curves, because predictions are missing: {', '.join(missing)}."
@@ -258,7 +258,8 @@ def rules_picture(evidence: Evidence) -> Picture | None:
     add_legend(figure, {name.replace("_", " "): style for name, style in styles.items()})
     caption = (
         "The same trained models under every exit rule that their layers' answers allow: median over the seeds at each "
-        f"setting, with their range. Each panel has its own scale and ends {REACH} points below the models' own exit."
+        f"setting, with their range. Each panel has its own scale. Scores more than {REACH} points below the models' "
+        "own exit are cut off."
     )
     return lay_out("exit-rules", "Exit rules on the same models", caption, sentences_by_task(seen), figure, tips)
 

@@ -28,7 +28,7 @@ def choice_of_epoch(cell: Cell) -> str:
 
 
 class FamilyFact(NamedTuple):
-    """Property that two cells must share, or their scores are not tested against each other."""
+    """Property that two cells must share before their scores are tested against each other."""
 
     reason: str  # printed if two cells differ in this property
     key: Callable[[Cell], str]  # two cells share the property if their keys are equal
@@ -70,7 +70,7 @@ def unlike_groups(rows: Sequence[Row], fact: FamilyFact) -> dict[tuple[tuple[str
     """Group the rows by `fact`, on every task on which rows differ in it.
 
     Returns:
-        One (row labels, common value) pair per group -> tasks with these groups.
+        A tuple of (row labels, value of the property), one per group -> tasks on which the rows form these groups.
     """
     found: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for task in dict.fromkeys(task for row in rows for task in row.cells):
@@ -87,10 +87,10 @@ def unlike_groups(rows: Sequence[Row], fact: FamilyFact) -> dict[tuple[tuple[str
 def find_looks(rows: Sequence[Row], *, at_searches: bool = False) -> list[str]:
     """List the looks at the scores of these rows, each described by what sets it apart, such as `5 seeds`.
 
-    A look is an occasion on which scores may have been seen: each launch that ran to its end, and last the present
-    plan. P-values are adjusted for the number of looks. Launches with the same seeds and tasks are one look, with two
-    exceptions. `at_searches` skips launches with a single search and counts each number of searches as a look. If the
-    winner of a search was replaced, each number of search trials is a look. The study with the most looks counts.
+    A look is an occasion on which scores may have been seen: every launch that ran to its end, and the present plan.
+    P-values are adjusted for the number of looks. Launches with the same seeds and tasks count as one look, unless
+    they differ in the number of search trials after a winner was replaced. `at_searches` skips launches with a single
+    search, and counts different numbers of searches as different looks. The study with the most looks counts.
     """
     cells = [cell for row in rows for cell in row.cells.values()]
     is_replaced = any(cell.former_scores for cell in cells)

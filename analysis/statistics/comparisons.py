@@ -51,7 +51,7 @@ class Comparison:
 
     @property
     def holds(self) -> bool:
-        """True if the difference is significant after adjustment, so that tables mark it."""
+        """True if the difference is significant after adjustment for the number of tests and looks."""
         return self.adjusted_p_value < uncertainty.ALPHA
 
     @property

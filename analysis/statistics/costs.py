@@ -217,7 +217,7 @@ def milliseconds(cell: Cell, batch_size: int) -> float | None:
 
 
 def flops(cell: Cell) -> float | None:
-    """Compute the median over seeds of the FLOPs per example, matrix products only; None if none were counted."""
+    """Compute the median over seeds of the FLOPs per example in matrix products, at the models' own exit; or None."""
     counts = [latency.own.flops for latency in list_latencies(cell)]
     return float(np.median(counts)) if counts else None
 
@@ -226,7 +226,7 @@ def flops_of_exits(cell: Cell) -> np.ndarray | None:
     """Compute the FLOPs, in millions, that each dev example needs if it leaves after a given layer.
 
     FLOPs are a quadratic function of the number of tokens, so counts at three lengths determine all others. Older
-    records lack these counts. For them, all examples cost the same: a line is fitted to the FLOPs of the exit settings.
+    records lack these counts; for them, a line through the FLOPs of the timed exit settings serves all examples.
 
     Returns:
         (layers, n), or (layers, 1) for older records; None without counts or stored predictions.
@@ -252,7 +252,7 @@ def flops_of_exits(cell: Cell) -> np.ndarray | None:
 
 
 def relative_time(pairs: Iterable[tuple[Cell, Cell]], batch_size: int) -> float | None:
-    """Divide the summed time per example of all first cells by that of all second cells; None unless all were timed."""
+    """Divide the summed time per example of the first cells by that of the second cells; None unless all were timed."""
     times = [(milliseconds(own, batch_size), milliseconds(other, batch_size)) for own, other in pairs]
     timed = [(own, other) for own, other in times if own is not None and other]
     if not timed or len(timed) < len(times):

@@ -53,7 +53,7 @@ class Exits:
 
 
 def read_exits(cell: Cell) -> Exits | None:
-    """Read the exits of a cell's models; sweeps and shares only if every seed has stored predictions.
+    """Read the exits of a cell's models; sweeps and shares need stored predictions of every seed.
 
     Returns:
         None if the cell has no records, or a record lacks its mean layers.
@@ -79,7 +79,7 @@ def read_exits(cell: Cell) -> Exits | None:
 
 
 def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) -> Sweep:
-    """Read the settings of `rule` that were swept for every seed, and add the setting that the records report."""
+    """Read the settings of `rule` that were swept for every seed, and add the setting in the records."""
     points = [_points(rule, predictions) for predictions in stored]
     (field,) = set(stored[0].sweep_field[stored[0].sweep_rule == rule].tolist())
     for point, record in zip(points, records, strict=True):

@@ -1,4 +1,4 @@
-"""Safe exit settings of a cell's models: early exits lose few of the last layer's answers, with a proven bound.
+"""Safe exit settings of a cell's models, with a proven bound on the share of examples that lose the right answer.
 
 The settings are chosen on stored dev predictions. `trainables.models.safe_exits` defines and proves the bounds.
 """
@@ -15,7 +15,7 @@ from analysis.studies.stored_predictions import Predictions, read_cell_predictio
 from trainables.data.tasks import TASKS
 from trainables.models.safe_exits import Walk, confident, expected, stored_rules, walk
 
-RISKS = (0.01, 0.02, 0.05)  # allowed shares of examples that lose the last layer's answer
+RISKS = (0.01, 0.02, 0.05)  # allowed shares of examples that lose the right answer
 PROMISES: dict[str, Callable[[np.ndarray, float], int | None]] = {"confident": confident, "expected": expected}
 Wanted = tuple[str, float]  # kind of bound, and the share allowed
 

@@ -90,7 +90,7 @@ def expected_best(scores: Sequence[float], number: float) -> float:
 
     This estimates the best of n search trials by drawing n of the completed trials with replacement (Dodge et al. 2019,
     arXiv:1909.03004, equation 3). The estimate is biased downwards, most if n is near the number of completed trials
-    (Tang et al. 2020, arXiv:2004.13705): no draw can beat the best of them, and n draws miss it with probability 1/e.
+    (Tang et al. 2020, arXiv:2004.13705): no draw can beat the best of them, and all n draws may miss it.
     The order of the trials is ignored, although later trials of a search may profit from earlier ones.
     """
     if number < 1:

@@ -48,8 +48,8 @@ def verdict(
     """Compare our scores with a published number, and decide whether it was reproduced.
 
     The published number is compared with the same statistic (median or mean) of our scores. Both must be from the same
-    dev set. The difference has a Student's t interval with the sampling variances of both numbers. If no standard
-    deviation was published, ours is used for both. `search` is added twice, because both numbers come from a search.
+    dev set. The interval of the difference is Student's t, with the sum of the sampling variances of both numbers. If
+    no standard deviation was published, ours is used for both. `search` is added twice, once for each number.
 
     - "reproduced": the interval lies within the margin (two one-sided tests at 2.5 %). For scores with a
       lognormal distribution, a true difference equal to the margin gets this verdict in up to 6 % of cases.
@@ -68,7 +68,7 @@ def verdict(
         margin: largest difference that counts as reproduced.
 
     Returns:
-        None if `published_statistic` lacks the number of seeds, such as "best of".
+        None if `published_statistic` does not give a number of seeds ("best of", "n/a").
 
     Raises:
         ValueError: if there are fewer than two scores, or `published_value` is outside of [-1, 1].

@@ -134,7 +134,8 @@ def _of_one_model(who: str, rows: pd.DataFrame, ids: np.ndarray) -> np.ndarray:
     """Arrange the answers of one seed of a method as (draws, n)."""
     if len(again := rows[rows.duplicated(["draw", "position"])]):
         raise ValueError(
-            f"{who}: example {again['example'].iloc[0]} occurs twice; number repeated draws in a column draw"
+            f"{who}: example {again['example'].iloc[0]} occurs twice; allowed: once, or once per "
+            "number in a column draw"
         )
     answers = rows.pivot(index="draw", columns="position", values="answer").reindex(columns=range(len(ids)))
     if len(missing := np.flatnonzero(answers.isna().any())):
@@ -156,7 +157,7 @@ def _as_numbers(task: Task, rows: pd.DataFrame) -> np.ndarray:
     elif {*OF_TWO_CLASSES} & {*task.metrics}:
         allowed, words = np.isin(numbers, (0, 1)), ", ".join(["0", "1", *task.labels])
     else:
-        allowed, words = texts | (numbers % 1 == 0), "a class: a whole number or a text"
+        allowed, words = texts | (numbers % 1 == 0), "a class, as a whole number or a text"
         numbers[texts] = numbers[~texts].min(initial=0.0) - 1 - pd.factorize(named[texts].astype(str))[0]
     if len(wrong := np.flatnonzero(~allowed)):
         column, row = ("label", "answer")[wrong[0] // len(rows)], rows.iloc[wrong[0] % len(rows)]

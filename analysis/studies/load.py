@@ -87,7 +87,7 @@ class Study:
 
     @property
     def is_mini(self) -> bool:
-        """True if the tasks are generated, so that scores cannot be compared with published numbers."""
+        """True if the data are generated; scores are then not comparable with published numbers."""
         return self.file.plan.asked.is_generated
 
     def arm(self, method: str, task: str) -> Arm:
@@ -96,7 +96,7 @@ class Study:
 
     @cached_property
     def by_arm(self) -> dict[str, list[Record]]:
-        """Records by arm."""
+        """Records of each arm, by the arm's name."""
         arms: dict[str, list[Record]] = {}
         for record in self.records:
             arms.setdefault(record.arm, []).append(record)

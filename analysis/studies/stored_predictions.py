@@ -28,7 +28,7 @@ _SWEEP = ("sweep_rule", "sweep_setting", "sweep_score", "sweep_mean_layers")
 
 @dataclass(frozen=True)
 class Answers:
-    """Answers of one model to n examples; several draws if its exit is random."""
+    """Answers of one model to n examples, with several draws per example if its exit is random."""
 
     task: Task
     ids: np.ndarray  # (n,)

@@ -182,7 +182,7 @@ def changed(rows: pd.DataFrame, row: int, **values: object) -> pd.DataFrame:
         (
             changed(made(), 1, example=0),
             [],
-            "one on rte, seed 0: example 0 occurs twice; number repeated draws in a column draw",
+            "one on rte, seed 0: example 0 occurs twice; allowed: once, or once per number in a column draw",
         ),
         (changed(made(), 0, label=1 - made().label[0]), [], "rte: example 0 has more than one label"),
         (made(seeds=1), [], "one on rte has one seed; allowed: at least two, because a test needs their spread"),
@@ -195,7 +195,7 @@ def changed(rows: pd.DataFrame, row: int, **values: object) -> pd.DataFrame:
         (
             changed(made(), 5, answer=0.37),
             [],
-            "one on rte, seed 0, example 5: answer is 0.37; allowed for accuracy: a class: a whole number or a text",
+            "one on rte, seed 0, example 5: answer is 0.37; allowed for accuracy: a class, as a whole number or a text",
         ),
         (
             changed(made(task="cola"), 5, answer=2),
