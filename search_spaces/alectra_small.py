@@ -1,7 +1,7 @@
 """ALECTRA-small search space: learning rates and batch sizes that shoarora/lmtuners found best on GLUE tasks.
 
-The README in lmtuners (experiments/disc_lm_small, at 86f31ba) gives learning rate, batch size and epochs for each task,
-and starts RTE and STS-B from an MNLI model. Its other values are from ELECTRA's appendix B: no weight decay, and a
+The README in lmtuners (experiments/disc_lm_small, at 86f31ba) gives learning rate, batch size and epochs for each task;
+RTE and STS-B start from an MNLI model there. Its other values are from ELECTRA's appendix B: no weight decay, and a
 learning rate that decays after the warm-up. All layers share their weights, so there is no layer-wise decay.
 """
 

@@ -47,7 +47,7 @@ from trainables.data.tasks import TASKS
 from trainables.runs.trial import TIMED_BATCHES
 
 BATCH = min(TIMED_BATCHES)  # examples; batch size of the times in `differences_picture`
-REACH = 10  # points shown below the lowest score at a trained-for exit setting; lower scores are cut off
+REACH = 10  # points shown below the lowest score at a trained-for exit setting; lower scores may be cut off
 STRIP_HEIGHT = 0.8  # inches; height of the strip for one method and task
 
 
@@ -282,9 +282,9 @@ def _own_exit(curves: list[Curve], exits: Exits) -> tuple[float, float]:
 
 @matplotlib.rc_context(STYLE)
 def exits_picture(evidence: Evidence) -> Picture | None:
-    """Draw the shares of examples that leave after each layer, and the posterior, in a strip per method and task.
+    """Draw the share of examples that leave after each layer, and the mean posterior probability of leaving there.
 
-    The layout follows figure 6 of the PALBERT paper (arXiv:2204.03276). Return None if no method
+    Each method and task has a strip, as in figure 6 of the PALBERT paper (arXiv:2204.03276). Return None if no method
     with stored predictions exits early.
     """
     early = {place: exits for place, exits in evidence.exits.items() if exits.is_early and exits.shares is not None}
