@@ -35,8 +35,8 @@ class Comparison:
     are one family. Tables mark the significant differences of this family: at most one table in twenty marks a
     difference that does not exist. All comparisons without the baseline are a second family, which tables never mark.
 
-    If scores were seen before the study was extended, p-values and intervals are adjusted for the number of looks
-    (Bonferroni).
+    If scores were seen before the study was extended, p-values and intervals are adjusted for the number of times that
+    scores may have been seen (Bonferroni).
     """
 
     row: str
@@ -51,7 +51,7 @@ class Comparison:
 
     @property
     def holds(self) -> bool:
-        """True if the difference is significant after adjustment for the number of tests and looks."""
+        """True if the difference is significant after all adjustments of the p-value."""
         return self.adjusted_p_value < uncertainty.ALPHA
 
     @property
@@ -127,7 +127,7 @@ def find_baseline_method(rows: list[Row]) -> str | None:
 
 
 def _family(family: Family, tests: Mapping[Pair, PairedTest], looks: int) -> list[Comparison]:
-    """Adjust p-values for the number of tests and looks, and intervals for the looks; intervals of means for both."""
+    """Adjust p-values and intervals of one family of tests, also for `looks`, the number of times scores were seen."""
     together = looks * (len(tests) if family == "means" else 1)
     return [
         Comparison(

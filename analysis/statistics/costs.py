@@ -29,7 +29,7 @@ TimeUnit = Literal["s", "min", "h"]
 
 @dataclass(frozen=True)
 class Compute:
-    """GPU seconds of trials (times the share of the GPU held) and, separately, wall-clock seconds of trials on CPUs."""
+    """GPU seconds of trials, weighted by the share of the GPU held, and wall-clock seconds of trials on CPUs."""
 
     gpu_seconds: float
     cpu_seconds: float
@@ -217,7 +217,7 @@ def milliseconds(cell: Cell, batch_size: int) -> float | None:
 
 
 def flops(cell: Cell) -> float | None:
-    """Compute the median over seeds of the FLOPs per example in matrix products, at the models' own exit; or None."""
+    """Compute the median over seeds of the FLOPs per example with the models' own exit; None if not counted."""
     counts = [latency.own.flops for latency in list_latencies(cell)]
     return float(np.median(counts)) if counts else None
 

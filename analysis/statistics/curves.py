@@ -1,4 +1,4 @@
-"""Curves of score over mean layers, one per model of a cell, drawn through the model's best exit settings.
+"""Curves of score over mean layers, one per model of a table cell, drawn through the model's best exit settings.
 
 Choosing and measuring settings on the same examples favours a method with many settings: 20 useless settings raise the
 Pareto front by chance. So the settings are chosen on one half of dev and measured on the other half; then the halves

@@ -1,4 +1,4 @@
-"""Early exits of a cell's models, computed from their stored predictions.
+"""Early exits of the models of a table cell (one method on one task), computed from stored predictions.
 
 `read_exits` reads where examples leave, and the cost and score of other settings of the method's own exit rule.
 `read_rules` applies other exit rules to the same models. `curves.py` compares scores at equal numbers of layers.

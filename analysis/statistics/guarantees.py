@@ -1,4 +1,4 @@
-"""Safe exit settings of a cell's models, with a proven bound on the share of examples that lose the right answer.
+"""Safe exit settings of a method on a task, with a proven bound on the share of examples that lose the right answer.
 
 The settings are chosen on stored dev predictions. `trainables.models.safe_exits` defines and proves the bounds.
 """

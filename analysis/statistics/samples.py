@@ -1,4 +1,4 @@
-"""A cell's stored predictions, and its scores on bootstrap resamples of the dev examples.
+"""Stored predictions of a table cell (one method on one task), and their scores on bootstrap resamples of dev.
 
 A resample weights each example by how often it was drawn. Every GLUE metric is a function of weighted means, so one
 matrix product scores all resamples, for all seeds of a method and all draws of a random exit. Sums of these integer

@@ -65,7 +65,7 @@ def variance_over_searches(cell: Cell) -> Variance | None:
 def best_minus_last(cell: Cell) -> float | None:
     """Compute the median over seeds of the selected epoch's score minus the last epoch's; None without epochs.
 
-    Both are selection scores. The difference is the gain from choosing an epoch; it grows with the noise of the epochs.
+    Both are selection scores. Choosing an epoch gains more if scores vary more from epoch to epoch.
     """
     gains = []
     for record in cell.records:
