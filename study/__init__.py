@@ -1,4 +1,4 @@
-"""The study orchestrator: plans, decisions, drivers, journal, commands. See docs/architecture.md."""
+"""Plan, run and record studies; each command is a module. docs/architecture.md describes the package."""
 
 from study.own_packages import end_in_one_line, require_own
 

@@ -1,7 +1,7 @@
-"""Check your own methods against the rules for every method: `python -m study.check_method FOLDER`.
+"""Check your own methods against the rules that every method must satisfy: `python -m study.check_method FOLDER`.
 
-Prints a line for each rule that holds, and one for each fault, with its file, its line and the rules that it breaks.
-The tests of this package check its own methods against the same rules.
+Prints one line for each rule that holds and one for each fault. The line of a fault gives the file, the line number
+and the broken rules. The project's tests check the built-in methods against the same rules.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from trainables.schema import Typed
 class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
-    folder: Annotated[str, argument("FOLDER", "folder with your own methods, each NAME.py and NAME_space.py")]
+    folder: Annotated[str, argument("FOLDER", "folder with your own methods, each in NAME.py and NAME_space.py")]
 
 
 def run(options: Options) -> int:
-    """Return 0 if every method keeps every rule, 1 if a rule is broken, 2 if the folder has no methods."""
+    """Check every method in the folder and print the results; return 0 if all rules hold, else 1."""
     methods = method_files.read_methods(options.folder, named="FOLDER")
     method_files.include(methods)
     faults = 0
@@ -48,11 +48,11 @@ def run(options: Options) -> int:
 
 
 def check(method: str) -> Iterator[tuple[str, str | None]]:
-    """Check the rules in order; yield each rule's text with its fault, or with None if the method keeps the rule.
+    """Check the method against each rule; yield the rule's description and the fault, or None if the rule holds.
 
-    No model is built if a rule on the method's files is broken.
+    The rules that build a model are checked only if all rules on the method's files hold.
     """
-    files = "both files are there and can be read"
+    files = "the method's two files exist and can be loaded"
     subject = space_rules.Method(method)
     fault = _fault_of(method, lambda: (trainables.load(method), subject.space))
     yield files, fault
@@ -82,7 +82,7 @@ def _model_rules(method: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _fault_of(method: str, look: Callable[[], object]) -> str | None:
-    """Describe the fault that a check returns or raises, with its place in the method's file; None without a fault."""
+    """Call `look`; describe the fault that it returns or raises, with file and line, or return None without a fault."""
     try:
         found = look()
     except AssertionError as error:
@@ -94,7 +94,8 @@ def _fault_of(method: str, look: Callable[[], object]) -> str | None:
     return found if isinstance(found, str) else None
 
 
-main = Command("study.check_method", Options, "Check your own methods against the rules for every method.", run)
+DESCRIPTION = "Check your own methods against the rules that every method must satisfy."
+main = Command("study.check_method", Options, DESCRIPTION, run)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""Choose the model of a study that a command uses: that of the named trial, or the best one of an arm."""
+"""Choose one trained model of a study: the model of a given trial, or the best model of one method on one task."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trainables.schema import Typed
 from trainables.spelling import is_same_name, resolve_name
 
 MOST_NAMED = 10  # trials named in one line
-_TRIAL = "trial whose model to use; default: the best dev score among the seeds of the best configuration"
+_TRIAL = "use the model of this trial; default: of the best configuration's seeds, the one with the best dev score"
 
 
 class ModelChoice(Typed, frozen=True, kw_only=True):
@@ -32,34 +32,34 @@ class ModelChoice(Typed, frozen=True, kw_only=True):
 
 
 def chosen_model(folder: Path, choice: ModelChoice) -> Record:
-    """Find the record of the requested trial, with the current address of its model.
+    """Return the record of the chosen trial, with the current address of the trial's model.
 
-    The default is the confirm trial with the highest dev score among those of the arm's winner, as in a submission;
-    ties go to the first seed.
+    Without --trial, choose the confirm trial (a final run of the best configuration) with the highest dev score, as
+    `study.submit` does. Ties go to the first seed.
 
     Raises:
-        ValueError: if the trial does not exist or has no model, or if the choice fits no arm or several.
+        ValueError: if no model fits the options, or models of several arms do.
     """
     plan, records = require_plan(folder).plan, read_records(folder)
     if choice.trial is None:
         return with_model_as_it_lies(_choose_best_of_arm(plan, records, choice), folder)
     if choice.method is not None or choice.task is not None:
-        raise ValueError("--trial names the model already; allowed: --trial, or --method and --task")
+        raise ValueError("--trial already chooses the model; allowed: --trial, or --method and --task")
     return with_model_as_it_lies(_find_trial(records, choice.trial), folder)
 
 
 def confirmed_models(arm: Arm, records: Sequence[Record]) -> list[Record]:
-    """List the completed confirm trials of an arm's winner by seed; the arm's other models are not used."""
+    """List the completed confirm trials (final runs) of an arm's best configuration, sorted by seed."""
     own = [record for record in records if record.arm == arm.name]
     winner = winner_of(arm, own)
     return [record for record in winner.confirm_trials(own) if record.status == "completed"] if winner else []
 
 
 def with_model_as_it_lies(record: Record, folder: Path) -> Record:
-    """Set the address of a record's model to its current place.
+    """Return the record with the current address of its model.
 
     Raises:
-        ValueError: if the model is gone.
+        ValueError: if the model no longer exists.
     """
     record = locate_model(record, folder)
     if not model_exists(record.model):
@@ -68,7 +68,7 @@ def with_model_as_it_lies(record: Record, folder: Path) -> Record:
 
 
 def best_of(records: Sequence[Record]) -> Record:
-    """Choose the record with the highest score; of equal scores, the first."""
+    """Return the record with the highest score; ties go to the first record."""
     return max(records, key=lambda record: record.score or 0.0)
 
 
@@ -79,11 +79,11 @@ def _find_trial(records: Sequence[Record], key: str) -> Record:
             return record
     ended = next((record for record in records if record.key == key), None)
     if ended is None:
-        raise ValueError(f"no ended trial {key!r}; with a model: {_list_models(kept)}")
+        raise ValueError(f"no trial {key!r} has ended; trials with a model: {_list_models(kept)}")
     siblings = [record for record in kept if record.arm == ended.arm]
     raise ValueError(
-        f"trial {key} kept no model: it is a {ended.status} {ended.phase} trial of {ended.arm}, and only completed "
-        f"confirm trials keep theirs; with a model: {_list_models(siblings or kept)}"
+        f"trial {key} has no model: it is a {ended.status} {ended.phase} trial of {ended.arm}, and only completed "
+        f"confirm trials keep one; trials with a model: {_list_models(siblings or kept)}"
     )
 
 
@@ -101,7 +101,7 @@ def _choose_best_of_arm(plan: ResolvedPlan, records: Sequence[Record], choice: M
         asked = f"{choice.method or 'any method'} on {choice.task or 'any task'}"
         raise ValueError(f"no model of {asked}; available: {', '.join(models)}")
     if len(wanted) > 1:
-        raise ValueError(f"several arms have completed trials; choose one by --method and --task: {', '.join(wanted)}")
+        raise ValueError(f"several arms have a model; choose one with --method and --task: {', '.join(wanted)}")
     return best_of(models[wanted[0]])
 
 

@@ -1,7 +1,7 @@
-"""The command line of all commands: options, help, and errors in one line on standard error.
+"""Shared command-line code: it declares options, prints help, and reports an error in one line on standard error.
 
-A command's options are the fields of one struct. A field states its type, its default and, with `option` or `argument`,
-its help; the parser is made from these:
+A command's options are the fields of one struct. Each field has a type, a default and, from `option` or `argument`,
+a help text. The parser is built from these fields:
 
     class Options(Typed, frozen=True, kw_only=True):
         study: Annotated[str, argument("runs/NAME", "the study's folder")]
@@ -43,56 +43,56 @@ from trainables.spelling import nearest_in_words
 T = TypeVar("T", bound=Typed)
 V = TypeVar("V")
 SEVERAL = ("--method", "--task")  # these options take a,b,c
-_EVERY_EPOCH = ("not needed: every epoch is evaluated, and the best one kept",)
+_EVERY_EPOCH = ("not needed: every epoch is evaluated, and the best one is kept",)
 _WITHOUT_GPU = ("--gpus-per-trial 0", "CUDA_VISIBLE_DEVICES= before the command")
-# Options of the scripts of PALBERT and transformers -> options that replace them here. The error suggests the first one
+# Options of the scripts of PALBERT and transformers -> their replacements here. An error suggests the first replacement
 # that the command has. VALUE stands for the given value. Fields such as --beta need no entry: --set fixes them.
 ELSEWHERE: dict[str, tuple[str, ...]] = {
     "bf16": ("--set precision=bfloat16",),
     "cpu": _WITHOUT_GPU,
     "data_dir": ("--data VALUE", "--corpus VALUE"),
     "device": ("CUDA_VISIBLE_DEVICES=NUMBER before the command",),
-    "early_exit_entropy": ("--set entropy=SHARE: theirs divided by ln(classes), so that 0.1 is 0.14 for two classes",),
+    "early_exit_entropy": ("--set entropy=SHARE: their value / ln(classes), so 0.1 becomes 0.14 for two classes",),
     "evaluate_during_training": _EVERY_EPOCH,
-    "exit_criteria": (f"{SAMPLED}; their threshold is the default",),
+    "exit_criteria": (f"{SAMPLED}; the default exit is their threshold",),
     "fp16": ("--set precision=bfloat16",),
     "generator_type": ("the objective alectra-rtd:bert-generator",),
     "gpus": ("CUDA_VISIBLE_DEVICES=NUMBER,NUMBER before the command",),
     "gradient_accumulation_steps": (
-        "--set batch_size=N, for a whole step; study.pretrain also has --set gradient_accumulation=VALUE",
+        "--set batch_size=N, the examples of a whole step; study.pretrain also has --set gradient_accumulation=VALUE",
     ),
     "logging_steps": _EVERY_EPOCH,
-    "model": ("--backbone VALUE; their base is albert-base",),
+    "model": ("--backbone VALUE; albert-base is the name of their base",),
     "model_name_or_path": ("--backbone VALUE",),
     "n_trials": ("--samples VALUE",),
     "no_cuda": _WITHOUT_GPU,
     "no_save": ("not available: delete the folder afterwards",),
-    "num_lambda_layers": ("--set num_lambda_layers=N: their 1 is 0 here, and 2 and 3 are the same",),
+    "num_lambda_layers": ("--set num_lambda_layers=N: their 1 is 0 here; 2 and 3 keep their meaning",),
     "num_samples": ("--samples VALUE",),
     "output_dir": ("--out VALUE", "--to VALUE"),
     "pabee": ("--method pabee",),
-    "patience": ("--set patience=VALUE of PABEE, --set stop_after=VALUE for PALBERT's early stopping",),
+    "patience": ("--set patience=VALUE for PABEE, --set stop_after=VALUE for PALBERT's early stopping",),
     "per_device_train_batch_size": ("--set batch_size=VALUE",),
     "pondering": ("--method palbert, or --method pondernet",),
     "prior_type": ("not available: the prior is geometric, as in the paper",),
-    "resume_from_checkpoint": ("--continue runs/NAME", "the same command, which resumes"),
+    "resume_from_checkpoint": ("--continue runs/NAME", "the same command again, which resumes the run"),
     "run_test": ("study.submit runs/NAME --method METHOD, after the study",),
-    "save_model": ("not needed: models of confirm trials stay, and study.export writes one for transformers",),
+    "save_model": ("not needed: models of confirm trials are kept, and study.export converts one for transformers",),
     "save_steps": _EVERY_EPOCH,
     "seed": ("--seeds 1, which runs seed 42; --seeds 5 runs 42 to 46",),
     "select_at": ("--select-by at:VALUE",),
     "small": ("--corpus FOLDER with less text, or --set steps=1000", "--profile mini"),
     "task_name": ("--task VALUE",),
     "tie_encoder": ("the objective alectra-rtd:tied-encoders",),
-    "tqdm_off": ("not needed: only a terminal shows a bar",),
-    "train_routine": ("--method berxit, for their alternate-lte",),
-    "type": ("--backbone VALUE, with its owner on the hub: albert/albert-base-v2",),
+    "tqdm_off": ("not needed: a progress bar appears only in a terminal",),
+    "train_routine": ("--method berxit, which is their alternate-lte",),
+    "type": ("--backbone VALUE, including the owner on the hub: albert/albert-base-v2",),
     "use_cpu": _WITHOUT_GPU,
 }
 
 
 class _Help(argparse.HelpFormatter):
-    """A help formatter that also breaks group titles and menus, which argparse leaves too long."""
+    """A help formatter that also wraps group titles and lists of choices, which argparse leaves too long."""
 
     def format_help(self) -> str:
         lines = super().format_help().split("\n")
@@ -100,13 +100,13 @@ class _Help(argparse.HelpFormatter):
 
 
 def _broken(line: str, width: int) -> str:
-    """Break a line at spaces, and after the bars of a menu such as `a|b|c`."""
+    """Wrap a line at spaces, and after the bars of a list of choices such as `a|b|c`."""
     return re.sub("\1 ?", "", wrapped(line.replace("|", "|\1 "), width))
 
 
 @dataclass(frozen=True)
 class Option:
-    """The declaration of one option: its help, its metavar and its flag, if it has one."""
+    """The declaration of an option or a positional argument."""
 
     text: str  # shown by --help
     metavar: str | None
@@ -117,18 +117,19 @@ class Option:
 def option(text: str = "", metavar: str | None = None, *, flag: str | None = None) -> Option:
     """Declare a field as an option.
 
-    A `bool` becomes a switch; a list is given by repeating the option; a `Literal` needs no metavar.
+    A `bool` field becomes a switch. A list field collects the values of a repeated option. A `Literal` field needs no
+    metavar.
     """
     return Option(text, metavar, flag)
 
 
 def argument(metavar: str, text: str = "") -> Option:
-    """Declare a field as a positional argument; a list takes one or more values."""
+    """Declare a field as a positional argument; a list field takes one or more values."""
     return Option(text, metavar, is_argument=True)
 
 
 class Grouped(Typed, frozen=True, kw_only=True):
-    """Base of option structs that --help prints in groups: each subclass adds a group with its own title."""
+    """Base class of option structs that --help prints in groups; each subclass adds a group with a title."""
 
     group: ClassVar[str]
     common: ClassVar[tuple[str, ...]] = ()  # fields in the short help; empty: all of them
@@ -138,7 +139,7 @@ class Parser(argparse.ArgumentParser, Generic[T]):
     """An argparse parser for one command, made from the struct of its options."""
 
     def __init__(self, kind: type[T], command: str, description: str, *, epilog: str | None = None) -> None:
-        """Build the parser; `command` is the module that `python -m` runs, or the console's subcommand."""
+        """Build the parser; `command` is a module to run with `python -m`, or the name of a program."""
         prog = f"python -m {command}" if "." in command else command
         if Path(sys.argv[0]).stem == CONSOLE:
             prog = f"{CONSOLE} {command.partition('.')[2]}" if "." in command else command
@@ -164,7 +165,7 @@ class Parser(argparse.ArgumentParser, Generic[T]):
             _add(groups.get(title, self), field)
 
     def format_common_help(self) -> str:
-        """Format the short help: only the common options."""
+        """Format the short help, which lists only the common options."""
         formatter = self._get_formatter()
         formatter.add_usage("%(prog)s [OPTION ...]", [], [])
         formatter.add_text(self.description)
@@ -176,7 +177,7 @@ class Parser(argparse.ArgumentParser, Generic[T]):
         return formatter.format_help()
 
     def error(self, message: str) -> NoReturn:
-        """Raise argparse's error message as a ValueError of one line."""
+        """Raise a ValueError with argparse's error message."""
         if wrong := re.fullmatch(r"argument (\S+): invalid (int|float) value: (.*)", message):
             message = f"{wrong[1]} is {wrong[3]}; allowed: {'a whole number' if wrong[2] == 'int' else 'a number'}"
             if wrong[2] == "int" and "," in wrong[3]:
@@ -185,7 +186,7 @@ class Parser(argparse.ArgumentParser, Generic[T]):
         raise ValueError(f"{message}; see --help")
 
     def complete(self, **values: Sequence[str]) -> None:
-        """Let shell completion offer these values; the keywords are the names of option fields."""
+        """Let shell completion offer these values; each keyword is the name of an option without `--`."""
         for action in self._actions:
             for name in {*values} & {flag.removeprefix("--") for flag in action.option_strings}:
                 action.completer = partial(_completed, values[name])  # type: ignore[attr-defined]  # argcomplete asks for it
@@ -194,7 +195,7 @@ class Parser(argparse.ArgumentParser, Generic[T]):
         """Parse a command line.
 
         Raises:
-            ValueError: if an option is unknown, missing or out of range.
+            ValueError: if an option is unknown, missing or invalid.
         """
         known, unknown = self.parse_known_args(arguments)
         if unknown:
@@ -214,26 +215,26 @@ class Parser(argparse.ArgumentParser, Generic[T]):
 
 @dataclass(frozen=True)
 class Command(Generic[T]):
-    """A command line program; calling it with the arguments runs it and returns the exit status."""
+    """A command-line program; calling this object runs the program and returns the exit status."""
 
     name: str  # the module that `python -m` runs
     kind: type[T]  # the struct of its options
     description: str
     run: Callable[[T], int]  # returns the exit status; a ValueError becomes status 2, bad usage
     epilog: str | None = None
-    after_interrupt: str = ""  # text that `guarded` appends
+    after_interrupt: str = ""  # added to the error line after Ctrl-C or an OSError
 
     def parser(self) -> Parser[T]:
         """Build the parser of the command's options."""
         return Parser(self.kind, self.name, " ".join(self.description.split()), epilog=self.epilog)
 
     def __call__(self, argv: Sequence[str] | None = None) -> int:
-        """Run the command with these arguments, or those of the process, and return the exit status."""
+        """Run the command with `argv`, or with the arguments of this process if it is None; return the exit status."""
         return guarded(self.name, lambda: self.run(self.parser().options(argv)), after_interrupt=self.after_interrupt)
 
 
 class _ShowHelp(argparse.Action):
-    """The argparse action of --help: prints the short help, or all options with `all`, and exits."""
+    """The argparse action of --help, which prints the short help, and of `--help all`, which prints every option."""
 
     def __call__(self, parser: argparse.ArgumentParser, _: object, value: object, flag: str | None = None) -> None:
         assert isinstance(parser, Parser)
@@ -244,7 +245,7 @@ class _ShowHelp(argparse.Action):
 
 
 def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
-    """Add the option declared by a field of the options struct to the parser, or to one of its groups."""
+    """Add the option that a struct field declares to the parser, or to a group of the parser."""
     declared = next(each for each in field.type.__metadata__ if isinstance(each, Option))
     kinds = {*_kinds(field.type)}
     default = field.default if field.default_factory is NODEFAULT else field.default_factory()
@@ -267,7 +268,7 @@ def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
 
 
 def _meanings(unknown: Sequence[str], flags: Sequence[str]) -> str:
-    """Format advice on unknown options, such as `; here it is --epochs 3`; name each option if there are several."""
+    """Suggest replacements for unknown options, such as `; here it is --epochs 3`. Several options are each named."""
     places = [place for place, text in enumerate(unknown) if re.match("--?[a-zA-Z]", text)]
     meanings = [(unknown[place].partition("=")[0], _meaning(unknown[place:], flags)) for place in places]
     if len(meanings) == 1:
@@ -278,7 +279,7 @@ def _meanings(unknown: Sequence[str], flags: Sequence[str]) -> str:
 
 
 def _meaning(unknown: Sequence[str], flags: Sequence[str]) -> str:
-    """Format the replacement of another program's option, `; here it is --epochs 3`, or an option of similar name."""
+    """Suggest the replacement of another program's option, as `; here it is --epochs 3`, or else a similar option."""
     flag, _, value = unknown[0].partition("=")
     name = flag.lstrip("-").replace("-", "_")
     value = value or next((text for text in unknown[1:2] if not text.startswith("--")), "VALUE")
@@ -304,7 +305,7 @@ def _kinds(kind: Any) -> Iterator[Any]:
 
 
 def _completed(names: Sequence[str], *, prefix: str, action: argparse.Action, **_: object) -> list[str]:
-    """List the names that complete a word; in `a,b,c` only the last part is completed."""
+    """List the candidates for completing a word; in a list `a,b,c`, only the last name is completed."""
     before, comma, _last = prefix.rpartition(",")
     if comma and not {*SEVERAL} & {*action.option_strings}:
         return []
@@ -313,9 +314,9 @@ def _completed(names: Sequence[str], *, prefix: str, action: argparse.Action, **
 
 
 def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "") -> int:
-    """Run `main` and return its exit status; 2 after a `ValueError`, 1 after Ctrl-C or a disk error.
+    """Run `main` and return its exit status, or 2 after a `ValueError`, or 1 after Ctrl-C or an `OSError`.
 
-    Every error is printed as one line. After Ctrl-C or a disk error, that line ends with `after_interrupt`. If the
+    These errors are printed as one line. After Ctrl-C or an `OSError`, the line ends with `after_interrupt`. If the
     reader of standard output goes away (`| head`), the command ends silently.
     """
     warnings.formatwarning = _one_line
@@ -330,7 +331,7 @@ def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "")
     except ValueError as error:
         message, status = str(error).removeprefix(f"{command}: "), 2
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, lambda *_: os._exit(1))  # else destructors print tracebacks at a second Ctrl-C
+        signal.signal(signal.SIGINT, lambda *_: os._exit(1))  # a second Ctrl-C would print tracebacks of destructors
         message, status = f"interrupted{after_interrupt}", 1
     except OSError as error:
         if isinstance(error, BrokenPipeError) and _nobody_reads():
@@ -342,17 +343,17 @@ def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "")
 
 
 def read_setting(text: str, option: str = "--set", form: str = "FIELD=VALUE") -> tuple[str, Value]:
-    """Split `FIELD=VALUE` into the field and its value, which is read as JSON if possible, else as a string.
+    """Split `FIELD=VALUE` into the field and the value, which is parsed as JSON if possible, else kept as a string.
 
     Raises:
-        ValueError: if the text does not have the form `form`.
+        ValueError: if the text has no field or no `=`; the message gives the allowed form.
     """
     field, value = read_pair(option, text, form)
     return field, read_value(value)
 
 
 def read_settings(texts: Sequence[str]) -> dict[str, Value]:
-    """Read all values of --set into a mapping from field to value.
+    """Read the values of a repeated --set into a mapping from field to value.
 
     Raises:
         ValueError: if a text is not `FIELD=VALUE`, or a field is given twice.
@@ -374,7 +375,7 @@ def read_pair(option: str, text: str, form: str) -> tuple[str, str]:
     """Split the value of an option at its first `=`.
 
     Raises:
-        ValueError: if either side is empty; the message gives the allowed form.
+        ValueError: if there is no `=`, or nothing before it; the message gives the allowed form.
     """
     left, equals, right = text.partition("=")
     if not equals or not left:
@@ -383,7 +384,7 @@ def read_pair(option: str, text: str, form: str) -> tuple[str, str]:
 
 
 def _nobody_reads() -> bool:
-    """Check if the reader of standard output is gone: a BrokenPipeError may also come from another connection."""
+    """Check if the reader of standard output is gone; another connection can also raise a BrokenPipeError."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)  # 0: report only errors
     return bool(poll.poll(0))

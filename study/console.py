@@ -1,4 +1,4 @@
-"""All commands under one name: `glue-study launch --method palbert` is `python -m study.launch --method palbert`."""
+"""All commands under one name: `glue-study launch --method palbert` runs `python -m study.launch --method palbert`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainables.schema import Typed
 from trainables.spelling import no_such
 
 COMMANDS = {
-    "pretrain": ("study.pretrain", "pretrain a backbone, from which a launch can start"),
+    "pretrain": ("study.pretrain", "pretrain a backbone, which a study can use"),
     "launch": ("study.launch", "start, continue or extend a study"),
     "try": ("study.try", "train one configuration once in this process, to debug a method"),
     "status": (
@@ -27,13 +27,13 @@ COMMANDS = {
         "show what is done, running, failed and missing in a study or a folder of studies",
     ),
     "tables": ("analysis.tables", "regenerate the tables of studies"),
-    "compare": ("analysis.compare", "test the differences between methods on predictions of any program"),
-    "explain": ("analysis.explain", "list the runs behind a cell"),
+    "compare": ("analysis.compare", "test differences between methods, given the predictions of any program"),
+    "explain": ("analysis.explain", "list the runs behind a table cell"),
     "verify": ("analysis.verify", "recompute every number"),
     "report": ("analysis.report", "write one HTML page about a study"),
     "doctor": ("study.doctor", "check this machine, or every node of a cluster"),
     "export": ("study.export", "export a trained model as a folder for transformers"),
-    "predict": ("study.predict", "answer a TSV file with a trained model, with early exits"),
+    "predict": ("study.predict", "predict labels for a TSV file with a trained model, with early exits"),
     "submit": ("study.submit", "write a submission to the GLUE server"),
     "score-test": ("study.score_test", "score a finished study on test labels, and close it to new trials"),
     "rebuild": ("study.rebuild", "rewrite all exports of a study: records, tables, report, MLflow"),
@@ -47,7 +47,7 @@ eval "$(register-python-argcomplete glue-study)"."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the named command, and return its exit status."""
+    """Run the command that the first argument names, and return its exit status."""
     arguments = [*(sys.argv[1:] if argv is None else argv)]
     if "_ARGCOMPLETE" in os.environ:
         _complete()
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser(command: str | None = None) -> Parser[Typed]:
-    """Build the parser of all commands, and import `command` for its options."""
+    """Build the parser of all commands; import only the module of `command`, and add that command's options."""
     parser = Parser(Typed, CONSOLE, __doc__ or "", epilog=EPILOG)
     parser.add_argument("--version", action="version", version=importlib.metadata.version("glue-exit-study"))
     commands = parser.add_subparsers(metavar="COMMAND", parser_class=cast("type[Parser[Typed]]", _parser_of))
@@ -89,7 +89,7 @@ def _without_command(arguments: list[str]) -> int:
 
 
 def _complete() -> None:
-    """Complete the command line for the shell that asked, then exit."""
+    """Print the completions for the shell that requests them, then exit."""
     import argcomplete
 
     words = os.environ["COMP_LINE"].split()

@@ -1,8 +1,8 @@
 """Exclude a trial from all numbers: `python -m study.drop runs/NAME KEY --because "a bad disk"`.
 
-The trial keeps its predictions and its model, and the table names it with the reason. No launch runs it again or
-replaces its seed: a dropped confirm trial leaves its cell incomplete. If the dropped trial was the best of its search,
-the next launch confirms the best of the rest.
+The trial keeps its predictions and its model, and the notes of the table give the trial and the reason. No launch
+repeats the trial or replaces its seed, so a dropped confirm trial leaves its table cell incomplete. If the dropped
+trial was the best of its search, the next launch runs the confirm trials of the next best configuration.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
     folder: Annotated[str, argument("runs/NAME", "the study's folder")]
-    key: Annotated[str, argument("KEY", "key of the trial, or its first digits; analysis.explain lists keys")]
-    because: Annotated[str | None, option("reason, which the notes of the table give", "TEXT")] = None
+    key: Annotated[str, argument("KEY", "key of the trial, or the key's first digits; analysis.explain lists keys")]
+    because: Annotated[str | None, option("reason, printed in the notes of the table", "TEXT")] = None
     undo: Annotated[bool, option("count the trial again")] = False
 
 
 def run(options: Options) -> int:
-    """Return 0 if the trial is dropped or counts again; 2 if that is not possible, and nothing has changed."""
+    """Drop the trial, or count it again with --undo; print the commands to run next, and return 0."""
     reason = " ".join((options.because or "").split())
     if bool(reason) == options.undo:
         raise ValueError("allowed: --because with a reason, or --undo")
@@ -48,7 +48,7 @@ def run(options: Options) -> int:
         if options.undo != (record.status == "dropped"):
             raise ValueError(f"trial {record.key} is {record.status}; allowed: {_ALLOWED[options.undo]}")
         if record.status == "failed":
-            raise ValueError(f"trial {record.key} failed, so no number contains it; nothing to drop")
+            raise ValueError(f"trial {record.key} failed, so no number includes it and it need not be dropped")
         journal.append(TrialDropped(time=journal.now(), key=record.key, because=reason or None))
         facts = journal.facts
     finally:
@@ -58,21 +58,21 @@ def run(options: Options) -> int:
     print(describe_record(after))
     begun = dict.fromkeys(trial.started.arm for trial in facts.trials.values() if trial.started.start == record.key)
     if begun and not options.undo:
-        print(f"began from its model, and keep their numbers: {', '.join(begun)}")
-    print(f"the tables again: {python()} -m study.rebuild {folder}")
+        print(f"keep their numbers, although they started from its model: {', '.join(begun)}")
+    print(f"to rewrite the tables: {python()} -m study.rebuild {folder}")
     if not last_progress(plan, facts).is_finished:
-        print(f"the confirm trials of another winner: {python()} -m study.launch --continue {folder}")
+        print(f"to run the missing trials: {python()} -m study.launch --continue {folder}")
     return 0
 
 
-_ALLOWED = {True: "--undo for a trial that was dropped", False: "a trial that was not dropped before"}
+_ALLOWED = {True: "--undo for a dropped trial", False: "a trial that is not dropped"}
 
 
 def _ended_trial(records: Sequence[Record], key: str) -> Record:
     """Find the newest record of the trial whose key begins with `key`.
 
     Raises:
-        ValueError: if no key begins with `key`, or several do.
+        ValueError: if no ended trial has such a key, or several do.
     """
     found = {record.key: record for record in records if record.key.startswith(key)}
     if len(found) == 1:
@@ -80,7 +80,7 @@ def _ended_trial(records: Sequence[Record], key: str) -> Record:
     menu = found or {record.key: record for record in records}
     named = first_of([f"{own.key} ({own.arm} {own.phase} {own.trial})" for own in menu.values()], MOST_NAMED)
     wrong = "several trials have" if found else "no ended trial has"
-    raise ValueError(f"{wrong} the key {key!r}; available: {named or 'none'}")
+    raise ValueError(f"{wrong} a key that begins with {key!r}; available: {named or 'none'}")
 
 
 main = Command("study.drop", Options, __doc__ or "", run)

@@ -122,7 +122,7 @@ def test_help_of_many_options_shows_the_common_ones_and_all_on_demand(capsys):
         (
             "launch",
             "--num-lambda-layers 1",
-            "--set num_lambda_layers=N: their 1 is 0 here, and 2 and 3 are the same",
+            "--set num_lambda_layers=N: their 1 is 0 here; 2 and 3 keep their meaning",
         ),
         (
             "pretrain",
@@ -133,14 +133,14 @@ def test_help_of_many_options_shows_the_common_ones_and_all_on_demand(capsys):
         (
             "launch",
             "--patience 5",
-            "--set patience=5 of PABEE, --set stop_after=5 for PALBERT's early stopping",
+            "--set patience=5 for PABEE, --set stop_after=5 for PALBERT's early stopping",
         ),
         ("launch", "--seed 42", "--seeds 1, which runs seed 42; --seeds 5 runs 42 to 46"),
         (
             "launch",
             "--exit-criteria sample",
-            "--method pondernet, or --method palbert --set exit=sample --set q=null --set sample_draws=1; their "
-            "threshold is the default",
+            "--method pondernet, or --method palbert --set exit=sample --set q=null --set sample_draws=1; the "
+            "default exit is their threshold",
         ),
         ("launch", "--no_cuda", "--gpus-per-trial 0"),
         ("launch", "--learning_rate 1e-4", "--set learning_rate=1e-4"),
@@ -153,38 +153,38 @@ def test_help_of_many_options_shows_the_common_ones_and_all_on_demand(capsys):
         ("launch", "--regression_threshold 0.1", "--set regression_threshold=0.1"),
         ("launch", "--train_batch_size 16", "--set batch_size=16"),
         ("pretrain", "mlm --corpus mini --to x --optimizer adamw", "--set optimizer=adamw"),
-        ("launch", "--type bert", "--backbone bert, with its owner on the hub: albert/albert-base-v2"),
+        ("launch", "--type bert", "--backbone bert, including the owner on the hub: albert/albert-base-v2"),
         ("launch", "--pabee", "--method pabee"),
         ("launch", "--pondering", "--method palbert, or --method pondernet"),
-        ("launch", "--train_routine alternate-lte", "--method berxit, for their alternate-lte"),
+        ("launch", "--train_routine alternate-lte", "--method berxit, which is their alternate-lte"),
         (
             "launch",
             "--early_exit_entropy 0.1",
-            "--set entropy=SHARE: theirs divided by ln(classes), so that 0.1 is 0.14 for two classes",
+            "--set entropy=SHARE: their value / ln(classes), so 0.1 becomes 0.14 for two classes",
         ),
         ("launch", "--run-test", "study.submit runs/NAME --method METHOD, after the study"),
         (
             "launch",
             "--save-model",
-            "not needed: models of confirm trials stay, and study.export writes one for transformers",
+            "not needed: models of confirm trials are kept, and study.export converts one for transformers",
         ),
         ("launch", "--prior-type uniform", "not available: the prior is geometric, as in the paper"),
-        ("launch", "--save_steps 5", "not needed: every epoch is evaluated, and the best one kept"),
+        ("launch", "--save_steps 5", "not needed: every epoch is evaluated, and the best one is kept"),
         (
             "launch",
             "--gradient_accumulation_steps 2",
-            "--set batch_size=N, for a whole step; study.pretrain also has --set gradient_accumulation=2",
+            "--set batch_size=N, the examples of a whole step; study.pretrain also has --set gradient_accumulation=2",
         ),
         ("launch", "--small", "--profile mini"),
         ("pretrain", "mlm --corpus mini --to x --small", "--corpus FOLDER with less text, or --set steps=1000"),
-        ("pretrain", "mlm --corpus mini --to x --model base", "--backbone base; their base is albert-base"),
-        ("pretrain", "mlm --corpus mini --to x --tqdm-off", "not needed: only a terminal shows a bar"),
+        ("pretrain", "mlm --corpus mini --to x --model base", "--backbone base; albert-base is the name of their base"),
+        ("pretrain", "mlm --corpus mini --to x --tqdm-off", "not needed: a progress bar appears only in a terminal"),
         ("pretrain", "mlm --corpus mini --to x --no-save", "not available: delete the folder afterwards"),
         (
             "launch",
             "--type=x --unheard 1 --lr 1e-5",
-            "--backbone x, with its owner on the hub: albert/albert-base-v2; --lr: here it is --set learning_rate=1e-5"
-            "; docs/coming_from.md lists them all",
+            "--backbone x, including the owner on the hub: albert/albert-base-v2; --lr: here it is --set learning_rate="
+            "1e-5; docs/coming_from.md lists them all",
         ),
     ],
 )

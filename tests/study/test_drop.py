@@ -78,7 +78,7 @@ def test_arm_that_began_from_the_dropped_model_is_named(tmp_path, capsys):
     folder = launched_study(tmp_path / "s", plan)
     start = read_facts(folder).arm("albert/mrpc").start_key
     drop.main([str(folder), start, "--because", "a bad disk"])
-    assert "began from its model, and keep their numbers: albert/mrpc\n" in capsys.readouterr().out
+    assert "keep their numbers, although they started from its model: albert/mrpc\n" in capsys.readouterr().out
 
 
 def test_table_names_the_trial_and_the_reason(folder):
@@ -100,10 +100,10 @@ def test_undo_brings_back_the_same_record(folder):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["zz", "--because", "x"], "no ended trial has the key 'zz'; available: "),
+        (["zz", "--because", "x"], "no ended trial has a key that begins with 'zz'; available: "),
         (["KEY"], "allowed: --because with a reason, or --undo"),
         (["KEY", "--because", " "], "allowed: --because with a reason, or --undo"),
-        (["KEY", "--undo"], "is completed; allowed: --undo for a trial that was dropped"),
+        (["KEY", "--undo"], "is completed; allowed: --undo for a dropped trial"),
     ],
 )
 def test_what_cannot_be_dropped_is_named_in_one_line(folder, capsys, arguments, message):

@@ -178,7 +178,7 @@ def test_any_trial_that_kept_its_model_is_named_by_its_key(launched):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "several arms have completed trials; choose one by --method and --task: albert/rte, albert/mrpc, ponder"),
+        ([], "several arms have a model; choose one with --method and --task: albert/rte, albert/mrpc, ponder"),
         (
             ["--method", "pabee"],
             "'pabee' is not a method with a model; available: albert, pondernet",
@@ -191,8 +191,8 @@ def test_any_trial_that_kept_its_model_is_named_by_its_key(launched):
             ["--task", "mrcp"],
             "no task with a model named 'mrcp'; available: rte, mrpc; did you mean mrpc?",
         ),
-        (["--trial", "feed"], "no ended trial 'feed'; with a model: "),
-        (["--trial", "feed", "--task", "rte"], "--trial names the model already; allowed: --trial, or --method and"),
+        (["--trial", "feed"], "no trial 'feed' has ended; trials with a model: "),
+        (["--trial", "feed", "--task", "rte"], "--trial already chooses the model; allowed: --trial, or --method and"),
     ],
 )
 def test_what_names_no_model_is_answered_with_what_there_is(launched, tmp_path, capsys, arguments, message):
@@ -205,7 +205,7 @@ def test_a_trial_without_a_model_is_refused_with_those_of_its_arm_that_have_one(
     searched = next(row for row in records if row.phase == "search" and row.arm == "albert/rte")
     confirmed = [row for row in records if row.phase == "confirm" and row.arm == "albert/rte"]
     error = refused(capsys, str(launched), "--trial", searched.key, "--to", str(tmp_path / "to"))
-    assert error.startswith(f"trial {searched.key} kept no model: it is a {searched.status} search trial of albert/rte")
+    assert error.startswith(f"trial {searched.key} has no model: it is a {searched.status} search trial of albert/rte")
     assert error.endswith(", ".join(f"{row.key} (albert/rte, seed {row.seed})" for row in confirmed))
 
 

@@ -209,7 +209,7 @@ def test_what_is_no_model_is_refused_in_one_line(studies, tmp_path, capsys):
     )
     study = folder_of(studies["pabee/sst2"])
     searched = next(row for row in read_records(study) if row.phase == "search")
-    assert refused(capsys, study, file, "--trial", searched.key, *to).startswith(f"trial {searched.key} kept no model")
+    assert refused(capsys, study, file, "--trial", searched.key, *to).startswith(f"trial {searched.key} has no model")
 
 
 @pytest.mark.parametrize(
