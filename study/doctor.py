@@ -1,6 +1,6 @@
 """Check that this machine, or every node of a Ray cluster, is ready for a study: `python -m study.doctor`.
 
-Checks packages, Ray, code, clocks, GPUs, data, storage and tracking, and prints the remedy of each fault.
+Checks packages, Ray, code, clocks, GPUs, data, storage and tracking, and prints a remedy for each fault.
 Exit status: 0 ready, 1 faults, 2 bad usage.
 """
 
@@ -55,16 +55,16 @@ class Options(Typed, frozen=True, kw_only=True):
         default_factory=cluster_address
     )
     data: Annotated[str, option("data of the study; default: mini", "mini|hub|FOLDER")] = "mini"
-    storage: Annotated[str, option("the launch's --storage, or else its --out; default: runs", "PATH_OR_URI")] = "runs"
-    tracking_uri: Annotated[str | None, option("also check the launch's MLflow store", "URI")] = None
+    storage: Annotated[str, option("--storage of the launch, or else --out; default: runs", "PATH_OR_URI")] = "runs"
+    tracking_uri: Annotated[str | None, option("also check this MLflow store", "URI")] = None
     wait_minutes: Annotated[
-        NotNegative, option("longest wait for a worker of each kind; default: %(default)g", "X")
+        NotNegative, option("longest wait until a worker of each kind joins; default: %(default)g", "X")
     ] = 15.0
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the output. The text of a fault ends with its remedy."""
+    """One line of the output; the text of a fault ends with a remedy."""
 
     subject: str
     text: str
@@ -72,7 +72,7 @@ class Finding:
 
 
 def check_packages() -> list[Finding]:
-    """Check that every dependency of the project is installed, in a version within its bounds."""
+    """Check that every dependency of the project is installed in an allowed version."""
     faults = [fault for text in _list_requirements() if (fault := _describe_missing(text))]
     if faults:
         return [Finding("packages", f"{'; '.join(faults)}: pip install -c constraints.txt -e .", True)]
@@ -82,7 +82,7 @@ def check_packages() -> list[Finding]:
 
 
 def _list_requirements() -> list[str]:
-    """List the project's dependencies, without extras, from its checkout or else from the installed package."""
+    """List the project's required dependencies, from pyproject.toml or else from the installed package."""
     checkout = Path(__file__).parents[1] / "pyproject.toml"
     if checkout.exists():
         return list(tomllib.loads(checkout.read_text())["project"]["dependencies"])
@@ -102,7 +102,7 @@ def _describe_missing(requirement: str) -> str | None:
 
 
 def check_gpus(expected: float) -> list[Finding]:
-    """Check that the driver and the build of torch fit the number of GPUs that Ray counts here."""
+    """Check for a CUDA build of torch and an NVIDIA driver, unless the `expected` number of GPUs is 0."""
     import torch
 
     if not expected:
@@ -117,7 +117,7 @@ def check_gpus(expected: float) -> list[Finding]:
 
 
 def check_data(data: str) -> list[Finding]:
-    """Check that the development split of every task in the data can be read."""
+    """Check that `data` has at least one task, and that the development split of each task can be read."""
     from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 
     tasks, absent = [], []
@@ -134,14 +134,18 @@ def check_data(data: str) -> list[Finding]:
         tasks.append(name)
     if not tasks:
         return [
-            Finding("data", f"{data} holds no task: allowed are mini, hub or a folder such as {data}/RTE/*.tsv", True)
+            Finding(
+                "data",
+                f"{data} holds no task: allowed: mini, hub or a folder with files such as RTE/train.tsv",
+                True,
+            )
         ]
     without = f"; without {', '.join(absent)}" if absent else ""
     return [Finding("data", f"{data}: {', '.join(tasks)}{without}")]
 
 
 def check_storage(folder: Path, marker: Path | None) -> list[Finding]:
-    """Check that files can be written to `folder` or its nearest existing parent, and that `marker` exists."""
+    """Check that a storage folder is writable and has free space, and that this node sees the file `marker` there."""
     place = nearest_existing(folder)
     try:
         with tempfile.NamedTemporaryFile(dir=place, prefix=".doctor-") as file:
@@ -163,7 +167,7 @@ def check_storage(folder: Path, marker: Path | None) -> list[Finding]:
 
 
 def check_objects(uri: str, marker: str | None) -> list[Finding]:
-    """Check that objects can be written and deleted under `uri`, and that the driver's `marker` exists."""
+    """Check that objects can be written and deleted under `uri`, and that this node sees the object `marker` there."""
     try:
         with small_object(uri):
             seen = marker is None or exists(marker)
@@ -171,17 +175,17 @@ def check_objects(uri: str, marker: str | None) -> list[Finding]:
         advice = "give this node the credentials (a role, or environment variables), or choose another --storage"
         return [Finding("storage", f"{error}: {advice}", True)]
     if not seen:
-        return [Finding("storage", f"{uri} is not what the other nodes see there: choose another --storage", True)]
+        return [Finding("storage", f"{uri} is not the place that the other nodes see: choose another --storage", True)]
     return [Finding("storage", f"{uri} can be written")]
 
 
 def nearest_existing(folder: Path) -> Path:
-    """Find the nearest existing folder: `folder` itself, or one above it."""
+    """Return `folder` if it exists, else the nearest existing folder above it."""
     return next(path for path in (folder, *folder.parents) if path.exists())
 
 
 def check_node(*, gpus: float, data: str, storage: str, marker: str | None) -> list[Finding]:
-    """Check everything that only the node itself can check."""
+    """Run the checks that must run on the node itself: packages, GPUs, data and storage."""
     checks: dict[str, Callable[[], list[Finding]]] = {
         "packages": check_packages,
         "GPUs": lambda: check_gpus(gpus),
@@ -203,7 +207,7 @@ def _run_check(subject: str, check: Callable[[], list[Finding]]) -> list[Finding
 
 
 def check_tracking(uri: str) -> list[Finding]:
-    """Check that the tracking store answers."""
+    """Check that the MLflow tracking store at `uri` answers."""
     from study.mlflow_mirror.tracking import count_experiments, outages, prepare_environment, reason
 
     prepare_environment()
@@ -216,9 +220,9 @@ def check_tracking(uri: str) -> list[Finding]:
 
 
 def check_cluster(address: str | None, *, data: str, storage: str, wait_minutes: float = 0.0) -> Iterator[Finding]:
-    """Check that Ray answers at `address`, or starts on this machine without one; then check every node.
+    """Connect to Ray at `address`, or start Ray on this machine if it is None; then check every node.
 
-    The nodes are checked when a worker of each kind has joined, or after `wait_minutes`.
+    The checks of the nodes begin when a worker of each kind has joined, or after `wait_minutes`.
     """
     import ray
 
@@ -230,7 +234,7 @@ def check_cluster(address: str | None, *, data: str, storage: str, wait_minutes:
             stack.enter_context(ray_cluster(address))
         except Exception as error:  # noqa: BLE001  # Ray raises anything
             reason = str(error).strip().partition("\n")[0]
-            mend = "is it up (ray status), is the address right, is Ray's version the same?"
+            mend = "is it up (ray status), is the address right, does it run the same version of Ray?"
             yield Finding("Ray", f"{reason}: {mend if address else 'see the logs of Ray'}", True)
             return
         absent = await_workers(minutes=wait_minutes, say=lambda line: print(line, file=sys.stderr, flush=True))
@@ -240,7 +244,7 @@ def check_cluster(address: str | None, *, data: str, storage: str, wait_minutes:
         yield Finding("Ray", f"{ray.__version__} on {where}: {size}")
         for kind in absent:
             what = "no node can hold a trial" if kind is ANY else f"no {kind.name} has joined"
-            mend = "see what the autoscaler says (ray status), start one, or raise --wait-minutes"
+            mend = "read the autoscaler's status (ray status), start a worker, or raise --wait-minutes"
             yield Finding("workers", f"{what} after {wait_minutes:g} minutes: {mend}", True)
         marker = stack.enter_context(_marker(storage))
         checked = set[str]()
@@ -289,7 +293,7 @@ def _check_nodes(nodes: list[dict[str, Any]], **settings: Any) -> Iterator[Findi
             continue
         found = Provenance(code_digest=digest, versions=versions, git_commit=None)
         if differing := other_code(found, provenance()):
-            mend = "send the code of this node there (ray up), and install constraints.txt"
+            mend = "copy this node's code there (ray up), and install constraints.txt"
             yield Finding(f"node {host}", f"{'; '.join(differing)}: {mend}", True)
         if (off := max(before - there, there - time.time())) > CLOCK_SECONDS:
             yield Finding(f"node {host}", f"its clock is {off / 60:.1f} minutes off: set it (chrony, ntpd)", True)
@@ -298,18 +302,18 @@ def _check_nodes(nodes: list[dict[str, Any]], **settings: Any) -> Iterator[Findi
 
 
 def _blame_node(node: dict[str, Any], error: Exception) -> Finding:
-    """Report a node that does not answer, unless it is gone: Ray lists a restarted node's old entry for a minute."""
+    """Report a node that does not answer as a fault, unless Ray no longer lists the node as alive."""
     subject = f"node {node['NodeManagerAddress']}"
     if node["NodeID"] not in {alive["NodeID"] for alive in _list_nodes()}:
-        return Finding(subject, "gone, or an entry from before its restart")
+        return Finding(subject, "the node has left the cluster, or has restarted as another node")
     reason = str(error).strip().splitlines()[-1]
-    advice = "install the project there (the setup commands of cluster.yaml do), or take the node out"
+    advice = "install the project there (the setup commands of cluster.yaml do this), or remove the node"
     return Finding(subject, f"cannot run the check ({reason}): {advice}", True)
 
 
 @contextmanager
 def _marker(storage: str) -> Iterator[str | None]:
-    """Keep a small file in `storage` until the block ends; yield its address, or None if it cannot be written."""
+    """Yield the address of a small temporary file in `storage`, or None if the file cannot be written."""
     with ExitStack() as stack:
         try:
             marker = stack.enter_context(small_object(storage) if is_uri(storage) else _small_file(Path(storage)))
@@ -329,7 +333,7 @@ def _small_file(folder: Path) -> Iterator[str]:
 
 
 def run(options: Options) -> int:
-    """Return 0 if everything is ready, 1 after a fault, 2 after bad usage."""
+    """Run all checks and print the findings; return 0 without a fault, else 1."""
     faults = 0
     if options.address is not None:
         check_address(options.address)

@@ -2,8 +2,8 @@
 
 `AutoModel.from_pretrained` loads the folder. `AutoModelForSequenceClassification` loads it too if `transformers` has a
 class that computes the same logits. The exit heads are in a separate file, because `transformers` has no class for
-them; `study.predict` answers with the whole model. `methods` holds the files of your own method, and README.md
-describes the origin of the model.
+them; `study.predict` uses the whole model. If the method is your own, the folder `methods` holds its files. README.md
+describes the model.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Options(ModelChoice, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Return 0 if the model is exported, 2 if that cannot be done."""
+    """Export the chosen model, print its class in `transformers`, and return 0."""
     check_new_folder("--to", Path(options.to))
     folder = Path(os.path.realpath(options.to))
     record = chosen_model(Path(options.study), options)
@@ -65,9 +65,9 @@ def run(options: Options) -> int:
 def export(
     record: Record, folder: Path, *, study: str = "", data: str = "", pretraining: Pretraining | None = None
 ) -> str:
-    """Write the model of a record, whole or not at all; return the name of its class in `transformers`.
+    """Write the model of a record into a new folder; return the name of its class in `transformers`.
 
-    `data`: the data of the study. `pretraining`: how the backbone was pretrained, if `study.pretrain` made it.
+    `data`: the --data of the study. `pretraining`: how the backbone was pretrained, if `study.pretrain` made it.
 
     Raises:
         ValueError: if `transformers` has no class for the model's encoder.
@@ -102,14 +102,14 @@ def model_card(
     data: str = "",
     methods: str | None = None,
 ) -> str:
-    """Write the model's card in Markdown, without host, user or path of a machine.
+    """Return the model card in Markdown, without host names, user names or paths.
 
     Args:
-        loaded_as: the class of `transformers` that the folder's `config.json` names.
+        loaded_as: the class of `transformers` that `config.json` names.
         pretraining: how the backbone was pretrained, if `study.pretrain` made it.
         study: name of the study.
         data: the study's --data.
-        methods: subfolder of the model's folder with the files of a method of your own; None for other methods.
+        methods: name of the subfolder with the method's files; None for a built-in method.
     """
     parts = [
         f"---\n{front_matter(record, data)}\n---",
@@ -117,16 +117,16 @@ def model_card(
         *_loading(record, loaded_as, methods),
     ]
     parts += [
-        "## What it scored",
+        "## Scores",
         "\n".join(_scores(record)),
-        "## Where it comes from",
+        "## Origin",
         "\n".join(_origin(record, pretraining, study)),
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def front_matter(record: Record, data: str) -> str:
-    """Format the part of a card that the hub reads, as YAML: licence, base model, data set and scores, if known."""
+    """Format the card's metadata for the hub as YAML: licence, base model, data set and scores, if known."""
     from huggingface_hub import EvalResult, ModelCardData
 
     task, name = TASKS[record.task], record.backbone_fingerprint.partition("@")[0]
@@ -160,36 +160,39 @@ def front_matter(record: Record, data: str) -> str:
 
 
 def _loading(record: Record, loaded_as: str, methods: str | None) -> Iterator[str]:
-    """Explain how to load the model, and which parts are not loaded."""
+    """Explain how to load the model, and which of its parts `transformers` does not load."""
     is_classifier = loaded_as.endswith("ForSequenceClassification")
     auto = "AutoModelForSequenceClassification" if is_classifier else "AutoModel"
     own = [f"import {module}  # registers it" for name, module in REGISTERS.items() if loaded_as.startswith(name)]
     lines = ["```python", f"from transformers import {auto}, AutoTokenizer", *own, ""]
     lines += [f'model = {auto}.from_pretrained("FOLDER")', 'tokenizer = AutoTokenizer.from_pretrained("FOLDER")', "```"]
-    yield f"For `transformers` it is `{loaded_as}`; FOLDER is where this README.md lies."
+    yield f"The model's class in `transformers` is `{loaded_as}`; FOLDER is the folder of this README.md."
     yield "\n".join(lines)
     if loaded_as.startswith("Roberta"):
-        yield "Loaded by `AutoModel` its pooler has random weights: the trained model has none there."
+        yield "`AutoModel` adds a pooler with random weights, because the trained model has no pooler there."
     if not is_classifier:
         yield (
-            "That is the encoder. `heads.safetensors` has what `transformers` has no class for: classifiers, exits, or "
-            "a pooler. With these it answers, in this folder, by"
+            "This loads only the encoder. `heads.safetensors` holds the parts for which `transformers` has no class: "
+            "classifiers, exits or a pooler. To predict with the whole model, run in this folder, with the project "
+            "that trained it installed:"
         )
     else:
-        yield "It gives the logits of the trained model. In the project that trained it it answers, in this folder, by"
+        yield (
+            "It gives the logits of the trained model. To predict with the project that trained it, run in this folder:"
+        )
     include = f" --include {methods}" if methods else ""
     yield f"```\npython -m study.predict . input.tsv{include} --to answers.tsv\n```"
     if methods:
         yield (
-            f"`--include` runs the method's files, which `{methods}` holds: read them first. Nothing runs them without "
-            f'it. In Python `trainables.include("FOLDER/{methods}")` does the same.'
+            f"`--include` runs the method's files in `{methods}`: read them first. Without it, nothing runs them. "
+            f'In Python, `trainables.include("FOLDER/{methods}")` does the same.'
         )
 
 
 def _scores(record: Record) -> Iterator[str]:
-    """Tabulate the scores of this trial, not the median over seeds that a study's tables give."""
-    where = f"dev, at epoch {record.epoch} of {record.epochs}"
-    yield f"On {where}; one seed ({record.seed}), which may be the best of several on these examples.\n"
+    """Tabulate the scores of this one trial; the tables of a study give the median over seeds instead."""
+    epoch = f"epoch {record.epoch} of {record.epochs}"
+    yield f"Dev scores at {epoch} with seed {record.seed}, which may be the best of several seeds on these examples.\n"
     values = {"score": record.score, **record.metrics}
     yield from _table({name: f"{value:.4f}" for name, value in values.items() if value is not None})
 
@@ -216,7 +219,7 @@ def _origin(record: Record, pretraining: Pretraining | None, study: str) -> Iter
 
 
 def _pretraining_facts(made: Pretraining) -> dict[str, str]:
-    """Describe how the backbone was pretrained; a folder is named by the last part of its path only."""
+    """Describe how the backbone was pretrained; of a folder's path, give only the last part."""
     corpus, backbone = made.corpus, made.backbone
     return {
         "pretraining objective": made.objective,

@@ -1,6 +1,6 @@
-"""The forecast of a plan: its epochs, time and disk, and the time that is left.
+"""Forecast the epochs, time and disk space that a plan needs, and the time that is left.
 
-Time and size come from a probe or from the study's earlier records; without either they are unknown.
+Time and size are measured by a probe (a few training steps), or come from the study's records, or are unknown.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 _PROBE_STEPS = 5
 # Expected epochs are the mean over this many simulated searches, or over fewer if a search has many trials.
 _STUDIES = 30
-_SIMULATED_TRIALS = 30_000  # most trials of all simulated searches together
-_LONGEST_SEARCH = 10_000  # most trials simulated; a longer search is taken to run the same share of its epochs
+_SIMULATED_TRIALS = 30_000  # most trials in all simulated searches together
+_LONGEST_SEARCH = 10_000  # most trials of one simulated search; a longer search is assumed to run the same share
 
 
 # ---- a dry run
 
 
 class Done(Typed, frozen=True, kw_only=True):
-    """The trials of the plan that the study on disk has run or is running, and the time left."""
+    """How many of the plan's trials have ended or are running in the study on disk, and the time left."""
 
     ended: int
     under_way: int
@@ -61,7 +61,7 @@ class ForecastFacts(Typed, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Forecast:
-    """The forecast of a plan, for programs and for people."""
+    """The forecast of a plan, as data for programs and as lines to print."""
 
     facts: ForecastFacts
     lines: list[str]
@@ -69,10 +69,10 @@ class Forecast:
 
 
 def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool, slots: int = 1) -> Forecast:
-    """Estimate the cost of the plan from the study's records, or from a probe of this machine.
+    """Estimate the cost of the plan from the study's records or, with `with_probe`, from steps on this machine.
 
     Args:
-        slots: number of trials that run at a time on this machine; 1 if trials run elsewhere.
+        slots: number of trials that run at the same time on this machine; 1 if trials run on a cluster.
     """
     facts = read_facts(folder)
     measured = probe(plan) if with_probe else measured_in(facts.records)
@@ -87,7 +87,7 @@ def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool, slots: 
     lines.append(f"{trials}, {total_in_words(costs.values(), bound=bound, slots=slots)}")
     if (searches := plan.asked.search_repeats) > 1:
         once = counted(round(sum(costs[arm.name].epochs for arm in plan.first_arms)), "epoch")
-        lines.append(f"methods are tested over {searches} searches of each arm; one search of each is {bound} {once}")
+        lines.append(f"methods are compared over {searches} searches per arm; one search per arm takes {bound} {once}")
     if search:
         most = max(arm.samples for arm in plan.arms)
         stopping = plan.protocol.early_stopping
@@ -106,7 +106,7 @@ def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool, slots: 
 
 
 def probe(resolved: ResolvedPlan) -> dict[str, Measured]:
-    """Measure and print the cost of each arm: a few training steps and evaluation batches of one trial."""
+    """Measure each arm's cost by a few training steps and evaluation batches; print the seconds per epoch."""
     import torch
 
     from trainables.runs.training import TrainingRun
@@ -132,13 +132,13 @@ class Cost(Typed, frozen=True, kw_only=True):
 
     search_epochs: float  # of all search trials, including trials that ASHA stops
     confirm_epochs: int  # upper bound: a trial may stop early
-    slot_seconds: float | None  # None if not measured
+    slot_seconds: float | None  # time of the trials one after another; None if not measured
     disk_bytes: int | None  # size of the kept models, one per confirm trial; None if not measured
     source: str | None  # "probe" or "records"; None if nothing was measured
 
     @property
     def epochs(self) -> float:
-        """Epochs of both phases."""
+        """Epochs of the search and confirm trials together."""
         return self.search_epochs + self.confirm_epochs
 
 
@@ -152,12 +152,12 @@ class Measured:
 
 
 def estimate(resolved: ResolvedPlan, measured: Mapping[str, Measured]) -> dict[str, Cost]:
-    """Estimate the cost of every arm; `measured` and the result have arm names as keys."""
+    """Estimate the cost of every arm; the keys of `measured` and of the result are arm names."""
     return {arm.name: _cost(resolved, arm, measured.get(arm.name)) for arm in resolved.arms}
 
 
 def _with_time_spent(costs: Mapping[str, Cost], progress: StudyProgress) -> dict[str, Cost]:
-    """Replace the time of each measured arm by the time spent on it plus the time left."""
+    """Set the time of each measured arm to the time already spent plus the time left."""
     left = _remaining_by_arm(progress) or {}
     return {
         name: replace(cost, slot_seconds=progress.arm(name).facts.reported.wall_seconds + left[name])
@@ -181,7 +181,7 @@ def _cost(resolved: ResolvedPlan, arm: Arm, measured: Measured | None) -> Cost:
 
 
 def describe_estimate(arm: Arm, cost: Cost, *, bound: str) -> str:
-    """Describe one arm in one line; `bound` is "about" or "at most", printed before the epochs."""
+    """Describe the cost of one arm in one line; `bound` is "about" or "at most", printed before the search epochs."""
     precision = "" if arm.search_precision is UNSET else f" in {arm.search_precision}"
     search = f"{arm.samples:4} search{precision} ({bound} {counted(round(cost.search_epochs), 'epoch')})"
     trials = f"{search} {len(arm.seeds):3} confirm ({counted(cost.confirm_epochs, 'epoch')})"
@@ -199,7 +199,7 @@ def _slot_time_in_words(seconds: float, slots: int) -> str:
 
 
 def total_in_words(costs: Collection[Cost], *, bound: str, slots: int) -> str:
-    """Format the plan's total epochs, time and disk; if time or disk is not known, state that instead."""
+    """Format the total epochs, time and disk space of a plan, or that time or disk space is not known."""
     epochs = f"{bound} {counted(round(sum(cost.epochs for cost in costs)), 'epoch')}"
     seconds = [cost.slot_seconds for cost in costs if cost.slot_seconds is not None]
     if len(seconds) < len(costs):
@@ -212,9 +212,9 @@ def total_in_words(costs: Collection[Cost], *, bound: str, slots: int) -> str:
 
 @cache
 def expected_epochs(samples: int, epochs: int, stopping: EarlyStopping | None) -> float:
-    """Estimate the epochs of a search: the maximum without early stopping, the mean over simulations with ASHA.
+    """Estimate the epochs of a search: the maximum without early stopping, or the mean of simulated searches with ASHA.
 
-    A simulated search runs its trials one after another, in random order. A trial keeps its rank at every rung.
+    A simulated search runs its trials one after another. Each trial has a random score, the same at every rung.
     """
     if stopping is None:
         return samples * epochs
@@ -230,7 +230,7 @@ def _epochs_of_search(random: Random, samples: int, epochs: int, stopping: Early
 
 
 def _epochs_of_trial(score: float, rungs: dict[int, list[float]], epochs: int, stopping: EarlyStopping) -> int:
-    """Count the epochs of a trial with this score, and record the score at every rung that the trial reaches."""
+    """Return the epochs of a trial with this score; add the score to every rung of ASHA that the trial reaches."""
     for rung, recorded in rungs.items():
         is_stopped = bool(recorded) and score < asha.compute_cutoff(recorded, stopping)
         insort(recorded, score)
@@ -260,8 +260,8 @@ def folder_bytes(folder: Path) -> int:
 
 
 def describe_time_limit(minutes: float, measured: Mapping[str, Measured]) -> str:
-    """Describe the effect of --max-minutes: epochs that are running at the limit are lost."""
-    limit = f"--max-minutes {minutes:g}: an epoch that has not ended by then is lost and starts again"
+    """Describe the effect of --max-minutes: an epoch that is running at the limit is lost, and runs again later."""
+    limit = f"--max-minutes {minutes:g}: an epoch that has not ended by then is lost, and the next launch repeats it"
     if not measured:
         return f"{limit}; the time of an epoch is not known yet: --dry-run --probe measures it"
     name, slowest = max(measured.items(), key=lambda item: item[1].epoch_seconds)
@@ -275,7 +275,7 @@ def describe_time_limit(minutes: float, measured: Mapping[str, Measured]) -> str
 
 
 def remaining_seconds(progress: StudyProgress, steps: Mapping[str, Steps] = MappingProxyType({})) -> float | None:
-    """Estimate the seconds that one slot would need for the rest of this launch; None before anything was measured.
+    """Estimate the seconds for the rest of this launch if trials ran one after another; None if nothing is measured.
 
     `steps` maps the key of a running trial to the steps done in its current epoch, if they are known.
     """
@@ -299,13 +299,13 @@ def _remaining_by_arm(
 
 
 def _seconds_per_epoch(progress: StudyProgress, arm: ArmProgress, pace: float) -> float:
-    """Estimate an arm's seconds per epoch from its epochs or, before the first, from all arms' seconds per example."""
+    """Estimate an arm's seconds per epoch from its ended epochs, or else from `pace`, the seconds per example."""
     own = progress.seconds_per_example([arm], "wall_seconds")
     return (pace if own is None else own) * progress.examples_per_epoch(arm)
 
 
 def _pace_within(progress: StudyProgress, steps: Mapping[str, Steps]) -> float | None:
-    """Measure the seconds per example from the running trials' steps, before any epoch has ended."""
+    """Measure the seconds per example from the steps of running trials, for use before any epoch has ended."""
     seconds = [
         steps[key].seconds / steps[key].done * steps[key].of / progress.examples_per_epoch(arm)
         for arm in progress.launched
@@ -318,7 +318,7 @@ def _pace_within(progress: StudyProgress, steps: Mapping[str, Steps]) -> float |
 def _remaining_epochs(
     progress: StudyProgress, arm: ArmProgress, shares: dict[Phase, Shares], steps: Mapping[str, Steps]
 ) -> float:
-    """Estimate the epochs left: those of trials to start, and at least the current epoch of each running trial."""
+    """Estimate the epochs that an arm's running trials, and its trials that have not started, still need."""
     epochs = {phase: _expected_epochs(progress, arm, phase, shares[phase]) for phase in PHASES}
     under_way = sum(max(epochs[trial.phase] - trial.epochs, 1) for trial in arm.facts.under_way.values())
     under_way -= sum(steps[key].done / steps[key].of for key in arm.facts.under_way if key in steps)
@@ -327,7 +327,7 @@ def _remaining_epochs(
 
 
 def _expected_epochs(progress: StudyProgress, arm: ArmProgress, phase: Phase, shares_of_all: Shares) -> float:
-    """Estimate a trial's epochs: average the arm's ended trials and, as one more trial, the mean of all arms."""
+    """Estimate a trial's epochs as the mean over the arm's ended trials; the mean of all arms counts as one trial."""
     everywhere = shares_of_all.mean_with(_planned_share(progress, arm, phase))
     return Shares.of([arm], phase).mean_with(everywhere) * arm.arm.epochs
 
@@ -341,14 +341,14 @@ def _planned_share(progress: StudyProgress, arm: ArmProgress, phase: Phase) -> f
 
 @dataclass(frozen=True)
 class Shares:
-    """The ended trials' shares of their planned epochs, as a number of trials and a sum."""
+    """The share of its planned epochs that each ended trial has run, stored as a count and a sum."""
 
     trials: int
     total: float  # sum of the shares
 
     @staticmethod
     def of(arms: list[ArmProgress], phase: Phase) -> Shares:
-        """Collect the shares of a phase, without failed trials."""
+        """Collect the shares of the trials in one phase (search or confirm) that have not failed."""
         shares = [
             record.epochs / arm.arm.epochs
             for arm in arms
@@ -358,5 +358,5 @@ class Shares:
         return Shares(len(shares), sum(shares))
 
     def mean_with(self, share: float) -> float:
-        """Average the shares of the ended trials and `share`, which counts as one more trial."""
+        """Return the mean of all shares and `share`, which counts as one more trial."""
         return (self.total + share) / (self.trials + 1)

@@ -193,8 +193,8 @@ def error_after(simulation, part):
 def test_time_limit_says_what_is_lost():
     measured = {name: Measured(seconds, None, "records") for name, seconds in (("a/rte", 20), ("b/rte", 270))}
     assert describe_time_limit(10, measured) == (
-        "--max-minutes 10: an epoch that has not ended by then is lost and starts again; an epoch of b/rte takes "
-        "4:30, by records"
+        "--max-minutes 10: an epoch that has not ended by then is lost, and the next launch repeats it; an epoch of "
+        "b/rte takes 4:30, by records"
     )
     assert describe_time_limit(4, measured).endswith(
         "takes 4:30, by records, so it would never end: allow more minutes"

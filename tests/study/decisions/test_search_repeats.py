@@ -146,7 +146,7 @@ def test_a_study_goes_on_to_compare_methods_with_what_it_has(tmp_path, capsys):
 def test_a_dry_run_says_what_repeated_searches_cost(tmp_path, capsys):
     assert command.main([*METHODS, "--out", str(tmp_path), "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "methods are tested over 4 searches of each arm; one search of each is about 56 epochs" in lines
+    assert "methods are compared over 4 searches per arm; one search per arm takes about 56 epochs" in lines
     assert any(line.startswith("8 arms, 32 search and 16 confirm trials, about 223 epochs") for line in lines)
 
 

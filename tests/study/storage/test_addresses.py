@@ -87,6 +87,6 @@ def test_the_doctor_writes_under_the_uri_and_looks_for_the_marker_of_the_driver(
     with doctor._marker(uri) as marker:
         assert marker and not doctor.check_objects(uri, marker)[0].is_fault
     (unseen,) = doctor.check_objects(uri, marker)
-    assert unseen.is_fault and "not what the other nodes see" in unseen.text
+    assert unseen.is_fault and "not the place that the other nodes see" in unseen.text
     (refused,) = doctor.check_objects("file:///proc/nowhere", None)
     assert refused.is_fault and "cannot be written" in refused.text
