@@ -75,7 +75,7 @@ def run(options: LaunchOptions) -> int:
     """Run the command; return 0 if the study is complete, 1 if trials are missing or failed.
 
     Raises:
-        ValueError: if the options cannot be run; the command then exits with status 2.
+        ValueError: if the study cannot run with these options; the command then exits with status 2.
     """
     check_options(options)
     study = open_study(options)
@@ -124,15 +124,15 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
         lines.append("to register this plan before its first trial, add --register --tracking-uri URI, or run:")
         lines.append(f"  git tag {tag} && git push origin {tag}")
     lines.append("to write this plan to a file for --plan, add --toml > plan.toml")
-    print_lines([*lines, "nothing was run; to run it, leave out --dry-run"], sys.stdout)
+    print_lines([*lines, "nothing was run; to run the study, leave out --dry-run"], sys.stdout)
     return 0
 
 
 def run_study(study: Study, options: LaunchOptions) -> int:
-    """Run the trials that the study still lacks, write its exports and print its answer; return the exit status.
+    """Run the study's missing trials, write its tables and other exports, and print the result; return the exit status.
 
     Raises:
-        ValueError: if the study cannot be opened, or no trial fits on a node. No trial has run by then.
+        ValueError: if the study cannot start, for example because no node has room for a trial.
     """
     if options.tracking_uri is None and not is_installed("mlflow"):
         print_lines(["MLflow is not installed: continuing as with --tracking-uri none"], sys.stderr)
@@ -186,7 +186,7 @@ def run_study(study: Study, options: LaunchOptions) -> int:
 
 
 def _as_locked(study: Study, *, is_continued: bool) -> Study:
-    """Return the study, resolved again if another launch wrote its plan before this one locked the folder."""
+    """Resolve the study again if another launch changed its plan before this launch locked the study's folder."""
     now = find_plan(study.folder)
     if now == study.earlier:
         return study
@@ -195,7 +195,7 @@ def _as_locked(study: Study, *, is_continued: bool) -> Study:
 
 
 def _describe_finished(scheduler: Scheduler, folder: Path, *, asked: str | None, storage: str) -> list[str]:
-    """Describe a study that has no trials left to run: its failed trials, and the arms that other code trained.
+    """Describe a study that has no trials left to run: failed trials, and arms that were trained with other code.
 
     Args:
         asked: the address given with --storage, or None.
@@ -223,9 +223,9 @@ def _describe_finished(scheduler: Scheduler, folder: Path, *, asked: str | None,
 
 
 def _keep_plan(study: Study, code: Provenance, *, is_over: bool) -> None:
-    """Write `plan.json`, unless the study is finished and its file already holds this plan.
+    """Write `plan.json`, unless the study is finished and the file already holds this plan.
 
-    If a finished study gets a new plan, the dev table and the answer of the old plan are deleted.
+    If a finished study gets a new plan, delete the dev table and the result (`ANSWER`) of the old plan.
     """
     is_there = (study.folder / PLAN).exists()
     if is_over and is_there and study.earlier is not None and study.earlier.plan == study.resolved:
@@ -237,20 +237,20 @@ def _keep_plan(study: Study, code: Provenance, *, is_over: bool) -> None:
 
 
 def plan_file(folder: Path, plan: ResolvedPlan, code: Provenance, earlier: PlanFile | None = None) -> PlanFile:
-    """Build the content of `plan.json`; it keeps the creation time of the `earlier` file."""
+    """Build the content of `plan.json`, with the creation time of the `earlier` file if there is one."""
     created = earlier.created if earlier else utc_now()
     return PlanFile.of(folder, plan, code, created=created, command=command_line())
 
 
 def command_line() -> str:
-    """Return this process's command as typed, with passwords hidden, for the plan, the journal and the report."""
+    """Format this process's command as `python -m study.launch ...`, with passwords hidden."""
     return masked(shlex.join(["python", "-m", "study.launch", *sys.argv[1:]]))
 
 
 def _launch(
     scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions, *, until: float
 ) -> str:
-    """Run trials until all have ended, Ctrl-C, or the monotonic clock reaches `until`; return the study's answer.
+    """Run trials until all have ended, Ctrl-C, or the monotonic clock reaches `until`; return the result as text.
 
     The journal records the end of the launch, unless the process is killed or the journal cannot be written.
     """
@@ -262,7 +262,10 @@ def _launch(
         if not scheduler.facts.trials:
             _register(journal, folder, options)
         if silence := unreachable_reason(uri):
-            print_lines([f"{_describe_silence(uri, silence)}; the study runs, its MLflow runs follow"], sys.stderr)
+            print_lines(
+                [f"{_describe_silence(uri, silence)}; the study runs all the same, and MLflow gets its runs later"],
+                sys.stderr,
+            )
         mirror = start_mirror(folder, options.tracking_uri)
         status, note = _run_trials(scheduler, journal, folder, storage, options, until=until)
         said = write_files(folder, scheduler.progress)
@@ -299,7 +302,7 @@ def _register(journal: Journal, folder: Path, options: LaunchOptions) -> None:
 def _run_trials(
     scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions, *, until: float
 ) -> tuple[LaunchStatus, str | None]:
-    """Run the trials; return the status with which the launch ended, and the reason if it stalled.
+    """Run the trials; return the status of the launch and, if it stalled, the reason.
 
     The next launch resumes unfinished trials from their last saved epoch.
     """
@@ -325,10 +328,10 @@ def _drive(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOpti
     """Run trials until all have ended, on the connected cluster or else on this machine.
 
     Args:
-        until: seconds of the monotonic clock at which the driver stops.
+        until: time at which the driver stops, in seconds of the monotonic clock.
 
     Raises:
-        SmokeStepsFailed: if a method fails in its first training step. No trial has started by then.
+        SmokeStepsFailed: if a method fails in its first training step, before any trial starts.
         Stalled: if no trial has made progress for too long.
     """
     starts_ray = options.driver == "ray" and options.address is None
@@ -369,7 +372,7 @@ def _import_driver(options: LaunchOptions) -> type[Driver]:
 
 
 def _measure_resources(options: LaunchOptions) -> Resources:
-    """Measure the resources for trials of the connected cluster, or of this machine.
+    """Measure the resources that the connected cluster, or this machine, has for trials.
 
     Raises:
         ValueError: if no node has room for a trial, and the cluster cannot add one.
@@ -386,7 +389,7 @@ def _measure_resources(options: LaunchOptions) -> Resources:
 
 
 def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen[bytes] | None:
-    """Start a process that copies the study into MLflow during the launch; return None with `--tracking-uri none`."""
+    """Start a process that copies the study into MLflow during the launch; return None if `uri` is "none"."""
     if uri == "none":
         return None
     (folder / BROWSE).unlink(missing_ok=True)
@@ -404,7 +407,7 @@ def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen[bytes] | Non
 
 
 def wait_for_mirror(mirror: subprocess.Popen[bytes]) -> None:
-    """Wait until MLflow has the last runs; after Ctrl-C, the mirror continues in the background."""
+    """Wait until the mirror process has written the last runs to MLflow; Ctrl-C ends only the wait."""
     print_lines(["writing the last runs to MLflow; after Ctrl-C this continues in the background ..."], sys.stderr)
     try:
         with waiting_for("MLflow", output=sys.stderr):
@@ -433,7 +436,7 @@ def _describe_silence(uri: str, silence: str) -> str:
 
 
 def _describe_broken_off(scheduler: Scheduler) -> list[str]:
-    """Describe the trials that this launch gave up after repeated faults of the machine."""
+    """Describe the trials that this launch no longer retries after faults of the machine."""
     if not scheduler.has_given_up:
         return []
     trials = scheduler.facts.under_way.values()
@@ -442,7 +445,7 @@ def _describe_broken_off(scheduler: Scheduler) -> list[str]:
 
 
 def _conclude(scheduler: Scheduler, folder: Path, said: str, options: LaunchOptions) -> int:
-    """Print the study's answer, its failures and the next commands; return the launch's exit status."""
+    """Print the study's result, its failures and the commands to run next; return the exit status."""
     progress = scheduler.progress
     failed, missing = [describe_failure(record) for record in progress.failures], missing_cells(progress)
     status = 1 if failed or missing else 0
@@ -476,9 +479,9 @@ def _conclude(scheduler: Scheduler, folder: Path, said: str, options: LaunchOpti
 
 
 def extensions(plan: ResolvedPlan) -> dict[str, str]:
-    """Return the options that would double a study's search or add five seeds, each under a label for the screen.
+    """Return the options that double a study's search or add five seeds, with printed labels as keys.
 
-    A study that repeats its searches gets more repeats; the other studies get more search trials.
+    If a study repeats its searches, the number of repeats doubles, else the number of search trials.
     """
     asked, options = plan.asked, dict[str, str]()
     if asked.search_repeats < MOST_REPEATS and any(arm.repeat for arm in plan.arms):
@@ -491,7 +494,7 @@ def extensions(plan: ResolvedPlan) -> dict[str, str]:
 
 
 def _write_continuation(folder: Path, options: LaunchOptions, more: str) -> str:
-    """Format the command that continues the study with the options `more`, on the same cluster and MLflow."""
+    """Format the command that continues the study with the options `more` and the same cluster and MLflow store."""
     where = {
         "driver": options.driver if options.driver != default_driver() else None,
         "address": options.address,

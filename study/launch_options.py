@@ -81,26 +81,26 @@ _CONTINUE = "continue or extend this study; --method and --task add methods and 
 _NAMES = "a,b,c (or repeat the option), or {}; default in {}"
 _PROFILES = "|".join(["auto", *profiles.available()])
 _DATA = "FOLDER holds GLUE's TSV files, RTE/train.tsv ...; mini: generated data, with tiny backbones by default"
-_BACKBONE = "model that every trial starts from; a folder with config.json alone gives random weights"
-_ATTENTION = "attention of all methods; --set overrides it"
-_SAMPLES = "search trials per method and task; 0: paper's values"
+_BACKBONE = "model that every trial starts from; a folder with only config.json gives random weights"
+_ATTENTION = "attention mechanism of all methods; --set overrides it"
+_SAMPLES = "search trials per method and task; 0: the paper's values"
 _SEEDS = "confirm trials: final runs with the best configuration"
 _SET = (
-    "fix a field of every method that has it, or of a SCOPE: METHOD, METHOD:VARIANT or METHOD/TASK; --explain lists "
-    "the fields"
+    "fix a field in every method that has it, or only in a SCOPE: METHOD, METHOD:VARIANT or METHOD/TASK; --explain "
+    "lists the fields"
 )
 _SEARCH = "tune a field in a range or among choices"
 _SEARCH_ONLY = "tune only a,b,c; other fields take the paper's value"
 _START_FROM = (
     "rte=mnli: trials on RTE start from the method's best model on MNLI; an ARM is a TASK or METHOD/TASK of the study"
 )
-_SAMPLER = f"Optuna sampler by name, or {FORM}: an installed class or function that takes seed="
+_SAMPLER = f"name of an Optuna sampler, or {FORM}: an installed class or function that takes seed="
 _EARLY_STOPPING = (
     "rule that stops weak search trials; asha: after GRACE epochs, the best 1/FACTOR of trials continue; none: no rule"
 )
 _SELECT_BY = "at:6: select by the score at 6 mean layers or fewer; area: by the mean over exit settings; default: score"
 # Repeated searches vary more than repeated seeds, so a claim about methods needs several searches.
-# `python -m benchmarks.statistics repeats` shows both variations.
+# `python -m benchmarks.statistics repeats` measures the two variations.
 COMPARING_METHODS = {"search_repeats": 4, "samples": 4, "seeds": 2}
 _COMPARE = "the same as " + " ".join(
     f"--{name.replace('_', '-')} {number}" for name, number in COMPARING_METHODS.items()
@@ -109,25 +109,27 @@ _STORAGE = (
     "where trials save states and models: s3://BUCKET/PATH, gs://... or a folder that all nodes see; default: the "
     "study's folder"
 )
-_REPEATS = "independent searches, to see how much tuning varies"
+_REPEATS = "number of independent searches, to see how much tuning varies"
 _REGISTER = "register the plan's hash in MLflow before any trial"
-_ADDRESS = "Ray cluster, auto or ray://HOST:PORT; else RAY_ADDRESS"
-_DRIVER = "local: processes here; default: ray, if installed"
-_GPUS = "0.25: four trials share a GPU; default: 1, if any"
-_MAX_GPU_HOURS = "limit of the study; no trial starts that exceeds it"
+_ADDRESS = "Ray cluster: auto or ray://HOST:PORT; default: RAY_ADDRESS"
+_DRIVER = "local: processes on this machine; default: ray, if installed"
+_GPUS = "0.25: four trials share a GPU; default: 1, if there are GPUs"
+_MAX_GPU_HOURS = "limit of the whole study; trials that would exceed it do not start"
 _IDLE = "end after X hours without progress; default: %(default)g"
 
 
 class StudyOptions(Grouped, frozen=True, kw_only=True):
     """The options that choose what is studied; None keeps the profile's value.
 
-    An option named like a field of `Plan` sets that field. --epochs and --attention are short for --set.
+    An option named like a field of `Plan` sets that field. --epochs and --attention are short forms of --set.
     """
 
     group = "what to study (defaults: those of the profile, or of the study that --continue names)"
 
     continue_study: Annotated[str | None, option(_CONTINUE, "runs/NAME", flag="--continue")] = None
-    plan: Annotated[str | None, option("a file of --dry-run --toml; other options override it", "FILE.toml")] = None
+    plan: Annotated[str | None, option("plan written by --dry-run --toml; other options override it", "FILE.toml")] = (
+        None
+    )
     methods: Annotated[
         list[str] | None,
         option(_NAMES.format("all (the profile's)", _list_defaults("methods")), "NAME", flag="--method"),
@@ -140,7 +142,7 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     include: Annotated[str | None, option(INCLUDE, "FOLDER")] = None
     data: Annotated[str | None, option(_DATA, "mini|hub|FOLDER")] = None
     backbone: Annotated[str | None, option(_BACKBONE, "NAME_OR_FOLDER")] = None
-    tokenizer: Annotated[str | None, option("default: the backbone's own", "NAME_OR_FOLDER")] = None
+    tokenizer: Annotated[str | None, option("default: the tokenizer of the backbone", "NAME_OR_FOLDER")] = None
     samples: Annotated[Count | None, option(_SAMPLES, "N")] = None
     seeds: Annotated[AtLeastOne | None, option(_SEEDS, "K")] = None
     epochs: Annotated[AtLeastOne | None, option("maximum epochs per trial; the same as --set epochs=E", "E")] = None
@@ -148,7 +150,9 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     selection: Annotated[Selection | None, option("split for early stopping and model selection")] = None
     select_by: Annotated[str | None, option(_SELECT_BY, FORMS_OF_SELECTION.replace(", ", "|"))] = None
     early_stopping: Annotated[str | None, option(_EARLY_STOPPING, "none|asha|asha:grace=1,factor=3")] = None
-    search_precision: Annotated[Precision | None, option("of search trials; default: that of confirm trials")] = None
+    search_precision: Annotated[
+        Precision | None, option("precision of search trials; default: that of confirm trials")
+    ] = None
     attention: Annotated[Literal["softmax", "nystrom"] | None, option(_ATTENTION)] = None
     settings: Annotated[list[str], option(_SET, "[SCOPE:]FIELD=VALUE", flag="--set")] = []
     search: Annotated[list[str], option(_SEARCH, f"[SCOPE:]FIELD={FORMS.replace(', ', '|')}")] = []
@@ -158,7 +162,9 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     search_repeats: Annotated[SearchRepeats | None, option(_REPEATS, "R")] = None
     compare: Annotated[Literal["methods"] | None, option(_COMPARE)] = None
     baseline: Annotated[str | None, option("method that the others are tested against", "NAME")] = None
-    test_across: Annotated[Literal["backbones"] | None, option("also test methods on different backbones")] = None
+    test_across: Annotated[
+        Literal["backbones"] | None, option("also compare methods that have different backbones")
+    ] = None
 
     def __post_init__(self) -> None:
         """Fill in the numbers that --compare implies, unless an option sets them."""
@@ -168,7 +174,7 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
 
 
 class PlaceOptions(StudyOptions, frozen=True, kw_only=True):
-    """Options that choose where the study's files go, added to the options of the study."""
+    """The options that choose what is studied, and where the files go."""
 
     group = "where it goes"
 
@@ -182,7 +188,7 @@ class PlaceOptions(StudyOptions, frozen=True, kw_only=True):
 
 
 class LaunchOptions(PlaceOptions, frozen=True, kw_only=True):
-    """All options of the command: those of the study, of its files, and of how and where trials run."""
+    """All options of study.launch: what is studied, where the files go, and how and where trials run."""
 
     group = "how it runs"
     common = (
@@ -236,7 +242,7 @@ def check_options(options: LaunchOptions) -> None:
     check_own(*PACKAGES, path=[str(Path.cwd()), *sys.path])  # the module path of the launch's child processes
     forms = [f"--{name}" for name in ("explain", "toml", "json") if getattr(options, name)]
     if len(forms) > 1:
-        raise ValueError(f"{' and '.join(forms)} are different answers; allowed: one of them")
+        raise ValueError(f"{' and '.join(forms)} print different outputs; allowed: one of them")
     if options.probe and (options.toml or options.explain):
         raise ValueError(f"--probe measures costs, which {forms[0]} does not print; leave one of them out")
     if options.search_precision and options.max_gpu_hours is not None:
@@ -261,7 +267,7 @@ def _check_machine(options: LaunchOptions) -> None:
         raise ValueError("--driver is ray, which is not installed; allowed: local")
     gpus = options.gpus_per_trial
     if gpus is not None and gpus > 1 and not gpus.is_integer():
-        raise ValueError(f"--gpus-per-trial is {gpus:g}; allowed: a part of one, or a whole number")
+        raise ValueError(f"--gpus-per-trial is {gpus:g}; allowed: a fraction below 1, or a whole number")
     if is_local:
         cores = len(os.sched_getaffinity(0))
         for name, value, most in (("gpus", gpus, local_gpus()), ("cpus", options.cpus_per_trial, cores)):
@@ -272,7 +278,7 @@ def _check_machine(options: LaunchOptions) -> None:
 
 
 def _check_places(options: LaunchOptions) -> None:
-    """Raise ValueError if a name, folder or address cannot hold the study, its models or its MLflow runs."""
+    """Raise ValueError if --name, --out, --storage or --tracking-uri is invalid or not usable."""
     if options.name is not None:
         _check_name(options.name)
     if options.out is not None:
@@ -280,13 +286,15 @@ def _check_places(options: LaunchOptions) -> None:
     if options.storage and not is_uri(storage_address(options.storage)):
         check_folder("--storage", Path(options.storage))
     if options.register and options.tracking_uri in (None, "none"):
-        raise ValueError("--register needs an MLflow outside of the study's folder; allowed: with --tracking-uri URI")
+        raise ValueError(
+            "--register needs an MLflow store outside the study's folder; allowed: with --tracking-uri URI"
+        )
     if options.tracking_uri not in (None, "none"):
         tracking_address(options.tracking_uri)
 
 
 def _check_name(name: str) -> None:
-    """Raise ValueError unless the name is a folder name without `?` and `%`, which break MLflow's database address."""
+    """Raise ValueError unless the name is a short folder name without `?` and `%` (they break MLflow's address)."""
     if Path(name).name != name or name in ("", "..") or not name.isprintable() or {*"?%"} & {*name}:
         raise ValueError(f"--name is {name!r}; allowed: the name of one folder, without /, ? and %")
     if len(os.fsencode(name)) > MOST_BYTES:
@@ -294,16 +302,16 @@ def _check_name(name: str) -> None:
 
 
 def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan, str]:
-    """Build the plan from a profile, a --plan file or the study of --continue; the options override its fields.
+    """Build the plan from a profile, a --plan file or the study that --continue names; options override its fields.
 
     Args:
-        earlier: the plan of the study of --continue.
+        earlier: the plan of the study that --continue names.
 
     Returns:
-        The plan, and its origin: `profile mini`, `plan FILE` or `continued`.
+        The plan and its origin, such as `profile mini`, `plan FILE` or `continued`.
 
     Raises:
-        ValueError: if an option names something unknown, or sets what the study of --continue has already fixed.
+        ValueError: if an option names something unknown, or sets what --continue has already fixed.
     """
     base, why = _read_base(options, earlier)
     if options.include:
@@ -355,7 +363,7 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
 
 
 def _keep_named_arms(plan: Plan, given: Mapping[str, Any]) -> dict[str, Setting]:
-    """Return a plan file's settings without those of methods and tasks that --method and --task leave out."""
+    """Return the settings of a plan, except those of methods and tasks that --method and --task leave out."""
     left_out = {*plan.methods} - {*given.get("methods", plan.methods)}
     left_out |= {*plan.tasks} - {*given.get("tasks", plan.tasks)}
     return {key: setting for key, setting in plan.settings.items() if not left_out & {*split_key(key)[0].split("/")}}
@@ -364,7 +372,7 @@ def _keep_named_arms(plan: Plan, given: Mapping[str, Any]) -> dict[str, Setting]
 def _refuse_scope(field: str) -> str:
     scope, name = split_key(field)
     if scope:
-        raise ValueError(f"--search-only {field}: allowed: fields without a scope, {name}")
+        raise ValueError(f"--search-only {field}: allowed: a field without a scope, such as {name}")
     return field
 
 
@@ -382,7 +390,7 @@ def _read_early_stopping(text: str) -> EarlyStopping | None:
 
 
 def settings_of(options: StudyOptions) -> dict[str, Setting]:
-    """Read the fields that the options fix (--set, --attention, --epochs) or search (--search), by name.
+    """Map each field that the options fix (--set, --attention, --epochs) or search (--search) to its setting.
 
     Raises:
         ValueError: if an option is malformed, or a field is given twice or is both fixed and searched.
@@ -408,7 +416,7 @@ def settings_of(options: StudyOptions) -> dict[str, Setting]:
 
 
 def _check_search_only(by_hand: Mapping[str, Setting], plan: Plan) -> None:
-    """Raise ValueError for a --search or --set that --search-only or --samples 0 would ignore."""
+    """Raise ValueError if a --search or --set contradicts --search-only or --samples 0."""
     ranges = [key for key, setting in by_hand.items() if is_searched(setting)]
     if ranges and plan.samples == 0:
         raise ValueError(f"--search {ranges[0]} gives a range, but --samples 0 searches nothing; leave one out")
@@ -426,7 +434,7 @@ def _check_search_only(by_hand: Mapping[str, Setting], plan: Plan) -> None:
 
 
 def _list_words(options: StudyOptions) -> dict[str, tuple[str, Value]]:
-    """Map each field that --attention or --epochs fixes to the option as typed and the field's value."""
+    """Map each field that --attention or --epochs fixes to the name of the option and the field's value."""
     epochs: dict[str, tuple[str, Value]] = {} if options.epochs is None else {"epochs": ("--epochs", options.epochs)}
     if options.attention is None:
         return epochs
@@ -437,7 +445,8 @@ def _list_words(options: StudyOptions) -> dict[str, tuple[str, Value]]:
 def origins_of_settings(options: StudyOptions, plan: Plan) -> dict[str, str]:
     """Return the origin of each setting that --set and --search did not give: --epochs, --attention or a plan.
 
-    The keys are the options of settings, `--set epochs`; the values are `--epochs 3`, `--plan FILE: epochs`.
+    A key is the option that would give the setting, as `--set epochs`. A value is as `--epochs` or
+    `--plan FILE: epochs`.
     """
     said, words = settings_of(replace(options, epochs=None, attention=None)), _list_words(options)
     file = f"--plan {options.plan}" if options.plan else f"--continue {options.continue_study}"
@@ -449,7 +458,7 @@ def origins_of_settings(options: StudyOptions, plan: Plan) -> dict[str, str]:
 
 
 def _spell_key(key: str, named: str) -> str:
-    """Return the key of a setting with its method and task in standard spelling: `palbert/rte:epochs`."""
+    """Return a setting's key with its method and task in standard spelling, such as `palbert/rte:epochs`."""
     scope, field = split_key(key)
     if not scope:
         return field
@@ -471,7 +480,7 @@ def _read_base(options: LaunchOptions, earlier: Plan | None) -> tuple[Plan, str]
 
 
 def _check_continued(options: LaunchOptions, plan: Plan) -> None:
-    """Raise ValueError if --profile, --name, --out or --plan is given, because --continue fixes them."""
+    """Raise ValueError if --profile, --name, --out or --plan is given together with --continue, which fixes them."""
     folder, said = Path(options.continue_study or ""), f"--continue {options.continue_study}"
     for name, own in {"profile": plan.profile, "name": folder.resolve().name, "out": str(folder.parent)}.items():
         value = getattr(options, name)
@@ -498,7 +507,7 @@ def _choose_profile(options: LaunchOptions) -> tuple[str, str]:
 
 
 def _resolve_file_names(plan: Plan, file: str) -> Plan:
-    """Return the plan of a file with methods, tasks, sampler and scopes in standard spelling."""
+    """Return a plan read from a file, with its methods, tasks, sampler and scopes in standard spelling."""
     meanings: dict[str, Callable[[str], str]] = {
         "methods": meant_method,
         "tasks": _resolve_task,

@@ -1,4 +1,4 @@
-"""Rules for the model of every method on every backbone family; a rule is a function that raises `RuleBroken`.
+"""Rules that a method's model must satisfy on every backbone family; each is a function that raises `RuleBroken`.
 
 `study.check_method` and the tests check methods against `RULES`, on generated data and tiny untrained backbones.
 """
@@ -34,14 +34,14 @@ class RuleBroken(AssertionError):
     """The error for a model that breaks one of the rules."""
 
     def __init__(self, fault: str, function: Callable[..., object] | None = None) -> None:
-        """Store the function at fault; None if no single function is at fault."""
+        """Store the fault and the function that causes it, or None if no single function does."""
         super().__init__(fault)
         self.function = function
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A method on a tiny untrained backbone."""
+    """A method, with the tiny untrained backbone on which the rules check it."""
 
     method: str
     backbone: str
@@ -49,7 +49,7 @@ class Subject:
 
     @property
     def tasks(self) -> list[str]:
-        """One classification task and one regression task, as far as the method accepts them."""
+        """One classification task and one regression task, without those that the method does not accept."""
         method = Method(self.method)
         mini = [task for task in TRAINABLE_TASKS if is_generated(TASKS[task])]
         fitting = [task for task in mini if method.refuses(task) is None]
@@ -57,7 +57,7 @@ class Subject:
         return [*classes[:1], *(task for task in fitting if TASKS[task].is_regression)]
 
     def config(self, task: str, **changes: Any) -> TrainingConfig:
-        """Configure the method at the grid's first point, with learning rates for tiny untrained backbones."""
+        """Build a configuration from the first values of PAPER_GRID, with a learning rate for tiny backbones."""
         values = Method(self.method).values(task)
         values |= {name: 2e-3 for name, value in values.items() if name.endswith("learning_rate") and value is not None}
         return trainables.configure(self.method, values | {"max_length": 32} | changes)
@@ -70,7 +70,7 @@ class Subject:
         return trainables.load(self.method).build(config, encoder, TASKS[task])
 
     def decisive_model(self, task: str) -> EarlyExitModel:
-        """Build a model whose large random weights spread the exits over layers. It is cached: do not modify it."""
+        """Build a cached model, not to be modified, whose random weights make examples exit at different layers."""
         if task in self._decisive:
             return self._decisive[task]
         model = self._decisive[task] = self.model(task)
@@ -101,7 +101,7 @@ def require(holds: bool, fault: str, function: Callable[..., object] | None = No
 
 
 def what_is_returned_can_be_used(subject: Subject) -> None:
-    """Check that build returns a model, loss a dict with a finite loss, and the step of an exit rule a Step."""
+    """Check that build gives a model, loss gives a dict with a finite loss, and an exit rule's step gives a Step."""
     for task in subject.tasks:
         model, batch = subject.model(task), examples(task)[0]
         require(isinstance(model, EarlyExitModel), f"build returned {_kind(model)}; allowed: an EarlyExitModel")
@@ -128,7 +128,7 @@ def what_is_returned_can_be_used(subject: Subject) -> None:
 
 
 def loss_decreases(subject: Subject) -> None:
-    """Check that the loss decreases on one batch without dropout."""
+    """Check that training on one batch without dropout decreases the loss."""
     task = subject.tasks[0] if Method(subject.method).refuses("sst2") else "sst2"
     off = {"hidden_dropout": 0.0, "classifier_dropout": 0.0}
     model = subject.model(task, **off)
@@ -141,7 +141,7 @@ def loss_decreases(subject: Subject) -> None:
         loss.backward()
         optimizer.step()
     last = model.eval().loss(batch)["loss"].item()
-    require(last < 0.92 * first, f"loss {first:.3f} is still {last:.3f} after 20 steps on one batch")
+    require(last < 0.92 * first, f"loss is {last:.3f} after 20 steps on one batch, from {first:.3f}")
 
 
 def exit_layers_are_within_bounds(subject: Subject) -> None:
@@ -153,15 +153,15 @@ def exit_layers_are_within_bounds(subject: Subject) -> None:
 
 
 def examples_leave_at_different_layers(subject: Subject) -> None:
-    """Check that examples exit at different layers under some rule of sweep_rules, if it has any."""
+    """Check that examples exit at different layers under at least one rule of sweep_rules, if there are any rules."""
     model = subject.decisive_model(subject.tasks[0])
     results = sweep(model.sweep_rules(), model.all_exits(examples(subject.tasks[0])[0]))
     spreads = [len(result.exit_layer.unique()) for _, result in results]
-    require(max(spreads, default=2) > 1, f"under each of {len(spreads)} rules all examples exit at one layer")
+    require(max(spreads, default=2) > 1, f"all examples exit at one layer under each of the {len(spreads)} rules")
 
 
 def batched_equals_one_by_one(subject: Subject) -> None:
-    """Check that a batch gets the same answers as its examples one by one."""
+    """Check that a batch gets the same logits and exit layers as its examples one by one."""
     for task in subject.tasks:
         model = subject.decisive_model(task)
         batch, _ = examples(task)
@@ -174,7 +174,7 @@ def batched_equals_one_by_one(subject: Subject) -> None:
 
 
 def inference_equals_the_exit_on_all_layers(subject: Subject) -> None:
-    """Check that inference gives the same answers as the model's exit rule applied to the outputs of all layers."""
+    """Check that inference gives the same logits and exit layers as the exit rule on the outputs of all layers."""
     for task in subject.tasks:
         model = subject.decisive_model(task)
         batch, _ = examples(task)
@@ -183,7 +183,7 @@ def inference_equals_the_exit_on_all_layers(subject: Subject) -> None:
 
 
 def every_swept_rule_equals_inference_with_it(subject: Subject) -> None:
-    """Check that every rule of sweep_rules exits at the same layers as inference with that rule."""
+    """Check that every rule of sweep_rules gives the same exit layers in the sweep and in inference."""
     model = copy(subject.decisive_model(subject.tasks[0]))
     batch, _ = examples(subject.tasks[0])
     for rule, simulated in sweep(model.sweep_rules(), model.all_exits(batch)):
@@ -199,9 +199,9 @@ def saved_weights_give_the_same_numbers(subject: Subject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         save_file(model.state_dict(), Path(folder) / "model.safetensors")
         other.load_state_dict(load_file(Path(folder) / "model.safetensors"))
-    require(torch.equal(other.all_exits(batch).logits, model.all_exits(batch).logits), "other logits after loading")
+    require(torch.equal(other.all_exits(batch).logits, model.all_exits(batch).logits), "logits differ after loading")
     layers = [one.infer(batch, _seeded()).exit_layer for one in (other, model)]
-    require(torch.equal(*layers), "other exit layers after loading")
+    require(torch.equal(*layers), "exit layers differ after loading")
 
 
 def evaluation_has_no_dropout(subject: Subject) -> None:
@@ -213,7 +213,7 @@ def evaluation_has_no_dropout(subject: Subject) -> None:
 
 
 def every_trained_parameter_is_in_one_group(subject: Subject) -> None:
-    """Check that every trained parameter is in one optimizer group, and each group has a learning rate and a name."""
+    """Check that every trained parameter is in one optimizer group, and groups have a learning rate and a name."""
     task = subject.tasks[0]
     model = subject.model(task, weight_decay=0.01)
     groups = model.parameter_groups(subject.config(task, weight_decay=0.01))
@@ -222,7 +222,10 @@ def every_trained_parameter_is_in_one_group(subject: Subject) -> None:
     require(grouped == trained, f"groups have {len(grouped)} parameters, not the {len(trained)} that are trained")
     require(all(group["lr"] > 0 and group["name"] for group in groups), "a group has no learning rate or no name")
     decayed = [parameter for group in groups if group["weight_decay"] for parameter in group["params"]]
-    require(bool(decayed) and all(parameter.ndim > 1 for parameter in decayed), "weight decay is not on matrices alone")
+    require(
+        bool(decayed) and all(parameter.ndim > 1 for parameter in decayed),
+        "weight decay must apply to matrices, and to nothing else",
+    )
 
 
 def every_trained_parameter_has_a_gradient(subject: Subject) -> None:
@@ -252,7 +255,7 @@ def bfloat16_keeps_logits_and_lambdas_in_float32(subject: Subject) -> None:
 
 
 def first_layers_alone_can_be_trained(subject: Subject) -> None:
-    """Check that num_hidden_layers 2 gives a model of two layers that can be trained."""
+    """Check that num_hidden_layers=2 gives a model of two layers that can be trained."""
     task = subject.tasks[0]
     model = subject.model(task, num_hidden_layers=2)
     batch, _ = examples(task)

@@ -1,4 +1,4 @@
-"""Rules for the two files of a method, which must agree; a rule is a function that yields every fault.
+"""Rules for a method's two files, the model and the search space; each rule is a function that yields all faults.
 
 A launch checks its methods against `RULES`; `study.check_method` and the tests also check `POINT_RULES`. This module
 does not import torch.
@@ -32,7 +32,7 @@ CONFIG, DEPARTURES = "class Config", "DEPARTURES"  # names in the model's file; 
 
 @dataclass(frozen=True)
 class Method:
-    """A method and its two files."""
+    """A method, defined by two files: its model and its search space."""
 
     name: str
 
@@ -47,18 +47,18 @@ class Method:
         return set(trainables.load(self.name).Config.__struct_fields__)
 
     def place_of(self, name: str) -> str:
-        """Find the file and line that define a faulty name; `PUBLISHED['rte']` is looked up as `PUBLISHED`."""
+        """Return the file and line that define a name; for `PUBLISHED['rte']`, those of `PUBLISHED`."""
         trained, space = files_of(self.name)
         file = trained if name in (CONFIG, DEPARTURES) else space
         return file.place_of(name.partition("[")[0])
 
     def values(self, task: str) -> dict[str, Value]:
-        """Return all fields' values at the first point of the paper's grid."""
+        """Return a value for every field: the first one in PAPER_GRID, or else the fixed one."""
         first = {field: menu[0] for field, menu in self.space.paper_grid.items()}
         return {**self.space.fixed, **self.space.fixed_by_task.get(task, {}), **first}
 
     def refuses(self, task: str) -> str | None:
-        """Return the reason why the method does not accept a task; None if it does."""
+        """Return the reason why the method does not accept a task; None if it accepts the task."""
         try:
             trainables.configure(self.name, self.values(task)).check_task(TASKS[task])
         except ValueError as error:
@@ -76,7 +76,7 @@ def config_is_a_training_config(method: Method) -> Iterator[Fault]:
     if not (isinstance(config, type) and issubclass(config, TrainingConfig)):
         yield CONFIG, f"Config is {config!r:.60}; allowed: a subclass of TrainingConfig"
     elif config.__struct_defaults__:
-        yield CONFIG, "fields of Config have defaults; allowed: no defaults, values are in FIXED"
+        yield CONFIG, "fields of Config have defaults; allowed: no defaults; put the values into FIXED"
     else:
         try:
             get_type_hints(config)
@@ -118,7 +118,7 @@ def grid_covers_the_ranges(method: Method) -> Iterator[Fault]:
 
 
 def published_points_are_whole(method: Method) -> Iterator[Fault]:
-    """Check that PUBLISHED has known tasks, and points with a valid value for every field of SPACE."""
+    """Check that PUBLISHED has only known tasks, and points with one value within range for every field of SPACE."""
     yield from _known("PUBLISHED", method.space.published, trainable_tasks())
     for task, points in method.space.published.items():
         for point in points:
@@ -138,7 +138,7 @@ def mini_ranges_are_of_tuned_fields(method: Method) -> Iterator[Fault]:
 
 
 def mini_grid_lies_within_the_mini_ranges(method: Method) -> Iterator[Fault]:
-    """Check that each field's values in MINI_GRID, or else PAPER_GRID, lie within its range in MINI_SPACE."""
+    """Check that each field's values in MINI_GRID, or else PAPER_GRID, lie within the field's range in MINI_SPACE."""
     space = method.space
     narrowed = {*space.mini_space} - {*space.mini_grid}
     paper = {field: menu for field, menu in space.paper_grid.items() if field in narrowed}
@@ -233,19 +233,19 @@ def check_files(method: str) -> None:
 
 
 def list_combinations(menus: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:
-    """List every combination of one value from each field's menu."""
+    """List every combination of the fields' values, one value per field."""
     return [dict(zip(menus, values, strict=True)) for values in itertools.product(*menus.values())]
 
 
 def list_corners(ranges: Mapping[str, Any]) -> list[dict[str, Value]]:
-    """List every combination of the choices, or else the two ends, of each range."""
+    """List every combination of the fields' choices; a numeric range has its two ends as choices."""
     return list_combinations(
         {name: getattr(kept, "choices", None) or (kept.low, kept.high) for name, kept in ranges.items()}
     )
 
 
 def mini_ranges(space: SearchSpace) -> dict[str, BaseDistribution]:
-    """Return the ranges of the fields that are tuned on a tiny random backbone."""
+    """Return the ranges of the fields that are tuned on tiny random backbones."""
     laid_over = {**space.space, **space.mini_space}
     return {field: distribution for field, distribution in laid_over.items() if field not in space.mini_fixed}
 
@@ -280,7 +280,7 @@ def _contains(distribution: Any, value: Value) -> bool:
 
 
 def _refused(name: str, points: Callable[[str], Sequence[Configuration]], method: Method) -> Iterator[Fault]:
-    """Yield a fault for the first invalid point on each task that the method accepts."""
+    """Yield one fault per task that the method accepts: the error of the first invalid point."""
     for task in [task for task in TRAINABLE_TASKS if method.refuses(task) is None]:
         for point in points(task):
             try:

@@ -78,11 +78,11 @@ def refused(capsys, here: Path, *arguments: str) -> str:
             "'pabee' is not a method with completed confirm trials; available: albert",
         ),
         ("launch --data hubb --task rte --dry-run", "in the original GLUE layout; did you mean hub?"),
-        ("launch --toml --json --dry-run", "--toml and --json are different answers; allowed: one of them"),
+        ("launch --toml --json --dry-run", "--toml and --json print different outputs; allowed: one of them"),
         ("launch --toml --probe --dry-run", "--probe measures costs, which --toml does not print; leave"),
         (
             "launch --explain palbert/rte --toml --dry-run",
-            "--explain and --toml are different answers; allowed: one of",
+            "--explain and --toml print different outputs; allowed: one of",
         ),
         ("launch --samples 0 --first-from runs/x --dry-run", "--samples 0 searches nothing; leave out one"),
         (f"launch --name {'x' * 300} --dry-run", "... of 300 bytes; allowed: at most 200"),

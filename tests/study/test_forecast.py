@@ -86,7 +86,7 @@ def test_dry_run_begins_with_the_caveat_and_ends_with_commands(tmp_path, capsys)
     assert re.fullmatch(r"  git tag (plan-\w{16}) && git push origin \1", lines[-3])
     assert lines[-2:] == [
         "to write this plan to a file for --plan, add --toml > plan.toml",
-        "nothing was run; to run it, leave out --dry-run",
+        "nothing was run; to run the study, leave out --dry-run",
     ]
 
 

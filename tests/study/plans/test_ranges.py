@@ -43,7 +43,7 @@ def fault_of(capsys, *arguments: str) -> str:
         ("--search batch_size=16,32 --search-only learning_rate", "--search batch_size is left out by --search-only"),
         ("--set learning_rate=0.001 --search-only learning_rate", "both set and searched; allowed: one of the two"),
         ("--search learning_rate=1e-4..1e-3 --samples 0", "gives a range, but --samples 0 searches nothing"),
-        ("--search-only palbert:beta", "--search-only palbert:beta: allowed: fields without a scope, beta"),
+        ("--search-only palbert:beta", "--search-only palbert:beta: allowed: a field without a scope, such as beta"),
         ("--epochs 3 --set epochs=5", "--epochs and --set epochs both give epochs; allowed: one of the two"),
         ("--epochs 3 --search epochs=2..5", "--epochs and --search epochs both give epochs; allowed: one of the two"),
         ("--attention nystrom --set attention=softmax", "--attention and --set attention both give attention"),
