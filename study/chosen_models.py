@@ -20,7 +20,7 @@ from trainables.schema import Typed
 from trainables.spelling import is_same_name, resolve_name
 
 MOST_NAMED = 10  # trials named in one line
-_TRIAL = "use the model of this trial; default: of the best configuration's seeds, the one with the best dev score"
+_TRIAL = "use the model of this trial; default: the final run with the best dev score"
 
 
 class ModelChoice(Typed, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ def chosen_model(folder: Path, choice: ModelChoice) -> Record:
     `study.submit` does. Ties go to the first seed.
 
     Raises:
-        ValueError: if no model fits the options, or models of several arms do.
+        ValueError: if no model fits the options, or if models of several arms fit them.
     """
     plan, records = require_plan(folder).plan, read_records(folder)
     if choice.trial is None:

@@ -54,7 +54,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "device": ("CUDA_VISIBLE_DEVICES=NUMBER before the command",),
     "early_exit_entropy": ("--set entropy=SHARE: their value / ln(classes), so 0.1 becomes 0.14 for two classes",),
     "evaluate_during_training": _EVERY_EPOCH,
-    "exit_criteria": (f"{SAMPLED}; the default exit is their threshold",),
+    "exit_criteria": (f"{SAMPLED}; the default exit rule is their threshold",),
     "fp16": ("--set precision=bfloat16",),
     "generator_type": ("the objective alectra-rtd:bert-generator",),
     "gpus": ("CUDA_VISIBLE_DEVICES=NUMBER,NUMBER before the command",),
@@ -229,7 +229,7 @@ class Command(Generic[T]):
         return Parser(self.kind, self.name, " ".join(self.description.split()), epilog=self.epilog)
 
     def __call__(self, argv: Sequence[str] | None = None) -> int:
-        """Run the command with `argv`, or with the arguments of this process if it is None; return the exit status."""
+        """Run the command with the arguments `argv`, by default those of the process; return the exit status."""
         return guarded(self.name, lambda: self.run(self.parser().options(argv)), after_interrupt=self.after_interrupt)
 
 
@@ -268,7 +268,7 @@ def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
 
 
 def _meanings(unknown: Sequence[str], flags: Sequence[str]) -> str:
-    """Suggest replacements for unknown options, such as `; here it is --epochs 3`. Several options are each named."""
+    """Suggest replacements for the unknown options of a command line, such as `; here it is --epochs 3`."""
     places = [place for place, text in enumerate(unknown) if re.match("--?[a-zA-Z]", text)]
     meanings = [(unknown[place].partition("=")[0], _meaning(unknown[place:], flags)) for place in places]
     if len(meanings) == 1:
@@ -279,7 +279,7 @@ def _meanings(unknown: Sequence[str], flags: Sequence[str]) -> str:
 
 
 def _meaning(unknown: Sequence[str], flags: Sequence[str]) -> str:
-    """Suggest the replacement of another program's option, as `; here it is --epochs 3`, or else a similar option."""
+    """Suggest the replacement of another program's option, such as `; here it is --epochs 3`, or a similar option."""
     flag, _, value = unknown[0].partition("=")
     name = flag.lstrip("-").replace("-", "_")
     value = value or next((text for text in unknown[1:2] if not text.startswith("--")), "VALUE")
@@ -317,7 +317,7 @@ def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "")
     """Run `main` and return its exit status, or 2 after a `ValueError`, or 1 after Ctrl-C or an `OSError`.
 
     These errors are printed as one line. After Ctrl-C or an `OSError`, the line ends with `after_interrupt`. If the
-    reader of standard output goes away (`| head`), the command ends silently.
+    reader of standard output goes away (as in `| head`), the command ends silently.
     """
     warnings.formatwarning = _one_line
     try:

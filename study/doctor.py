@@ -136,7 +136,7 @@ def check_data(data: str) -> list[Finding]:
         return [
             Finding(
                 "data",
-                f"{data} holds no task: allowed: mini, hub or a folder with files such as RTE/train.tsv",
+                f"{data} holds no task; allowed: mini, hub or a folder with files such as RTE/train.tsv",
                 True,
             )
         ]
@@ -145,7 +145,7 @@ def check_data(data: str) -> list[Finding]:
 
 
 def check_storage(folder: Path, marker: Path | None) -> list[Finding]:
-    """Check that a storage folder is writable and has free space, and that this node sees the file `marker` there."""
+    """Check that a storage folder is writable and has free space, and that it has the driver's file `marker`."""
     place = nearest_existing(folder)
     try:
         with tempfile.NamedTemporaryFile(dir=place, prefix=".doctor-") as file:
@@ -167,7 +167,7 @@ def check_storage(folder: Path, marker: Path | None) -> list[Finding]:
 
 
 def check_objects(uri: str, marker: str | None) -> list[Finding]:
-    """Check that objects can be written and deleted under `uri`, and that this node sees the object `marker` there."""
+    """Check that objects can be written and deleted under `uri`, and that this node sees the driver's `marker`."""
     try:
         with small_object(uri):
             seen = marker is None or exists(marker)
@@ -220,7 +220,7 @@ def check_tracking(uri: str) -> list[Finding]:
 
 
 def check_cluster(address: str | None, *, data: str, storage: str, wait_minutes: float = 0.0) -> Iterator[Finding]:
-    """Connect to Ray at `address`, or start Ray on this machine if it is None; then check every node.
+    """Connect to Ray at `address` (None: start Ray on this machine), then check every node.
 
     The checks of the nodes begin when a worker of each kind has joined, or after `wait_minutes`.
     """

@@ -58,7 +58,7 @@ def run(options: Options) -> int:
     print(describe_record(after))
     begun = dict.fromkeys(trial.started.arm for trial in facts.trials.values() if trial.started.start == record.key)
     if begun and not options.undo:
-        print(f"keep their numbers, although they started from its model: {', '.join(begun)}")
+        print(f"arms that started from its model keep their numbers: {', '.join(begun)}")
     print(f"to rewrite the tables: {python()} -m study.rebuild {folder}")
     if not last_progress(plan, facts).is_finished:
         print(f"to run the missing trials: {python()} -m study.launch --continue {folder}")

@@ -169,16 +169,17 @@ def _loading(record: Record, loaded_as: str, methods: str | None) -> Iterator[st
     yield f"The model's class in `transformers` is `{loaded_as}`; FOLDER is the folder of this README.md."
     yield "\n".join(lines)
     if loaded_as.startswith("Roberta"):
-        yield "`AutoModel` adds a pooler with random weights, because the trained model has no pooler there."
+        yield "`AutoModel` adds a pooler with random weights, which the trained model does not have."
     if not is_classifier:
         yield (
             "This loads only the encoder. `heads.safetensors` holds the parts for which `transformers` has no class: "
-            "classifiers, exits or a pooler. To predict with the whole model, run in this folder, with the project "
-            "that trained it installed:"
+            "classifiers, exits or a pooler. To predict with the whole model, install the project that trained it "
+            "and run in this folder:"
         )
     else:
         yield (
-            "It gives the logits of the trained model. To predict with the project that trained it, run in this folder:"
+            "This class gives the logits of the trained model. To predict with the project that trained it, run in "
+            "this folder:"
         )
     include = f" --include {methods}" if methods else ""
     yield f"```\npython -m study.predict . input.tsv{include} --to answers.tsv\n```"
@@ -219,7 +220,7 @@ def _origin(record: Record, pretraining: Pretraining | None, study: str) -> Iter
 
 
 def _pretraining_facts(made: Pretraining) -> dict[str, str]:
-    """Describe how the backbone was pretrained; of a folder's path, give only the last part."""
+    """Describe how the backbone was pretrained; a folder is given by its name, without its path."""
     corpus, backbone = made.corpus, made.backbone
     return {
         "pretraining objective": made.objective,

@@ -69,7 +69,7 @@ class Forecast:
 
 
 def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool, slots: int = 1) -> Forecast:
-    """Estimate the cost of the plan from the study's records or, with `with_probe`, from steps on this machine.
+    """Estimate the cost of the plan from the study's records or, if `with_probe`, from a few steps on this machine.
 
     Args:
         slots: number of trials that run at the same time on this machine; 1 if trials run on a cluster.
@@ -199,7 +199,7 @@ def _slot_time_in_words(seconds: float, slots: int) -> str:
 
 
 def total_in_words(costs: Collection[Cost], *, bound: str, slots: int) -> str:
-    """Format the total epochs, time and disk space of a plan, or that time or disk space is not known."""
+    """Format the total epochs, time and disk space of a plan; state if time or disk space is not known."""
     epochs = f"{bound} {counted(round(sum(cost.epochs for cost in costs)), 'epoch')}"
     seconds = [cost.slot_seconds for cost in costs if cost.slot_seconds is not None]
     if len(seconds) < len(costs):
@@ -214,7 +214,7 @@ def total_in_words(costs: Collection[Cost], *, bound: str, slots: int) -> str:
 def expected_epochs(samples: int, epochs: int, stopping: EarlyStopping | None) -> float:
     """Estimate the epochs of a search: the maximum without early stopping, or the mean of simulated searches with ASHA.
 
-    A simulated search runs its trials one after another. Each trial has a random score, the same at every rung.
+    A simulated search runs its trials one after another. A trial has the same random score at every rung of ASHA.
     """
     if stopping is None:
         return samples * epochs
@@ -299,7 +299,7 @@ def _remaining_by_arm(
 
 
 def _seconds_per_epoch(progress: StudyProgress, arm: ArmProgress, pace: float) -> float:
-    """Estimate an arm's seconds per epoch from its ended epochs, or else from `pace`, the seconds per example."""
+    """Estimate an arm's seconds per epoch from its ended epochs, or else from `pace`: seconds per example."""
     own = progress.seconds_per_example([arm], "wall_seconds")
     return (pace if own is None else own) * progress.examples_per_epoch(arm)
 
@@ -327,7 +327,7 @@ def _remaining_epochs(
 
 
 def _expected_epochs(progress: StudyProgress, arm: ArmProgress, phase: Phase, shares_of_all: Shares) -> float:
-    """Estimate a trial's epochs as the mean over the arm's ended trials; the mean of all arms counts as one trial."""
+    """Estimate a trial's epochs as the mean over the arm's ended trials and one trial with the mean of all arms."""
     everywhere = shares_of_all.mean_with(_planned_share(progress, arm, phase))
     return Shares.of([arm], phase).mean_with(everywhere) * arm.arm.epochs
 

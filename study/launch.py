@@ -250,7 +250,7 @@ def command_line() -> str:
 def _launch(
     scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions, *, until: float
 ) -> str:
-    """Run trials until all have ended, Ctrl-C, or the monotonic clock reaches `until`; return the result as text.
+    """Run trials until they end, Ctrl-C is pressed or the monotonic clock reaches `until`; return the result as text.
 
     The journal records the end of the launch, unless the process is killed or the journal cannot be written.
     """
@@ -460,7 +460,7 @@ def _conclude(scheduler: Scheduler, folder: Path, said: str, options: LaunchOpti
     if failed:
         print(f"tracebacks:  {failures_command(folder)}")
         print(f"prints:      {folder / WORKERS_LOG}")
-        print(f"mend it, then:  {_write_continuation(folder, options, '--retry-failed')}")
+        print(f"fix the cause, then:  {_write_continuation(folder, options, '--retry-failed')}")
     if not progress.is_done:
         print_lines(_describe_broken_off(scheduler), sys.stdout)
         word = "paused" if scheduler.has_given_up else "interrupted"

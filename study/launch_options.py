@@ -57,7 +57,7 @@ from trainables.spelling import is_same_name, resolve_name
 DESCRIPTION = """Tune each method on each task, repeat the best configuration with fresh seeds, and write the table of
 medians: `python -m study.launch --method albert,palbert --task rte`. The same command resumes a study after an
 interruption; more methods, tasks, samples or seeds extend it."""
-EPILOG = """Exit status: 0 the study is complete, 1 cells are missing or the study was interrupted, 2 bad usage.
+EPILOG = """Exit status: 0 the study is complete, 1 trials are missing or failed, 2 bad usage.
 Ctrl-C once: running trials save their epoch, then the launch ends. Twice: the launch ends at once.
 docs/coming_from.md translates the options of the papers' repositories, docs/glossary.md explains the terms."""
 
@@ -77,7 +77,9 @@ def default_driver() -> Literal["ray", "local"]:
     return "ray" if is_installed("ray") else "local"
 
 
-_CONTINUE = "continue or extend this study; --method and --task add methods and tasks, and only those named run now"
+_CONTINUE = (
+    "continue this study; --method and --task add methods and tasks, and limit this launch to those that they name"
+)
 _NAMES = "a,b,c (or repeat the option), or {}; default in {}"
 _PROFILES = "|".join(["auto", *profiles.available()])
 _DATA = "FOLDER holds GLUE's TSV files, RTE/train.tsv ...; mini: generated data, with tiny backbones by default"
@@ -294,7 +296,7 @@ def _check_places(options: LaunchOptions) -> None:
 
 
 def _check_name(name: str) -> None:
-    """Raise ValueError unless the name is a short folder name without `?` and `%` (they break MLflow's address)."""
+    """Raise ValueError unless the name is a short folder name without `?` and `%`, which MLflow cannot handle."""
     if Path(name).name != name or name in ("", "..") or not name.isprintable() or {*"?%"} & {*name}:
         raise ValueError(f"--name is {name!r}; allowed: the name of one folder, without /, ? and %")
     if len(os.fsencode(name)) > MOST_BYTES:
@@ -445,8 +447,7 @@ def _list_words(options: StudyOptions) -> dict[str, tuple[str, Value]]:
 def origins_of_settings(options: StudyOptions, plan: Plan) -> dict[str, str]:
     """Return the origin of each setting that --set and --search did not give: --epochs, --attention or a plan.
 
-    A key is the option that would give the setting, as `--set epochs`. A value is as `--epochs` or
-    `--plan FILE: epochs`.
+    A key is, for example, `--set epochs`; its value is then `--epochs` or `--plan FILE: epochs`.
     """
     said, words = settings_of(replace(options, epochs=None, attention=None)), _list_words(options)
     file = f"--plan {options.plan}" if options.plan else f"--continue {options.continue_study}"

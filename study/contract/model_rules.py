@@ -34,7 +34,7 @@ class RuleBroken(AssertionError):
     """The error for a model that breaks one of the rules."""
 
     def __init__(self, fault: str, function: Callable[..., object] | None = None) -> None:
-        """Store the fault and the function that causes it, or None if no single function does."""
+        """Store the fault, and the function that causes it if there is a single one."""
         super().__init__(fault)
         self.function = function
 
@@ -70,7 +70,7 @@ class Subject:
         return trainables.load(self.method).build(config, encoder, TASKS[task])
 
     def decisive_model(self, task: str) -> EarlyExitModel:
-        """Build a cached model, not to be modified, whose random weights make examples exit at different layers."""
+        """Return a model with large random weights, so that exit layers differ. It is cached: do not modify it."""
         if task in self._decisive:
             return self._decisive[task]
         model = self._decisive[task] = self.model(task)
@@ -153,7 +153,7 @@ def exit_layers_are_within_bounds(subject: Subject) -> None:
 
 
 def examples_leave_at_different_layers(subject: Subject) -> None:
-    """Check that examples exit at different layers under at least one rule of sweep_rules, if there are any rules."""
+    """Check that examples exit at different layers under at least one rule of sweep_rules, if it has any rules."""
     model = subject.decisive_model(subject.tasks[0])
     results = sweep(model.sweep_rules(), model.all_exits(examples(subject.tasks[0])[0]))
     spreads = [len(result.exit_layer.unique()) for _, result in results]
@@ -213,7 +213,7 @@ def evaluation_has_no_dropout(subject: Subject) -> None:
 
 
 def every_trained_parameter_is_in_one_group(subject: Subject) -> None:
-    """Check that every trained parameter is in one optimizer group, and groups have a learning rate and a name."""
+    """Check that every trained parameter is in one optimizer group, each with a learning rate and a name."""
     task = subject.tasks[0]
     model = subject.model(task, weight_decay=0.01)
     groups = model.parameter_groups(subject.config(task, weight_decay=0.01))

@@ -147,7 +147,7 @@ def mini_grid_lies_within_the_mini_ranges(method: Method) -> Iterator[Fault]:
 
 
 def backbones_are_named(method: Method) -> Iterator[Fault]:
-    """Check that BACKBONE has a tiny backbone for mini, and a folder, OWNER/NAME or published sizes for paper."""
+    """Check that BACKBONE has a tiny backbone for mini and, for paper, a folder, OWNER/NAME or a name of known size."""
     mini, paper = method.space.backbone["mini"], method.space.backbone["paper"]
     if mini not in MINI_BACKBONES:
         yield "BACKBONE", f"BACKBONE['mini'] is {mini!r}; allowed: {', '.join(MINI_BACKBONES)}"
@@ -182,14 +182,14 @@ def some_task_is_studied(method: Method) -> Iterator[Fault]:
 
 
 def every_point_is_a_configuration(method: Method) -> Iterator[Fault]:
-    """Check that every point of PUBLISHED and PAPER_GRID, and every corner of SPACE, is a valid configuration."""
+    """Check that all points of PUBLISHED and PAPER_GRID, and all combinations of range ends in SPACE, are valid."""
     space = method.space
     points = [*list_combinations(space.paper_grid), *list_corners(space.space)]
     yield from _refused("SPACE", lambda task: [*space.published.get(task, ()), *points], method)
 
 
 def every_mini_corner_is_a_configuration(method: Method) -> Iterator[Fault]:
-    """Check that every corner of the ranges for tiny backbones is a valid configuration."""
+    """Check that all combinations of range ends for tiny backbones are valid configurations."""
     points = [{**method.space.mini_fixed, **point} for point in list_corners(mini_ranges(method.space))]
     yield from _refused("MINI_FIXED", lambda _: points, method)
 

@@ -140,7 +140,7 @@ def test_help_of_many_options_shows_the_common_ones_and_all_on_demand(capsys):
             "launch",
             "--exit-criteria sample",
             "--method pondernet, or --method palbert --set exit=sample --set q=null --set sample_draws=1; the "
-            "default exit is their threshold",
+            "default exit rule is their threshold",
         ),
         ("launch", "--no_cuda", "--gpus-per-trial 0"),
         ("launch", "--learning_rate 1e-4", "--set learning_rate=1e-4"),

@@ -78,7 +78,7 @@ def test_arm_that_began_from_the_dropped_model_is_named(tmp_path, capsys):
     folder = launched_study(tmp_path / "s", plan)
     start = read_facts(folder).arm("albert/mrpc").start_key
     drop.main([str(folder), start, "--because", "a bad disk"])
-    assert "keep their numbers, although they started from its model: albert/mrpc\n" in capsys.readouterr().out
+    assert "arms that started from its model keep their numbers: albert/mrpc\n" in capsys.readouterr().out
 
 
 def test_table_names_the_trial_and_the_reason(folder):

@@ -112,7 +112,7 @@ def test_a_study_with_failed_trials_says_so_and_what_lets_them_run_again(tmp_pat
         f"study {folder}: no trial is left to run, but 1 trial of albert/rte failed; mend the code, or add "
         "--retry-failed, and they run again\n"
     )
-    (line,) = [line for line in out.splitlines() if line.startswith("mend it, then:  ")]
+    (line,) = [line for line in out.splitlines() if line.startswith("fix the cause, then:  ")]
     assert line.endswith(f"-m study.launch --continue {folder} --retry-failed --tracking-uri none")
     assert "extend:" not in out  # before that is mended
 
