@@ -135,9 +135,7 @@ def check_data(data: str) -> list[Finding]:
     if not tasks:
         return [
             Finding(
-                "data",
-                f"{data} holds no task; allowed: mini, hub or a folder with files such as RTE/train.tsv",
-                True,
+                "data", f"{data} holds no task; allowed: mini, hub or a folder with files such as RTE/dev.tsv", True
             )
         ]
     without = f"; without {', '.join(absent)}" if absent else ""

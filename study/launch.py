@@ -262,10 +262,7 @@ def _launch(
         if not scheduler.facts.trials:
             _register(journal, folder, options)
         if silence := unreachable_reason(uri):
-            print_lines(
-                [f"{_describe_silence(uri, silence)}; the study runs all the same, and MLflow gets its runs later"],
-                sys.stderr,
-            )
+            print_lines([f"{_describe_silence(uri, silence)}; the study runs, MLflow gets its runs later"], sys.stderr)
         mirror = start_mirror(folder, options.tracking_uri)
         status, note = _run_trials(scheduler, journal, folder, storage, options, until=until)
         said = write_files(folder, scheduler.progress)

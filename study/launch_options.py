@@ -77,9 +77,7 @@ def default_driver() -> Literal["ray", "local"]:
     return "ray" if is_installed("ray") else "local"
 
 
-_CONTINUE = (
-    "continue this study; --method and --task add methods and tasks, and limit this launch to those that they name"
-)
+_CONTINUE = "continue this study; --method and --task add methods and tasks, and limit this launch to them"
 _NAMES = "a,b,c (or repeat the option), or {}; default in {}"
 _PROFILES = "|".join(["auto", *profiles.available()])
 _DATA = "FOLDER holds GLUE's TSV files, RTE/train.tsv ...; mini: generated data, with tiny backbones by default"
@@ -129,9 +127,7 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     group = "what to study (defaults: those of the profile, or of the study that --continue names)"
 
     continue_study: Annotated[str | None, option(_CONTINUE, "runs/NAME", flag="--continue")] = None
-    plan: Annotated[str | None, option("plan written by --dry-run --toml; other options override it", "FILE.toml")] = (
-        None
-    )
+    plan: Annotated[str | None, option("a plan of --dry-run --toml; other options override it", "FILE.toml")] = None
     methods: Annotated[
         list[str] | None,
         option(_NAMES.format("all (the profile's)", _list_defaults("methods")), "NAME", flag="--method"),
@@ -152,9 +148,7 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     selection: Annotated[Selection | None, option("split for early stopping and model selection")] = None
     select_by: Annotated[str | None, option(_SELECT_BY, FORMS_OF_SELECTION.replace(", ", "|"))] = None
     early_stopping: Annotated[str | None, option(_EARLY_STOPPING, "none|asha|asha:grace=1,factor=3")] = None
-    search_precision: Annotated[
-        Precision | None, option("precision of search trials; default: that of confirm trials")
-    ] = None
+    search_precision: Annotated[Precision | None, option("precision of search; default: that of confirm trials")] = None
     attention: Annotated[Literal["softmax", "nystrom"] | None, option(_ATTENTION)] = None
     settings: Annotated[list[str], option(_SET, "[SCOPE:]FIELD=VALUE", flag="--set")] = []
     search: Annotated[list[str], option(_SEARCH, f"[SCOPE:]FIELD={FORMS.replace(', ', '|')}")] = []
@@ -164,9 +158,7 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     search_repeats: Annotated[SearchRepeats | None, option(_REPEATS, "R")] = None
     compare: Annotated[Literal["methods"] | None, option(_COMPARE)] = None
     baseline: Annotated[str | None, option("method that the others are tested against", "NAME")] = None
-    test_across: Annotated[
-        Literal["backbones"] | None, option("also compare methods that have different backbones")
-    ] = None
+    test_across: Annotated[Literal["backbones"] | None, option("also test methods with different backbones")] = None
 
     def __post_init__(self) -> None:
         """Fill in the numbers that --compare implies, unless an option sets them."""
@@ -288,9 +280,7 @@ def _check_places(options: LaunchOptions) -> None:
     if options.storage and not is_uri(storage_address(options.storage)):
         check_folder("--storage", Path(options.storage))
     if options.register and options.tracking_uri in (None, "none"):
-        raise ValueError(
-            "--register needs an MLflow store outside the study's folder; allowed: with --tracking-uri URI"
-        )
+        raise ValueError("--register needs an MLflow store outside the study's folder; add --tracking-uri URI")
     if options.tracking_uri not in (None, "none"):
         tracking_address(options.tracking_uri)
 
@@ -436,7 +426,7 @@ def _check_search_only(by_hand: Mapping[str, Setting], plan: Plan) -> None:
 
 
 def _list_words(options: StudyOptions) -> dict[str, tuple[str, Value]]:
-    """Map each field that --attention or --epochs fixes to the name of the option and the field's value."""
+    """Map each field that --attention or --epochs fixes to the option and the field's value."""
     epochs: dict[str, tuple[str, Value]] = {} if options.epochs is None else {"epochs": ("--epochs", options.epochs)}
     if options.attention is None:
         return epochs

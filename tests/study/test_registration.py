@@ -75,6 +75,5 @@ def test_launch_ends_before_any_trial_if_mlflow_refuses(tmp_path: Path) -> None:
 def test_register_without_an_mlflow_of_others_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*STUDY, "--register"]) == 2
     assert (
-        "--register needs an MLflow store outside the study's folder; allowed: with --tracking-uri URI"
-        in capsys.readouterr().err
+        "--register needs an MLflow store outside the study's folder; add --tracking-uri URI" in capsys.readouterr().err
     )
