@@ -134,9 +134,7 @@ def check_data(data: str) -> list[Finding]:
         tasks.append(name)
     if not tasks:
         return [
-            Finding(
-                "data", f"{data} holds no task; allowed: mini, hub or a folder with files such as RTE/dev.tsv", True
-            )
+            Finding("data", f"{data} holds no task; allowed: mini, hub or a folder with files like RTE/dev.tsv", True)
         ]
     without = f"; without {', '.join(absent)}" if absent else ""
     return [Finding("data", f"{data}: {', '.join(tasks)}{without}")]

@@ -177,7 +177,7 @@ def _loading(record: Record, loaded_as: str, methods: str | None) -> Iterator[st
             "and run in this folder:"
         )
     else:
-        yield "This class gives the trained model's logits. To predict with the project that trained it, run in this folder:"
+        yield "It gives the trained model's logits. To predict with the project that trained it, run in this folder:"
     include = f" --include {methods}" if methods else ""
     yield f"```\npython -m study.predict . input.tsv{include} --to answers.tsv\n```"
     if methods:

@@ -222,9 +222,7 @@ def every_trained_parameter_is_in_one_group(subject: Subject) -> None:
     require(grouped == trained, f"groups have {len(grouped)} parameters, not the {len(trained)} that are trained")
     require(all(group["lr"] > 0 and group["name"] for group in groups), "a group has no learning rate or no name")
     decayed = [parameter for group in groups if group["weight_decay"] for parameter in group["params"]]
-    require(
-        bool(decayed) and all(parameter.ndim > 1 for parameter in decayed), "weight decay: allowed on matrices only"
-    )
+    require(bool(decayed) and all(parameter.ndim > 1 for parameter in decayed), "weight decay is not only on matrices")
 
 
 def every_trained_parameter_has_a_gradient(subject: Subject) -> None:
