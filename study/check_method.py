@@ -48,7 +48,7 @@ def run(options: Options) -> int:
 
 
 def check(method: str) -> Iterator[tuple[str, str | None]]:
-    """Check the method against each rule; yield its description with the fault, or with None if the rule holds.
+    """Check the method against each rule; yield the rule's description, and its fault or None if the rule holds.
 
     The rules that build a model are checked only if all rules on the method's files hold.
     """

@@ -299,7 +299,7 @@ def _remaining_by_arm(
 
 
 def _seconds_per_epoch(progress: StudyProgress, arm: ArmProgress, pace: float) -> float:
-    """Estimate an arm's seconds per epoch from its ended epochs, or else from `pace`: seconds per example."""
+    """Estimate an arm's seconds per epoch from its ended epochs, or else from `pace`, in seconds per example."""
     own = progress.seconds_per_example([arm], "wall_seconds")
     return (pace if own is None else own) * progress.examples_per_epoch(arm)
 
@@ -318,7 +318,7 @@ def _pace_within(progress: StudyProgress, steps: Mapping[str, Steps]) -> float |
 def _remaining_epochs(
     progress: StudyProgress, arm: ArmProgress, shares: dict[Phase, Shares], steps: Mapping[str, Steps]
 ) -> float:
-    """Estimate the epochs that an arm's running trials, and its trials that have not started, still need."""
+    """Estimate the epochs that an arm still needs for its running trials and for those not yet started."""
     epochs = {phase: _expected_epochs(progress, arm, phase, shares[phase]) for phase in PHASES}
     under_way = sum(max(epochs[trial.phase] - trial.epochs, 1) for trial in arm.facts.under_way.values())
     under_way -= sum(steps[key].done / steps[key].of for key in arm.facts.under_way if key in steps)
