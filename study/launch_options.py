@@ -83,7 +83,7 @@ _PROFILES = "|".join(["auto", *profiles.available()])
 _DATA = "FOLDER holds GLUE's TSV files, RTE/train.tsv ...; mini: generated data, with tiny backbones by default"
 _BACKBONE = "model that every trial starts from; a folder with only config.json gives random weights"
 _ATTENTION = "attention mechanism of all methods; --set overrides it"
-_SAMPLES = "search trials per method and task; 0: the paper's values"
+_SAMPLES = "search trials per method and task; 0: paper's values"
 _SEEDS = "confirm trials: final runs with the best configuration"
 _SET = (
     "fix a field in every method that has it, or only in a SCOPE: METHOD, METHOD:VARIANT or METHOD/TASK; --explain "
@@ -109,12 +109,12 @@ _STORAGE = (
     "where trials save states and models: s3://BUCKET/PATH, gs://... or a folder that all nodes see; default: the "
     "study's folder"
 )
-_REPEATS = "number of independent searches, to see how much tuning varies"
+_REPEATS = "number of searches, to see how much tuning varies"
 _REGISTER = "register the plan's hash in MLflow before any trial"
-_ADDRESS = "Ray cluster: auto or ray://HOST:PORT; default: RAY_ADDRESS"
-_DRIVER = "local: processes on this machine; default: ray, if installed"
-_GPUS = "0.25: four trials share a GPU; default: 1, if there are GPUs"
-_MAX_GPU_HOURS = "limit of the whole study; trials that would exceed it do not start"
+_ADDRESS = "Ray: auto or ray://HOST:PORT; default: RAY_ADDRESS"
+_DRIVER = "local: without Ray; default: ray, if installed"
+_GPUS = "0.25: four trials share a GPU; default: 1 if available"
+_MAX_GPU_HOURS = "limit of the study; trials that exceed it do not start"
 _IDLE = "end after X hours without progress; default: %(default)g"
 
 
