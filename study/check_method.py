@@ -94,8 +94,9 @@ def _fault_of(method: str, look: Callable[[], object]) -> str | None:
     return found if isinstance(found, str) else None
 
 
-DESCRIPTION = "Check your own methods against the rules that every method must satisfy."
-main = Command("study.check_method", Options, DESCRIPTION, run)
+main = Command(
+    "study.check_method", Options, "Check your own methods against the rules that every method must satisfy.", run
+)
 
 if __name__ == "__main__":
     sys.exit(main())

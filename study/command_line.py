@@ -117,8 +117,7 @@ class Option:
 def option(text: str = "", metavar: str | None = None, *, flag: str | None = None) -> Option:
     """Declare a field as an option.
 
-    A `bool` field becomes a switch. A list field collects the values of a repeated option. A `Literal` field needs no
-    metavar.
+    A `bool` becomes a switch. A list collects the values of a repeated option. A `Literal` needs no metavar.
     """
     return Option(text, metavar, flag)
 
