@@ -1,7 +1,7 @@
 """Copy a study into MLflow, while it runs or afterwards: `python -m study.mirror runs/NAME`.
 
-Reads the study's journal and writes only its own lock, the default store and `browse.txt`, which explains how to open
-the runs. Running it again changes nothing; after an outage of the tracking server it continues where it stopped.
+Only reads the journal. In the study's folder it writes a lock, the default MLflow store, and `browse.txt`, which
+explains how to open the runs. A second run sends only what MLflow lacks, for instance after an outage of the server.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ from trainables.schema import Typed
 
 LOCK_SECONDS = 300.0  # how long a mirror waits for the mirror of the previous launch to end
 POLL_SECONDS = 1.0
-LIVE_SECONDS = 5.0  # least time between two updates of MLflow while the study runs
-SHARE = 0.1  # largest share of the time that updates of MLflow may take
+LIVE_SECONDS = 5.0  # minimum time between two updates of MLflow while the study runs
+SHARE = 0.1  # maximum share of the time that is spent on updates of MLflow
 FILES = {"": ("plan.json", "report.html"), "tables": ("tables/*",), "pictures": ("pictures/*",)}
 PORT = 5000  # default port of `mlflow ui`
 
 BEST, ARMS = "Best run of each arm", "Median and winner of each arm"
 SEEDS, FAILURES = "Score of each seed", "Failed trials"
-# The search and the sort order of each link to MLflow's page. In its default order, by time, the page would hide the
-# trials below their arms, and so the failed trials.
+# Search and sort order of each link to MLflow's page. The default order, by time, would fold the trials into their arms
+# and so hide the failed trials.
 LINKS = {
     ARMS: {"searchFilter": "tags.level = 'arm'", "orderByKey": "metrics.`score`", "orderByAsc": "false"},
     BEST: {"searchFilter": "tags.best = 'true'", "orderByKey": "metrics.`score`", "orderByAsc": "false"},
@@ -70,10 +70,10 @@ LINKS = {
 
 
 class Mirror:
-    """The copy of one study folder into one MLflow store."""
+    """Copies one study into one MLflow store."""
 
     def __init__(self, folder: Path, uri: str) -> None:
-        """Store folder and address; the first `write` connects to the store."""
+        """Keep the study's folder and the store's address; the first `write` connects to the store."""
         self.folder, self.uri = folder, uri
         self.facts = StudyFacts()
         self.tracking: Tracking | None = None
@@ -81,7 +81,7 @@ class Mirror:
         self.reports: defaultdict[str, list[EpochReported]] = defaultdict(list)  # trial key -> its epochs, each once
 
     def read(self) -> None:
-        """Read the lines that the journal has gained since the last call."""
+        """Read the lines added to the journal since the last call."""
         for number, event in self._tail.read():
             apply_line(self.facts, event, where=f"{self.folder / events.FILE}:{number}")
             if isinstance(event, EpochReported) and self.facts.trials[event.key].last is event:
@@ -92,7 +92,7 @@ class Mirror:
         return StudyProgress(require_plan(self.folder).plan, self.facts, max_gpu_hours=None)
 
     def write(self, *, final: bool) -> None:
-        """Send changed runs to MLflow; with `final` also tables, pictures and the report."""
+        """Send changed runs to MLflow; if `final`, also send tables, pictures and the report."""
         if self.facts.last_launch is None:
             return
         if self.tracking is None:
@@ -104,7 +104,7 @@ class Mirror:
             self.tracking.write(run)
 
     def runs(self, *, final: bool) -> list[Run]:
-        """Build the runs of study, arms and trials, parents first, because a child needs its parent's id."""
+        """Build the MLflow runs of the study, its arms and their trials; parents come before their children."""
         intervals = mean_intervals(self.folder) if final else {}
         runs = StudyRuns(self.folder.resolve().name, require_plan(self.folder), self.facts, self.reports, intervals)
         files, journal = (self._files(), journal_digest(self.folder)) if final else ({}, None)
@@ -117,7 +117,7 @@ class Mirror:
 
     @property
     def study_id(self) -> str:
-        """Hash of the journal's first line; it tells studies of the same name apart."""
+        """Hash of the journal's first line, to distinguish studies with the same name."""
         with (self.folder / events.FILE).open("rb") as file:
             return hashlib.sha256(file.readline()).hexdigest()[:12]
 
@@ -129,21 +129,21 @@ class Mirror:
 
 
 def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60.0) -> Mirror:
-    """Copy the study in `folder` to the store at `uri`; with `follow`, repeat until the launch has ended.
+    """Copy the study in `folder` to the store at `uri`; if `follow`, keep copying until the study's launch has ended.
 
-    If the store does not answer, one line on standard error reports that, and the mirror tries again every second.
+    If the store does not answer, print one warning to standard error and retry every second.
 
     Args:
-        patience: seconds to try after the end of the launch.
+        patience: how many seconds to retry the final copy.
 
     Raises:
-        TimeoutError: if the store does not answer for `patience` seconds.
+        TimeoutError: if the store does not answer the final copy within `patience` seconds.
         ValueError: if the journal is damaged, or the store refuses the runs.
     """
     mirrored, due, deadline, is_away = Mirror(folder, uri), 0.0, None, False
     while True:
         last = mirrored.facts.last_launch
-        final = not follow or (last is not None and last.is_over())  # before `read`: a final copy needs every line
+        final = not follow or (last is not None and last.is_over())  # decided before `read`, to copy every line
         mirrored.read()
         began = time.monotonic()
         try:
@@ -171,8 +171,8 @@ def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60
 def contradictions(mirrored: Mirror) -> list[str]:
     """Compare the runs in MLflow with the journal, without writing; return a line for each difference.
 
-    The comparison covers the first launch's plan, the journal's lines at the time of the copy, the list of trials, and
-    the metrics of trials that have ended.
+    The comparison covers the plan of the first trial, the journal lines that MLflow's digest covers, the keys of all
+    trials, and the metrics of ended trials.
     """
     stored, trials = read_runs(mirrored.uri, mirrored.study_id), mirrored.facts.trials
     if "study" not in stored:
@@ -188,7 +188,7 @@ def contradictions(mirrored: Mirror) -> list[str]:
             last = _numbers((point.name, point.value) for point in run.points)
             there = _numbers(stored[run.key].metrics.items())
             lines += [
-                f"trial {run.key} of {run.parent} has {name} {there.get(name)}; in the journal {last.get(name)}"
+                f"trial {run.key} of {run.parent}: {name} {there.get(name)} in MLflow, {last.get(name)} in the journal"
                 for name in sorted(last.keys() | there.keys())
                 if last.get(name) != there.get(name)
             ]
@@ -196,17 +196,17 @@ def contradictions(mirrored: Mirror) -> list[str]:
 
 
 def _numbers(points: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Return the last finite value of each metric, without curves: MLflow keeps their points from before a restart."""
+    """Return each metric's last finite value, but no curves, which may have points from before a trial's restart."""
     return {name: value for name, value in points if math.isfinite(value) and not name.startswith("epoch/")}
 
 
 def _contradicted_tags(folder: Path, tags: dict[str, str]) -> list[str]:
-    """Compare the hashes of plan and journal in the study's tags with those of the folder; list differences."""
+    """List differences between the plan and journal digests in MLflow's tags and the digests of the study's folder."""
     plan, journal = tags.get("plan"), tags.get("journal", "")
-    lines = [f"the first launch's plan is {plan}; in the journal {first_plan_digest(folder)}"]
+    lines = [f"the plan of the first trial has digest {plan} in MLflow, {first_plan_digest(folder)} in the journal"]
     lines *= plan != first_plan_digest(folder)
     if not journal:
-        return [*lines, "MLflow has no digest of the journal yet: the end of a launch writes it"]
+        return [*lines, "MLflow has no digest of the journal yet; it is written at the end of a launch"]
     number = int(journal.split()[1])
     now = journal_digest(folder, first=number).describe()
     return lines + [f"the digest of the journal's first {number} lines was {journal}, now {now}"] * (now != journal)
@@ -216,9 +216,9 @@ def _contradicted_tags(folder: Path, tags: dict[str, str]) -> list[str]:
 
 
 def browse(mirrored: Mirror) -> list[str]:
-    """Describe how to see the runs: the server's address, or the command that serves the store, then links.
+    """Format lines that explain how to view the runs: a server's address or the command that starts one, then links.
 
-    The list is empty for a database server, because the address of its MLflow server is unknown.
+    The list is empty if the store is a database server, because the address of an MLflow server for it is unknown.
     """
     uri = mirrored.uri
     if mirrored.tracking is None or not uri.startswith(("http", "sqlite")):
@@ -239,13 +239,13 @@ def browse(mirrored: Mirror) -> list[str]:
 
 
 def query(name: str) -> str:
-    """Encode a link's search as URL parameters that open it in MLflow's view of model training."""
+    """Encode the search of the link called `name` as URL parameters for MLflow's model training view."""
     chart = {"compareRunsMode": "CHART"} if name == SEEDS else {}  # a bar for each run
     return urlencode({"workflowType": "machine_learning", **LINKS[name], **chart}, quote_via=quote)
 
 
 def links_with_runs(progress: StudyProgress) -> list[str]:
-    """Name the links whose search finds at least one run now."""
+    """List the names of the links whose search finds at least one run."""
     is_confirmed = any(arm.confirmed for arm in progress.arms)
     has_failed = any(trial.record and trial.record.status == "failed" for trial in progress.facts.trials.values())
     shown = {BEST: is_confirmed, ARMS: True, SEEDS: is_confirmed, FAILURES: has_failed}
@@ -253,7 +253,7 @@ def links_with_runs(progress: StudyProgress) -> list[str]:
 
 
 def free_port() -> int:
-    """Find the first free port from 5000, MLflow's default, which another service may use (AirPlay on macOS)."""
+    """Find the first free port from MLflow's default, 5000, upwards; on macOS, AirPlay may use 5000."""
     for port in range(PORT, PORT + 100):
         with socket.socket() as asking:
             asking.settimeout(1.0)
@@ -266,19 +266,19 @@ def free_port() -> int:
 
 
 class Options(Typed, frozen=True, kw_only=True):
-    """The study to copy, and the MLflow store to copy it into: the options of `study.mirror`."""
+    """Options of `study.mirror`: the study to copy, and the MLflow store."""
 
     folder: Annotated[str, argument("runs/NAME", "the study's folder")]
     tracking_uri: Annotated[str | None, option(TRACKING_HELP, "URI")] = None
     compare: Annotated[bool, option("only print the differences between MLflow and the journal")] = False
-    follow: Annotated[bool, option("continue until the study's launch ends")] = False
-    register: Annotated[bool, option("afterwards register the models of confirm trials")] = False
+    follow: Annotated[bool, option("keep copying until the study's launch ends")] = False
+    register: Annotated[bool, option("then register the models of confirm trials")] = False
     include: Annotated[str | None, option(f"with --register: {INCLUDE_NOW}", "FOLDER")] = None
-    patience: Annotated[NotNegative, option("how long to wait for a server; default: %(default)g", "SECONDS")] = 60.0
+    patience: Annotated[NotNegative, option("how long to retry the final copy; default: %(default)g", "SECONDS")] = 60.0
 
 
 def run(options: Options) -> int:
-    """Copy or compare the study; return 0 if every run is copied or nothing differs, else 1.
+    """Copy the study, or compare it (--compare); return 0 if every run is copied or nothing differs, else 1.
 
     Raises:
         ValueError: if MLflow is not installed, or the folder holds no study.
@@ -300,7 +300,7 @@ def run(options: Options) -> int:
             if options.register:
                 register_models(mirrored, include=options.include)
     except Timeout:
-        print(f"study.mirror: another process copies {folder}; try again when it has ended", file=sys.stderr)
+        print(f"study.mirror: another process is copying {folder}; try again after it ends", file=sys.stderr)
         return 1
     except TimeoutError as error:
         later = f"python -m study.mirror {folder} --tracking-uri {masked(uri)}"
@@ -331,10 +331,10 @@ def _compare(folder: Path, uri: str) -> int:
 
 
 def register_models(mirrored: Mirror, *, include: str | None = None) -> None:
-    """Put the models of confirm trials into MLflow's model registry, and print a line for each."""
+    """Register the models of confirm trials in MLflow's model registry, and print a line for each model."""
     from study.mlflow_mirror.registration import register
 
-    assert mirrored.tracking is not None, "a mirrored study has its store"
+    assert mirrored.tracking is not None, "copy the study first"
     asked = mirrored.progress().plan.asked
     for method in asked.methods:
         include_for(method, asked, include)

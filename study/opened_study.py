@@ -1,4 +1,4 @@
-"""The study that a launch's options ask for, joined with the study already in its folder, and notes for the user."""
+"""Resolve the study that a launch's options ask for; if its folder already has a study, extend that study."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ MOST_ARMS = 5  # arms named in one line
 
 
 class Study(NamedTuple):
-    """The study that a launch will run: the plan of its options joined with the plan in its folder."""
+    """The study that a launch will run: the plan from its options, merged with any plan in the study's folder."""
 
     resolved: ResolvedPlan
     folder: Path
-    asked: Plan  # the plan of this command, before it is joined with `earlier`
+    asked: Plan  # the plan from this command's options, before it is merged with `earlier`
     earlier: PlanFile | None  # the plan in the folder, if there is one
     why: str  # the origin of the plan: `profile mini`
     unchecked: tuple[str, ...]  # hub names that a dry run could not check, because the hub was unreachable
 
     def describe(self) -> str:
-        """Format one line: `study runs/NAME (PROTOCOL HASH), profile mini`."""
+        """Format the folder, the protocol hash and the plan's origin: `study runs/NAME (HASH), profile mini`."""
         return f"study {self.folder} ({self.resolved.protocol_hash}), {self.why}"
 
 
@@ -57,7 +57,7 @@ def open_study(options: LaunchOptions) -> Study:
     """Resolve the study that the options ask for, without creating files.
 
     Raises:
-        ValueError: if the study cannot be run. If a setting of the --plan file is invalid, the message names the file.
+        ValueError: if the study cannot be run. If the error is in the --plan file, the message names the file.
     """
     earlier = None if options.continue_study is None else require_plan(Path(options.continue_study))
     plan, why = plan_from(options, earlier.plan.asked if earlier else None)
@@ -72,14 +72,14 @@ def open_study(options: LaunchOptions) -> Study:
 
 
 def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = None, why: str = "") -> Study:
-    """Resolve the plan of a study, without creating files.
+    """Resolve `plan` into the study to run, without creating files.
 
     Args:
-        earlier: the plan of the study of --continue. Without it, the plan in the study's folder is read, if any.
-        why: the origin of `plan` to print, such as `profile mini`.
+        earlier: the plan in the --continue folder; None: read the plan in the study's folder, if there is one.
+        why: the origin of `plan`, for display, such as `profile mini`.
 
     Raises:
-        ValueError: if the plan cannot be run, or the folder holds another study.
+        ValueError: if the plan cannot be run, or the folder holds a different study.
     """
     folder = Path(options.continue_study or Path(options.out or OUT) / (options.name or default_name(plan)))
     earlier = earlier or find_plan(folder)
@@ -92,17 +92,17 @@ def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = No
     resolved = resolve_in(folder, plan, earlier, is_continued=options.continue_study is not None, unchecked=unchecked)
     if options.baseline and plan.baseline not in resolved.asked.methods:
         studied = ", ".join(resolved.asked.methods)
-        raise ValueError(f"--baseline {options.baseline} is not studied; allowed: {studied}, or add it by --method")
+        raise ValueError(f"--baseline {options.baseline} is not studied; allowed: {studied}, or add it with --method")
     if options.compare and len(resolved.asked.methods) == 1:
-        raise ValueError(f"--compare methods needs two methods, but the study only has {resolved.asked.methods[0]}")
+        raise ValueError(f"--compare methods needs two methods, but the study has only {resolved.asked.methods[0]}")
     _check_tensorfloat32(options, resolved)
     return Study(resolved, folder, plan, earlier, why, tuple(unchecked or ()))
 
 
 def default_name(plan: Plan) -> str:
-    """Build the default name of a study: its methods, and a hash of all settings that affect the scores.
+    """Build the default name of a study from its methods and a hash of all settings that affect the scores.
 
-    A backbone or tokenizer in a folder is hashed by its content, and one on the hub by its name.
+    A backbone or tokenizer in a local folder enters the hash by its content, and one from the hub by its name.
     """
     names = plan.methods if len(plan.methods) < 3 else (f"{len(plan.methods)}-methods",)
     loaded = {
@@ -121,14 +121,14 @@ def resolve_in(
     is_continued: bool = False,
     unchecked: list[str] | None = None,
 ) -> ResolvedPlan:
-    """Join the plan with the earlier plan in its folder, and resolve the joined plan.
+    """Merge the plan with the earlier plan in its folder, if there is one, and resolve the result.
 
     Args:
-        is_continued: whether --continue named the folder; this changes the advice in errors.
-        unchecked: collects hub names that cannot be checked offline; with None, such a name is an error.
+        is_continued: whether --continue named the folder, for the advice in error messages.
+        unchecked: collects hub names that cannot be checked offline; if None, such a name is an error.
 
     Raises:
-        ValueError: if the folder holds another study, or some data cannot be read.
+        ValueError: if the folder holds a different study, or some data cannot be read.
     """
     if earlier is None:
         _check_files(plan)
@@ -136,7 +136,7 @@ def resolve_in(
     had = earlier.plan.asked
     plan = plan.extended_from(had)
     settled = cache(lambda: {trial.started.arm for trial in read_facts(folder).trials.values()})
-    if glue.kind_of(plan.data) != glue.kind_of(had.data) and settled():  # reported before data are read
+    if glue.kind_of(plan.data) != glue.kind_of(had.data) and settled():  # raised before data are read
         raise another_study(folder, [other_data(had, plan)], is_continued=is_continued)
     changed = [arm for arm in settled() if plan.first_of(arm) != had.first_of(arm)] if plan.first != had.first else []
     if changed:
@@ -171,7 +171,7 @@ def _check_files(plan: Plan) -> None:
             faults += glue.data_faults(task, plan.data, most=MOST_FAULTS - len(faults))
     if len(faults) > 1:
         least = "at least " * (len(faults) >= MOST_FAULTS)
-        faults = [f"the data have {least}{len(faults)} faults; mend them, or choose another folder", *faults]
+        faults = [f"the data have {least}{len(faults)} faults; correct them, or choose another folder", *faults]
     if faults:
         raise ValueError("\n".join(faults))
 
@@ -187,10 +187,10 @@ def _check_tensorfloat32(options: LaunchOptions, resolved: ResolvedPlan) -> None
 
 
 def launched_arms(study: Study, options: LaunchOptions) -> frozenset[str]:
-    """Name the arms that this launch runs: those of --method and --task, and the arms from whose models these start.
+    """Name the arms that this launch runs: those of --method and --task, and the arms whose models they start from.
 
     Raises:
-        ValueError: if an arm is left out although --max-gpu-hours, which all arms share, is given.
+        ValueError: if --max-gpu-hours is given, which limits all arms together, but the launch leaves out some arms.
     """
     arms = study.resolved.arms
     methods = None if options.methods is None else study.asked.methods
@@ -211,7 +211,7 @@ def launched_arms(study: Study, options: LaunchOptions) -> frozenset[str]:
 def plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:
     """List facts about this launch that may surprise its user, one line each.
 
-    Examples: random weights, arms that this launch leaves out, other studies that have the same arms.
+    Examples: the backbone has random weights; the launch leaves out some arms; another study has the same arms.
     """
     asked = study.resolved.asked
     raised = [
@@ -223,7 +223,7 @@ def plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, launc
     names = ", ".join(study.resolved.untrained)
     untrained = [f"backbone {names} has random weights; --backbone chooses a pretrained one"] * bool(names)
     is_task = options.name in trainable_tasks() and not options.tasks
-    name_of_task = [f"--name {options.name} names the study; --task {options.name} is the task"] * is_task
+    name_of_task = [f"--name {options.name} only names the study; --task {options.name} chooses the task"] * is_task
     return [
         *name_of_task,
         *untrained,
@@ -236,28 +236,30 @@ def plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, launc
 
 
 def _note_unsearched(plan: ResolvedPlan) -> list[str]:
-    """Name the fields that --samples 0 or --search-only keeps at one value; empty if there are none."""
+    """Note which fields the search leaves out because of --samples 0 or --search-only; [] if there are none."""
     if plan.asked.searched_alone is UNSET:
         return []
     why = "--samples 0" if plan.asked.samples == 0 else f"--search-only {','.join(plan.asked.searched_alone)}"
     left = list(
         dict.fromkeys(name for arm in plan.arms for name in list_papers_values(plan.asked, arm.method, arm.task))
     )
-    note = f"{why}: not searched: {', '.join(left)}; --explain METHOD/TASK prints each value and its source"
+    note = f"not searched, because of {why}: {', '.join(left)}; --explain METHOD/TASK prints each value and its source"
     return [note] * bool(left)
 
 
 def _note_first_tries(plan: ResolvedPlan) -> list[str]:
-    """Name the winners from other studies (--first-from) with the arms whose searches try them first."""
+    """Note which arms' searches first try a winner from another study (--first-from)."""
     arms = dict[str, list[str]]()
     for arm in plan.first_arms:
         for first in plan.asked.first_of(arm.name):
             arms.setdefault(first.origin, []).append(arm.name)
-    return [f"tried first by {first_of(names, MOST_ARMS)}: the winner of {origin}" for origin, names in arms.items()]
+    return [
+        f"searches of {first_of(names, MOST_ARMS)} first try the winner of {origin}" for origin, names in arms.items()
+    ]
 
 
 def _note_unlaunched(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:
-    """Name the arms that this launch runs, and the option that runs the remaining arms; empty if all arms run."""
+    """Note which arms this launch leaves out, and how to run them; [] if it runs all arms."""
     left = [arm.name for arm in study.resolved.arms if arm.name not in launched]
     if not left:
         return []
@@ -268,12 +270,12 @@ def _note_unlaunched(study: Study, options: LaunchOptions, facts: StudyFacts, *,
     progress = StudyProgress(study.resolved, facts, max_gpu_hours=None)
     had = {name: (len(progress.arm(name).confirmed), len(progress.arm(name).arm.seeds)) for name in left}
     if fewer := [f"{name} {number} of {wanted}" for name, (number, wanted) in had.items() if 0 < number < wanted]:
-        notes.append(f"of these, some have fewer seeds than the study asks for: {', '.join(fewer)}")
+        notes.append(f"arms that lack seeds and are not run now: {', '.join(fewer)}")
     return notes
 
 
 def _note_same_arms_elsewhere(study: Study) -> list[str]:
-    """Name other studies in the parent folder that have some of the new study's arms; empty if there are none."""
+    """Note which other studies in the parent folder have arms of this study with the same protocol; [] if none have."""
     beside, own = study.folder.parent, {arm.name for arm in study.resolved.arms}
     having: dict[Path, str] = {}
     for file in sorted(beside.glob(f"*/{PLAN}")):
@@ -287,8 +289,8 @@ def _note_same_arms_elsewhere(study: Study) -> list[str]:
     if len(having) > 1:
         shown = first_of([other.name for other in having], MOST_STUDIES)
         to_add = f"to add to one of them: --continue {beside}/NAME"
-        return [f"{len(having)} studies in {beside} have arms of this study, under its protocol: {shown}; {to_add}"]
+        return [f"{len(having)} studies in {beside} have arms of this study with the same protocol: {shown}; {to_add}"]
     return [
-        f"{other} also has {arms}, under this protocol; to add to it: --continue {other}"
+        f"{other} also has {arms} with the same protocol; to add to it: --continue {other}"
         for other, arms in having.items()
     ]

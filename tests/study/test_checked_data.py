@@ -59,7 +59,7 @@ def test_the_first_ten_faults_of_all_files_are_told(capsys, tmp_path, data):
     (data / "RTE" / "train.tsv").write_text((data / "RTE" / "train.tsv").read_text().replace("not_ent", "no ent", 7))
     (data / "RTE" / "dev.tsv").write_text((data / "RTE" / "dev.tsv").read_text().replace("not_ent", "no ent", 7))
     head, *lines = said(capsys, tmp_path, data)
-    assert head == "study.launch: the data have at least 10 faults; mend them, or choose another folder"
+    assert head == "study.launch: the data have at least 10 faults; correct them, or choose another folder"
     assert [("train" in line, "dev" in line) for line in lines] == [(True, False)] * 7 + [(False, True)] * 3
     assert all("unknown label 'no entailment'; RTE has entailment, not_entailment" in line for line in lines)
 

@@ -122,7 +122,7 @@ def test_a_launch_of_some_arms_says_that_the_others_stay_as_they_are(study):
     fewer = ", ".join(f"{name} 2 of 8" for name in others)
     assert note("--continue", str(study), "--task", "rte", "--seeds", "8") == [
         line,
-        f"of these, some have fewer seeds than the study asks for: {fewer}",
+        f"arms that lack seeds and are not run now: {fewer}",
     ]
 
 
@@ -237,7 +237,7 @@ def test_a_new_study_names_the_one_beside_it_that_has_its_arms(study, capsys):
     what = ["--method", f"{method},pabee", "--task", task, "--sampler", "random", "--epochs", "4"]
     what += ["--out", str(study.parent), "--name", "new", "--dry-run"]
     assert launch.main(what) == 0
-    beside = f"{study} also has {method}/{task}, under this protocol; to add to it: --continue {study}"
+    beside = f"{study} also has {method}/{task} with the same protocol; to add to it: --continue {study}"
     assert beside in capsys.readouterr().out.splitlines()
     assert launch.main([*what, "--selection", "holdout"]) == 0
     assert "--continue" not in capsys.readouterr().out
@@ -249,9 +249,9 @@ def test_several_studies_beside_a_new_one_are_named_in_a_line(study, tmp_path, c
     (method, *_), (task, *_) = require_plan(study).plan.asked.methods, require_plan(study).plan.asked.tasks
     what = ["--method", method, "--task", task, "--sampler", "random", "--epochs", "4"]
     assert launch.main([*what, "--out", str(tmp_path), "--name", "new", "--dry-run"]) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if "under its protocol" in line]
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "with the same protocol" in line]
     assert line == (
-        f"5 studies in {tmp_path} have arms of this study, under its protocol: a, b, c and 2 more; "
+        f"5 studies in {tmp_path} have arms of this study with the same protocol: a, b, c and 2 more; "
         f"to add to one of them: --continue {tmp_path}/NAME"
     )
 

@@ -106,7 +106,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         (["--method", "bert"], "; a method of your own: --include FOLDER"),
         (
             ["--method", "albert,palbert", "--baseline", "PABEE"],
-            "--baseline PABEE is not studied; allowed: albert, palbert, or add it by --method",
+            "--baseline PABEE is not studied; allowed: albert, palbert, or add it with --method",
         ),
         (["--explain", "palbert/rte"], "--explain requires --dry-run"),
         (["--dry-run", "--explain", "rte"], "no arm of this study named 'rte'; available: palbert/sst2, palbert/cola"),
@@ -287,7 +287,7 @@ def test_a_real_glue_folder_is_planned_for_the_tasks_it_has(tmp_path, capsys):
 def test_a_study_named_as_a_task_is_told_from_the_task(tmp_path, capsys):
     asked = ["--profile", "mini", "--method", "palbert", "--out", str(tmp_path), "--dry-run", "--name", "rte"]
     assert launch.main(asked) == 0
-    assert capsys.readouterr().out.splitlines()[2] == "--name rte names the study; --task rte is the task"
+    assert capsys.readouterr().out.splitlines()[2] == "--name rte only names the study; --task rte chooses the task"
     assert launch.main([*asked, "--task", "rte"]) == 0
     assert "--name rte" not in capsys.readouterr().out
 

@@ -159,7 +159,7 @@ def test_a_dry_run_says_what_repeated_searches_cost(tmp_path, capsys):
             ["--search-repeats", "1"],
             "--search-repeats is 1; allowed with --compare methods: 2 or more, or leave it out",
         ),
-        (["--method", "albert"], "--compare methods needs two methods, but the study only has albert"),
+        (["--method", "albert"], "--compare methods needs two methods, but the study has only albert"),
     ],
 )
 def test_what_compares_no_methods_is_refused(options, message, capsys):
