@@ -1,7 +1,7 @@
-"""Prepare the process of a command before other modules are imported; so this module imports next to nothing.
+"""Prepare the process of a command before its slow imports; this module imports only the standard library.
 
-From the first moment, Ctrl-C ends the command in one line, file names are UTF-8, and packages of others that have the
-same name as ours are refused.
+From then on, Ctrl-C ends the command with a one-line message, and file names are encoded in UTF-8. The module also
+reports packages that have the names of this project's packages and hide them.
 """
 
 import importlib.util
@@ -17,11 +17,11 @@ CONSOLE = "glue-study"  # the program that runs every command
 
 
 def end_in_one_line() -> None:
-    """Make Ctrl-C end a command of this project with one line and status 1, until `guarded` takes over.
+    """Make Ctrl-C and SIGTERM end this command with a one-line message and status 1, until `guarded` takes over.
 
-    The packages call this first when they are imported, because imports take a while. If the importing process is not a
-    command of this project, nothing changes. In a locale without UTF-8, the command restarts in UTF-8 mode, because
-    paths must be written in UTF-8 into journals and pages.
+    Each package of this project calls this at the start of its import, because imports take seconds. In a process that
+    runs no command of this project, it does nothing. In a locale without UTF-8, it restarts the command in UTF-8 mode,
+    because journals and pages need paths in UTF-8.
     """
     command = _command()
     if command is None:
@@ -36,12 +36,12 @@ def end_in_one_line() -> None:
         os._exit(1)
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # already ignored in a script's background
+        if signal.getsignal(number) is not signal.SIG_IGN:  # ignored if a script runs the command in the background
             signal.signal(number, interrupted)
 
 
 def _open_closed_streams() -> None:
-    """Open closed standard streams on the null device, because the next opened file would take their numbers."""
+    """Open closed standard streams on the null device, so that no other file gets their descriptors."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_RDWR)
@@ -50,27 +50,27 @@ def _open_closed_streams() -> None:
 
 
 def check_own(*names: str, path: Sequence[str] | None = None) -> None:
-    """Check that Python finds our packages of these names first, in `path` or else in `sys.path`.
+    """Check that an import of each name finds this project's package, on `path` or else on `sys.path`.
 
     Raises:
-        ValueError: if another package is found before ours.
+        ValueError: if Python finds another package of that name first.
     """
     for name in names:
         found = _found(name, sys.path if path is None else path)
         if found and not found.resolve().is_relative_to(ROOT / name):
             folder = found.parents[1] if found.name == "__init__.py" else found.parent
-            way = f"take {folder} from PYTHONPATH"
+            way = f"remove {folder} from PYTHONPATH"
             if folder.resolve() == Path.cwd():
                 way = "run the command in another folder"
             ours = f"{ROOT / name}, the package {name} of glue-exit-study"
-            raise ValueError(f"{found} is found before {ours}; {way}, or rename the first")
+            raise ValueError(f"{found} is found before {ours}; {way}, or rename the other package")
 
 
 def require_own(*names: str) -> None:
-    """Check during import that Python finds our packages first; a command of this project ends with one line if not.
+    """Check that imports find this project's packages; if not, end a command of this project with one line.
 
     Raises:
-        ImportError: if another package is found before ours, and the importer is not a command of this project.
+        ImportError: if an import finds another package, and this process runs no command of this project.
     """
     try:
         check_own(*names)
@@ -86,7 +86,7 @@ def is_installed(package: str) -> bool:
 
 
 def _command() -> str | None:
-    """Name the command of this project that this process runs, such as `study.launch`; None for other processes."""
+    """Return the command of this project that this process runs, such as `study.launch`, or None if it runs none."""
     name = Path(sys.argv[0]).name
     if name not in ("-m", CONSOLE):  # `-m` while Python locates the module
         return None
@@ -98,7 +98,7 @@ def _command() -> str | None:
 
 
 def _found(name: str, path: Sequence[str]) -> Path | None:
-    """Find the file that an import of a package would load first, or the package's folder if it has no such file."""
+    """Return the file that an import of `name` loads first, or the folder of a package without `__init__.py`."""
     for finder in sys.meta_path:
         if spec := finder.find_spec(name, path):
             return Path(spec.origin or next(iter(spec.submodule_search_locations or [""]))).absolute()

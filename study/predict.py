@@ -1,14 +1,14 @@
-"""Answer a TSV file with a trained model and early exits: `python -m study.predict MODEL input.tsv`.
+"""Predict the rows of a TSV file with a trained model and early exits: `python -m study.predict MODEL input.tsv`.
 
-MODEL is a study's folder, or one that `study.export` wrote. The input has a header line that names the text columns
-as GLUE's files do, so GLUE's own files need no change. Each line of the answers has `index` and `prediction`, as in a
-submission to GLUE, and the layer at which the row left; the index is the input's, or else the row number. The command
-also prints the layers, milliseconds and FLOPs per example, with exits and with all layers; it uses standard error for
-this if the answers go to standard output.
+MODEL is the folder of a study, or of a model from `study.export`. The input has a header line with GLUE's names for
+the text columns, so GLUE's files need no change. The output has a line for each row: `index` and `prediction`, as in a
+GLUE submission, and `exit_layer`, the layer at which the row exited. The index is copied from the input if it has an
+index column; otherwise it is the row number. The command also prints layers, milliseconds and FLOPs per example, with
+exits and with all layers. If the predictions go to standard output, it prints these numbers to standard error.
 
---risk 0.01 sets the earliest exit for which the stored dev predictions show, with 95 % confidence, that at most 1 % of
-examples lose a correct answer compared with all layers. It warns if input rows are dev rows, for which this does not
-hold. Add --set rule=entropy to replace the model's exit rule.
+--risk 0.01 chooses the earliest exit that is safe according to the stored dev predictions: with 95 % confidence, at
+most 1 % of examples lose a correct answer compared with running all layers. This does not hold for dev rows; the
+command warns if the input has any. --set rule=entropy replaces the model's exit rule.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _UNITS = (("GFLOPs", 1e9), ("MFLOPs", 1e6), ("kFLOPs", 1e3))
 
 
 class Options(ModelChoice, frozen=True, kw_only=True):
-    """The options of this command."""
+    """Options of `study.predict`."""
 
     model: Annotated[str, argument("MODEL", "an exported model, or a study's folder, runs/NAME")]
     input: Annotated[str, argument("input.tsv", "UTF-8, a header line and a line for each row; or .csv, .jsonl")]
@@ -64,7 +64,11 @@ class Options(ModelChoice, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Return 0 if every row of the file is answered, 2 if that cannot be done."""
+    """Predict every row of the input, write or print the predictions, and return 0.
+
+    Raises:
+        ValueError: if there is no such model, or the options or the input are invalid.
+    """
     if options.to is not None:
         check_new_file("--to", Path(options.to))
     with _load_model(options) as (trained, safe):
@@ -76,7 +80,7 @@ def run(options: Options) -> int:
         rows = read_texts(trained.task, Path(options.input))
         _warn_of_another_task(trained.task, Path(options.input))
         examples = encode(rows, trained.tokenizer, max_length=trained.config.max_length)
-        # A sampled exit draws the same layers at every call of this command, but not those of the trial's evaluation.
+        # A sampled exit draws the same layers in every run of this command; the trial's evaluation drew other layers.
         result = infer(trained.model, examples, INFERENCE_BATCH, own_generator(trained.spec.seed, "predict", 0))
         answers = answers_text(trained.task, examples.ids.tolist(), result)
         if options.to is None:
@@ -96,7 +100,7 @@ def run(options: Options) -> int:
 
 
 def label_text(task: Task, value: float) -> str:
-    """Format a prediction as the task's files do: a label's name, or a score within its range."""
+    """Format a prediction as in the task's files: the name of the label, or a score clipped to the task's range."""
     if task.is_regression:
         low, high = task.score_range or (value, value)
         return f"{min(max(value, low), high):.3f}"
@@ -104,7 +108,7 @@ def label_text(task: Task, value: float) -> str:
 
 
 def answers_text(task: Task, ids: Sequence[int], result: ExitResult) -> str:
-    """Format a header line and a line for each row: its index, its answer, and the layer at which it left."""
+    """Format the output file: a header line, then the index, prediction and exit layer of each row."""
     values = predictions_from_logits(task, result.logits.numpy())
     rows = zip(ids, values, result.exit_layer.tolist(), strict=True)
     lines = (f"{index}\t{label_text(task, value)}\t{layer}" for index, value, layer in rows)
@@ -113,10 +117,10 @@ def answers_text(task: Task, ids: Sequence[int], result: ExitResult) -> str:
 
 @contextmanager
 def _load_model(options: Options) -> Iterator[tuple[TrainedModel, str | None]]:
-    """Yield the loaded model and, with --risk, the line that states how many rows its exit may lose."""
+    """Yield the model with its exit set and, with --risk, the line that states the guarantee (otherwise None)."""
     settings = read_settings(options.settings)
     if options.risk is not None and (fixed := next((text for text in settings if text != "rule"), None)):
-        raise ValueError(f"--risk chooses the exit, and --set {fixed} sets it; allowed: --risk with --set rule=NAME")
+        raise ValueError(f"--risk and --set {fixed} both set the exit; allowed with --risk: --set rule=NAME")
     with _find_model_folder(options) as (folder, predictions):
         if not Path(options.input).is_file():
             raise ValueError(f"no file {options.input}; allowed: a TSV file with a header line")
@@ -133,10 +137,10 @@ def _load_model(options: Options) -> Iterator[tuple[TrainedModel, str | None]]:
 
 
 def set_exit(trained: TrainedModel, settings: Configuration) -> None:
-    """Change the numbers of the model's exit rule, or replace the rule (`rule`); the weights stay the same.
+    """Change the settings of the model's exit rule, or replace the rule if `settings` has a `rule`.
 
     Raises:
-        ValueError: if the rule has no such field, or the method does not allow the value.
+        ValueError: if the rule has no such setting, or the method does not allow the value.
     """
     from trainables.models.exit_rules import with_setting
 
@@ -153,13 +157,13 @@ def set_exit(trained: TrainedModel, settings: Configuration) -> None:
 
 
 def _choose_rule(trained: TrainedModel, rule: Value, **settings: Value) -> ExitRule:
-    """Choose the rule of this name, with these settings, among those that the model's outputs allow."""
+    """Return the exit rule called `rule`, with these settings, if the model's outputs allow this rule."""
     from trainables.models.answer_rules import KEPT
     from trainables.models.exit_rules import rule_as_json, with_setting
 
     chosen = _collect_rules(trained)[_resolve_rule_name(trained, rule)]
     if chosen is not trained.model.exit_rule and chosen.field not in settings:
-        raise ValueError(f"--set rule={rule} needs the rule's setting; allowed: add --set {chosen.field}=NUMBER")
+        raise ValueError(f"--set rule={rule} needs a value for the rule's setting; add --set {chosen.field}=NUMBER")
     changed = with_setting(chosen, settings)
     if type(changed) in KEPT:
         from_plain(type(changed), json.loads(rule_as_json(changed)), where=f"--set rule={rule}")
@@ -167,7 +171,7 @@ def _choose_rule(trained: TrainedModel, rule: Value, **settings: Value) -> ExitR
 
 
 def _collect_rules(trained: TrainedModel) -> dict[str, ExitRule]:
-    """Collect one rule of each kind that the model's outputs allow, by name."""
+    """Map the name of each exit rule that the model's outputs allow to one rule of that kind."""
     from trainables.models.answer_rules import rules_for
 
     model = trained.model
@@ -183,15 +187,15 @@ def _resolve_rule_name(trained: TrainedModel, rule: Value) -> str:
 
 
 def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float, *, rule: Value = None) -> str:
-    """Set the earliest exit that dev shows to be safe, or no exit; return a line that states the guarantee.
+    """Set the earliest exit that is safe on dev, or run all layers if none is; return a line with the guarantee.
 
     Args:
-        predictions: the trial's dev predictions; None for an exported model.
-        risk: the share of examples that may be lost, see `trainables.models.safe_exits`.
+        predictions: the file of the trial's dev predictions; None for an exported model.
+        risk: largest share of examples that may lose a correct answer, see `trainables.models.safe_exits`.
         rule: name of the exit rule; None: the model's rule.
 
     Raises:
-        ValueError: if the exit has no settings, or their outcomes on dev are not stored.
+        ValueError: if the rule has no setting to choose, the task is a regression, or dev predictions are missing.
     """
     from trainables.models.exit_rules import LastLayer, describe_rule
     from trainables.models.safe_exits import CONFIDENCE, confident, read_walk
@@ -209,30 +213,31 @@ def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float, 
     place = confident(settings.lost(labels), risk)
     is_early = place is not None and settings.mean_layers[place] < trained.model.encoder.num_layers
     trained.model.exit_rule = settings.rules[place] if place is not None and is_early else LastLayer()
-    shown = f"exit {describe_rule(trained.model.exit_rule)} is" if is_early else "all layers run, no exit is"
+    rule_text = describe_rule(trained.model.exit_rule)
+    shown = f"exit {rule_text}: dev shows that" if is_early else "all layers run: dev shows for no exit that"
     return (
-        f"{shown} shown to lose at most {100 * risk:g} % of rows against all layers, at {100 * CONFIDENCE:.0f} % "
-        f"confidence, on {len(labels):,} labelled dev rows of {predictions}"
+        f"{shown} at most {100 * risk:g} % of rows lose a correct answer compared with all layers "
+        f"({100 * CONFIDENCE:.0f} % confidence, {len(labels):,} labelled rows of {predictions})"
     )
 
 
 def _count_dev_rows(rows: Split, trained: TrainedModel) -> str:
-    """Report how many input rows are also dev rows, to which the guarantee does not apply."""
+    """Format a line with the number of input rows that are also dev rows, to which the guarantee does not apply."""
     task = trained.task
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # hides warnings about the number of rows
             splits = [load_split(task, split, trained.spec.data) for split in task.dev_splits]
     except ValueError as error:
-        return f"warning: could not check whether rows are dev rows, to which the promise does not apply: {error}"
+        return f"warning: could not look for dev rows, to which the guarantee does not apply, in the input: {error}"
     dev = {texts for split in splits for texts in split.texts}
     among = sum(texts in dev for texts in rows.texts)
-    return f"{'warning: ' * (among > 0)}{among:,} of the rows are dev rows, to which the promise does not apply"
+    return f"{'warning: ' * (among > 0)}{among:,} of the rows are dev rows, to which the guarantee does not apply"
 
 
 @contextmanager
 def _find_model_folder(options: Options) -> Iterator[tuple[Path, Path | None]]:
-    """Find the model's folder and the file of its dev predictions; an exported model has no such file."""
+    """Yield the model's folder and the path of its dev predictions, which is None for an exported model."""
     folder = Path(options.model)
     if (folder / PLAN).exists():
         record = chosen_model(folder, options)
@@ -240,7 +245,7 @@ def _find_model_folder(options: Options) -> Iterator[tuple[Path, Path | None]]:
         with local_model(record.model or "") as model:
             yield model, predictions_file(folder, record.key)
     elif any((options.trial, options.method, options.task)):
-        raise ValueError(f"--trial, --method and --task choose a model of a study; {folder} has no {PLAN}")
+        raise ValueError(f"--trial, --method and --task choose a model of a study, but {folder} has no {PLAN}")
     elif not (folder / "model.safetensors").is_file():
         raise ValueError(f"{folder} is neither a study (no {PLAN}) nor a model (no model.safetensors)")
     else:
@@ -249,11 +254,11 @@ def _find_model_folder(options: Options) -> Iterator[tuple[Path, Path | None]]:
 
 
 def _warn_of_another_task(task: Task, file: Path) -> None:
-    """Warn if the file lies in the folder of a GLUE task with different labels; AX has the labels of MNLI."""
+    """Warn if the file is in the folder of a GLUE task whose labels differ from those of the model's task."""
     place = file.resolve().parent.name
     other = next((other for other in TASKS.values() if other.folder == place), task)
     if other.labels != task.labels:
-        print(f"warning: {file} is in the folder of {other.title}; the model answers {task.title}", file=sys.stderr)
+        print(f"warning: {file} is in the folder of {other.title}; the model is for {task.title}", file=sys.stderr)
 
 
 def _measure_latencies(trained: TrainedModel, examples: Examples) -> Iterator[str]:
@@ -265,7 +270,7 @@ def _measure_latencies(trained: TrainedModel, examples: Examples) -> Iterator[st
     for own, whole in zip(latency.own.timings, latency.all_layers.timings, strict=True):
         yield (
             f"batches of {own.batch_size}: {own.milliseconds:.2f} ms per example with exits, {whole.milliseconds:.2f} "
-            f"ms with all layers (means of {own.examples:,})"
+            f"ms with all layers (means over {own.examples:,} examples)"
         )
     yield flops_in_words(latency.own.flops, latency.all_layers.flops)
     yield f"measured on {latency.device}, {counted(latency.threads, 'thread')}"

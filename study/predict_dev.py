@@ -1,7 +1,7 @@
-"""Answer dev again with stored models of a study: `python -m study.predict_dev runs/NAME KEY ... --to FOLDER`.
+"""Predict dev again with the stored models of trials: `python -m study.predict_dev runs/NAME KEY ... --to FOLDER`.
 
-Writes `KEY.npz` for each trial, in the format of the study's own predictions. `analysis.verify --again` runs this and
-compares.
+Writes `KEY.npz` for each trial, in the format of the study's prediction files. `analysis.verify --again` runs this
+command and compares the new predictions with those of the study.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from trainables.schema import Typed
 
 
 class Options(Typed, frozen=True, kw_only=True):
-    """The options of this command."""
+    """Options of `study.predict_dev`."""
 
     study: Annotated[str, argument("runs/NAME", "the study's folder")]
-    trials: Annotated[list[str], argument("KEY", "a completed confirm trial")]
-    to: Annotated[str, option("an existing folder for the answers", "FOLDER")]
+    trials: Annotated[list[str], argument("KEY", "key of a completed confirm trial")]
+    to: Annotated[str, option("an existing folder for the predictions", "FOLDER")]
 
 
 def run(options: Options) -> int:
-    """Return 0 if all answers are written, 2 if a model or its data are missing."""
+    """Write the predictions of all named trials and return 0; raise ValueError if a model or its data are missing."""
     folder = Path(options.study)
     for key in options.trials:
         record = chosen_model(folder, ModelChoice(trial=key))
@@ -38,7 +38,7 @@ def run(options: Options) -> int:
 
 
 def _answer(record: Record, model: Path, path: Path) -> None:
-    """Evaluate the model on dev as at the end of an epoch, in one pass over all layers; write its answers to `path`."""
+    """Evaluate the model on dev as training does at the end of an epoch; write the predictions to `path`."""
     import torch
 
     from trainables.data.examples import load_examples

@@ -50,7 +50,7 @@ def test_a_command_in_a_folder_with_another_package_of_our_name_says_which(tmp_p
     done = run(*AS_MODULE, command, "--dry-run" if command == "study.launch" else "runs/s", cwd=tmp_path)
     assert done.stdout == "" and done.returncode in (1, 2) and done.stderr.count("\n") == 1, done.stderr
     assert f"{path} is found before {ROOT / package}, the package {package} of glue-exit-study" in done.stderr
-    assert done.stderr.endswith("run the command in another folder, or rename the first\n")
+    assert done.stderr.endswith("run the command in another folder, or rename the other package\n")
     assert [entry.name for entry in tmp_path.iterdir()] == [name]
 
 
@@ -80,7 +80,7 @@ def test_one_on_the_path_of_python_is_named_too(tmp_path, command, name):
     done = run(CONSOLE, command, "runs/s", cwd=tmp_path, first=tmp_path / "first")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
     assert f"{path} is found before {ROOT / name.removesuffix('.py')}" in done.stderr
-    assert done.stderr.endswith(f"take {tmp_path / 'first'} from PYTHONPATH, or rename the first\n")
+    assert done.stderr.endswith(f"remove {tmp_path / 'first'} from PYTHONPATH, or rename the other package\n")
 
 
 @pytest.mark.slow

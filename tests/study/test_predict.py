@@ -108,7 +108,7 @@ def test_times_are_printed_with_exits_and_with_all_layers(studies, tmp_path, cap
     assert layers.endswith("by exit patience 1")
     for line, size in zip(times, (1, 8, 32, 128), strict=True):
         words = line.split()
-        assert line.startswith(f"batches of {size}: ") and " ms with all layers (means of " in line
+        assert line.startswith(f"batches of {size}: ") and " ms with all layers (means over " in line
         assert float(words[3]) > 0 and float(words[9]) > 0
     assert flops.endswith(" with all layers") and 0 < float(flops.split()[0]) <= float(flops.split()[6])
     assert device.startswith("measured on ") and re.search(r" \d+ threads?$", device)
@@ -137,11 +137,11 @@ def test_answers_have_the_index_of_the_input(studies, tmp_path):
 @pytest.mark.parametrize(
     ("arm", "folder", "warned"),
     [
-        ("pabee/sst2", "CoLA", ["warning: {file} is in the folder of CoLA; the model answers SST-2"]),
+        ("pabee/sst2", "CoLA", ["warning: {file} is in the folder of CoLA; the model is for SST-2"]),
         ("pabee/sst2", "SST-2", []),
         ("pabee/sst2", "mine", []),
         ("pabee/mnli", "diagnostic", []),
-        ("pabee/mnli", "RTE", ["warning: {file} is in the folder of RTE; the model answers MNLI"]),
+        ("pabee/mnli", "RTE", ["warning: {file} is in the folder of RTE; the model is for MNLI"]),
     ],
 )
 def test_the_folder_of_another_task_is_warned_of(studies, tmp_path, capsys, monkeypatch, arm, folder, warned):
@@ -205,7 +205,7 @@ def test_what_is_no_model_is_refused_in_one_line(studies, tmp_path, capsys):
     nothing = f"{tmp_path} is neither a study (no plan.json) nor a model (no model.safetensors)"
     assert refused(capsys, tmp_path, file, *to) == nothing
     assert refused(capsys, tmp_path, file, "--task", "sst2", *to) == (
-        f"--trial, --method and --task choose a model of a study; {tmp_path} has no plan.json"
+        f"--trial, --method and --task choose a model of a study, but {tmp_path} has no plan.json"
     )
     study = folder_of(studies["pabee/sst2"])
     searched = next(row for row in read_records(study) if row.phase == "search")
@@ -253,7 +253,7 @@ def test_another_exit_rule_answers_as_it_does_on_all_layers(studies, tmp_path, a
         (
             "pabee/sst2",
             ["rule=entropy"],
-            "--set rule=entropy needs the rule's setting; allowed: add --set entropy=NU",
+            "--set rule=entropy needs a value for the rule's setting; add --set entropy=NU",
         ),
         ("pabee/sst2", ["rule=fixed", "layer=0"], "--set rule=fixed: layer is 0; allowed: a whole number >= 1"),
         ("pabee/sst2", ["rule=beem", "evidence=much"], "--set rule=beem: evidence is 'much'; allowed: a number"),
@@ -310,9 +310,9 @@ def test_risk_answers_under_the_earliest_exit_that_dev_shows_to_be_safe(studies,
     assert layers.mean() == pytest.approx(settings.mean_layers[place], abs=1e-6)
     printed, rows = capsys.readouterr().out, len(layers)
     assert f"by exit {describe_rule(settings.rules[place])}\n" in printed
-    assert f"is shown to lose at most {100 * risk:g} % of rows against all layers, at 95 % confidence" in printed
-    assert f"on {rows} labelled dev rows of {stored}\n" in printed
-    assert f"warning: {rows} of the rows are dev rows, to which the promise does not apply" in printed
+    assert f": dev shows that at most {100 * risk:g} % of rows lose a correct answer compared with all" in printed
+    assert f"(95 % confidence, {rows} labelled rows of {stored})\n" in printed
+    assert f"warning: {rows} of the rows are dev rows, to which the guarantee does not apply" in printed
 
 
 def test_risk_takes_another_rule_than_the_model_s_own(studies, tmp_path, capsys):
@@ -324,7 +324,7 @@ def test_risk_takes_another_rule_than_the_model_s_own(studies, tmp_path, capsys)
     place = confident(settings.lost(labels), 0.3)
     layers = np.array([int(layer) for _, _, layer in answered(tmp_path / "answers.tsv")])
     assert layers.mean() == pytest.approx(settings.mean_layers[place], abs=0.02)  # the stored answers are float16
-    assert f"exit {describe_rule(settings.rules[place])} is shown to lose at most 30 %" in capsys.readouterr().out
+    assert f"exit {describe_rule(settings.rules[place])}: dev shows that at most 30 %" in capsys.readouterr().out
 
 
 def test_all_layers_run_if_no_exit_is_shown_to_be_safe(studies, tmp_path, capsys):
@@ -333,8 +333,8 @@ def test_all_layers_run_if_no_exit_is_shown_to_be_safe(studies, tmp_path, capsys
     arguments = [str(folder_of(studies["pabee/sst2"])), str(file), "--to", str(tmp_path / "answers.tsv")]
     assert main([*arguments, "--risk", "0.0001"]) == 0
     printed = capsys.readouterr().out
-    assert "layers run: 4.00 of 4 on average, by exit last\nall layers run, no exit is shown to lose at most" in printed
-    assert "\n0 of the rows are dev rows, to which the promise does not apply\n" in printed
+    assert "layers run: 4.00 of 4 on average, by exit last\nall layers run: dev shows for no exit that " in printed
+    assert "\n0 of the rows are dev rows, to which the guarantee does not apply\n" in printed
 
 
 def test_a_risk_that_nothing_can_promise_is_refused_in_one_line(studies, tmp_path, capsys):
@@ -347,6 +347,6 @@ def test_a_risk_that_nothing_can_promise_is_refused_in_one_line(studies, tmp_pat
     )
     assert "--risk" in refused(capsys, sst2, file, "--risk", 1.5)
     assert refused(capsys, sst2, file, "--risk", 0.1, "--set", "patience=2") == (
-        "--risk chooses the exit, and --set patience sets it; allowed: --risk with --set rule=NAME"
+        "--risk and --set patience both set the exit; allowed with --risk: --set rule=NAME"
     )
     assert "did you mean entropy?" in refused(capsys, sst2, file, "--risk", 0.1, "--set", "rule=entropi")
