@@ -1,7 +1,7 @@
 """Pretrain a backbone: `python -m study.pretrain albert-mlm --corpus FOLDER --to FOLDER`.
 
-Then start a study from it: `python -m study.launch --backbone FOLDER`. The same command resumes an interrupted
-pretraining from its last saved state.
+If a pretraining is interrupted, the same command resumes it from its last saved state. To start a study from the
+finished backbone: `python -m study.launch --backbone FOLDER`.
 """
 
 from __future__ import annotations
@@ -47,30 +47,30 @@ _LEFT_BEHIND = ("mlflow.db", "pretrain.lock")  # files of a command killed befor
 
 _CORPUS = (
     "text to pretrain on; FOLDER holds .txt files; mini: generated, with a tiny backbone by default; mini-shuffled: "
-    "its words in random order"
+    "the text of mini with its words in random order"
 )
-_BACKBONE = "size with random weights (albert-base, ...), or a folder or hub name; default: the recipe's"
+_BACKBONE = "a size with random weights (albert-base, ...), a folder, or a hub name; default: the recipe's"
 _PROCESSES = "processes that share each step on this machine, each with a GPU if there are any; default: 1"
 _NAME = "NAME_OR_FOLDER"
 
 
 class Options(Typed, frozen=True, kw_only=True):
-    """What to pretrain, on which text and into which folder: the options of `study.pretrain`."""
+    """Options of `study.pretrain`: the objective, its fields, the text, the backbone and the folder."""
 
     objective: Annotated[
         str, argument("|".join(recipes.available()), "what the model learns; after a colon: a named recipe")
     ]
     corpus: Annotated[str, option(_CORPUS, "mini|mini-shuffled|hub:NAME|FOLDER")]
-    to: Annotated[str, option("new folder, or one to continue", "FOLDER")]
+    to: Annotated[str, option("new folder, or the folder of a pretraining to continue", "FOLDER")]
     backbone: Annotated[str | None, option(_BACKBONE, _NAME)] = None
     tokenizer: Annotated[str | None, option("default: the backbone's own", _NAME)] = None
     seed: Annotated[Count, option(f"default: {FIRST_SEED}", "N")] = FIRST_SEED
     attention: Annotated[Attention | None, option("attention of every layer; --set overrides it")] = None
-    set: Annotated[list[str], option("set a field of the objective; repeatable; see --dry-run", "FIELD=VALUE")] = []
+    set: Annotated[list[str], option("set a field (see --dry-run) of the objective; repeatable", "FIELD=VALUE")] = []
     processes: Annotated[AtLeastOne, option(_PROCESSES, "N")] = 1
     tracking_uri: Annotated[str | None, option(TRACKING_HELP, "URI|none")] = None
     dry_run: Annotated[bool, option("print every value with its origin, and stop")] = False
-    probe: Annotated[bool, option("with --dry-run: measure a few steps")] = False
+    probe: Annotated[bool, option("with --dry-run: run a few steps, and estimate the time")] = False
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,14 @@ class Request:
 
     @property
     def config(self) -> PretrainingConfig:
-        """The checked configuration; raises ValueError for a value that is not allowed."""
+        """The objective's validated configuration; raises ValueError for a value that is not allowed."""
         return objectives.configure(
             self.recipe.objective, {name: layered.value for name, layered in self.fields.items()}
         )
 
 
 def run(options: Options) -> int:
-    """Pretrain; return 0 if the backbone is finished, 1 if the pretraining was interrupted or failed."""
+    """Pretrain the backbone, or only describe the pretraining (--dry-run); return 0, or 1 if training failed."""
     if options.probe and not options.dry_run:
         raise ValueError("--probe requires --dry-run")
     check_own(*PACKAGES, path=[str(Path.cwd()), *sys.path])
@@ -121,11 +121,11 @@ def run(options: Options) -> int:
 def resolve(options: Options) -> Request:
     """Resolve the options into the objective's configuration, the backbone, the tokenizer and the corpus.
 
-    Values in increasing priority: the recipe's FIXED, the recipe's MINI_FIXED for a tiny random backbone,
-    --attention, --set.
+    The sources of a field's value, from lowest to highest priority: FIXED of the recipe, MINI_FIXED of the recipe if
+    the backbone is tiny and random, --attention, --set.
 
     Raises:
-        ValueError: if the objective is unknown, or --set names a field that the objective lacks.
+        ValueError: if the objective is unknown, or has no field that --set names.
     """
     recipe = recipes.load(resolve_name(options.objective, recipes.available(), what="objective"))
     given = read_settings(options.set)
@@ -160,16 +160,16 @@ def resolve(options: Options) -> Request:
 def prepare(
     request: Request, earlier: PretrainingFile | None, unchecked: list[str] | None = None
 ) -> tuple[PretrainingSpec, PretrainingFile]:
-    """Check the backbone, the tokenizer and the corpus; return what to run and the first content of pretraining.json.
+    """Check the backbone, the tokenizer and the corpus; return the specification and the content of pretraining.json.
 
-    A hub name is pinned to a commit; a commit that an earlier command chose for the folder is kept.
+    Each hub name is pinned to a commit: the one in `earlier`, if there is one, or else the current one.
 
     Args:
-        earlier: the file that an earlier command left in the folder.
-        unchecked: collects hub names that cannot be checked offline; with None, such a name is an error.
+        earlier: the content of pretraining.json from an earlier command; None for a new folder.
+        unchecked: collects hub names that cannot be checked offline; if None, such a name is an error.
 
     Raises:
-        ValueError: if an input is missing or unsuitable, or the folder holds another pretraining.
+        ValueError: if an input is missing or unsuitable, or the folder holds a different pretraining.
     """
     recipe, config, corpus = request.recipe, request.config, request.corpus
     backbone, tokenizer = request.backbone.value, request.tokenizer.value
@@ -181,7 +181,7 @@ def prepare(
     tokenizer_found = tokenizer and (
         pins.get(tokenizer) or checked(partial(look, tokenizer, kind="tokenizer"), tokenizer, unchecked)
     )
-    values = {name: getattr(config, name) for name in request.fields}  # as checked: a share given as 0 is 0.0
+    values = {name: getattr(config, name) for name in request.fields}  # as validated: 0 may become 0.0
     spec = PretrainingSpec(
         objective=recipe.objective,
         corpus=corpora.pinned(corpus, corpus_found),
@@ -227,7 +227,7 @@ def _check_model(recipe: recipes.Recipe, backbone: str, config: PretrainingConfi
 
 
 def _pins(earlier: PretrainingFile) -> dict[str, str]:
-    """Map the hub names of an earlier command to the commits that it pinned."""
+    """Map each hub name of the earlier command to the commit to which that command pinned it."""
     pairs = [(earlier.made.backbone, earlier.backbone_fingerprint)]
     pairs += [(earlier.tokenizer, earlier.tokenizer_fingerprint or "")] if earlier.tokenizer else []
     pins = {name: fingerprint for name, fingerprint in pairs if backbones.is_hub_name(name)}
@@ -236,10 +236,10 @@ def _pins(earlier: PretrainingFile) -> dict[str, str]:
 
 
 def _check_same(asked: PretrainingFile, earlier: PretrainingFile) -> None:
-    """Compare the pretraining in the folder with the one asked for.
+    """Check that the folder's pretraining is the one that this command asks for.
 
     Raises:
-        ValueError: if the two differ; the message names every value that differs.
+        ValueError: if they differ; the message names every value that differs.
     """
     pairs = [("objective", earlier.made.objective, asked.made.objective), ("seed", earlier.seed, asked.seed)]
     pairs += [
@@ -249,18 +249,15 @@ def _check_same(asked: PretrainingFile, earlier: PretrainingFile) -> None:
     ]
     names = dict.fromkeys([*earlier.config, *asked.config])
     pairs += [(name, earlier.config.get(name), asked.config.get(name)) for name in names]
-    if changed := [f"{name} {before} against {now}" for name, before, now in pairs if before != now]:
-        raise ValueError(
-            f"--to holds another pretraining; in the folder against asked for: {'; '.join(changed)}. "
-            "Choose another --to"
-        )
+    if changed := [f"{name} is {before}, not {now}" for name, before, now in pairs if before != now]:
+        raise ValueError(f"--to holds another pretraining: its {', its '.join(changed)}; choose another --to")
 
 
 def _earlier(folder: Path) -> PretrainingFile | None:
     """Read the pretraining.json that an earlier command left in the folder; return None if the folder is new.
 
     Raises:
-        ValueError: if the folder holds other files, or cannot be written.
+        ValueError: if the folder has files but no pretraining, or is not writable.
     """
     earlier = read_pretraining(folder)
     if earlier is None and folder.is_dir():
@@ -280,10 +277,10 @@ def _tracking_uri(options: Options) -> str | None:
 
 
 def _check_processes(config: PretrainingConfig, processes: int) -> None:
-    """Check the number of processes.
+    """Check that a step can be split evenly among the processes, and that each has a GPU or, without GPUs, a CPU.
 
     Raises:
-        ValueError: if a step cannot be split among the processes, or this machine has too few GPUs (if none: CPUs).
+        ValueError: if either check fails.
     """
     config.examples_at_once(processes)
     gpus = local_gpus()
@@ -291,15 +288,15 @@ def _check_processes(config: PretrainingConfig, processes: int) -> None:
     if processes > most:
         held = "a GPU" if gpus else "a CPU"
         raise ValueError(
-            f"--processes is {processes}; allowed: at most {most} on this machine, because each holds {held}; on "
-            "several nodes: torchrun -m study.pretrain"
+            f"--processes is {processes}; allowed: at most {most} on this machine, because each process needs {held}; "
+            "for several nodes: torchrun -m study.pretrain"
         )
 
 
 def warn_of_unknown_words(request: Request) -> list[str]:
-    """Return a warning if the tokenizer does not know a large share of the corpus, else an empty list.
+    """Return a list with a warning if the tokenizer does not know a large share of the corpus, else an empty list.
 
-    Only the beginning of the corpus is read; a corpus on the hub is not read at all.
+    This reads only the beginning of a corpus, and does not check a corpus on the hub.
     """
     corpus, name = request.corpus, request.tokenizer.value or request.backbone.value
     if corpora.kind_of(corpus) == "hub":
@@ -313,7 +310,7 @@ def warn_of_unknown_words(request: Request) -> list[str]:
 def _describe(
     request: Request, spec: PretrainingSpec, file: PretrainingFile, unchecked: Sequence[str], *, with_probe: bool
 ) -> None:
-    """Print the dry run: steps, the origin of each value, and the differences from the original recipe."""
+    """Print a dry run: the steps, each value with its origin, and the differences from the original recipe."""
     config, output = request.config, sys.stdout
     size = f"{config.steps:,} steps of {config.batch_size} examples"
     print_lines([f"{request.recipe.name} on corpus {request.corpus}: {size}"], output)

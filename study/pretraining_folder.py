@@ -1,14 +1,14 @@
-"""Runs a pretraining in its folder, in one process or several, until the backbone is finished.
+"""Run a pretraining in its folder, in one process or several, until the backbone is finished.
 
 The folder holds
 
     pretraining.json                            configuration and progress; replaced after every epoch
-    state.pt                                    all that the next step depends on; removed at the end
+    state.pt                                    the state from which to resume; removed at the end
     config.json, model.safetensors, tokenizer   the finished backbone
-    mlflow.db                                   its run in MLflow, unless --tracking-uri names another store
+    mlflow.db                                   the MLflow run, unless --tracking-uri names another store
 
-A process may be killed at any moment: the same command continues from the last `state.pt`, and the finished weights are
-bit for bit those of an uninterrupted run.
+If a process is killed, the same command resumes from the last `state.pt`. The finished weights are bit-identical to
+those of an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Job(Typed, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Member:
-    """One of the processes that share every training step."""
+    """One of the data-parallel processes of a pretraining."""
 
     rank: int = 0
     number: int = 1
@@ -105,16 +105,16 @@ def pretrain(job: Job, *, processes: int) -> None:
     """Run the pretraining until its backbone is finished, and print its progress.
 
     Args:
-        processes: processes on this machine that share each step; 1 under torchrun.
+        processes: number of processes on this machine; must be 1 under torchrun.
 
     Raises:
         ValueError: if another process pretrains in the folder, an input is missing, or the saved state is damaged.
-        TrainingError: if the loss is not finite, or the memory does not suffice.
-        OSError: if a file cannot be written, or one of the processes is lost.
+        TrainingError: if the loss is not finite, or memory runs out.
+        OSError: if a file cannot be written, or a process is lost.
     """
     member = Member.of_torchrun()
     if member is not None and processes > 1:
-        raise ValueError(f"--processes is {processes}, but torchrun has started {member.number}; leave it out")
+        raise ValueError(f"--processes is {processes}, but torchrun started {member.number} processes; leave it out")
     if member is not None and member.rank > 0:
         _work(job, member)
         return
@@ -131,12 +131,12 @@ def pretrain(job: Job, *, processes: int) -> None:
                 _work(job, member or Member())
     except Timeout:
         raise ValueError(
-            f"--to {folder}: another process pretrains there; allowed: another folder, or this one after its end"
+            f"--to {folder}: another process is pretraining there; choose another folder, or wait until it has ended"
         ) from None
 
 
 def measure(spec: PretrainingSpec) -> float:
-    """Estimate the seconds of the whole run in one process on this machine, from a few steps."""
+    """Run a few steps in one process on this machine; estimate how many seconds all steps would take."""
     run = PretrainingRun(spec, device=Member().device, cache=cache_folder())
     steps, per_epoch = (int(str(spec.config[name])) for name in ("steps", "steps_per_epoch"))
     return run.measure_epoch_seconds(steps=_PROBED_STEPS) * steps / min(steps, per_epoch)
@@ -151,7 +151,7 @@ def _report_finished(job: Job) -> None:
 
 
 def _work(job: Job, member: Member) -> None:
-    """Run one process of the pretraining; only the first one (rank 0) saves and prints."""
+    """Run one process of the pretraining; only the process of rank 0 saves and prints."""
     began = time.monotonic()
     with _group(member):
         run = PretrainingRun(job.spec, device=member.device, cache=cache_folder())
@@ -166,10 +166,10 @@ def _work(job: Job, member: Member) -> None:
 
 
 class _Leader:
-    """The first process (rank 0), which also saves the state and the model, writes pretraining.json and prints."""
+    """The process of rank 0, which trains, saves the state and the model, writes pretraining.json, and prints."""
 
     def __init__(self, job: Job, run: PretrainingRun, member: Member, began: float) -> None:
-        """Prepare the content of pretraining.json; `began` is the start of this process on the monotonic clock."""
+        """Prepare the content of pretraining.json; `began` is the `time.monotonic()` at which this process started."""
         self._job, self._run, self._folder = job, run, Path(job.folder)
         self._gpus = member.number if member.device != "cpu" else 0
         self._began, self._mirror = began, Mirror(job)
@@ -188,7 +188,7 @@ class _Leader:
         self._before = job.file.made.wall_seconds, job.file.made.gpu_seconds
 
     def work(self) -> None:
-        """Run the remaining epochs, with a saved state after each, then save the backbone."""
+        """Run the remaining epochs and save the state after each epoch; at the end, save the backbone."""
         self._describe()
         with _Screen(self._file) as screen:
             while not self._run.finished:
@@ -204,7 +204,7 @@ class _Leader:
         self._mirror.write(self._file)
         made = self._file.made
         size = f"{made.steps:,} steps, {made.tokens:,} tokens in {clock(made.wall_seconds)}"
-        print_lines([f"finished: {size}; held out: {scores_in_words(made.scores)}"], sys.stdout)
+        print_lines([f"finished: {size}; on held-out text: {scores_in_words(made.scores)}"], sys.stdout)
         print(f"python -m study.launch --backbone {self._job.folder}", flush=True)
 
     def _describe(self, **changes: object) -> None:
@@ -225,7 +225,7 @@ class _Leader:
 
 
 def _resume_state(run: PretrainingRun, folder: Path, member: Member) -> None:
-    """Load the saved state in every process; only rank 0 reads the file, and sends the state to the others."""
+    """Load the saved state, if there is one: rank 0 reads the file and broadcasts the state to the other processes."""
     state = read_state(folder) if member.rank == 0 and has_state(folder) else None
     if member.number > 1:
         sent = [None if state is None else state_as_bytes(state)]
@@ -237,10 +237,10 @@ def _resume_state(run: PretrainingRun, folder: Path, member: Member) -> None:
 
 
 def _check_same_content(run: PretrainingRun, member: Member) -> None:
-    """Compare the data and the code of this process with those of rank 0, which may run on another node.
+    """Check that this process has the same data and code as rank 0, which may run on another node.
 
     Raises:
-        Unavailable: if the data or the code differ.
+        Unavailable: if the data or the code differs.
     """
     own = attest(run.content(), method=run.spec.objective)
     sent = [own]
@@ -277,7 +277,7 @@ def _in_processes(job: Job, number: int) -> None:
 
     Raises:
         ConnectionError: if a process is lost.
-        Exception: if a process raises one; if several processes do, the exception that caused the others.
+        Exception: the exception that a process has raised; if several have, the one that caused the others.
     """
     context = multiprocessing.get_context("spawn")
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
@@ -306,7 +306,7 @@ def _in_processes(job: Job, number: int) -> None:
 
 
 def _run_member(job: Job, member: Member, sender: Connection) -> None:
-    """Run one process of `_in_processes`; it ends when its parent ends."""
+    """Run a child process of `_in_processes`; send an error to the parent, and end when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets Ctrl-C, and ends this process
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
@@ -325,7 +325,7 @@ def _end_with_parent() -> None:
 
 
 def _receive_errors(receivers: Mapping[int, Connection]) -> dict[int, Exception]:
-    """Receive the errors that processes send within `ERROR_WAIT_SECONDS`; return them by rank."""
+    """Collect, by rank, the errors that child processes send within `ERROR_WAIT_SECONDS`."""
     errors: dict[int, Exception] = {}
     deadline = time.monotonic() + ERROR_WAIT_SECONDS
     waiting = dict(receivers)
@@ -339,11 +339,11 @@ def _receive_errors(receivers: Mapping[int, Connection]) -> dict[int, Exception]
 
 
 def first_cause(errors: Mapping[int, Exception], exits: Mapping[int, int | None]) -> Exception:
-    """Choose the error that ended all processes: after one fails, the other processes fail for want of its answers.
+    """Choose the original error: after one process fails, the other processes fail because they cannot reach it.
 
     Args:
-        errors: errors raised by processes, by rank.
-        exits: exit status of every process, by rank; None for a running one.
+        errors: the errors that processes raised, by rank.
+        exits: the exit status of every process, by rank; None for a process that still runs.
     """
     causes = [error for error in errors.values() if not _MISSES_OTHERS.search(str(error))]
     if causes:
@@ -353,7 +353,7 @@ def first_cause(errors: Mapping[int, Exception], exits: Mapping[int, int | None]
 
 
 class _Screen:
-    """The printed progress: a bar with the time left on a terminal, or else a line after every epoch."""
+    """Prints the progress: on a terminal, a bar with the remaining time; elsewhere, a line after every epoch."""
 
     def __init__(self, file: PretrainingFile) -> None:
         self._wanted, self._console = file.wanted_steps, console_on(sys.stdout)
@@ -399,15 +399,15 @@ def scores_in_words(scores: Mapping[str, float]) -> str:
 
 
 class Mirror:
-    """The pretraining's run in MLflow. If the store is unreachable, `write` warns, and the next epoch tries again."""
+    """Copies the pretraining to a run in MLflow. If the store is unreachable, `write` warns; the next call retries."""
 
     def __init__(self, job: Job) -> None:
-        """Store the address; the first `write` connects."""
+        """Keep the store's address; the first `write` connects to the store."""
         self._uri, self._folder = job.tracking_uri, Path(job.folder).resolve()
         self._tracking: Tracking | None = None
 
     def write(self, file: PretrainingFile) -> None:
-        """Send the file's parameters, scores and curves to MLflow, as far as MLflow lacks them."""
+        """Send the parameters, scores and curves in `file` to MLflow, except those that MLflow already has."""
         if self._uri is None:
             return
         prepare_environment()
@@ -424,7 +424,7 @@ class Mirror:
 
 
 def _mlflow_run(file: PretrainingFile) -> Run:
-    """Build the MLflow run: the parameters, and curves over training steps with a point for each epoch."""
+    """Build the MLflow run: its parameters, and its curves over training steps, with one point per epoch."""
     made, points = file.made, []
     for epoch in file.epochs:
         row = epoch.row
@@ -432,7 +432,7 @@ def _mlflow_run(file: PretrainingFile) -> Run:
         points += [Point(name, float(value), milliseconds(epoch.ended), row.steps) for name, value in values.items()]
     ended = milliseconds(file.epochs[-1].ended) if file.finished else None
     versions = ", ".join(f"{name} {version}" for name, version in file.versions.items())
-    note = f"After {made.steps:,} of {file.wanted_steps:,} steps, held out: {scores_in_words(made.scores)}."
+    note = f"After {made.steps:,} of {file.wanted_steps:,} steps, on held-out text: {scores_in_words(made.scores)}."
     params = {"objective": made.objective, "corpus": made.corpus, "backbone": made.backbone, "seed": file.seed}
     return Run(
         key="pretraining",

@@ -1,11 +1,11 @@
 """Profiles: named plans. `mini` runs anywhere in minutes; `paper` is the PALBERT paper's protocol.
 
-A profile gives every value that no option sets, and the methods that `--method all` means:
+A profile gives the value of every option that a launch leaves out, and the methods of `--method all`:
 
     python -m study.launch --profile NAME
 
-`--dry-run` prints what a profile runs, its expected cost and its differences from the papers. The expected scores below
-are in analysis/published.csv, with their sources.
+`--dry-run` prints what a profile runs, its expected cost and its differences from the papers. The sources of the scores
+in the comments below are in analysis/published.csv.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from trainables.spelling import no_such
 
 GLUE_EIGHT = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")  # without WNLI, as in the papers
 
-# Every part of a study, in minutes on a laptop: generated tasks, tiny random backbones, no network. The numbers say
-# nothing about GLUE. Each search space has ranges for these backbones (MINI_SPACE, MINI_GRID, MINI_FIXED).
+# Runs every part of a study in minutes on a laptop, without a network, on generated tasks with tiny random backbones.
+# Its scores mean nothing for GLUE. Search spaces have ranges for these backbones (MINI_SPACE, MINI_GRID, MINI_FIXED).
 MINI = Plan(
     profile="mini",
     methods=("palbert",),
@@ -39,7 +39,7 @@ MINI = Plan(
 #
 # `--method all` means the rows of the paper's table 2. A grid trial stops after five epochs without improvement, or
 # after 25. Per task, the grid has 12 trials for each of ALBERT with 12 layers, ALBERT with 9, PABEE and PonderNet, and
-# 36 for PALBERT; then each has 5 confirm trials. The paper's medians of five seeds on RTE, with an ALBERT backbone:
+# 36 for PALBERT; each method then has 5 confirm trials. The paper's medians of five seeds on RTE, with ALBERT backbones:
 # ALBERT 76.5, PABEE 76.9, PonderNet 74.0, PALBERT 78.3.
 PAPER = Plan(
     profile="paper",
@@ -77,7 +77,7 @@ ABLATION = replace(
 #
 #     python -m study.launch --profile electra --method all --name electra-and-alectra
 #
-# The search tries the learning rate of ELECTRA's code, of its re-implementation and, on RTE, of lmtuners
+# The search tries the learning rates of ELECTRA's code, of its re-implementation and, on RTE, of lmtuners
 # (search_spaces/electra_small.py). ELECTRA's README has these dev medians for google/electra-small-discriminator: MNLI
 # 81.3 (matched), RTE 66.7 and STS-B 87.5. There, RTE and STS-B start from the pretrained checkpoint; no source has
 # scores from an MNLI model of that checkpoint. The MNLI model of lmtuners' checkpoint, with 17M parameters, gives 67.1
@@ -170,7 +170,7 @@ def load(name: str) -> Plan:
 
 
 def methods(name: str) -> tuple[str, ...]:
-    """List the methods that `--method all` means in a profile.
+    """List the methods of `--method all` in a profile.
 
     Raises:
         ValueError: if no profile has this name.
@@ -179,7 +179,7 @@ def methods(name: str) -> tuple[str, ...]:
 
 
 def tasks() -> tuple[str, ...]:
-    """List the tasks that `--task all` means: the eight GLUE tasks of the papers, and tasks from --include."""
+    """List the tasks of `--task all`: the eight GLUE tasks of the papers, and any tasks from --include."""
     return (*GLUE_EIGHT, *(task for task in trainable_tasks() if task not in TRAINABLE_TASKS))
 
 
