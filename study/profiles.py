@@ -39,7 +39,7 @@ MINI = Plan(
 #
 # `--method all` means the rows of the paper's table 2. A grid trial stops after five epochs without improvement, or
 # after 25. Per task, the grid has 12 trials for each of ALBERT with 12 layers, ALBERT with 9, PABEE and PonderNet, and
-# 36 for PALBERT; each method then has 5 confirm trials. The paper's medians of five seeds on RTE, with ALBERT backbones:
+# 36 for PALBERT; each method has 5 confirm trials. The paper's medians of five seeds on RTE, with an ALBERT backbone:
 # ALBERT 76.5, PABEE 76.9, PonderNet 74.0, PALBERT 78.3.
 PAPER = Plan(
     profile="paper",

@@ -37,11 +37,11 @@ EXPORTS = (RECORDS, OPTUNA, BEST, ANSWER, "report.html")
 
 
 def write_files(folder: Path, progress: StudyProgress) -> str:
-    """Write all exports except the MLflow runs; return the text of the answer that a launch prints.
+    """Write all exports except the MLflow runs; return the short answer (`tables/answer.md`) that a launch prints.
 
-    An error is printed to standard error, and the other exports are still written.
+    Errors of the report and of the disk are printed to standard error, not raised.
     """
-    said = analyse(folder)  # first, as it takes longest: the exports below replace files deleted meanwhile
+    said = analyse(folder)  # first, because it takes longest: files deleted meanwhile are written again below
     try:
         write_bytes(folder / RECORDS, format_records(progress.facts.records))
         write_bytes(folder / OPTUNA, optuna_file(progress))
@@ -54,15 +54,15 @@ def write_files(folder: Path, progress: StudyProgress) -> str:
 def optuna_file(progress: StudyProgress) -> bytes:
     """Build the content of `optuna.journal`: one Optuna study per arm, with the search trials that have ended.
 
-    Optuna numbers trials in the order in which they are added. So that its numbers are those of the study, a trial is
-    left out until all earlier trials of its arm have ended. The same facts always give the same bytes.
+    A trial is left out until all earlier trials of its arm have ended, because Optuna numbers trials in the order in
+    which they are added, and its numbers must be those of the study. The same facts always give the same bytes.
     """
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import BaseJournalBackend
 
     class Lines(BaseJournalBackend):
-        """An Optuna journal in memory, without the random process names that Optuna would add."""
+        """A backend that keeps an Optuna journal in memory."""
 
         def __init__(self) -> None:
             self.logs: list[dict[str, Any]] = []
@@ -82,7 +82,7 @@ def optuna_file(progress: StudyProgress) -> bytes:
         study = optuna.create_study(storage=storage, study_name=arm.arm.name, direction="maximize")
         for record in arm.facts.searched:
             study.add_trial(_as_recorded(arm.arm, progress.facts.trials[record.key], record))
-    logs = ({**log, "worker_id": "study"} for log in lines.logs)
+    logs = ({**log, "worker_id": "study"} for log in lines.logs)  # Optuna's worker ids are random
     return b"".join(json.dumps(log, separators=(",", ":")).encode() + b"\n" for log in logs)
 
 
@@ -105,7 +105,7 @@ def _as_recorded(arm: Arm, trial: TrialFacts, record: Record) -> FrozenTrial:
 
 
 def analyse(folder: Path) -> str:
-    """Write tables, pictures and report in a process without Ray and torch; return the text of the answer."""
+    """Write tables, pictures and report in a process without Ray and torch; return the text of `tables/answer.md`."""
     for name in (DEV_TABLE, ANSWER):
         (folder / name).unlink(missing_ok=True)
     run = [sys.executable, "-m", "analysis.report", str(folder)]
@@ -118,14 +118,14 @@ def analyse(folder: Path) -> str:
 
 
 class Options(Typed, frozen=True, kw_only=True):
-    """The options of `study.rebuild`: the study's folder and the MLflow store."""
+    """Options of `study.rebuild`: the study's folder and the MLflow store."""
 
     folder: Annotated[str, argument("runs/NAME", "the study's folder")]
     tracking_uri: Annotated[str | None, option(TRACKING_HELP, "URI|none")] = None
 
 
 def run(options: Options) -> int:
-    """Write the exports; return 0 if all are written, 1 if the report or MLflow failed.
+    """Write the exports; return 1 if the report or the copy into MLflow failed, else 0.
 
     Raises:
         ValueError: if the folder holds no study.
@@ -139,9 +139,9 @@ def run(options: Options) -> int:
 
 
 def _mirror(folder: Path, uri: str | None) -> bool:
-    """Copy the runs into MLflow, unless `uri` is "none" or MLflow is not installed; return False after an error."""
+    """Copy the runs into MLflow unless `uri` is "none", or None without MLflow; return False if the copy failed."""
     if uri is None and not is_installed("mlflow"):
-        print("MLflow is not installed: no runs are written to it", file=sys.stderr)
+        print("MLflow is not installed, so no runs are copied into it", file=sys.stderr)
         return True
     if uri == "none":
         return True

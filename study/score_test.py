@@ -1,11 +1,12 @@
 """Score a finished study on test labels: `python -m study.score_test runs/NAME --labels FOLDER`.
 
-Every confirm model of the winners answers the test set of each task that FOLDER has labels for, in
-FOLDER/MRPC/test_full.tsv or FOLDER/STS-B/test_full.tsv: the rows of GLUE's test set in its order, with a column `label`
-(or `Quality`, `score`, as in GLUE). Rows are compared by letters and digits only, since copies differ in their quotes.
+FOLDER has a file of labels for each task, such as FOLDER/MRPC/test_full.tsv. The file contains the rows of GLUE's test
+set in their order, with a column `label` (or GLUE's name for it, such as `Quality`). For each such task, all confirm
+models of the winning configurations predict the test set. The command checks that the file has the texts of the test
+set; it compares only letters and digits, because copies of GLUE differ in quotation marks.
 
-The journal keeps the scores for good, and no launch runs another trial of this study, so nothing can be chosen by them.
-The table `scores_on_test` shows them.
+The scores stay in the journal, and no launch can add trials to the study afterwards, so that test scores cannot
+influence any choice. The table `scores_on_test` shows the scores.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ MOST_UNLIKE = 0.01  # share of the rows whose text may differ between copies of 
 
 
 class Options(Typed, frozen=True, kw_only=True):
-    """The options of this command."""
+    """Options of `study.score_test`."""
 
     study: Annotated[str, argument("runs/NAME", "the study's folder; all trials must have ended")]
     labels: Annotated[str, option("folder with TASK/test_full.tsv", "FOLDER")]
@@ -46,19 +47,23 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Return 0 if the models are scored, 2 if that is not possible, and nothing has changed."""
+    """Score the models, add the scores to the journal, and return 0.
+
+    Raises:
+        ValueError: if the models cannot be scored; no score is then recorded.
+    """
     folder = Path(options.study)
     plan = require_plan(folder).plan
     journal = Journal(folder)
     try:
         if not last_progress(plan, journal.facts).is_finished:
             raise ValueError(
-                f"{folder} is not finished; test labels are used only after its last trial, see study.status"
+                f"the study {folder} is not finished; test labels are used only after its last trial, see study.status"
             )
         files = _label_files(Path(options.labels), plan)
         times = {event.task: event.time for event in journal.facts.scored_on_test}
         if not (files.keys() - times):
-            raise ValueError(f"{folder}: {', '.join(files)} has its test scores since {times[next(iter(files))]}")
+            raise ValueError(f"{folder}: {', '.join(files)} was scored on test at {times[next(iter(files))]}")
         data = options.data or plan.asked.data
         rows = {task: labelled_test(TASKS[task], files[task], data) for task in files if task not in times}
         models = {task: _list_models(plan, journal.facts.records, task, folder) for task in rows}
@@ -70,7 +75,7 @@ def run(options: Options) -> int:
         journal.close()
     for task, own in answers.items():
         print(*_format_lines(TASKS[task], models[task], own), sep="\n")
-    print(f"the table scores_on_test: {python()} -m study.rebuild {folder}")
+    print(f"to write the table scores_on_test: {python()} -m study.rebuild {folder}")
     return 0
 
 
@@ -80,20 +85,20 @@ def _make_event(time: str, file: Path, rows: Split, task: str, models: list[Mode
 
 
 def labelled_test(task: Task, file: Path, data: str) -> Split:
-    """Add the labels in `file` to the test set; its order and texts stay the same.
+    """Return the task's test set with the labels in `file`.
 
     Raises:
-        ValueError: if the file cannot be read, or its rows are not those of the test set.
+        ValueError: if the file cannot be read, or its rows differ from those of the test set.
     """
     test, labelled = load_split(task, task.test_splits[0], data), read_labelled(task, file)
     if len(labelled.ids) != len(test.ids):
-        raise ValueError(f"{file} has {len(labelled.ids):,} rows; allowed: the {len(test.ids):,} of the test set")
+        raise ValueError(f"{file} has {len(labelled.ids):,} rows; allowed: the {len(test.ids):,} rows of the test set")
     pairs = zip(labelled.texts, test.texts, strict=True)
     unlike = [row for row, (copy, own) in enumerate(pairs) if _keep_letters(copy) != _keep_letters(own)]
     if len(unlike) > MOST_UNLIKE * len(test.ids):
         raise ValueError(
             f"{file}: the texts of {len(unlike):,} rows differ from the test set of {task.title}, first in row "
-            f"{unlike[0]}; allowed: its rows in its order"
+            f"{unlike[0]}; allowed: the rows of the test set in their order"
         )
     return Split(test.ids, test.texts, labelled.labels)
 
@@ -103,28 +108,28 @@ def _keep_letters(texts: Sequence[str]) -> list[str]:
 
 
 def _label_files(labels: Path, plan: ResolvedPlan) -> dict[str, Path]:
-    """Find the file of labels of each studied task.
+    """Find the label files of the study's tasks in the folder `labels`, by task.
 
     Raises:
-        ValueError: if there are no labels for any task of the study.
+        ValueError: if no task of the study has a label file.
     """
     tasks = [TASKS[name] for name in plan.asked.tasks]
     wanted = {task.name: labels / task.folder / FILE for task in tasks if len(task.test_splits) == 1}
     found = {task: file for task, file in wanted.items() if file.is_file()}
     if not found:
         menu = ", ".join(map(str, wanted.values())) or "a study of tasks with one test set"
-        raise ValueError(f"--labels {labels} has no labels of the study's tasks; allowed: {menu}")
+        raise ValueError(f"--labels {labels} has no labels for the study's tasks; allowed: {menu}")
     return found
 
 
 def _list_models(plan: ResolvedPlan, records: list[Record], task: str, folder: Path) -> list[Record]:
-    """List the winners' confirm trials on the task, with the current addresses of their models."""
+    """List the records of the winners' confirm trials on the task, with the current addresses of their models."""
     arms = [arm for arm in plan.first_arms if arm.task == task]
     return [with_model_as_it_lies(record, folder) for arm in arms for record in confirmed_models(arm, records)]
 
 
 def _score_model(record: Record, rows: Split, data: str) -> ModelOnTest:
-    """Score the record's model with its exit rule; a sampled exit is drawn once."""
+    """Score the trial's model on the labelled rows, with its exit rule; if the rule samples exits, draw them once."""
     task = TASKS[record.task]
     with local_model(record.model or "") as model:
         _, predictions, mean_layers = model_answers(task, task.test_splits[0], model, data)

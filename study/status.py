@@ -51,15 +51,15 @@ WIDEST = 10_000  # most columns of a line that is not written to a terminal
 
 
 class Options(Typed, frozen=True, kw_only=True):
-    """The options of this command."""
+    """Options of `study.status`."""
 
     folder: Annotated[str, argument("runs/NAME", "a study, or a folder of studies (prints a line for each)")]
-    failures: Annotated[bool, option("list failures with tracebacks; repeated failures of an arm once")] = False
+    failures: Annotated[bool, option("list failures with tracebacks; repetitions of a failure share an entry")] = False
     json: Annotated[bool, option("print the answer as JSON")] = False
 
 
 class Status(Typed, frozen=True, kw_only=True):
-    """The status that `--json` prints."""
+    """The status of a study, in the form that `--json` prints."""
 
     study: str
     protocol_hash: str
@@ -78,7 +78,11 @@ class Status(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Return 0 if every study is complete, 1 if cells are missing or trials failed, 2 if there is no study."""
+    """Print the status; return 0 if every study is complete, 1 if results are missing or trials failed.
+
+    Raises:
+        ValueError: if the folder holds no study.
+    """
     folder = Path(options.folder)
     if studies := studies_in(folder):
         return _print_all(studies, as_json=options.json)
@@ -94,7 +98,7 @@ def run(options: Options) -> int:
 
 
 def studies_in(folder: Path) -> list[Path]:
-    """List the studies in a folder that is not itself a study, the most recently launched first."""
+    """List the studies in `folder`, the one with the latest event first; [] if `folder` is itself a study."""
     if find_plan(folder) is not None or not folder.is_dir():
         return []
     launched = {path.parent: path.stat().st_mtime for path in folder.glob(f"*/{FILE}")}
@@ -102,7 +106,7 @@ def studies_in(folder: Path) -> list[Path]:
 
 
 def _print_all(studies: Sequence[Path], *, as_json: bool) -> int:
-    """Print a line for each study, or the error if it cannot be read; return the exit status."""
+    """Print a line for each study, and the error of each study that cannot be read; return the exit status."""
     table, longest = Table(box=None, pad_edge=False), max(cell_len(folder.name) for folder in studies)
     for column in ("study", "methods", "tasks", "trials", "wall clock", "GPU", "state"):
         justify: Literal["left", "right"] = "right" if column in ("trials", "wall clock", "GPU") else "left"
@@ -126,7 +130,7 @@ def _print_all(studies: Sequence[Path], *, as_json: bool) -> int:
         answers.append(to_plain(status))
     if len(studies) > 1:
         spent = [entry for status in statuses for entry in status.ledger]
-        table.add_row("together", "", "", "", *_time_spent(spent), "failed and stopped trials too")
+        table.add_row("together", "", "", "", *_time_spent(spent), "with failed and stopped trials")
     if as_json:
         print(json.dumps(answers, indent=1))
     else:
@@ -136,7 +140,7 @@ def _print_all(studies: Sequence[Path], *, as_json: bool) -> int:
 
 
 def _time_spent(entries: Sequence[Spent]) -> tuple[str, str]:
-    """Add up wall-clock time and GPU time."""
+    """Add up and format the wall-clock time and the GPU time."""
     return clock(sum(entry.wall_seconds for entry in entries)), clock(sum(entry.gpu_seconds for entry in entries))
 
 
@@ -161,9 +165,9 @@ def read_progress(folder: Path) -> StudyProgress:
 
 
 def status_of(progress: StudyProgress, folder: Path) -> Status:
-    """Collect the status of a study; its folder shows whether a launch is running it."""
+    """Collect the status of a study; the lock in its folder shows whether a launch is running it."""
     facts, holder = progress.facts, lock_holder(folder)
-    steps = read_steps(folder) if holder else {}  # without a holder, the steps are those of a killed launch
+    steps = read_steps(folder) if holder else {}  # without a lock, the file is left from a killed launch
     failed = [describe_failure(record) for record in progress.failures]
     failed += [describe_smoke_failure(event) for event in facts.smoke_failed.values()]
     return Status(
@@ -188,7 +192,7 @@ def status_of(progress: StudyProgress, folder: Path) -> Status:
 
 
 def _name_epoch(trial: TrialFacts, *, is_run: bool) -> str:
-    """Name a running trial's epoch or, if no launch runs, the saved epoch from which the next launch resumes."""
+    """Format the last epoch of an unfinished trial; if no launch runs, say that the next launch resumes from it."""
     if is_run:
         return f" at epoch {trial.epochs}"
     return f", saved at epoch {trial.epochs}" if trial.epochs else ", nothing saved yet"
@@ -202,7 +206,7 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
     print_lines(lines, sys.stdout)
     console.print(arms_table(progress, width=console.width, under_way=_choose_title(status)))
     if precision := progress.plan.protocol.search_precision:
-        line = f"best is of search trials in {precision}, median of confirm trials in the configured precision"
+        line = f"best search scores are from trials in {precision}, medians from trials in the configured precision"
         print_lines([line], sys.stdout)
     if rule := progress.plan.protocol.select_by:
         print_lines([describe_select_by(rule)], sys.stdout)
@@ -217,7 +221,7 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
     if status.failed or status.waiting:
         print(f"tracebacks: {failures_command(folder)}")
     if not progress.is_finished and status.remaining_seconds is not None:
-        print(f"left: about {clock(status.remaining_seconds)} of one slot")
+        print(f"left: about {clock(status.remaining_seconds)} if trials run one at a time")
     if status.complete:
         print(f"table: {python()} -m analysis.tables {shlex.quote(folder)}")
     elif not status.launch and (last := progress.facts.last_launch):
@@ -225,19 +229,19 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
 
 
 def _describe_launch(facts: StudyFacts, holder: str | None) -> str:
-    """Describe the launch that runs the study, or how the last one ended."""
+    """Describe the launch that runs the study; if none does, describe how the last launch ended."""
     ended = facts.last_launch.ended if facts.last_launch else None
     noted = f"; the last launch, {ended.status}: {ended.note}" if ended and ended.note else ""
     return f"run by {holder}" if holder else f"not being run{noted}"
 
 
 def _choose_title(status: Status) -> str:
-    """Choose the heading of trials that have begun but not ended."""
+    """Choose the heading of unfinished trials: `under way` if a launch runs the study, else `begun`."""
     return "under way" if status.launch else "begun"
 
 
 def _group_alike(attempts: Iterable[FailedAttempt]) -> list[list[FailedAttempt]]:
-    """Group attempts of an arm that failed with the same error and, unless the method is at fault, on the same host."""
+    """Group an arm's failed attempts that have the same error and, unless the method is at fault, the same host."""
     groups: dict[tuple[object, ...], list[FailedAttempt]] = {}
     for attempt in attempts:
         failure = attempt.failure
@@ -257,7 +261,7 @@ def _print_failures(folder: Path, attempts: Sequence[FailedAttempt], *, as_json:
 
 
 def _ledger_table(entries: list[Spent]) -> Table:
-    """Tabulate what each arm and phase has cost so far."""
+    """Build a table of the epochs, examples and time that each phase of each arm has taken so far."""
     table = Table(box=None, pad_edge=False)
     for column in ("spent on", "phase", "trials", "epochs", "examples", "wall clock", "GPU"):
         table.add_column(column, justify="left" if column in ("spent on", "phase") else "right")
@@ -272,8 +276,8 @@ main = Command(
     Options,
     "Show what is done, running, stopped, failed and missing in a study.",
     run,
-    epilog="Exit status: 0 the study, or every study of the folder, is complete; 1 cells are missing, for instance "
-    "because the study is running, or trials failed; 2 the folder holds no study.",
+    epilog="Exit status: 0 if the study, or every study in the folder, is complete; 1 if trials failed or results are "
+    "missing, for instance because the study is still running; 2 if the folder holds no study.",
 )
 
 if __name__ == "__main__":

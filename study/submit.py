@@ -1,7 +1,7 @@
 """Write a submission to the GLUE server: `python -m study.submit runs/NAME`.
 
-The confirm model with the best dev score answers each task's test set (PALBERT, section 4: "the best models, selected
-based on their dev scores"); the MNLI model answers the diagnostic set AX.
+For each task, the confirm model with the best dev score predicts the test set (PALBERT, section 4: "the best models,
+selected based on their dev scores"). The MNLI model also predicts the diagnostic set AX.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SubmissionFile:
     name: str
     task: str
     split: str
-    answered_by: str  # task whose model answers the rows
+    answered_by: str  # task whose model predicts the rows
 
 
 FILES = (
@@ -65,10 +65,10 @@ FILES = (
 
 
 class Options(Typed, frozen=True, kw_only=True):
-    """The options of this command."""
+    """Options of `study.submit`."""
 
     study: Annotated[str, argument("runs/NAME", "the study's folder")]
-    method: Annotated[str | None, option("method whose models answer, if the study has several", "NAME")] = None
+    method: Annotated[str | None, option("method whose models to use, if the study has several", "NAME")] = None
     include: Annotated[str | None, option(INCLUDE_NOW, "FOLDER")] = None
     data: Annotated[str | None, option("source of the test sets; default: the study's data", "mini|hub|FOLDER")] = None
     any_length: Annotated[bool, option("accept test sets without the official number of rows")] = False
@@ -76,12 +76,12 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Return 0 if the submission is written, 2 if that cannot be done."""
+    """Write the submission and return 0; raise ValueError if it cannot be written."""
     folder = Path(options.study)
     plan = require_plan(folder).plan
     best = best_models(plan, read_records(folder), options.method, folder)
     if not best.keys() & {file.answered_by for file in FILES}:
-        raise ValueError(f"{folder} has models of {', '.join(best)} only; the GLUE server scores tasks of GLUE")
+        raise ValueError(f"{folder} has models only for {', '.join(best)}; the GLUE server scores only GLUE tasks")
     out = Path(options.out) if options.out else folder / "submission.zip"
     check_file("--out", out)
     data = options.data or plan.asked.data
@@ -92,20 +92,19 @@ def run(options: Options) -> int:
         write_submission(out, models, data)
     print(f"wrote {out}")
     if kind_of(data) == "mini":
-        print(f"warning: {out} answers generated tasks; the GLUE server scores none of them", file=sys.stderr)
+        print(f"warning: {out} is for generated tasks, which the GLUE server does not score", file=sys.stderr)
     elif kind_of(plan.asked.data) == "mini":
-        print(f"warning: {out} has answers of models that were trained on generated sentences", file=sys.stderr)
+        print(f"warning: {out} has predictions of models that were trained on generated sentences", file=sys.stderr)
     return 0
 
 
 def check_rows(data: str, *, studied: Collection[str], any_length: bool) -> None:
-    """Check that each test set has each official row once, and that the sets that models answer can be read.
+    """Check that the test sets of studied tasks can be read, and that each test set has each official row once.
 
-    The rows of generated test sets are not checked. With `any_length`, the number of rows may differ from the official
-    one.
+    Generated test sets may have any rows. If `any_length`, the number of rows may differ from the official number.
 
     Raises:
-        ValueError: if the server would refuse the answers to a test set.
+        ValueError: if a check fails.
     """
     for file in sorted(FILES, key=lambda file: file.answered_by not in studied):
         task = TASKS[file.task]
@@ -136,17 +135,17 @@ def best_models(plan: ResolvedPlan, records: list[Record], method: str | None, f
     """Choose for each task the winner's confirm record with the highest score; of equal scores, the first.
 
     Args:
-        method: may be None if all confirm records are of one method.
+        method: may be None if all confirm records have the same method.
 
     Raises:
-        ValueError: if there are several methods but `method` is None, a task has no record, or a model is gone.
+        ValueError: if no confirm trial is completed, `method` is missing or unknown, or a model is gone.
     """
     confirmed = [record for arm in plan.first_arms for record in confirmed_models(arm, records)]
     methods = sorted({record.method for record in confirmed})
     if not methods:
         raise ValueError("the study has no completed confirm trial yet")
     if method is None and len(methods) > 1:
-        raise ValueError(f"--method is needed, the study has several: {', '.join(methods)}")
+        raise ValueError(f"--method is missing, and the study has several methods: {', '.join(methods)}")
     method = resolve_name(
         method or methods[0], methods, what="method with completed confirm trials", known=trainables.available()
     )
@@ -158,7 +157,7 @@ def best_models(plan: ResolvedPlan, records: list[Record], method: str | None, f
 
 @contextmanager
 def _on_this_machine(best: dict[str, Record]) -> Iterator[dict[str, Record]]:
-    """Yield the records with their models in local folders, which last until the block ends."""
+    """Yield the records with each model's address changed to a local folder, which is valid until the block ends."""
     with ExitStack() as stack:
         yield {
             task: replace(record, model=str(stack.enter_context(local_model(record.model or ""))))
@@ -167,7 +166,7 @@ def _on_this_machine(best: dict[str, Record]) -> Iterator[dict[str, Record]]:
 
 
 def write_submission(out: Path, best: dict[str, Record], data: str) -> None:
-    """Write the zip with all eleven files, whole or not at all, and print how each file was answered."""
+    """Write the zip with all eleven files atomically; print the source of the predictions in each file."""
     texts = {file.name: _file_text(file, best.get(file.answered_by), data) for file in FILES}
     write_atomically(out, lambda path: _write_zip(path, texts))
 
@@ -184,7 +183,7 @@ def _file_text(file: SubmissionFile, record: Record | None, data: str) -> str:
 
 
 def model_answers(task: Task, split: str, model: Path, data: str) -> tuple[Sequence[int], np.ndarray, float]:
-    """Answer a test set; return the rows' ids, the answers, and the layers run on average."""
+    """Predict a test set; return the rows' ids, the predictions, and the mean number of layers run."""
     import torch
 
     from trainables.data.examples import load_examples
@@ -204,10 +203,10 @@ def model_answers(task: Task, split: str, model: Path, data: str) -> tuple[Seque
 
 
 def _constant_answers(file: SubmissionFile, data: str) -> tuple[Sequence[int], np.ndarray]:
-    """Answer every row with the majority class of train (STS-B: the mean score).
+    """Predict the majority class of train for every row (STS-B: the mean score); return ids and predictions.
 
-    If train cannot be read, the answer is the first class (STS-B: the middle of the range). If the test set cannot be
-    read, the official rows are answered.
+    If train cannot be read, the prediction is the first class (STS-B: the middle of the range). If the test set cannot
+    be read, the ids are those of the official rows.
     """
     task, source = TASKS[file.task], TASKS[file.answered_by]
     missing: list[str] = []
@@ -224,12 +223,12 @@ def _constant_answers(file: SubmissionFile, data: str) -> tuple[Sequence[int], n
     rows = f" for the official {len(ids):,} rows" * isinstance(ids, range)
     rows += f" ({', '.join(missing)})" * bool(missing)
     answer = label_text(task, value)
-    print(f"{file.name}: warning: {file.answered_by} is not in the study; every answer is {what}{rows}: {answer}")
+    print(f"{file.name}: warning: {file.answered_by} is not in the study; every prediction is {what}{rows}: {answer}")
     return ids, np.full(len(ids), value)
 
 
 def _fault(error: ValueError) -> str:
-    """Remove the allowed values of --data from an error, because --data is valid."""
+    """Format an error without its advice on --data, because the value of --data is valid."""
     return str(error).partition("; ")[0]
 
 
@@ -242,7 +241,7 @@ def _majority(task: Task, data: str) -> float:
 def _write_zip(path: Path, texts: dict[str, str]) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in texts.items():
-            # The ZipInfo has no time, so that the same study gives the same file.
+            # A ZipInfo without a time makes the zip of a study reproducible.
             archive.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
 
 

@@ -203,7 +203,7 @@ def test_exported_model_answers_with_the_labels_of_the_task(
 @pytest.mark.slow
 def test_a_submission_of_no_task_of_glue_is_refused(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert submit.main([str(study), "--method", "palbert"]) == 2
-    assert "models of claims, stars only; the GLUE server scores tasks of GLUE" in capsys.readouterr().err
+    assert "models only for claims, stars; the GLUE server scores only GLUE tasks" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -123,7 +123,7 @@ def test_a_task_is_scored_once(study, tmp_path, capsys):
     labels = write_labels(tmp_path / "labels", "mrpc")
     assert main([str(study), "--labels", str(labels)]) == 0
     capsys.readouterr()
-    assert " has its test scores since 2" in refused(capsys, study, "--labels", labels)
+    assert " was scored on test at 2" in refused(capsys, study, "--labels", labels)
     write_labels(labels, "stsb")
     assert main([str(study), "--labels", str(labels)]) == 0
     assert [event.task for event in read_facts(study).scored_on_test] == ["mrpc", "stsb"]
@@ -133,7 +133,7 @@ def test_an_unfinished_study_is_refused(tmp_path, capsys):
     folder = write_study(tmp_path / "study", arm("pabee", "mrpc", [0.7]), data="mini", seeds=2, samples=1)
     labels = write_labels(tmp_path / "labels", "mrpc")
     assert refused(capsys, folder, "--labels", labels) == (
-        f"{folder} is not finished; test labels are used only after its last trial, see study.status"
+        f"the study {folder} is not finished; test labels are used only after its last trial, see study.status"
     )
 
 
@@ -148,7 +148,7 @@ def test_labels_of_other_rows_are_refused(study, tmp_path, capsys):
     assert "unknown label 'yes'; MRPC has 0, 1" in refused(capsys, study, "--labels", short)
     shutil.rmtree(short / "MRPC")
     assert refused(capsys, study, "--labels", short) == (
-        f"--labels {short} has no labels of the study's tasks; allowed: {short}/MRPC/test_full.tsv, "
+        f"--labels {short} has no labels for the study's tasks; allowed: {short}/MRPC/test_full.tsv, "
         f"{short}/STS-B/test_full.tsv"
     )
     assert read_facts(study).scored_on_test == []

@@ -161,7 +161,7 @@ def _caption(folder):
 
 def test_the_status_says_what_its_best_score_is_of(made, capsys):
     assert status.main([str(made)]) == 0
-    assert "best is of search trials in bfloat16, median of confirm trials in the" in capsys.readouterr().out
+    assert "best search scores are from trials in bfloat16, medians from trials in" in capsys.readouterr().out
 
 
 def test_it_verifies(made):

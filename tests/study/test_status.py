@@ -88,7 +88,7 @@ def test_a_search_that_a_later_launch_took_up_again_is_not_called_over(tmp_path)
 def test_help_gives_the_exit_status_of_an_unfinished_study(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     said = status.main.parser().format_help()
-    assert "0 the study, or every study of the folder, is complete; 1 cells are missing, " in said
+    assert "0 if the study, or every study in the folder, is complete; 1 if trials failed or results are " in said
     assert status.main([str(study_folder(tmp_path / "study", events=8))]) == status.main([str(tmp_path)]) == 1
 
 

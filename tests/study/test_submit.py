@@ -75,8 +75,8 @@ def test_there_are_eleven_files_with_a_row_for_every_test_row(study):
 
 def test_answers_to_generated_tasks_are_said_to_be_no_submission(study, capsys):
     submitted(study)
-    warned = f"warning: {study / 'submission.zip'} answers generated tasks; the GLUE server scores none of them\n"
-    assert capsys.readouterr().err == warned
+    warned = "is for generated tasks, which the GLUE server does not score"
+    assert capsys.readouterr().err == f"warning: {study / 'submission.zip'} {warned}\n"
 
 
 def test_labels_are_names_for_inference_tasks_and_numbers_for_the_others(study):
@@ -116,7 +116,7 @@ def test_task_not_studied_gets_the_majority_class_and_a_warning(study, capsys):
     majority = np.bincount(load_split(TASKS["cola"], "train", "mini").labels).argmax()
     assert {prediction for _, prediction in files["CoLA"]} == {str(majority)}
     printed = capsys.readouterr().out
-    assert "CoLA.tsv: warning: cola is not in the study; every answer is the majority class: 1" in printed
+    assert "CoLA.tsv: warning: cola is not in the study; every prediction is the majority class: 1" in printed
     assert "RTE.tsv: albert, seed 43, dev score 70.0" in printed
 
 
@@ -129,10 +129,10 @@ def test_task_without_data_gets_the_official_number_of_rows(study, models, tmp_p
     assert (len(files["RTE"]), len(files["WNLI"]), len(files["AX"])) == (1, 146, 1104)
     said = capsys.readouterr()
     none, train = f"no file {tmp_path}/WNLI/test.tsv", f"no file {tmp_path}/WNLI/train.tsv"
-    same = "is not in the study; every answer is the same"
+    same = "is not in the study; every prediction is the same"
     assert f"WNLI.tsv: warning: wnli {same} for the official 146 rows ({none}, {train}): 0\n" in said.out
     assert said.err == (  # these are no generated tasks
-        f"warning: {tmp_path / 'submission.zip'} has answers of models that were trained on generated sentences\n"
+        f"warning: {tmp_path / 'submission.zip'} has predictions of models that were trained on generated sentences\n"
     )
 
 
@@ -144,7 +144,7 @@ def test_the_rows_are_those_of_the_test_set_where_train_alone_is_missing(study, 
     with pytest.warns(UserWarning, match="1 rows; the official "):
         files = submitted(study, "--data", str(tmp_path), "--any-length")
     assert files["QNLI"] == [("3", "entailment")]
-    told = f"every answer is the same (no file {tmp_path}/QNLI/train.tsv): entailment"
+    told = f"every prediction is the same (no file {tmp_path}/QNLI/train.tsv): entailment"
     assert f"QNLI.tsv: warning: qnli is not in the study; {told}\n" in capsys.readouterr().out
 
 
@@ -225,7 +225,9 @@ def test_same_study_gives_the_same_bytes(study):
 def test_several_methods_need_a_choice(study, models, capsys):
     write(study, [row for method in ("albert", "palbert") for row in arm(method, "rte", [0.7], model=models["rte"])])
     assert main([str(study)]) == 2
-    assert capsys.readouterr().err == ("study.submit: --method is needed, the study has several: albert, palbert\n")
+    assert capsys.readouterr().err == (
+        "study.submit: --method is missing, and the study has several methods: albert, palbert\n"
+    )
     assert main([str(study), "--method", "albert"]) == 0
 
 
