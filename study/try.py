@@ -1,8 +1,9 @@
 """Train one configuration once, in this process: `python -m study.try palbert --task rte --limit 512`.
 
-Prints each value of the configuration and its source: --set or the method's files. A field that a study would tune
-takes a published value, or else the first of its grid. `print` and `breakpoint()` in the method work as in any script,
-and errors show their traceback. Writes only tokenised data into the cache, and with --out the trained model.
+The command prints each value of the configuration and its source: --set or the method's files. A field that a study
+would search takes its published value or, without one, the first value of its grid. `print` and `breakpoint()` in the
+method work as in any script, and errors show their traceback. The command only writes tokenised data into the cache
+and, with --out, the trained model.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Options(Typed, frozen=True, kw_only=True):
-    """The options of `study.try`; those that `study.launch` also has mean the same."""
+    """Options of `study.try`; an option that `study.launch` also has means the same there."""
 
     method: Annotated[str, argument("METHOD", "one method, or a variant: palbert:a")]
     task: Annotated[str, option("one task", "NAME")]
@@ -59,7 +60,7 @@ def run(options: Options) -> int:
     """Train the configuration; return 0, or 1 if the method raised an error.
 
     Raises:
-        ValueError: if the options do not name a configuration that can be trained.
+        ValueError: if the configuration cannot be trained.
     """
     if options.out is not None:
         check_new_folder("--out", Path(options.out))
@@ -81,7 +82,7 @@ def run(options: Options) -> int:
 
 
 def spec_of(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Value]]]:
-    """Resolve the options into a trial; also return the value and origin of each field of its configuration.
+    """Resolve the options into a trial; return its specification, and the value and origin of each field.
 
     Raises:
         ValueError: if a study could not run the trial.
@@ -90,7 +91,7 @@ def spec_of(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Value]]]:
     said |= {"methods": [options.method], "tasks": [options.task], "out": None}
     asked, _ = plan_from(LaunchOptions(**said))
     if len(asked.methods) + len(asked.tasks) > 2:
-        raise ValueError(f"METHOD is {options.method}, --task {options.task}; allowed: one of each")
+        raise ValueError(f"METHOD is {options.method}, --task is {options.task}; allowed: one of each")
     if (start := search_spaces.load(asked.methods[0]).start) is not None:
         names = f"--method {start},{asked.methods[0]} --task {asked.tasks[0]}"
         raise ValueError(f"{asked.methods[0]} starts from a trained model of {start}; use study.launch {names}")

@@ -29,7 +29,7 @@ BEST = "best.toml"  # one of the study's exports
 
 
 def decided(progress: StudyProgress) -> list[ArmProgress]:
-    """List the arms that were searched and have a winner, without the repeats of a search."""
+    """List the searched arms that have a winner, but no repeated searches of an arm."""
     return [arm for arm in progress.arms if arm.arm.space and not arm.arm.repeat and arm.winner]
 
 
@@ -45,7 +45,7 @@ def in_lines(progress: StudyProgress) -> list[str]:
 
 
 def as_toml(progress: StudyProgress) -> str:
-    """Format the study's plan with the winners' values instead of searches, below comments with their scores."""
+    """Format a plan that fixes the winners' values instead of searching; comments at its top give their scores."""
     asked = progress.plan.asked
     settings = {key: setting for key, setting in asked.settings.items() if not is_searched(setting)}
     for arm in decided(progress):
@@ -62,7 +62,7 @@ def as_toml(progress: StudyProgress) -> str:
 
 
 def as_json(progress: StudyProgress) -> str:
-    """Format a list of arms, each with its searched and fixed fields and its scores in [-1, 1]."""
+    """Format a JSON list of arms, each with its searched and fixed values, and its scores in [-1, 1]."""
     arms = [
         {
             "arm": arm.arm.name,
@@ -78,7 +78,7 @@ def as_json(progress: StudyProgress) -> str:
 
 
 def as_text(progress: StudyProgress) -> str:
-    """Format the lines of `in_lines`, with the winner's score in the search and the median of its seeds."""
+    """Format a line for each arm: the winner's values, its score in the search, and the median score of its seeds."""
     arms = zip(in_lines(progress), decided(progress), strict=True)
     return "".join(f"{line} ({_scores(arm)})\n" for line, arm in arms)
 
@@ -98,9 +98,9 @@ def _short(value: Value) -> str:
 
 
 def read_winners(folder: Path, plan: Plan) -> dict[str, tuple[First, ...]]:
-    """Read the winners of a study that the searches of the plan's arms try first; return them by arm.
+    """Read the winners of another study, which the searches of the plan's arms try first; return them by arm.
 
-    An arm takes its method's winner on its task; if that is missing, it takes its method's winners on other tasks.
+    An arm takes the winner of its method on its task. If there is none, it takes the method's winners on other tasks.
 
     Raises:
         ValueError: if the study has no winner of the plan's methods.
@@ -124,14 +124,14 @@ FORMATS = {"text": as_text, "toml": as_toml, "json": as_json}
 
 
 class Options(Typed, frozen=True, kw_only=True):
-    """The options of this command."""
+    """Options of `study.winners`."""
 
     folder: Annotated[str, argument("runs/NAME", "the study's folder")]
     format: Annotated[Literal["text", "toml", "json"], option("default: text")] = "text"
 
 
 def run(options: Options) -> int:
-    """Return 0 if a search has a winner, 1 if none has; 2 if the folder is not a study."""
+    """Print the winners; return 0 if a search has a winner, else 1."""
     progress = read_progress(Path(options.folder))
     if not decided(progress):
         print("no search of this study has completed a trial", file=sys.stderr)

@@ -1,1 +1,1 @@
-"""Screens: the live table of a launch, and the wording that all commands share."""
+"""Terminal output: the live table of a launch, and the wording that all commands share."""

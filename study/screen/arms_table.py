@@ -19,10 +19,10 @@ _BETWEEN = 2  # blanks between columns
 def arms_table(
     progress: StudyProgress, *, width: int, arms: Sequence[ArmProgress] | None = None, under_way: str = UNDER_WAY
 ) -> Table:
-    """Build the table of `arms`, or of all arms; columns that do not fit are dropped, and names are never cut.
+    """Build a table of `arms`, by default all; columns that do not fit are dropped, but names are never truncated.
 
     Args:
-        width: columns of the terminal.
+        width: width of the terminal in characters.
         under_way: heading of the column that counts unfinished trials.
     """
     rows = [(arm.arm.name, *_cells(arm)) for arm in (progress.arms if arms is None else arms)]
@@ -34,11 +34,11 @@ def arms_table(
 def build_table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, width: int, dispensable: Sequence[str] = ()
 ) -> Table:
-    """Build a table without borders, its first column left-aligned.
+    """Build a table without borders; the first column is left-aligned, and the other columns right-aligned.
 
     Args:
-        width: columns of the terminal.
-        dispensable: headings of columns that may be dropped to fit the width, in this order.
+        width: width of the terminal in characters.
+        dispensable: headings of the columns to drop, in this order, until the table fits the width.
     """
     widths = {name: max(map(cell_len, (name, *cells))) for name, *cells in zip(columns, *rows, strict=True)}
     for name in dispensable:
@@ -66,7 +66,7 @@ def _cells(arm: ArmProgress) -> list[str]:
 
 
 def _best_score(arm: ArmProgress) -> float | None:
-    """Return the best score among search trials that did not fail and were not dropped; None if there is no score."""
+    """Return the best score of the search trials, except failed and dropped ones; None if there is no score."""
     others = [t for t in arm.facts.search if not (t.record and t.record.status in ("failed", "dropped"))]
     return max((trial.best.row.selection_score for trial in others if trial.best), default=None)
 

@@ -1,4 +1,4 @@
-"""The screen of a launch: a live table in a terminal that can move its cursor, or else plain lines."""
+"""Progress output of a launch: a live table if the terminal can overwrite lines, otherwise plain lines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from study.drivers.driver import Driver
 
 _REFRESH_SECONDS = 0.5
-_SIGN_OF_LIFE_SECONDS = 30.0  # between lines without a live table, while no trial ends
+_SIGN_OF_LIFE_SECONDS = 30.0  # without a live table: time between lines while no trial ends
 _NAMED = 3  # most trials named for each epoch
 BAR = 24  # most columns of the bar
 _RUNNING = ("running", "epoch", "score", "time")
@@ -36,7 +36,7 @@ _A_SLOT, _THE_NEXT_LAUNCH = "a slot", "the next launch"  # what unfinished trial
 
 
 class LiveView:
-    """The progress of a study on a screen. `update` may be called at any rate; it draws at most twice a second."""
+    """Shows the progress of a study. `update` may be called at any rate; it draws at most twice a second."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class LiveView:
         output: TextIO,
         clock: Callable[[], float] = time.monotonic,
     ):
-        """Draw nothing yet. `slots(nodes)` returns how many trials fit at a time on all other nodes."""
+        """Draw nothing yet. `slots(nodes)` returns how many trials can run at once on all nodes except `nodes`."""
         self._scheduler = scheduler
         self._progress = scheduler.progress
         self._slots = slots
@@ -79,7 +79,7 @@ class LiveView:
             self._print_ended()
 
     def update(self, driver: Driver) -> None:
-        """Show the driver's progress; calls within half a second of the last one do nothing."""
+        """Show the driver's progress; do nothing within half a second of the last update."""
         now = self._clock()
         if now < self._next_refresh:
             return
@@ -122,7 +122,7 @@ class LiveView:
             self.say(f"[{place}] {describe_record(record)}  {time_line}")
 
     def _under_way(self) -> str:
-        """List the running trials, grouped by completed epochs, and then the trials that wait."""
+        """List the running trials, grouped by completed epochs, and then the waiting trials."""
         running: dict[int, list[str]] = {}
         waiting: list[str] = []
         for trial in self._progress.under_way.values():
@@ -159,9 +159,9 @@ class LiveView:
 
 
 class TrialClocks:
-    """Running times of trials between their reports, which come only at the end of an epoch.
+    """Computes the running times of trials, which report their time only at the end of each epoch.
 
-    A trial's running time is the time in its last report plus the seconds since that report arrived here.
+    A trial's running time is the time in its last report plus the seconds since that report arrived.
     """
 
     def __init__(self, clock: Callable[[], float]):
@@ -172,7 +172,7 @@ class TrialClocks:
     def seconds(self, running: Iterable[TrialFacts]) -> dict[str, float]:
         """Compute the running time of each trial in seconds, by key.
 
-        Call this often: a trial that is left out of one call loses the seconds since its last report.
+        Call this often, with all running trials: a trial missing from a call loses the seconds since its last report.
         """
         now = self._clock()
         trials = {trial.key: trial for trial in running}
@@ -200,13 +200,13 @@ def live_layout(
     width: int,
     height: int,
 ) -> Group:
-    """Lay out the bar, the running trials and the arms; trials and arms that do not fit are counted in one line.
+    """Lay out the bar, the running trials and the arms; trials and arms that do not fit are only counted.
 
     Args:
-        seconds: time of each running trial, by key.
+        seconds: running time of each running trial, by key.
         steps: steps done in each running trial's current epoch, by key.
         awaited: what the launch waits for before its first trial; "" afterwards.
-        waits_for: `a slot` or `the next launch`, for which unfinished trials without a worker wait.
+        waits_for: what unfinished trials without a worker wait for: `a slot` or `the next launch`.
         draining: whether the launch is saving its trials and stopping.
         width: number of columns of the terminal.
         height: number of lines of the terminal.
@@ -233,7 +233,7 @@ def live_layout(
 
 
 def _others(more: int, waiting: int, waits_for: str) -> str:
-    """Count the running trials that have no row, and the waiting trials."""
+    """Format the number of running trials without a row in the table, and the number of waiting trials."""
     words = [f"and {counted(more, 'trial')} more"] if more else []
     words += [f"{counted(waiting, 'trial')} {'wait' if waiting > 1 else 'waits'} for {waits_for}"] if waiting else []
     return "; ".join(words)
@@ -262,7 +262,7 @@ def _running_table(
 def _arms(progress: StudyProgress, *, width: int, room: int) -> list[RenderableType]:
     """Build the table of as many arms as fit, and a line that counts the remaining arms.
 
-    Arms with running trials come first, then started ones; complete arms come last.
+    Arms with running trials have priority, then incomplete arms with trials, arms without trials, and complete arms.
     """
     if room < 1:
         return []

@@ -22,7 +22,7 @@ def console_on(output: TextIO) -> Console:
 
 
 def can_redraw(console: Console) -> bool:
-    """Check if the console is a terminal that can overwrite lines; one with `TERM=dumb` cannot."""
+    """Check whether the console is a terminal that can overwrite lines; a terminal with `TERM=dumb` cannot."""
     return console.is_terminal and not console.is_dumb_terminal
 
 
@@ -45,28 +45,28 @@ def waiting_for(what: str, *, output: TextIO) -> Iterator[Callable[[], None]]:
 
 
 class LastingOutput(io.TextIOWrapper):
-    """A replacement for sys.stdout or sys.stderr that drops its text once the reader or the terminal is gone."""
+    """A replacement for sys.stdout or sys.stderr that drops all text after the reader or the terminal is gone."""
 
     def __init__(self, stream: TextIO):
-        """Write to the file descriptor of `stream`, with its encoding."""
+        """Use the file descriptor and the encoding of `stream`."""
         settings: dict[str, Any] = {name: getattr(stream, name) for name in ("encoding", "errors", "line_buffering")}
         super().__init__(os.fdopen(stream.fileno(), "wb", closefd=False), **settings)
         self.lost: OSError | None = None  # the first error of a write
 
     def write(self, text: str, /) -> int:
-        """Write the text; drop it if the output is lost."""
+        """Write the text, or drop it if the output is lost; return the number of characters."""
         with self._silent_when_lost():
             return super().write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush; do nothing if the output is lost."""
+        """Flush the output; do nothing if it is lost."""
         with self._silent_when_lost():
             super().flush()
 
     @contextmanager
     def _silent_when_lost(self) -> Iterator[None]:
-        """Redirect the descriptor to the null device after an error, also for child processes that inherit it."""
+        """After an OSError, redirect the descriptor to the null device, also for child processes that inherit it."""
         try:
             yield
         except OSError as error:
@@ -78,7 +78,7 @@ class LastingOutput(io.TextIOWrapper):
 
 @contextmanager
 def lasting_outputs() -> Iterator[None]:
-    """Keep this process running after its terminal or readers are gone; this process and its children ignore SIGHUP."""
+    """Keep this process and its children running without their terminal: ignore SIGHUP and drop lost output."""
     streams, on_hangup = (sys.stdout, sys.stderr), signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for name, stream in zip(_OUTPUTS, streams, strict=True):
         stream.flush()
@@ -93,7 +93,7 @@ def lasting_outputs() -> Iterator[None]:
 
 
 def lost_outputs() -> str | None:
-    """Describe which standard outputs were lost and why, or return None if all were written."""
+    """Describe which standard outputs were lost and why, or return None if none was lost."""
     outputs = {name: getattr(sys, name) for name in _OUTPUTS}
     errors = {name: out.lost.strerror for name, out in outputs.items() if isinstance(out, LastingOutput) and out.lost}
     return f"ran without {' and '.join(f'{name} ({error})' for name, error in errors.items())}" if errors else None

@@ -1,4 +1,4 @@
-"""Text for screens: the format of scores, trials, failures and notices in every command."""
+"""Functions that format scores, trials, failures and notices for the output of all commands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NUMBERS = 20  # trials listed for one error
 
 
 def points(score: float | None) -> str:
-    """Format a score in [-1, 1] in points, with one decimal: 0.725 gives `72.5`; "" for None."""
+    """Format a score in [-1, 1] as points: `72.5` for 0.725, "" for None."""
     return "" if score is None else f"{100 * score:.1f}"
 
 
@@ -34,7 +34,7 @@ def trial_name(trial: TrialFacts) -> str:
 
 
 def describe_step(trial: TrialFacts, steps: Mapping[str, Steps], form: str) -> str:
-    """Format the training step of a running trial; `form` `({})` gives `(step 3/40)`; "" if the step is unknown."""
+    """Insert the step of a running trial into `form`: `({})` becomes `(step 3/40)`; "" if the step is unknown."""
     step = steps.get(trial.key)
     return form.format(f"step {step.done}/{step.of}") if step else ""
 
@@ -52,7 +52,7 @@ def describe_record(record: Record) -> str:
 
 
 def blocked_exits(progress: StudyProgress) -> dict[str, str]:
-    """Find the arms whose last trial or epoch lets no example exit early; return the reasons by arm."""
+    """Find the arms whose latest trial lets no example exit early; return the reason for each arm."""
     seen = {record.arm: (record.metrics or {}, record.config) for record in progress.facts.records}
     seen |= {
         trial.started.arm: (trial.last.row.metrics, trial.config) for trial in progress.under_way.values() if trial.last
@@ -61,7 +61,7 @@ def blocked_exits(progress: StudyProgress) -> dict[str, str]:
 
 
 def describe_missing(progress: StudyProgress) -> list[str]:
-    """Describe the missing cells of the table; cells of one method with the same shortfall share a line."""
+    """Describe what each incomplete arm lacks; arms of one method that lack the same share a line."""
     missing = progress.missing
     return shortfalls(
         [
@@ -77,7 +77,7 @@ def describe_missing(progress: StudyProgress) -> list[str]:
 
 
 def missing_cells(progress: StudyProgress) -> list[str]:
-    """Describe the missing cells of the table for JSON, one line for each: `palbert/rte: REASON`."""
+    """Describe what each incomplete arm lacks, one string for each arm: `palbert/rte: search 3 of 12`."""
     return [f"{name}: {reason}" for name, reason in progress.missing.items()]
 
 
@@ -92,7 +92,7 @@ def describe_smoke_failure(event: SmokeStepFailed) -> str:
 
 
 def describe_attempts(alike: Sequence[FailedAttempt]) -> list[str]:
-    """Describe attempts with the same error: the first with its traceback, the other attempts by name."""
+    """Describe failed attempts with the same error: the first with its traceback, the other attempts by name."""
     attempt = alike[0]
     failure = attempt.failure
     node = f" (node {failure.node[:8]})" if failure.node else ""
@@ -128,20 +128,20 @@ def failures_command(folder: Path | str) -> str:
 
 
 def python() -> str:
-    """Return the path of this Python for commands to paste: relative if it is below the current folder."""
+    """Return the path of the Python interpreter for printed commands, relative if it is inside the current folder."""
     here = os.path.relpath(sys.executable)
     return sys.executable if here.startswith("..") else here
 
 
 def describe_retries(trial: TrialFacts) -> str:
-    """Format in one line how often faults of the machine ended a trial, and the last error."""
+    """Format in one line how often faults of the machine interrupted a trial, and the last error."""
     last = trial.retries[-1].failure
     where = f" on {last.host}" if last.host else ""
     return f"{trial_name(trial)}, {len(trial.retries)} times, last{where}: {last.error}"
 
 
 def describe_notice(event: Notice) -> str:
-    """Format in one line an event that a launch prints among its results: lost nodes, pauses, restarted trials."""
+    """Format in one line an event that a launch prints: a node left out or used again, a pause, a restarted trial."""
     match event:
         case NodeLeftOut():
             what = f"{counted(event.trials, 'trial')} failed there: {event.error}"
