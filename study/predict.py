@@ -64,11 +64,7 @@ class Options(ModelChoice, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Predict every row of the input, write or print the predictions, and return 0.
-
-    Raises:
-        ValueError: if there is no such model, or the options or the input are invalid.
-    """
+    """Predict every row of the input, and return 0; raise ValueError if the model or the input cannot be used."""
     if options.to is not None:
         check_new_file("--to", Path(options.to))
     with _load_model(options) as (trained, safe):

@@ -47,11 +47,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Score the models, add the scores to the journal, and return 0.
-
-    Raises:
-        ValueError: if the models cannot be scored; no score is then recorded.
-    """
+    """Score the models, record the scores in the journal, and return 0; record nothing if a ValueError is raised."""
     folder = Path(options.study)
     plan = require_plan(folder).plan
     journal = Journal(folder)

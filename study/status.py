@@ -78,11 +78,7 @@ class Status(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Print the status; return 0 if every study is complete, 1 if results are missing or trials failed.
-
-    Raises:
-        ValueError: if the folder holds no study.
-    """
+    """Print the status; return 0 if every study is complete, 1 if results are missing or trials failed."""
     folder = Path(options.folder)
     if studies := studies_in(folder):
         return _print_all(studies, as_json=options.json)
