@@ -1,7 +1,7 @@
 """Copy a study into MLflow, while it runs or afterwards: `python -m study.mirror runs/NAME`.
 
-Only reads the journal. In the study's folder it writes a lock, the default MLflow store, and `browse.txt`, which
-explains how to open the runs. A second run sends only what MLflow lacks, for instance after an outage of the server.
+The command never changes the journal. It writes a lock and `browse.txt`, which explains how to open the runs, into the
+study's folder. A second run sends only what MLflow lacks, for instance after an outage of the server.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60
     If the store does not answer, print one warning to standard error and retry every second.
 
     Args:
-        patience: how many seconds to retry the final copy.
+        patience: how many seconds to retry the final (or only) copy.
 
     Raises:
         TimeoutError: if the store does not answer the final copy within `patience` seconds.
@@ -143,7 +143,7 @@ def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60
     mirrored, due, deadline, is_away = Mirror(folder, uri), 0.0, None, False
     while True:
         last = mirrored.facts.last_launch
-        final = not follow or (last is not None and last.is_over())  # decided before `read`, to copy every line
+        final = not follow or (last is not None and last.is_over())  # before `read`, which then reads to the end
         mirrored.read()
         began = time.monotonic()
         try:
@@ -171,8 +171,7 @@ def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60
 def contradictions(mirrored: Mirror) -> list[str]:
     """Compare the runs in MLflow with the journal, without writing; return a line for each difference.
 
-    The comparison covers the plan of the first trial, the journal lines that MLflow's digest covers, the keys of all
-    trials, and the metrics of ended trials.
+    The comparison covers the digests of plan and journal, the keys of all trials, and the metrics of ended trials.
     """
     stored, trials = read_runs(mirrored.uri, mirrored.study_id), mirrored.facts.trials
     if "study" not in stored:
@@ -196,7 +195,7 @@ def contradictions(mirrored: Mirror) -> list[str]:
 
 
 def _numbers(points: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Return each metric's last finite value, but no curves, which may have points from before a trial's restart."""
+    """Return each metric's last finite value; leave out curves, which may have points from before a restart."""
     return {name: value for name, value in points if math.isfinite(value) and not name.startswith("epoch/")}
 
 
@@ -216,9 +215,9 @@ def _contradicted_tags(folder: Path, tags: dict[str, str]) -> list[str]:
 
 
 def browse(mirrored: Mirror) -> list[str]:
-    """Format lines that explain how to view the runs: a server's address or the command that starts one, then links.
+    """List the address of the MLflow server, or the command that starts a server for the store, and links to the runs.
 
-    The list is empty if the store is a database server, because the address of an MLflow server for it is unknown.
+    The list is empty if the store is a database server, because the address of its MLflow server is unknown.
     """
     uri = mirrored.uri
     if mirrored.tracking is None or not uri.startswith(("http", "sqlite")):
@@ -274,7 +273,7 @@ class Options(Typed, frozen=True, kw_only=True):
     follow: Annotated[bool, option("keep copying until the study's launch ends")] = False
     register: Annotated[bool, option("then register the models of confirm trials")] = False
     include: Annotated[str | None, option(f"with --register: {INCLUDE_NOW}", "FOLDER")] = None
-    patience: Annotated[NotNegative, option("how long to retry the final copy; default: %(default)g", "SECONDS")] = 60.0
+    patience: Annotated[NotNegative, option("how long to retry the last copy; default: %(default)g", "SECONDS")] = 60.0
 
 
 def run(options: Options) -> int:

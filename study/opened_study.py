@@ -102,7 +102,7 @@ def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = No
 def default_name(plan: Plan) -> str:
     """Build the default name of a study from its methods and a hash of all settings that affect the scores.
 
-    A backbone or tokenizer in a local folder enters the hash by its content, and one from the hub by its name.
+    The content of a local backbone or tokenizer is hashed. A backbone or tokenizer from the hub is hashed by name.
     """
     names = plan.methods if len(plan.methods) < 3 else (f"{len(plan.methods)}-methods",)
     loaded = {
@@ -124,7 +124,7 @@ def resolve_in(
     """Merge the plan with the earlier plan in its folder, if there is one, and resolve the result.
 
     Args:
-        is_continued: whether --continue named the folder, for the advice in error messages.
+        is_continued: whether --continue named the folder; error messages then give different advice.
         unchecked: collects hub names that cannot be checked offline; if None, such a name is an error.
 
     Raises:
@@ -160,7 +160,7 @@ def _check_files(plan: Plan) -> None:
     """Check that every row of the plan's data can be read.
 
     Raises:
-        ValueError: if a row cannot be read; the message has a line for each fault, up to `MOST_FAULTS`.
+        ValueError: if a file is missing or a row is malformed; the message lists at most `MOST_FAULTS` faults.
     """
     tasks = [TASKS[name] for name in plan.tasks if name in TASKS]
     for task in tasks:
@@ -190,7 +190,7 @@ def launched_arms(study: Study, options: LaunchOptions) -> frozenset[str]:
     """Name the arms that this launch runs: those of --method and --task, and the arms whose models they start from.
 
     Raises:
-        ValueError: if --max-gpu-hours is given, which limits all arms together, but the launch leaves out some arms.
+        ValueError: if the launch leaves out some arms although --max-gpu-hours limits all arms together.
     """
     arms = study.resolved.arms
     methods = None if options.methods is None else study.asked.methods
@@ -236,7 +236,7 @@ def plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, launc
 
 
 def _note_unsearched(plan: ResolvedPlan) -> list[str]:
-    """Note which fields the search leaves out because of --samples 0 or --search-only; [] if there are none."""
+    """Return a note on the fields that --samples 0 or --search-only excludes from the search; [] if there are none."""
     if plan.asked.searched_alone is UNSET:
         return []
     why = "--samples 0" if plan.asked.samples == 0 else f"--search-only {','.join(plan.asked.searched_alone)}"
@@ -248,7 +248,7 @@ def _note_unsearched(plan: ResolvedPlan) -> list[str]:
 
 
 def _note_first_tries(plan: ResolvedPlan) -> list[str]:
-    """Note which arms' searches first try a winner from another study (--first-from)."""
+    """Return a note on each winner from another study (--first-from) that searches of this study try first."""
     arms = dict[str, list[str]]()
     for arm in plan.first_arms:
         for first in plan.asked.first_of(arm.name):
@@ -259,7 +259,7 @@ def _note_first_tries(plan: ResolvedPlan) -> list[str]:
 
 
 def _note_unlaunched(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:
-    """Note which arms this launch leaves out, and how to run them; [] if it runs all arms."""
+    """Return notes on the arms that this launch leaves out, and how to run them; [] if it runs all arms."""
     left = [arm.name for arm in study.resolved.arms if arm.name not in launched]
     if not left:
         return []
@@ -275,7 +275,7 @@ def _note_unlaunched(study: Study, options: LaunchOptions, facts: StudyFacts, *,
 
 
 def _note_same_arms_elsewhere(study: Study) -> list[str]:
-    """Note which other studies in the parent folder have arms of this study with the same protocol; [] if none have."""
+    """Return a note on other studies in the parent folder that have arms of this study with the same protocol."""
     beside, own = study.folder.parent, {arm.name for arm in study.resolved.arms}
     having: dict[Path, str] = {}
     for file in sorted(beside.glob(f"*/{PLAN}")):

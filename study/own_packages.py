@@ -1,7 +1,7 @@
 """Prepare the process of a command before its slow imports; this module imports only the standard library.
 
 From then on, Ctrl-C ends the command with a one-line message, and file names are encoded in UTF-8. The module also
-reports packages that have the names of this project's packages and hide them.
+checks that no other package hides a package of this project by having the same name.
 """
 
 import importlib.util
@@ -17,11 +17,11 @@ CONSOLE = "glue-study"  # the program that runs every command
 
 
 def end_in_one_line() -> None:
-    """Make Ctrl-C and SIGTERM end this command with a one-line message and status 1, until `guarded` takes over.
+    """Make Ctrl-C and SIGTERM end this command with a one-line message and status 1, until `guarded` handles them.
 
-    Each package of this project calls this at the start of its import, because imports take seconds. In a process that
-    runs no command of this project, it does nothing. In a locale without UTF-8, it restarts the command in UTF-8 mode,
-    because journals and pages need paths in UTF-8.
+    Each package of this project calls this function first when it is imported, because imports take seconds. In a
+    process that runs no command of this project, the function does nothing. In a locale without UTF-8, it restarts the
+    command in UTF-8 mode, because journals and pages need paths in UTF-8.
     """
     command = _command()
     if command is None:
@@ -50,7 +50,7 @@ def _open_closed_streams() -> None:
 
 
 def check_own(*names: str, path: Sequence[str] | None = None) -> None:
-    """Check that an import of each name finds this project's package, on `path` or else on `sys.path`.
+    """Check that an import of each name finds this project's package, searching `path` or, by default, `sys.path`.
 
     Raises:
         ValueError: if Python finds another package of that name first.
@@ -67,7 +67,7 @@ def check_own(*names: str, path: Sequence[str] | None = None) -> None:
 
 
 def require_own(*names: str) -> None:
-    """Check that imports find this project's packages; if not, end a command of this project with one line.
+    """Check that imports find this project's packages; if not, exit with a one-line error, or raise ImportError.
 
     Raises:
         ImportError: if an import finds another package, and this process runs no command of this project.

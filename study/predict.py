@@ -52,8 +52,8 @@ class Options(ModelChoice, frozen=True, kw_only=True):
     """Options of `study.predict`."""
 
     model: Annotated[str, argument("MODEL", "an exported model, or a study's folder, runs/NAME")]
-    input: Annotated[str, argument("input.tsv", "UTF-8, a header line and a line for each row; or .csv, .jsonl")]
-    to: Annotated[str | None, option("new file for the answers; default: standard output", "FILE")] = None
+    input: Annotated[str, argument("input.tsv", "a UTF-8 file with a header line; .csv and .jsonl also work")]
+    to: Annotated[str | None, option("new file for the predictions; default: standard output", "FILE")] = None
     settings: Annotated[
         list[str], option("exit setting: patience=4, or rule=entropy and entropy=0.3", "FIELD=VALUE", flag="--set")
     ] = []
@@ -153,7 +153,7 @@ def set_exit(trained: TrainedModel, settings: Configuration) -> None:
 
 
 def _choose_rule(trained: TrainedModel, rule: Value, **settings: Value) -> ExitRule:
-    """Return the exit rule called `rule`, with these settings, if the model's outputs allow this rule."""
+    """Return the exit rule called `rule` with these settings; raise ValueError if the model cannot use it."""
     from trainables.models.answer_rules import KEPT
     from trainables.models.exit_rules import rule_as_json, with_setting
 
@@ -167,7 +167,7 @@ def _choose_rule(trained: TrainedModel, rule: Value, **settings: Value) -> ExitR
 
 
 def _collect_rules(trained: TrainedModel) -> dict[str, ExitRule]:
-    """Map the name of each exit rule that the model's outputs allow to one rule of that kind."""
+    """Return one exit rule of each kind that the model can use, by name."""
     from trainables.models.answer_rules import rules_for
 
     model = trained.model
@@ -177,7 +177,7 @@ def _collect_rules(trained: TrainedModel) -> dict[str, ExitRule]:
 
 
 def _resolve_rule_name(trained: TrainedModel, rule: Value) -> str:
-    has_scores = ", which has scores," * trained.task.is_regression
+    has_scores = " (a regression task)" * trained.task.is_regression
     what = f"exit rule of {trained.spec.method} on {trained.task.title}{has_scores}"
     return resolve_name(str(rule), _collect_rules(trained), what=what)
 
@@ -225,7 +225,7 @@ def _count_dev_rows(rows: Split, trained: TrainedModel) -> str:
             warnings.simplefilter("ignore")  # hides warnings about the number of rows
             splits = [load_split(task, split, trained.spec.data) for split in task.dev_splits]
     except ValueError as error:
-        return f"warning: could not look for dev rows, to which the guarantee does not apply, in the input: {error}"
+        return f"warning: could not check for dev rows, to which the guarantee does not apply: {error}"
     dev = {texts for split in splits for texts in split.texts}
     among = sum(texts in dev for texts in rows.texts)
     return f"{'warning: ' * (among > 0)}{among:,} of the rows are dev rows, to which the guarantee does not apply"

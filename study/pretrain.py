@@ -58,7 +58,7 @@ class Options(Typed, frozen=True, kw_only=True):
     """Options of `study.pretrain`: the objective, its fields, the text, the backbone and the folder."""
 
     objective: Annotated[
-        str, argument("|".join(recipes.available()), "what the model learns; after a colon: a named recipe")
+        str, argument("|".join(recipes.available()), "what the model learns; after a colon: a variant")
     ]
     corpus: Annotated[str, option(_CORPUS, "mini|mini-shuffled|hub:NAME|FOLDER")]
     to: Annotated[str, option("new folder, or the folder of a pretraining to continue", "FOLDER")]
@@ -66,7 +66,7 @@ class Options(Typed, frozen=True, kw_only=True):
     tokenizer: Annotated[str | None, option("default: the backbone's own", _NAME)] = None
     seed: Annotated[Count, option(f"default: {FIRST_SEED}", "N")] = FIRST_SEED
     attention: Annotated[Attention | None, option("attention of every layer; --set overrides it")] = None
-    set: Annotated[list[str], option("set a field (see --dry-run) of the objective; repeatable", "FIELD=VALUE")] = []
+    set: Annotated[list[str], option("set a field that --dry-run lists; repeatable", "FIELD=VALUE")] = []
     processes: Annotated[AtLeastOne, option(_PROCESSES, "N")] = 1
     tracking_uri: Annotated[str | None, option(TRACKING_HELP, "URI|none")] = None
     dry_run: Annotated[bool, option("print every value with its origin, and stop")] = False
@@ -162,7 +162,7 @@ def prepare(
 ) -> tuple[PretrainingSpec, PretrainingFile]:
     """Check the backbone, the tokenizer and the corpus; return the specification and the content of pretraining.json.
 
-    Each hub name is pinned to a commit: the one in `earlier`, if there is one, or else the current one.
+    Each hub name is pinned to the commit in `earlier`, or to the current commit if `earlier` does not have the name.
 
     Args:
         earlier: the content of pretraining.json from an earlier command; None for a new folder.
@@ -227,7 +227,7 @@ def _check_model(recipe: recipes.Recipe, backbone: str, config: PretrainingConfi
 
 
 def _pins(earlier: PretrainingFile) -> dict[str, str]:
-    """Map each hub name of the earlier command to the commit to which that command pinned it."""
+    """Map each hub name in an earlier pretraining.json to the commit to which it is pinned."""
     pairs = [(earlier.made.backbone, earlier.backbone_fingerprint)]
     pairs += [(earlier.tokenizer, earlier.tokenizer_fingerprint or "")] if earlier.tokenizer else []
     pins = {name: fingerprint for name, fingerprint in pairs if backbones.is_hub_name(name)}
@@ -277,7 +277,7 @@ def _tracking_uri(options: Options) -> str | None:
 
 
 def _check_processes(config: PretrainingConfig, processes: int) -> None:
-    """Check that a step can be split evenly among the processes, and that each has a GPU or, without GPUs, a CPU.
+    """Check that the processes can split a step evenly, and that the machine has a GPU (without GPUs: a CPU) for each.
 
     Raises:
         ValueError: if either check fails.
@@ -296,7 +296,7 @@ def _check_processes(config: PretrainingConfig, processes: int) -> None:
 def warn_of_unknown_words(request: Request) -> list[str]:
     """Return a list with a warning if the tokenizer does not know a large share of the corpus, else an empty list.
 
-    This reads only the beginning of a corpus, and does not check a corpus on the hub.
+    Only the beginning of the corpus is read. A corpus on the hub is not checked.
     """
     corpus, name = request.corpus, request.tokenizer.value or request.backbone.value
     if corpora.kind_of(corpus) == "hub":

@@ -73,7 +73,7 @@ class Job(Typed, frozen=True, kw_only=True):
     """A pretraining to start or to continue."""
 
     spec: PretrainingSpec
-    file: PretrainingFile  # first content of pretraining.json, or its content after an earlier command
+    file: PretrainingFile  # content of pretraining.json: new, or left by an earlier command
     folder: str
     tracking_uri: str | None  # None: no MLflow
 
@@ -94,7 +94,7 @@ class Member:
 
     @classmethod
     def of_torchrun(cls) -> Member | None:
-        """Read this process's rank from torchrun's variables; return None if torchrun has not started it."""
+        """Read the process's rank from torchrun's environment variables; return None outside torchrun."""
         if "TORCHELASTIC_RUN_ID" not in os.environ:
             return None
         rank, number, own = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
@@ -306,7 +306,7 @@ def _in_processes(job: Job, number: int) -> None:
 
 
 def _run_member(job: Job, member: Member, sender: Connection) -> None:
-    """Run a child process of `_in_processes`; send an error to the parent, and end when the parent ends."""
+    """Train in a child process of `_in_processes`: send any error to the parent, and exit when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets Ctrl-C, and ends this process
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
@@ -339,7 +339,7 @@ def _receive_errors(receivers: Mapping[int, Connection]) -> dict[int, Exception]
 
 
 def first_cause(errors: Mapping[int, Exception], exits: Mapping[int, int | None]) -> Exception:
-    """Choose the original error: after one process fails, the other processes fail because they cannot reach it.
+    """Choose the original error: when one process fails, the others fail because they lose the connection to it.
 
     Args:
         errors: the errors that processes raised, by rank.
@@ -419,7 +419,7 @@ class Mirror:
             self._tracking.write(_mlflow_run(file))
         except outages() as error:
             self._tracking = None
-            line = f"warning: MLflow at {masked(self._uri)}: {reason(error)}; the same command sends the rest later"
+            line = f"warning: MLflow at {masked(self._uri)}: {reason(error)}; the rest is sent at the next epoch or run"
             print_lines([line], sys.stderr)
 
 

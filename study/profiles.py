@@ -1,6 +1,6 @@
 """Profiles: named plans. `mini` runs anywhere in minutes; `paper` is the PALBERT paper's protocol.
 
-A profile gives the value of every option that a launch leaves out, and the methods of `--method all`:
+A profile supplies every value that no option sets, and the methods that `--method all` stands for. To use a profile:
 
     python -m study.launch --profile NAME
 
@@ -170,7 +170,7 @@ def load(name: str) -> Plan:
 
 
 def methods(name: str) -> tuple[str, ...]:
-    """List the methods of `--method all` in a profile.
+    """List the methods that `--method all` stands for in a profile.
 
     Raises:
         ValueError: if no profile has this name.
@@ -179,7 +179,7 @@ def methods(name: str) -> tuple[str, ...]:
 
 
 def tasks() -> tuple[str, ...]:
-    """List the tasks of `--task all`: the eight GLUE tasks of the papers, and any tasks from --include."""
+    """List the tasks that `--task all` stands for: the eight GLUE tasks of the papers, and tasks from --include."""
     return (*GLUE_EIGHT, *(task for task in trainable_tasks() if task not in TRAINABLE_TASKS))
 
 

@@ -1,9 +1,9 @@
 """Score a finished study on test labels: `python -m study.score_test runs/NAME --labels FOLDER`.
 
 FOLDER has a file of labels for each task, such as FOLDER/MRPC/test_full.tsv. The file contains the rows of GLUE's test
-set in their order, with a column `label` (or GLUE's name for it, such as `Quality`). For each such task, all confirm
-models of the winning configurations predict the test set. The command checks that the file has the texts of the test
-set; it compares only letters and digits, because copies of GLUE differ in quotation marks.
+set in their order, with a column `label` (or GLUE's name for it, such as `Quality`). For each such task, the models of
+all confirm trials (final runs with fresh seeds) of the winning configurations predict the test set. The command checks
+that the file has the texts of the test set; it compares only letters and digits, because copies differ in their quotes.
 
 The scores stay in the journal, and no launch can add trials to the study afterwards, so that test scores cannot
 influence any choice. The table `scores_on_test` shows the scores.
@@ -59,7 +59,7 @@ def run(options: Options) -> int:
         files = _label_files(Path(options.labels), plan)
         times = {event.task: event.time for event in journal.facts.scored_on_test}
         if not (files.keys() - times):
-            raise ValueError(f"{folder}: {', '.join(files)} was scored on test at {times[next(iter(files))]}")
+            raise ValueError(f"{folder} already has test scores of {', '.join(files)}, from {times[next(iter(files))]}")
         data = options.data or plan.asked.data
         rows = {task: labelled_test(TASKS[task], files[task], data) for task in files if task not in times}
         models = {task: _list_models(plan, journal.facts.records, task, folder) for task in rows}
@@ -125,7 +125,7 @@ def _list_models(plan: ResolvedPlan, records: list[Record], task: str, folder: P
 
 
 def _score_model(record: Record, rows: Split, data: str) -> ModelOnTest:
-    """Score the trial's model on the labelled rows, with its exit rule; if the rule samples exits, draw them once."""
+    """Score the trial's model on the labelled rows, with its exit rule; a rule that samples exits samples them once."""
     task = TASKS[record.task]
     with local_model(record.model or "") as model:
         _, predictions, mean_layers = model_answers(task, task.test_splits[0], model, data)

@@ -53,7 +53,7 @@ WIDEST = 10_000  # most columns of a line that is not written to a terminal
 class Options(Typed, frozen=True, kw_only=True):
     """Options of `study.status`."""
 
-    folder: Annotated[str, argument("runs/NAME", "a study, or a folder of studies (prints a line for each)")]
+    folder: Annotated[str, argument("runs/NAME", "a study, or a folder of studies (prints a line for each study)")]
     failures: Annotated[bool, option("list failures with tracebacks; repetitions of a failure share an entry")] = False
     json: Annotated[bool, option("print the answer as JSON")] = False
 
@@ -94,7 +94,7 @@ def run(options: Options) -> int:
 
 
 def studies_in(folder: Path) -> list[Path]:
-    """List the studies in `folder`, the one with the latest event first; [] if `folder` is itself a study."""
+    """List the studies in `folder`, those with the latest events first; [] if `folder` is itself a study."""
     if find_plan(folder) is not None or not folder.is_dir():
         return []
     launched = {path.parent: path.stat().st_mtime for path in folder.glob(f"*/{FILE}")}
@@ -126,7 +126,7 @@ def _print_all(studies: Sequence[Path], *, as_json: bool) -> int:
         answers.append(to_plain(status))
     if len(studies) > 1:
         spent = [entry for status in statuses for entry in status.ledger]
-        table.add_row("together", "", "", "", *_time_spent(spent), "with failed and stopped trials")
+        table.add_row("together", "", "", "", *_time_spent(spent), "includes failed and stopped trials")
     if as_json:
         print(json.dumps(answers, indent=1))
     else:
@@ -188,7 +188,7 @@ def status_of(progress: StudyProgress, folder: Path) -> Status:
 
 
 def _name_epoch(trial: TrialFacts, *, is_run: bool) -> str:
-    """Format the last epoch of an unfinished trial; if no launch runs, say that the next launch resumes from it."""
+    """Format the last epoch of an unfinished trial; if no launch runs, the epoch from which the next launch resumes."""
     if is_run:
         return f" at epoch {trial.epochs}"
     return f", saved at epoch {trial.epochs}" if trial.epochs else ", nothing saved yet"

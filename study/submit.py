@@ -1,7 +1,7 @@
 """Write a submission to the GLUE server: `python -m study.submit runs/NAME`.
 
-For each task, the confirm model with the best dev score predicts the test set (PALBERT, section 4: "the best models,
-selected based on their dev scores"). The MNLI model also predicts the diagnostic set AX.
+For each task, the best model on dev among the winner's confirm trials (final runs) predicts the test set (PALBERT,
+section 4: "the best models, selected based on their dev scores"). The MNLI model also predicts the diagnostic set AX.
 """
 
 from __future__ import annotations

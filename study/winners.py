@@ -29,7 +29,7 @@ BEST = "best.toml"  # one of the study's exports
 
 
 def decided(progress: StudyProgress) -> list[ArmProgress]:
-    """List the searched arms that have a winner, but no repeated searches of an arm."""
+    """List the searched arms that have a winner; leave out repeats of an arm's search."""
     return [arm for arm in progress.arms if arm.arm.space and not arm.arm.repeat and arm.winner]
 
 
@@ -98,7 +98,7 @@ def _short(value: Value) -> str:
 
 
 def read_winners(folder: Path, plan: Plan) -> dict[str, tuple[First, ...]]:
-    """Read the winners of another study, which the searches of the plan's arms try first; return them by arm.
+    """Read another study's winners for the plan's searches to try first; return them by arm of the plan.
 
     An arm takes the winner of its method on its task. If there is none, it takes the method's winners on other tasks.
 

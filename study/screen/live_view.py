@@ -206,7 +206,7 @@ def live_layout(
         seconds: running time of each running trial, by key.
         steps: steps done in each running trial's current epoch, by key.
         awaited: what the launch waits for before its first trial; "" afterwards.
-        waits_for: what unfinished trials without a worker wait for: `a slot` or `the next launch`.
+        waits_for: what unfinished trials without a worker wait for: `a slot` (room to run) or `the next launch`.
         draining: whether the launch is saving its trials and stopping.
         width: number of columns of the terminal.
         height: number of lines of the terminal.

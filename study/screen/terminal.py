@@ -1,4 +1,4 @@
-"""Terminal output: a moving line while a command waits, and output that survives the loss of the terminal."""
+"""Terminal output: an animated line while a command waits, and output that survives the loss of the terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def can_redraw(console: Console) -> bool:
 
 @contextmanager
 def waiting_for(what: str, *, output: TextIO) -> Iterator[Callable[[], None]]:
-    """Show `waiting for WHAT` as a moving line until the block ends or the yielded function is called.
+    """Show `waiting for WHAT` as an animated line until the block ends or the yielded function is called.
 
     Shows nothing if `output` is not a terminal that can overwrite lines.
     """

@@ -261,7 +261,7 @@ def test_another_exit_rule_answers_as_it_does_on_all_layers(studies, tmp_path, a
         (
             "pabee/stsb",
             ["rule=entropy"],
-            "no exit rule of pabee on STS-B, which has scores, named 'entropy'; available: f",
+            "no exit rule of pabee on STS-B (a regression task) named 'entropy'; available: f",
         ),
     ],
 )

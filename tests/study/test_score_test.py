@@ -123,7 +123,7 @@ def test_a_task_is_scored_once(study, tmp_path, capsys):
     labels = write_labels(tmp_path / "labels", "mrpc")
     assert main([str(study), "--labels", str(labels)]) == 0
     capsys.readouterr()
-    assert " was scored on test at 2" in refused(capsys, study, "--labels", labels)
+    assert " already has test scores of mrpc, from 2" in refused(capsys, study, "--labels", labels)
     write_labels(labels, "stsb")
     assert main([str(study), "--labels", str(labels)]) == 0
     assert [event.task for event in read_facts(study).scored_on_test] == ["mrpc", "stsb"]
