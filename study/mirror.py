@@ -215,7 +215,7 @@ def _contradicted_tags(folder: Path, tags: dict[str, str]) -> list[str]:
 
 
 def browse(mirrored: Mirror) -> list[str]:
-    """List the address of the MLflow server, or the command that starts a server for the store, and links to the runs.
+    """List links to the runs, below the address of the MLflow server or the command that starts one for the store.
 
     The list is empty if the store is a database server, because the address of its MLflow server is unknown.
     """

@@ -1,4 +1,4 @@
-"""Predict dev again with the stored models of trials: `python -m study.predict_dev runs/NAME KEY ... --to FOLDER`.
+"""Predict the dev set again with stored models: `python -m study.predict_dev runs/NAME KEY ... --to FOLDER`.
 
 Writes `KEY.npz` for each trial, in the format of the study's prediction files. `analysis.verify --again` runs this
 command and compares the new predictions with those of the study.

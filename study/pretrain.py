@@ -220,7 +220,7 @@ def prepare(
 
 
 def _check_model(recipe: recipes.Recipe, backbone: str, config: PretrainingConfig) -> None:
-    """Raise ValueError if the backbone's family cannot learn the objective, or lacks the configured attention."""
+    """Raise ValueError if the backbone's family does not support the objective or the configured attention."""
     families = objectives.load(recipe.objective).FAMILIES
     objectives.check_family(recipe.objective, backbones.family_of(backbone), *families)
     backbones.check_attention(backbone, config)
@@ -310,7 +310,7 @@ def warn_of_unknown_words(request: Request) -> list[str]:
 def _describe(
     request: Request, spec: PretrainingSpec, file: PretrainingFile, unchecked: Sequence[str], *, with_probe: bool
 ) -> None:
-    """Print a dry run: the steps, each value with its origin, and the differences from the original recipe."""
+    """Print what would run: the steps, each value with its origin, and the differences from the original recipe."""
     config, output = request.config, sys.stdout
     size = f"{config.steps:,} steps of {config.batch_size} examples"
     print_lines([f"{request.recipe.name} on corpus {request.corpus}: {size}"], output)

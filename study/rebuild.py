@@ -54,8 +54,8 @@ def write_files(folder: Path, progress: StudyProgress) -> str:
 def optuna_file(progress: StudyProgress) -> bytes:
     """Build the content of `optuna.journal`: one Optuna study per arm, with the search trials that have ended.
 
-    Optuna numbers trials in the order in which they are added. To keep the study's numbers, a trial is left out until
-    all earlier trials of its arm have ended. The same facts always give the same bytes.
+    Optuna numbers trials in the order of addition. Its numbers match the study's, because each trial is left out until
+    all earlier trials of its arm have ended. The same journal always gives the same bytes.
     """
     import optuna
     from optuna.storages import JournalStorage
@@ -139,7 +139,7 @@ def run(options: Options) -> int:
 
 
 def _mirror(folder: Path, uri: str | None) -> bool:
-    """Copy the runs into MLflow; return False on failure. Without `uri` and MLflow, or with "none", do nothing."""
+    """Copy the runs into MLflow, if installed, unless `uri` is "none"; return False if a requested copy fails."""
     if uri is None and not is_installed("mlflow"):
         print("MLflow is not installed, so no runs are copied into it", file=sys.stderr)
         return True

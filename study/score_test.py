@@ -1,9 +1,9 @@
 """Score a finished study on test labels: `python -m study.score_test runs/NAME --labels FOLDER`.
 
-FOLDER has a file of labels for each task, such as FOLDER/MRPC/test_full.tsv. The file contains the rows of GLUE's test
-set in their order, with a column `label` (or GLUE's name for it, such as `Quality`). For each such task, the models of
-all confirm trials (final runs with fresh seeds) of the winning configurations predict the test set. The command checks
-that the file has the texts of the test set; it compares only letters and digits, because copies differ in their quotes.
+FOLDER has a file of labels for one or more tasks, such as FOLDER/MRPC/test_full.tsv. The file has the rows of GLUE's
+test set in their order, with a column `label` (or GLUE's name for it, such as `Quality`). On each of these tasks, the
+models of the winners' confirm trials (final runs with fresh seeds) predict the test set. The texts must be those of the
+test set, but only letters and digits are compared, because copies of GLUE differ in quotation marks.
 
 The scores stay in the journal, and no launch can add trials to the study afterwards, so that test scores cannot
 influence any choice. The table `scores_on_test` shows the scores.
