@@ -1,1 +1,1 @@
-"""Drivers: the loop of a launch, two ways to reach workers, and the workers themselves."""
+"""Drivers, which hand trials to workers on Ray or in local processes, and the workers."""

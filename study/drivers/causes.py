@@ -1,4 +1,4 @@
-"""Turns exceptions and lost processes into `Failure`s, whose cause is the method, the machine, a node or memory."""
+"""Turns exceptions and lost processes into `Failure`s, whose cause is, for example, the method or the machine."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _LOST_NODE = re.compile(r"its node has died\. Node Id: (?P<node>\w+)\s*(?P<reaso
 def failure_of(error: Exception, *, node: str | None, module: str | None = None) -> Failure:
     """Build the `Failure` for an exception that interrupted a trial or a pretraining in this process.
 
-    `node` is Ray's id of this node. `module` is the module of the method or objective; if it caused the exception, the
-    error names its file and line.
+    `node` is the id of this node. `module` is the module of the method or objective; if the exception comes from the
+    method, the error gives a file and line, in this module if possible.
     """
     lines, cause = str(error).strip().splitlines() or [""], _find_cause(error)
     says_all = isinstance(error, (TrainingError, Unavailable, Unusable, NotShared))
@@ -47,7 +47,7 @@ def failure_of(error: Exception, *, node: str | None, module: str | None = None)
 
 
 def place_of(error: Exception, module: str) -> str:
-    """Format folder, file and line of the deepest frame in the module's file, or else of the deepest frame of all."""
+    """Format folder, file and line of the deepest frame in the module's file, or else of the deepest frame."""
     frame = (frames_in(module, error) or traceback.extract_tb(error.__traceback__))[-1]
     return f"{Path(frame.filename).parent.name}/{Path(frame.filename).name}, line {frame.lineno}"
 
@@ -55,7 +55,7 @@ def place_of(error: Exception, module: str) -> str:
 def lost_process(
     error: str, *, is_preempted: bool, node: str | None, lost_nodes: Mapping[str, str] | None = None
 ) -> Failure:
-    """Build the `Failure` for a lost process from Ray's message; if its node was lost, the cause is preemption.
+    """Build the `Failure` for a lost process; the cause is preemption if its node was lost, else the machine.
 
     `node` is the last node that the process reported from. `lost_nodes` maps Ray's ids of lost nodes to their hosts.
     """
@@ -68,7 +68,7 @@ def lost_process(
 
 
 def breaks_process(error: Exception) -> bool:
-    """Check whether the process is unusable after the exception, as after a CUDA error."""
+    """Check whether the exception is a CUDA error, after which the process is unusable."""
     return type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error)
 
 

@@ -1,7 +1,7 @@
 """The loop that all drivers share: it hands trials to workers and processes the messages of the workers.
 
-A driver keeps no state beyond the launch, since the journal has all facts. A trial whose worker died is handed out
-again. Each subclass starts workers in its own way.
+A driver keeps no state after the launch, because the journal records everything. The trial of a worker that died is
+handed out again. Each subclass starts workers in its own way.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ LOOK_SECONDS = 5.0  # between two checks of the nodes
 class Driver(ABC):
     """The driver of one launch: it runs trials until the study has no trials left.
 
-    The driver identifies each assignment that it hands out by a work id.
+    Each assignment (the trial or the smoke steps that a worker gets) has a work id.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Driver(ABC):
 
     @abstractmethod
     def _state(self) -> str:
-        """Describe what the launch waits for, for the warning of the watchdog."""
+        """Describe what the launch is waiting for; the watchdog's warning includes this."""
 
     # ---- shared by all drivers
 
@@ -132,12 +132,12 @@ class Driver(ABC):
 
     @property
     def at_work(self) -> set[str]:
-        """Keys of the trials that have a worker; all other unfinished trials wait for one."""
+        """Keys of the trials that have a worker; all other unfinished trials wait for a worker."""
         return {key for work_id in self._training if (key := self._keys[work_id])}
 
     @property
     def awaited(self) -> str:
-        """Text for the screen that describes the preparations for the first trial; empty afterwards."""
+        """Status text while the launch prepares the first trial; empty afterwards."""
         if self._smoke is None or self._smoke.are_over:
             return ""
         if self._training and self._smoke.specs:
@@ -166,7 +166,7 @@ class Driver(ABC):
         return self._keys[work_id] is None or self.scheduler.draining  # when draining, the trial's epoch is saved
 
     def failed(self, work_id: str, error: str, *, preempted: bool) -> None:
-        """Return the trial of a lost worker, process or node to the scheduler, which hands it out again."""
+        """Give the trial of a lost worker back to the scheduler, which hands it out again."""
         self._watchdog.moved()
         self._training.discard(work_id)
         if self._smoke:
@@ -180,7 +180,7 @@ class Driver(ABC):
             self.scheduler.retry(key, failure)
 
     def watch(self) -> None:
-        """Check the time limit and, every `LOOK_SECONDS`, the nodes and the watchdog.
+        """Check the time limit; every `LOOK_SECONDS`, also write the steps file and check the nodes and the watchdog.
 
         Raises:
             Stalled: if there was no progress for too long.
@@ -200,7 +200,7 @@ class Driver(ABC):
     # ---- inside
 
     def _look_at_clock(self) -> None:
-        """Start draining once the time limit is reached."""
+        """Begin to stop the launch if the time limit is reached."""
         if time.monotonic() < self._until or self._is_time_over:
             return
         self.scheduler.draining = self._is_time_over = True
@@ -210,7 +210,7 @@ class Driver(ABC):
         )
 
     def _longest_epoch(self) -> str:
-        """Estimate the longest running epoch's duration; a launch with a shorter time limit never saves that epoch."""
+        """Describe the longest current epoch with its estimated duration: a time limit must be longer than this."""
         seconds = {key: steps.seconds / steps.done * steps.of for key, steps in self.steps.items() if steps.done}
         if not seconds:
             return ""
@@ -218,7 +218,7 @@ class Driver(ABC):
         return f"; an epoch of {self.scheduler.facts.trials[key].started.arm} would take about {clock(seconds[key])}"
 
     def _assignment(self, trial: TrialFacts) -> Assignment:
-        """Build the assignment of a trial, with the place of its files."""
+        """Build the assignment of a trial, with the address of its files."""
         cpus, gpus = self._resources.cpus, self._resources.gpus
         spec = trial_spec(self.scheduler.plan, self.scheduler.facts, trial)
         if spec.start is not None and trial.start is not None:
@@ -272,10 +272,10 @@ class Driver(ABC):
         return bool(self._resources.find_nodes_with_room() - self.scheduler.faults.differing - {node})
 
     def _blame(self, failure: Failure) -> Failure:
-        """Change a failure's cause from "node" (storage not visible) to "machine" if the launcher cannot see it either.
+        """Change the cause from "node" to "machine" if not only the node but also the launcher cannot see the storage.
 
         Raises:
-            ValueError: if only the node cannot see the storage, and no other node is available.
+            ValueError: if only this node cannot see the storage, and no other node is available.
         """
         if failure.cause != "node":
             return failure
@@ -309,7 +309,7 @@ class Driver(ABC):
 
 @contextmanager
 def drain_on_interrupt(scheduler: Scheduler) -> Iterator[None]:
-    """On the first Ctrl-C, let running trials save their epoch; on the second, stop at once."""
+    """On the first Ctrl-C or SIGTERM, let running trials save their epoch; on the second, raise KeyboardInterrupt."""
 
     def interrupted(signal_number: int, frame: FrameType | None) -> None:
         if scheduler.draining:
@@ -330,10 +330,10 @@ def end_trial(
 ) -> Record:
     """End a trial, and return its record.
 
-    The order is fixed: predictions are fetched to the study's folder, the record is written, the state is deleted.
+    So that a crash loses nothing, predictions are fetched first, then the record is written, then the state is deleted.
 
     Raises:
-        OutcomeGone: if predictions or model are missing. Nothing is written then.
+        OutcomeGone: if predictions or model are missing; no record is written then.
     """
     place = open_place(trial_address(storage, trial.key))
     digest = None
@@ -349,7 +349,7 @@ def end_trial(
 
 
 def end_unsettled(scheduler: Scheduler, *, storage: str, folder: Path) -> None:
-    """End trials whose last epoch was reported to a launch that died; restart those whose files are missing."""
+    """End the trials whose last epoch was reported to a launch that died; restart trials whose files are missing."""
     for trial in scheduler.progress.unsettled:
         try:
             end_trial(scheduler, trial, storage=storage, folder=folder)

@@ -1,4 +1,4 @@
-"""The driver without Ray: local worker processes, one per slot."""
+"""The driver without Ray: it runs each trial in a local worker process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Slot:
 
 
 class LocalDriver(Driver):
-    """A driver whose workers are child processes; its work ids number the assignments."""
+    """A driver whose workers are child processes; its work ids are consecutive numbers."""
 
     def __init__(self, scheduler: Scheduler, *, resources: Resources, **given: Any):
         """Take the arguments of `Driver`."""

@@ -1,4 +1,4 @@
-"""The messages between a driver and its workers: JSON, read and checked on both sides."""
+"""The messages between a driver and its workers: JSON, which the receiver validates."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class AssignedTrial(Typed, frozen=True, kw_only=True):
     key: str
     spec: TrialSpec
     expected: Attestation  # code and data that the worker must have
-    epochs: Count  # reported in all launches so far; the saved state contains these epochs
+    epochs: Count  # epochs reported so far, in all launches; the saved state contains them
     place: str  # path or URI of its files in the storage
     predictions: str | None  # path, absolute or relative to `place`; None: not kept
     marks: tuple[str, ...] = ()  # files of the launch that the worker must find in the storage
 
 
 class Assignment(Typed, frozen=True, kw_only=True):
-    """The work of a worker, a trial or smoke steps, and the resources that it may use."""
+    """The work that a worker gets, which is a trial or smoke steps, and the resources for it."""
 
     trial: AssignedTrial | None = None
     smoke: Mapping[str, TrialSpec] = {}  # arm name -> spec of its smoke step; used if there is no trial
@@ -40,9 +40,9 @@ class Assignment(Typed, frozen=True, kw_only=True):
 
 
 class News(Typed, frozen=True, kw_only=True):
-    """News of a trial: an epoch, a failure that interrupts it, or a refusal.
+    """News of a trial: an epoch, a failure that interrupts the trial, or a refusal.
 
-    A worker refuses a trial if its code or data differ from the plan's.
+    A worker refuses a trial if the code or data on its node differ from those expected.
     """
 
     key: str
@@ -50,11 +50,11 @@ class News(Typed, frozen=True, kw_only=True):
     report: Report | None = None
     failure: Failure | None = None
     restarted: str | None = None  # why the trial's saved state could not be used
-    refused: Attestation | None = None  # the worker's code and data, if they differ from the plan's
+    refused: Attestation | None = None  # the worker's code and data, if they differ from those expected
 
 
 class Steps(Typed, frozen=True, kw_only=True):
-    """The progress of a trial within its current epoch; the journal does not hold it."""
+    """The progress of a trial within its current epoch, which is not written to the journal."""
 
     key: str
     done: Count
@@ -63,7 +63,7 @@ class Steps(Typed, frozen=True, kw_only=True):
 
 
 class SmokeReport(Typed, frozen=True, kw_only=True):
-    """The arms whose methods failed in their smoke step, and the code of the worker."""
+    """The result of smoke steps: the failures by arm, and the versions of the worker's code."""
 
     failures: Mapping[str, Failure]
     code_digest: str
@@ -74,7 +74,7 @@ class Message(Typed, frozen=True, kw_only=True):
     """A worker's answer to one step."""
 
     news: News | None = None  # of the worker's trial
-    steps: Steps | None = None  # done in the current epoch, which the next step continues
+    steps: Steps | None = None  # of the current epoch, which the next step continues
     node: str | None = None  # id of the worker's node
     smoke: SmokeReport | None = None
     broken: str | None = None  # exception that ended a local process; Ray reports exceptions of actors

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def attest(content: Content, *, method: str) -> Attestation:
-    """Describe the data that this process has read, and its code for training a method or objective."""
+    """Describe the data that this process has read, and the code with which it trains the method or objective."""
     code = provenance().of_method(method)
     return Attestation(**to_plain(content), code_digest=code.code_digest, versions=code.versions)
 
@@ -38,13 +38,13 @@ def provenance() -> Provenance:
 
 @lru_cache(maxsize=1)
 def _read_project_code() -> Provenance:
-    """Describe this package's code, read once per process; its version of `study` is the digest of `ENGINE`."""
+    """Describe this package's code, once per process; as the version of `study`, give the digest of `ENGINE`."""
     trains, engine = (code_digest(ROOT / name for name in names) for names in (TRAINS, ENGINE))
     return Provenance(versions=versions() | {"study": engine}, git_commit=git_commit(), code_digest=trains)
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages in `DISTRIBUTIONS` that are installed."""
+    """Return the versions of Python and of the installed packages among `DISTRIBUTIONS`."""
     installed = {"python": platform.python_version()}
     for name in DISTRIBUTIONS:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

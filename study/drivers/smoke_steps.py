@@ -1,7 +1,7 @@
 """Smoke steps: one training step of each arm before any trial, so that a bug in a method ends the launch at once.
 
-A worker takes the step on a few rows of mini-GLUE, because tokenising a large task would keep every slot waiting. Only
-failures that the method causes end the launch. Other failures would hit the trials too, which are retried elsewhere.
+The step uses a few rows of mini-GLUE, because tokenising a large task would delay all trials. Only failures that the
+method causes end the launch. Other failures will also interrupt trials, which are then retried on another node.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ class SmokeStepsFailed(ValueError):
     """The error for arms whose method failed in its smoke step."""
 
     def __init__(self, failures: Mapping[str, Failure], specs: Mapping[str, TrialSpec]):
-        """Take failures and specs by arm name; the message has the first failure."""
+        """`failures` and `specs` are keyed by arm name; the message gives the first failure."""
         self.failures, self.specs = failures, specs
         first = next(iter(failures.values()))
         super().__init__(f"{first_of([*failures], 1)}: {first.error}, in the first step, before any trial")
 
 
 class SmokeSteps:
-    """The smoke steps of a launch; each worker runs trials after its steps, without importing again."""
+    """The smoke steps of a launch. Each worker then runs trials in the same process, which saves new imports."""
 
     def __init__(self, scheduler: Scheduler, resources: Resources):
-        """Split the steps into one part per worker that has trials to run; an empty part only starts its worker."""
+        """Split the steps into a part for each worker that the trials need; an empty part only starts the worker."""
         arms = find_untried_arms(scheduler.progress, scheduler.provenance)
-        # By arm name; empty if all arms have trained with this code: then the workers only start.
+        # By arm name. If all arms have trained with this code, this is empty, and the workers only start.
         self.specs = {arm.name: specify_smoke_step(scheduler.plan, arm) for arm in arms}
         self._resources, self._code = resources, scheduler.provenance
         to_come = scheduler.progress.total_trials - scheduler.progress.ended_trials
@@ -71,7 +71,7 @@ class SmokeSteps:
         )
 
     def taken(self, work_id: str, report: SmokeReport) -> None:
-        """Process a worker's report of its part; ignore failures of a worker whose code is not the launch's.
+        """Process a worker's report; failures are ignored if the worker's code differs from the launch's.
 
         Raises:
             SmokeStepsFailed: if a method failed.
@@ -81,14 +81,14 @@ class SmokeSteps:
             raise SmokeStepsFailed(report.failures, self.specs)
 
     def lost(self, work_id: str) -> None:
-        """Drop the part of a lost process; if a method killed the process, that method's trials will fail too."""
+        """Drop the part of a lost process without a retry; if a method killed the process, its trials will fail too."""
         self._held.discard(work_id)
 
 
 def find_untried_arms(progress: StudyProgress, code: Provenance) -> list[Arm]:
     """List the arms of this launch that have trials to run and have not trained with this code.
 
-    An arm that repeats another's search is left out, since its method is the same.
+    Arms that repeat the search of another arm are left out, because the method is the same.
     """
     return [
         arm.arm
@@ -106,7 +106,7 @@ def _has_trained(arm: ArmProgress, progress: StudyProgress, code: Provenance) ->
 
 
 def specify_smoke_step(plan: ResolvedPlan, arm: Arm) -> TrialSpec:
-    """Build the spec of a trial with the arm's first configuration, on mini-GLUE or the user's own task."""
+    """Build the trial spec of a smoke step: the arm's first configuration, on mini-GLUE or on the user's own task."""
     first = arm.first[0] if arm.first else {}
     config = arm.searched({**arm.any_configuration, **first}) if arm.space else arm.fixed
     return replace(specify_arm(plan, arm, config, seed=0), data="mini", selection="dev", report_dev=True)

@@ -21,12 +21,12 @@ WAIT_SECONDS = 0.1  # between two checks of the other actors' smoke steps
 
 
 class TrialActor(tune.Trainable):
-    """An actor that works on the assignment in `config`; one Ray step is an epoch, or one second of a longer epoch."""
+    """An actor that works on the assignment in `config`; a Ray step ends with the epoch, but after a second at most."""
 
     _worker: Worker | None = None
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Begin the assignment in `config`, when the actor starts."""
+        """Begin the assignment in `config`; Ray calls this when the actor starts."""
         assignment = ASSIGNMENTS.read(config[MESSAGE].encode(), where="an assignment")
         if self._worker is None:
             self._worker = Worker()
@@ -48,7 +48,7 @@ class TrialActor(tune.Trainable):
         return {MESSAGE: msgspec.json.encode(message).decode()}
 
     def cleanup(self) -> None:
-        """Free the trial's memory and folder."""
+        """Free the memory of the trial, and release its folder."""
         assert self._worker is not None
         self._worker.release()
 

@@ -1,6 +1,6 @@
 """A local worker process, which receives assignments and sends answers over a pipe.
 
-`python -m study.drivers.trial_process` runs in the process; `TrialProcess` is its handle in the launch.
+The process runs `python -m study.drivers.trial_process`; `TrialProcess` is the launch's handle for the process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from study.drivers.messages import ASSIGNMENTS, MESSAGES, Assignment, Message
 from study.drivers.worker import Worker
 from study.facts.study_folder import WORKERS_LOG
 
-STEP, RELEASE = b"step", b"release"  # messages beside assignments: run a step; free the trial
+STEP, RELEASE = b"step", b"release"  # messages other than assignments: run a step; free the trial
 NICENESS = 5  # added to the launch's niceness, so that the driver has priority on busy CPUs; Ray does the same
 END_SECONDS = 600.0  # longest wait for an idle process to end; one that is still importing may take minutes
 PR_SET_PDEATHSIG = 1  # option of Linux's prctl: send a signal when the parent ends
@@ -34,7 +34,7 @@ class ProcessLost(Exception):
 
 
 class TrialProcess:
-    """The handle of a worker process. The process is busy from an assignment or a step until its answer."""
+    """The handle of a worker process, which is busy after an assignment or `STEP` until it answers."""
 
     def __init__(self, *, gpus: str, threads: int, log: Path):
         """Start the process with `gpus` as CUDA_VISIBLE_DEVICES; its output is appended to `log`."""
@@ -55,7 +55,7 @@ class TrialProcess:
             )
 
     def send(self, what: Assignment | bytes) -> None:
-        """Send an assignment and start its first step, or send `STEP` or `RELEASE`.
+        """Send an assignment, which also starts the first step, or send `STEP` or `RELEASE`.
 
         Raises:
             ProcessLost: if the process has ended.
@@ -143,7 +143,7 @@ def _work(connection: Connection) -> None:
 def _end_with(launch: int) -> None:
     """Have the kernel kill this process when the launch ends; exit if the launch has already ended.
 
-    On systems other than Linux, this process ends when it sends its next message.
+    On systems other than Linux, this process ends only after its current step.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The driver on Ray: one `tune.Tuner`, whose searcher and scheduler pass all questions to the study's scheduler.
+"""The driver on Ray: one `tune.Tuner`, whose searcher and scheduler leave all decisions to the study's scheduler.
 
 Ray places trials on nodes and reuses actors. Ray's own state is not kept, and `Tuner.restore` is not used.
 """
@@ -73,9 +73,9 @@ class TuneDriver(Driver):
     def suggest(self, ray_id: str) -> dict[str, Any] | str | None:
         """Return the next trial as a Ray configuration, or None if there is none at present.
 
-        If all slots are busy, one more trial waits, so that no slot stays idle. Otherwise, every free slot gets a
-        trial, including slots that an autoscaler would add. By default, Ray would start one actor at a time, and
-        discard it if a trial ends meanwhile and leaves a warm actor.
+        Every free slot gets a trial, including slots that an autoscaler would add. If all slots are busy, one trial
+        waits for the next free slot. Ray alone would start one actor at a time, and would discard the new actor if the
+        actor of another trial became free first.
         """
         if len(self._waiting) >= max(1, self._slots() - len(self._training)):
             return None
@@ -87,7 +87,7 @@ class TuneDriver(Driver):
         return {MESSAGE: msgspec.json.encode(assignment).decode()}
 
     def reported(self, ray_id: str, message: Message) -> str:
-        """Process an actor's message, and return Ray's constant for continuing or stopping.
+        """Process an actor's message, and return `TrialScheduler.CONTINUE` or `TrialScheduler.STOP`.
 
         Raises:
             SmokeStepsFailed: if a method failed in its smoke step.
@@ -102,23 +102,22 @@ class TuneDriver(Driver):
 
     @property
     def _waits_for_others(self) -> bool:
-        """True if an actor that has taken its smoke steps waits for other actors to take theirs.
+        """True if an actor that has run its smoke steps must wait until other actors have run theirs.
 
-        If it did not wait, Ray would discard it, because no trial is pending, or discard an actor that is still
-        starting.
+        Without the wait, Ray would discard this actor, because no trial is pending, or an actor that is still starting.
         """
         is_under_way = self._smoke is not None and not self._smoke.are_over and not self._smoke.parts
         return is_under_way and time.monotonic() < self._start_over and not self.scheduler.draining
 
     def begun(self, ray_id: str) -> None:
-        """Record that a trial has got an actor; the launch does not wait for trials that get one after Ctrl-C."""
+        """Record that a trial has an actor. After Ctrl-C, do not count the trial: the launch does not wait for it."""
         self._watchdog.moved()
         self._waiting.pop(ray_id, None)
         if not self.scheduler.draining:
             self._training.add(ray_id)
 
     def take_back_unplaceable(self) -> list[str]:
-        """Give back to the study's scheduler the waiting trials that avoid every node with room; return their Ray ids.
+        """Give trials that avoid every node with room back to the study's scheduler, and return their Ray ids.
 
         The caller must then make Ray drop these trials. Nodes are checked every `LOOK_SECONDS`.
         """
@@ -131,7 +130,7 @@ class TuneDriver(Driver):
         return stuck
 
     def failed(self, ray_id: str, error: str, *, preempted: bool) -> None:
-        """Return the trial of a lost actor, process or node to the scheduler, which hands it out again."""
+        """Give the trial of a lost actor back to the scheduler, which hands it out again."""
         self._waiting.pop(ray_id, None)
         super().failed(ray_id, error, preempted=preempted)
 
@@ -140,7 +139,7 @@ class TuneDriver(Driver):
     def _state(self) -> str:
         training, waiting = len(self._training), len(self._waiting)
         if training or not waiting:
-            return f"{training} trials are in an epoch, {waiting} wait for a slot; status of the cluster: ray status"
+            return f"{training} trials are in an epoch, {waiting} wait for a slot; for its status, run: ray status"
         return f"{waiting} trials wait for a slot; {self._resources.describe_room()}"
 
     def _slots(self) -> int:
@@ -164,14 +163,14 @@ def choose_placement(config: dict[str, Any]) -> tune.PlacementGroupFactory:
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """Return the error that our code raised: Ray wraps errors of searchers, schedulers and callbacks."""
+    """Unwrap the error that our code raised: Ray wraps the errors of searchers, schedulers and callbacks."""
     while isinstance(error, tune.TuneError) and (inner := error.__cause__ or error.__context__):
         error = inner
     return error
 
 
 class _StaysHere:
-    """A base class for objects that refer to the driver, which Ray must neither pickle nor copy."""
+    """A base class for objects that Ray must neither pickle nor copy, because they refer to the driver."""
 
     def __init__(self, driver: TuneDriver):
         super().__init__()
@@ -189,7 +188,7 @@ class _Searcher(_StaysHere, Searcher):
         return self._driver.suggest(trial_id)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """Do nothing: the study's scheduler has ended the trial, or `_Progress` is about to do so."""
+        """Do nothing: `_Scheduler` and `_Progress` inform the driver about the end of a trial."""
 
     def save(self, checkpoint_path: str) -> None:
         """Do nothing: the journal holds the state."""

@@ -17,7 +17,7 @@ class Stalled(Exception):
 
 
 class Watchdog:
-    """A timer since the last progress of any trial, with a limit."""
+    """A timer of the hours without progress of any trial; it has a limit."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Watchdog:
         self.moved()
 
     def moved(self) -> None:
-        """Restart the timer, since a trial has begun, reported, ended or failed."""
+        """Restart the timer, because a trial has begun, reported, ended or failed."""
         self._moved = self._clock()
         self._nodes_gone = math.inf  # when the last node was lost; infinite while a node is alive
         self._next_word = self._moved + SPEAK_SECONDS
@@ -41,8 +41,8 @@ class Watchdog:
     def look(self, *, nodes: int, has_room: bool, state: str) -> None:
         """Warn if there has been no progress for long.
 
-        `nodes` is the number of live nodes; `has_room` is True if any of them can hold a trial. `state` describes, for
-        the warning, what the launch waits for.
+        `nodes` is the number of live nodes; `has_room` is True if any of them can hold a trial. The warning includes
+        `state`, which describes what the launch is waiting for.
 
         Raises:
             Stalled: if there was no progress for too long.

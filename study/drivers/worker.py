@@ -1,6 +1,6 @@
 """A worker: it runs trials, one after another, and keeps their states in the study's storage.
 
-The next worker of a trial resumes from the stored state. It first reports the rows of earlier epochs again.
+A worker that continues a trial resumes from the stored state. It first reports the rows of earlier epochs again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PAUSE_SECONDS = 1.0  # of training between two reports; the driver can stop the 
 
 
 class Worker:
-    """The work of a Ray actor or a local process: one assignment after another."""
+    """A worker in a Ray actor or a local process; it runs one assignment after another."""
 
     def __init__(self) -> None:
         """Begin without an assignment."""
@@ -61,7 +61,7 @@ class Worker:
         return Message(news=news, node=self._node, smoke=report)
 
     def release(self) -> None:
-        """Free the trial's memory and folder."""
+        """Free the memory of the trial, and release its folder."""
         has_trained = self._trial is not None
         if self._trial:
             self._trial.release()
@@ -90,7 +90,7 @@ def smoke_report(specs: Mapping[str, TrialSpec], *, device: str, node: str | Non
 
 
 def _try_step(spec: TrialSpec, device: str, node: str | None) -> Failure | None:
-    """Try one training step; return its failure if the method caused it, or None."""
+    """Try one training step; return the failure if the method caused it, or else None."""
     try:
         from trainables.runs.training import TrainingRun
         from trainables.sources import cache_folder
@@ -111,7 +111,7 @@ def _try_step(spec: TrialSpec, device: str, node: str | None) -> Failure | None:
 class RunningTrial:
     """A trial that runs in this process; the process holds the trial's folder from the first `go_on` until `release`.
 
-    The constructor does not lock the folder, because Ray creates some actors only to drop them for a warm one.
+    The constructor does not lock the folder, because Ray discards some actors before they train.
     """
 
     def __init__(self, assigned: AssignedTrial, *, device: str, gpus: float, node: str | None = None):
@@ -130,9 +130,9 @@ class RunningTrial:
         self._epoch: Generator[None, None, EpochRow] | None = None  # the current epoch
 
     def go_on(self) -> News | Steps:
-        """Train for at most `PAUSE_SECONDS`, or repeat the row of an earlier epoch.
+        """Train for at most `PAUSE_SECONDS`, or report the row of an earlier epoch again.
 
-        Errors are returned as news, except one that breaks the process, which is raised.
+        Exceptions become failures in the news, except those after which the process is unusable.
         """
         try:
             if not self._is_begun:
@@ -158,7 +158,7 @@ class RunningTrial:
         return News(key=self.key, host=report.host, report=report, restarted=restarted)
 
     def release(self) -> None:
-        """Free the model and the folder."""
+        """Free the model, and release the folder."""
         if self._epoch:
             self._epoch.close()
         self._epoch = None
@@ -166,7 +166,7 @@ class RunningTrial:
         self._held.close()
 
     def _take_up(self) -> None:
-        """Resume the trial from its saved state, or begin it if there is none."""
+        """Resume the trial from its saved state, or begin it if there is no readable state."""
         from trainables.runs.training import TrainingRun
         from trainables.sources import cache_folder
 
@@ -218,7 +218,7 @@ class RunningTrial:
         return Steps(key=self.key, done=run.steps_done, of=run.steps_per_epoch, seconds=seconds)
 
     def _outcome(self) -> Outcome:
-        """Return the run's outcome; if its model is kept, with the model's address and latency."""
+        """Return the run's outcome; for a confirm trial, store the model and add its address and latency."""
         predictions = None
         if self._assigned.predictions is not None:
             predictions = self._folder / self._assigned.predictions

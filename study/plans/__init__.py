@@ -1,1 +1,1 @@
-"""Plans: the wishes of the user, and the arms, configurations and protocol that follow from them."""
+"""Plans: what a user asks for, and the arms (a method on a task), configurations and protocol derived from it."""

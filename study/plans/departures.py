@@ -1,4 +1,4 @@
-"""The departures of a plan from the papers: in its protocol, its pretrainings and its methods."""
+"""Departures: how the protocol, the pretrainings and the methods of a plan differ from the papers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OF_TINY_RECIPE = Departure("steps, packing, optimiser", "", "for a tiny random b
 
 
 def departures(asked: Plan, arms: Sequence[Arm]) -> dict[str, Departures]:
-    """Collect the departures of a plan, under "protocol" and under each method's name."""
+    """Map "protocol", each pretraining objective and each method of a plan to its departures."""
     by_name = dict[str, list[Arm]]()
     for arm in arms:
         by_name.setdefault(_name(arm), []).append(arm)
@@ -36,13 +36,13 @@ def departures(asked: Plan, arms: Sequence[Arm]) -> dict[str, Departures]:
 
 
 def _name(arm: Arm) -> str:
-    """Return the name of an arm's method, or of its variant if the variant has its own departures."""
+    """Return the arm's variant (`palbert:a`) if its departures differ from the method's, or else the method's name."""
     has_own = trainables.departures(arm.method) != trainables.departures(arm.base_method)
     return arm.method if has_own else arm.base_method
 
 
 def _is_true(departure: Departure, arm: Arm) -> bool:
-    """Check if the departure holds: its fields are searched, or fixed at the values in the method's file."""
+    """Check if the arm searches each field that the departure names, or fixes it as in the method's file."""
     space = search_spaces.load(arm.base_method)
     fixed = {**space.fixed, **space.fixed_by_task.get(arm.task, {})}
     menus = {**space.paper_grid, **{field: [value] for field, value in fixed.items()}}
@@ -51,7 +51,7 @@ def _is_true(departure: Departure, arm: Arm) -> bool:
 
 
 def describe_departures(plan: ResolvedPlan) -> list[str]:
-    """List the departures, one per line: protocol and pretrainings first, then all methods, then each method."""
+    """Format the departures as lines, ordered: protocol, pretrainings, shared by all methods, of single methods."""
     rules = ["protocol", *_of_pretraining(plan.arms)]
     by_method = {who: lines for who, lines in plan.departures.items() if who not in rules}
     shared = [line for line in next(iter(by_method.values()), ()) if all(line in lines for lines in by_method.values())]
@@ -70,7 +70,7 @@ def describe_departures(plan: ResolvedPlan) -> list[str]:
 
 
 def pretraining_departures(recipe: Recipe, settings: Configuration, *, is_tiny: bool) -> Departures:
-    """Collect the departures of a pretraining; tiny random backbones have a separate recipe."""
+    """Collect the departures of a pretraining; for a tiny random backbone, one line replaces those of the recipe."""
     changed = {field for field, value in settings.items() if value != recipe.fixed[field]}
     true = tuple(one for one in recipe.departures if not changed & {*one.what.split(", ")})
     lines = (OF_TINY_RECIPE,) if is_tiny else true
@@ -79,7 +79,7 @@ def pretraining_departures(recipe: Recipe, settings: Configuration, *, is_tiny: 
 
 
 def _of_pretraining(arms: Sequence[Arm]) -> dict[str, Departures]:
-    """Collect departures by pretraining objective, for the arms' backbones that this project pretrained."""
+    """Map each pretraining objective to its departures, for backbones that `study.pretrain` made."""
     return {made.objective: made.departures for arm in arms if (made := arm.pretraining) is not UNSET}
 
 
@@ -94,8 +94,8 @@ def _of_protocol(asked: Plan, arms: Sequence[Arm]) -> Departures:
         (f"set by profile {asked.profile}", "", kept): bool(kept),
         ("set by hand", "", ", ".join(fixed)): bool(fixed),
         ("ranges by hand", "", ", ".join(searched)): bool(searched),
-        ("data and backbones", "GLUE", "generated and tiny: the numbers say nothing of GLUE"): asked.is_generated,
-        ("search trials", "run to their own stop", "stopped by ASHA"): asked.early_stopping is not None,
+        ("data and backbones", "GLUE", "generated and tiny: the numbers say nothing about GLUE"): asked.is_generated,
+        ("search trials", "run to the end", "stopped by ASHA"): asked.early_stopping is not None,
         ("search", "a grid", f"{asked.sampler} over ranges"): asked.sampler != "grid",
         ("grid", "whole", "a part of it"): (
             asked.sampler == "grid" and any(arm.samples < len(arm.first) for arm in arms)
@@ -106,7 +106,7 @@ def _of_protocol(asked: Plan, arms: Sequence[Arm]) -> Departures:
         ("seeds", str(SEEDS_OF_PAPERS), str(asked.seeds)): asked.seeds != SEEDS_OF_PAPERS,
         ("fields that the papers tune", "searched", "one value"): asked.searched_alone is not UNSET,
         ("precision of search trials", "", str(precision)): precision is not UNSET,
-        ("variants", "", "fix fields of their own, whatever is said of them below"): (
+        ("variants", "", "fix fields of their own, whatever is listed below"): (
             len({arm.method for arm in arms}) > len({_name(arm) for arm in arms})
         ),
     }

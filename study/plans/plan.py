@@ -1,6 +1,6 @@
-"""A plan: a profile's defaults, overridden by the command line.
+"""The plan that a user asks for: a profile's defaults, overridden by the command line.
 
-Also layers of values in general: each field takes its value, and the value's origin, from the last layer.
+Also layers of values: `merge_layers` takes the value and origin of each field from the last layer that has the field.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class EarlyStopping(Typed, frozen=True, kw_only=True):
 
 
 class First(Typed, frozen=True, kw_only=True):
-    """The values that an arm tries first for its tuned fields; values of all other fields are ignored."""
+    """A winner of another study, which an arm tries first; values of fields that the arm does not tune are ignored."""
 
     origin: str  # study and arm in which these values won
     values: Configuration
@@ -58,18 +58,18 @@ def _kept(earlier: T | UnsetType, later: T | UnsetType) -> T | UnsetType:
     return earlier if later is UNSET else later
 
 
-# A mark is the rule by which a field may change when a study is extended; a mark that is a function merges the earlier
-# and the later value. Fields without a mark determine the arms' numbers: they may change if this changes no facts of an
-# arm with trials (`study.plans.plan_file.compare_plans`).
+# The mark of a field is the rule for changing the field when a study is extended. A mark that is a function merges the
+# earlier and the later value. Fields without a mark affect scores: they may change only if every arm with trials keeps
+# its facts (`study.plans.plan_file.compare_plans`).
 Joined = Annotated[T, _union]  # always keeps the earlier entries
 Growing = Annotated[T, _most]  # never shrinks; None is the largest value
 Remembered = Annotated[T, _kept]  # keeps the earlier value if the later command leaves it out
 OfProtocol = Annotated[T, "protocol"]  # may not change: a field of `Protocol`
-Free = Annotated[T, "free"]  # affects no number: may change
+Free = Annotated[T, "free"]  # affects no score: may change
 
 
 class Plan(Typed, frozen=True, kw_only=True):
-    """A user's wishes for a study. The options of `study.launch` are named after these fields."""
+    """The study that a user asks for. The options of `study.launch` are named after these fields."""
 
     profile: str
     methods: Joined[tuple[str, ...]]
@@ -79,20 +79,20 @@ class Plan(Typed, frozen=True, kw_only=True):
     tokenizer: str | None = None  # None: the backbone's if one is given, else each method's default
     samples: Growing[Count | None]  # search trials per arm; None: the whole grid; 0: no search
     search_repeats: Growing[SearchRepeats] = 1  # searches per arm, each with its own seeds, winner and confirm trials
-    seeds: Growing[AtLeastOne]  # confirm trials per arm, unless the method sets its number
+    seeds: Growing[AtLeastOne]  # confirm trials per arm, unless the method fixes their number
     sampler: OfProtocol[str]  # a name of `study.plans.samplers`, or package.module:Factory
     selection: OfProtocol[Selection] = "dev"
     select_by: OfProtocol[str | UnsetType] = UNSET  # `at:LAYERS` or `area`, see `study.plans.select_by`; UNSET: score
     epochs: AtLeastOne | None = None  # only in older files; now one of the settings
     settings: Mapping[str, Setting] = {}  # --set and --search: see `study.plans.ranges`
-    search_only: tuple[str, ...] | UnsetType = UNSET  # the only tuned fields to search; others take a paper's value
+    search_only: tuple[str, ...] | UnsetType = UNSET  # tuned fields to search; all others take a paper's value
     start_from: Mapping[str, str] = {}  # arm -> arm whose model it starts from; a task alone means the same method
     early_stopping: OfProtocol[EarlyStopping | None] = EarlyStopping()  # None: ASHA stops no trial
     baseline: Free[str | None] = None  # method that all other methods are compared with
-    test_across: Free[Literal["backbones"] | None] = None  # property in which two methods under test may differ
+    test_across: Free[Literal["backbones"] | None] = None  # property in which two compared methods may differ
     search_precision: OfProtocol[Precision | UnsetType] = UNSET  # of search trials; UNSET: same as other trials
     include: Remembered[str | UnsetType] = UNSET  # --include: absolute path of a folder of methods and tasks
-    first: Remembered[Mapping[str, tuple[First, ...]] | UnsetType] = UNSET  # --first-from: first values by arm
+    first: Remembered[Mapping[str, tuple[First, ...]] | UnsetType] = UNSET  # --first-from: winners by arm
 
     def __post_init__(self) -> None:
         """Move `epochs` from an older file to the settings."""
@@ -102,21 +102,21 @@ class Plan(Typed, frozen=True, kw_only=True):
 
     @property
     def searched_alone(self) -> tuple[str, ...] | UnsetType:
-        """The only fields that may be tuned; empty without search trials; UNSET if all may be tuned."""
+        """The fields that a search may tune: none if there are no search trials, UNSET if it may tune all."""
         return () if self.samples == 0 else self.search_only
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """The scopes of settings that do not apply to all methods: each method and each arm."""
+        """All scopes that limit a setting to a part of the study: each method, and each arm, such as `palbert/rte`."""
         return (*self.methods, *(f"{method}/{task}" for method in self.methods for task in self.tasks))
 
     @property
     def is_generated(self) -> bool:
-        """True if the plan's GLUE tasks use generated data, so that its scores do not compare with published ones."""
+        """True if the plan's GLUE tasks use generated data; scores are then not comparable with published ones."""
         return self.data == "mini" and any(task in TRAINABLE_TASKS for task in self.tasks)
 
     def extended_from(self, earlier: Plan) -> Plan:
-        """Merge the plan of the study on disk into this one, each field by the rule of its mark."""
+        """Return this plan, after merging the study's earlier plan into the fields whose mark is a function."""
         rules = {name: join for name, join in read_marks(Plan).items() if callable(join)}
         joined = {name: join(getattr(earlier, name), getattr(self, name)) for name, join in rules.items()}
         return replace(self, **joined)
@@ -128,28 +128,28 @@ class Plan(Typed, frozen=True, kw_only=True):
 
     @property
     def of_numbers(self) -> dict[str, Any]:
-        """The set fields that affect the numbers, with their values: unmarked fields and those marked `OfProtocol`."""
+        """The fields that affect scores (unmarked or `OfProtocol`), with their values, unless these are UNSET."""
         names = [name for name, mark in read_marks(Plan).items() if mark in (None, "protocol")]
         return {name: value for name in names if (value := getattr(self, name)) is not UNSET}
 
     def start_of(self, method: str, task: str, its_own: str | None = None) -> str | None:
-        """Return the name of the arm whose model this arm starts from; `its_own` is the start in the method's file."""
+        """Return the name of the arm whose model this arm starts from, if any; `its_own` is the method's own START."""
         source = self.start_from.get(f"{method}/{task}", f"{its_own}/{task}" if its_own else self.start_from.get(task))
         return source if source is None or "/" in source else f"{method}/{source}"
 
     def first_of(self, arm: str) -> tuple[First, ...]:
-        """Return the winners of another study that the arm tries first."""
+        """Return the winners of other studies that the arm tries first."""
         return () if self.first is UNSET else self.first.get(arm, ())
 
     def search_precision_of(self, fixed: Configuration, *, is_searched: bool) -> Precision | UnsetType:
-        """Return the precision of an arm's search trials; UNSET if all its trials have the same precision."""
+        """Return the precision of an arm's search trials if its confirm trials have another precision, else UNSET."""
         is_another = is_searched and self.search_precision != fixed.get("precision")
         return self.search_precision if is_another else UNSET
 
 
 @cache
 def read_marks(kind: type[Typed]) -> dict[str, object]:
-    """Map each field to its mark, the rule for changes in an extension; None for an unmarked field."""
+    """Map each field of a class to the mark in its annotation, or to None if there is no mark."""
     hints = get_type_hints(kind, include_extras=True)
     return {
         name: next((mark for mark in getattr(hints[name], "__metadata__", ()) if not isinstance(mark, Meta)), None)
@@ -169,7 +169,7 @@ class Layered(Generic[T]):
 
 
 def merge_layers(layers: Layers[T]) -> dict[str, Layered[T]]:
-    """Take each field's value from the last layer that has it; fields keep the order in which they first appear."""
+    """Take the value of each field from the last layer that has the field; fields stay in order of first appearance."""
     return {name: Layered(value, origin) for origin, values in layers for name, value in values.items()}
 
 
@@ -182,7 +182,7 @@ def format_columns(rows: list[tuple[str, str, str]]) -> list[str]:
 def lay_backbone(
     source: SearchSpace | Recipe, kind: str, *, backbone: str | None, tokenizer: str | None
 ) -> tuple[Layered[str], Layered[str | None]]:
-    """Take the backbone and tokenizer from the options, or else from the file of the method or objective."""
+    """Return backbone and tokenizer with their origins: the options, or else the file of the method or objective."""
     loaded = Layered(source.backbone[kind], f"{source.file} BACKBONE[{kind!r}]")
     its_own = Layered[str | None](source.tokenizer.get(kind), f"{source.file} TOKENIZER[{kind!r}]")
     if backbone is not None:
@@ -190,7 +190,7 @@ def lay_backbone(
     return loaded, its_own if tokenizer is None else Layered(tokenizer, "--tokenizer")
 
 
-SAMPLED = "--method pondernet, or --method palbert --set exit=sample --set q=null --set sample_draws=1"  # of PALBERT
+SAMPLED = "--method pondernet, or --method palbert --set exit=sample --set q=null --set sample_draws=1"  # PALBERT's
 NAMES_IN_REPOSITORIES = {  # option in the scripts of PALBERT, PABEE, DeeBERT, BERxiT or lmtuners -> field here
     "accumulate_grad_batches": "gradient_accumulation",
     "attention_probs_dropout_prob": "hidden_dropout",
@@ -219,10 +219,10 @@ NAMES_IN_REPOSITORIES = {  # option in the scripts of PALBERT, PABEE, DeeBERT, B
 
 
 def nearest_field(field: str, known: Collection[str]) -> str:
-    """Suggest a field for a misspelling or a name in a paper's repository: `; did you mean learning_rate?`, or ""."""
+    """Suggest the field for a misspelling or an option of a paper's code: `; did you mean learning_rate?`, or ""."""
     ours = NAMES_IN_REPOSITORIES.get(field.replace("-", "_"))
     if field == "exit_criteria" and ours in known:
-        return f"; did you mean exit? Their sample is {SAMPLED}"
+        return f"; did you mean exit? For exit_criteria=sample: {SAMPLED}"
     return f"; did you mean {ours}?" if ours in known else nearest_in_words(field, known)
 
 
@@ -233,7 +233,7 @@ def no_such_field(
 
     Args:
         named: the option that names the field, for the message.
-        departures: the method's departures; the first that names the field is appended, as it describes a replacement.
+        departures: of the method; the first one that names the field ends the message, in place of a suggestion.
     """
     naming = (f"; {one}" for one in departures if "_" in field and field in re.findall(r"\w+", str(one)))
     near = next(naming, nearest_field(field, known))

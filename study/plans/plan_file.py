@@ -1,6 +1,6 @@
 """The files of a plan: `plan.json` of a study, the TOML file of --plan, and the folder of --include.
 
-Also the comparison of two plans, which decides if a study may be extended: `compare_plans`.
+Also `compare_plans`, which finds the differences between two plans that forbid extending a study.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ INCLUDE_NOW = "folder with your own methods, if it has moved; for an exported mo
 
 
 class PlanFile(Typed, frozen=True, kw_only=True):
-    """The content of `plan.json`: the plan, and the last launch that wrote it."""
+    """The content of `plan.json`: the plan, and the command and code of the launch that wrote the file."""
 
     format: Count = formats.FIRST
     name: str  # name of the study
@@ -56,7 +56,7 @@ class PlanFile(Typed, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, folder: Path, plan: ResolvedPlan, code: Provenance, *, created: str, command: str) -> PlanFile:
-        """Build the file's content for a launch; `created` is UTC, ISO 8601."""
+        """Build the file's content for a launch; `created` is the time of the first launch, UTC, ISO 8601."""
         return cls(
             format=formats.FORMAT,
             name=folder.name,
@@ -74,7 +74,7 @@ def read_plan(folder: Path) -> PlanFile | None:
     """Read the plan of a study folder; None if `plan.json` is missing.
 
     Raises:
-        ValueError: the file is not a plan, or was edited.
+        ValueError: the file cannot be read, is not a plan, was edited, or has an unsupported format.
     """
     path = folder / FILE
     try:
@@ -91,7 +91,7 @@ def read_plan(folder: Path) -> PlanFile | None:
         fault = f"{type(error).__name__}: {error}"
         raise ValueError(f"{path} is not a plan: {fault}; {_describe_repair(folder)}") from None
     if digest(content) != written:
-        fault = f"its digest is {written}, its content has {digest(content)}"
+        fault = f"its digest is {written}, but that of its content is {digest(content)}"
         raise ValueError(f"{path} was edited: {fault}; {_describe_repair(folder)}")
     if isinstance(number, int) and number != formats.FORMAT:
         content["plan"] = formats.migrate_plan(content["plan"], number)
@@ -102,7 +102,7 @@ def read_plan(folder: Path) -> PlanFile | None:
 
 
 def _describe_repair(folder: Path) -> str:
-    """Explain how to regenerate an invalid `plan.json`, with the last launch's command if the journal has it."""
+    """Explain how to regenerate an invalid `plan.json`: by which command, if the journal records one."""
     try:
         lost = _plan_in_journal(folder)
     except ValueError:
@@ -117,16 +117,16 @@ def write_plan(folder: Path, content: PlanFile) -> None:
 
 
 def find_plan(folder: Path) -> PlanFile | None:
-    """Read the plan of a study folder, from the journal if `plan.json` is lost; None if neither has a plan.
+    """Read the plan of a study folder from `plan.json`, or else from the journal; None if neither has a plan.
 
     Raises:
-        ValueError: the file is not a plan or was edited, or the file is lost and the journal is damaged.
+        ValueError: the file is invalid or was edited, or the file is missing and the journal is damaged.
     """
     return read_plan(folder) or _plan_in_journal(folder)
 
 
 def require_plan(folder: Path) -> PlanFile:
-    """Read the plan of a study folder from `plan.json` only; a launch may also read it from the journal.
+    """Read the plan of a study folder from `plan.json`; unlike `find_plan`, never use the copy in the journal.
 
     Raises:
         ValueError: the file is missing, invalid or edited; if the journal has the plan, the message gives the command
@@ -136,13 +136,13 @@ def require_plan(folder: Path) -> PlanFile:
         return found
     if lost := _plan_in_journal(folder):
         raise ValueError(
-            f"{folder} has lost its {FILE}; to write it again from its journal, repeat the launch: {lost.command}"
+            f"{folder} has lost its {FILE}; to restore it from the journal, repeat the launch: {lost.command}"
         )
     raise ValueError(f"no {FILE} in {folder}; allowed: the folder of a study{_near(folder)}")
 
 
 def _near(folder: Path) -> str:
-    """Suggest the studies in a folder; if the folder does not exist, the sibling study with the nearest name."""
+    """Suggest the studies in the folder or, if it does not exist, the study beside it with the most similar name."""
     if held := sorted(str(path.parent) for path in folder.glob(f"*/{FILE}")):
         return f", {first_of(held, MOST_NAMED)}"
     if folder.exists():
@@ -159,14 +159,14 @@ def _plan_in_journal(folder: Path) -> PlanFile | None:
 
 
 def _with_tasks(file: PlanFile) -> PlanFile:
-    """Register the plan's user-defined tasks, unless their files were already read."""
+    """Register the plan's user-defined tasks, except those whose names are already registered; return the file."""
     for name, task in (file.plan.own_tasks or {}).items():
         TASKS.setdefault(name, task)
     return file
 
 
 def format_plan(plan: Plan) -> str:
-    """Format the plan as TOML, with every field for which the plan or its profile has a value."""
+    """Format the plan as TOML, without fields that are UNSET, or None in both the plan and its profile."""
     default = to_plain(profiles.load(plan.profile))
     fields = {
         name: NONE if value is None else value
@@ -177,7 +177,7 @@ def format_plan(plan: Plan) -> str:
 
 
 def read_toml(path: Path) -> Plan:
-    """Read a plan from a TOML file; its profile (`mini` if unnamed) supplies the defaults.
+    """Read a plan from a TOML file; the profile that the file names, or else `mini`, supplies the defaults.
 
     Raises:
         ValueError: the file cannot be read, is not TOML, or has an unknown field or an invalid value.
@@ -216,7 +216,7 @@ _NAMED = ("data", "backbone", "tokenizer")  # fields whose errors quote their va
 
 
 def blame_plan_file(fault: str, plan: Plan, *, path: str, typed: Collection[str]) -> str:
-    """Reword an error to name the --plan file, table and key if the invalid value comes from that file.
+    """Reword an error so that it names the --plan file, table and key, if the invalid value comes from that file.
 
     Args:
         fault: error about an option: `--set KEY: ...`, `--search KEY is ...`, `METHOD: FIELD is ...`, `--seeds ...`.
@@ -239,7 +239,7 @@ def blame_plan_file(fault: str, plan: Plan, *, path: str, typed: Collection[str]
 
 
 def other_data(earlier: Plan, later: Plan) -> str:
-    """Format the data options of two plans, for an error about their difference."""
+    """Format the --data options of two plans for an error: `--data mini against --data hub`."""
     return f"--data {earlier.data} against --data {later.data}"
 
 
@@ -247,15 +247,15 @@ def another_study(folder: Path, changed: Iterable[str], *, is_continued: bool) -
     """Build the error for a command that does not match the study on disk; `changed` is from `compare_plans`."""
     more = f", or --continue {folder} to keep all other settings"
     return ValueError(
-        f"study {folder} does not match this command; on disk against asked for: {'; '.join(changed)}. "
+        f"study {folder} does not match this command; study against command: {'; '.join(changed)}. "
         f"Choose another --name{' instead of --continue' if is_continued else more}"
     )
 
 
 def compare_plans(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collection[str] | None = None) -> list[str]:
-    """List every forbidden difference between two plans of one study, with both values.
+    """List every forbidden difference between the earlier and the later plan of a study, with both values.
 
-    `settled` names the arms with a started trial; other arms have no numbers yet and may change. None: all arms.
+    `settled` names the arms that may not change because one of their trials has started; None stands for all arms.
     """
     changed = changes("protocol", to_plain(earlier.protocol), to_plain(later.protocol))
     before, arms_by_change = {arm.name: arm for arm in earlier.arms}, dict[str, list[str]]()
@@ -275,7 +275,7 @@ def compare_plans(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collec
 
 
 def compare_arms(before: Arm, after: Arm) -> list[str]:
-    """List the differing fields of two arms' configurations, then their other differing facts, with both values."""
+    """List the differences between two arms, with both values: configuration fields first, then other `Fact`s."""
     fields = dict.fromkeys(name for arm in (before, after) for name in (*arm.fixed, *arm.decided))
     pairs = {name: (before.field(name), after.field(name)) for name in fields}
     changed = [
@@ -290,7 +290,7 @@ def compare_arms(before: Arm, after: Arm) -> list[str]:
 
 
 def changes(where: str, before: object, after: object) -> list[str]:
-    """List every field, at any depth, in which two plain values differ, with both values."""
+    """List the fields, at any depth, in which two JSON-like values differ, with both values, after the text `where`."""
     if before == after:
         return []
     if isinstance(before, dict) and isinstance(after, dict):
@@ -300,10 +300,10 @@ def changes(where: str, before: object, after: object) -> list[str]:
 
 
 def include_folder(methods: Iterable[str], folder: str) -> None:
-    """Register the methods of a folder; the folder may be missing if the package itself has all of `methods`.
+    """Register the methods in a folder, which may be missing if this package itself has all of `methods`.
 
     Raises:
-        ValueError: a needed folder is missing, or the folder is not a folder of methods.
+        ValueError: the folder is needed but missing, or is not a folder of methods.
     """
     known = method_files.included()
     if known is not None and known.folder == folder:
@@ -314,13 +314,13 @@ def include_folder(methods: Iterable[str], folder: str) -> None:
         trainables.include(folder, named="--include")
     elif needed:
         raise ValueError(
-            f"{needed[0]} is a method of the folder {folder}, which is missing; allowed: restore it, or give its new "
-            "location with --include FOLDER"
+            f"{needed[0]} is a method of the folder {folder}, which is missing; allowed: restore the folder, or "
+            "give its new location with --include FOLDER"
         )
 
 
 def check_in_one_folder(methods: Iterable[str], asked: Plan, earlier: Plan) -> None:
-    """Raise ValueError if --include has changed and a method of the study is missing: a study has one such folder."""
+    """Raise ValueError if --include names another folder that lacks a method of the study; a study has one folder."""
     if UNSET in (asked.include, earlier.include) or asked.include == earlier.include:
         return
     missing = [method for method in methods if base_method(method) not in method_files.names()]
@@ -332,7 +332,7 @@ def check_in_one_folder(methods: Iterable[str], asked: Plan, earlier: Plan) -> N
 
 
 def include_for(method: str, asked: Plan | None, given: str | None) -> None:
-    """Register a study's method from the given folder, or else from the folder that its plan names.
+    """Register a method from the folder `given`, or else from the folder that the study's plan names.
 
     Raises:
         ValueError: the folder is missing, or is not a folder of methods.

@@ -1,7 +1,7 @@
 """Backbones from `study.pretrain`: the record of their pretraining, and warnings about words unknown to the tokenizer.
 
 Only this module reads and writes `pretraining.json` in the folder of a pretraining. The folder can be used as a
-backbone once `finished` is true; a study copies `made` into its plan.
+backbone when its `finished` is true. A study copies `made`, the record, into its plan.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LARGE_SHARE = 0.2  # share of unknown tokens above which a warning is printed
 
 
 class Epoch(Typed, frozen=True, kw_only=True):
-    """The end time and the row of metrics of one epoch, which is a fixed number of steps."""
+    """One epoch of a pretraining (a fixed number of steps): its end time and its metrics."""
 
     ended: str  # UTC, ISO 8601
     row: PretrainingRow
@@ -115,9 +115,9 @@ def is_tiny(backbone: str) -> bool:
 
 
 def warn_of_unknown_words(plan: ResolvedPlan) -> list[str]:
-    """Return a warning that lists the tasks with many words unknown to the tokenizer; [] if there are none.
+    """Return a list with one warning that names the tasks with many words unknown to the tokenizer, or [].
 
-    Only backbones from `study.pretrain` are checked, and only on generated data or the data of a folder.
+    Only backbones from `study.pretrain` are checked, and only on generated data or data from a folder.
 
     Raises:
         ValueError: the data are invalid; see `load_split`.
@@ -134,20 +134,20 @@ def warn_of_unknown_words(plan: ResolvedPlan) -> list[str]:
 
 
 def warn_of_unknown(name: str, tokenizer: Tokenizer | None, texts: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return a warning that lists the texts, by title, with many unknown words; [] if there are none."""
+    """Return a list with one warning that names the titles whose texts have many unknown words, or []."""
     if tokenizer is None:
         return []
     shares = {title: unknown_share(tokenizer, sentences) for title, sentences in texts.items()}
     large = [f"about {share:.0%} of {title}" for title, share in shares.items() if share > LARGE_SHARE]
     warning = (
-        f"warning: the tokenizer of {name} does not know {', '.join(large)} (share of tokens; limit "
+        f"warning: words unknown to the tokenizer of {name}: {', '.join(large)} (share of tokens; limit "
         f"{LARGE_SHARE:.0%}); a word-piece tokenizer knows them: --tokenizer NAME_OR_FOLDER"
     )
     return [warning] if large else []
 
 
 def _dev_texts(task: str, data: str) -> Iterable[str]:
-    """Read the texts of the dev split: it is short, and its words are like those of the train split."""
+    """Read the texts of the dev split, which is short and has words like those of the train split."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # trials give the same warnings about row counts
         rows = glue.load_split(TASKS[task], TASKS[task].dev_splits[0], data).texts

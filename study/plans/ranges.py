@@ -1,8 +1,8 @@
-"""A plan's settings: fields fixed or searched by hand, with `--set` and `--search` or tables of a plan file.
+"""The settings of a plan: the fields that a user fixes or searches, with --set and --search or in a plan file.
 
 One mapping holds all settings. The key `FIELD` applies to every method with that field, and `SCOPE:FIELD` to one
-method, variant or arm: `palbert:a:beta`, `palbert/rte:epochs`. A single value fixes the field; choices or an interval
-make it searched.
+method, variant or arm: `palbert:a:beta`, `palbert/rte:epochs`. A field with a single value is fixed; a
+field with choices or an interval is searched.
 """
 
 from __future__ import annotations
@@ -68,20 +68,20 @@ def split_key(key: str) -> tuple[str, str]:
 
 
 def shorten(key: str) -> str:
-    """Shorten the key for captions: omit the arm from a key of a single arm."""
+    """Shorten a key for captions: `palbert/rte:beta` becomes `beta of single arms`; other keys stay unchanged."""
     scope, field = split_key(key)
     return f"{field} of single arms" if "/" in scope else key
 
 
 def find_keys(settings: Settings, arm: str) -> dict[str, str]:
-    """Map each field to its key with the narrowest scope that covers the arm: the arm, its method, or all methods."""
+    """Map each field to the key that applies to the arm, the narrowest of: this arm, its method, all methods."""
     scopes = ("", arm.partition("/")[0], arm)
     parts = {key: split_key(key) for key in settings}
     return {field: key for scope in scopes for key, (its, field) in parts.items() if its == scope}
 
 
 def lay_over(base: Settings, over: Settings) -> dict[str, Setting]:
-    """Merge settings; each setting in `over` replaces those in `base` for its field in the same or a narrower scope."""
+    """Merge settings; one in `over` replaces those in `base` for the same field with the same or a narrower scope."""
     replaced = [split_key(key) for key in over]
 
     def is_replaced(scope: str, field: str) -> bool:
@@ -102,7 +102,7 @@ def joined(fixed: Mapping[str, Value], searched: Mapping[str, Choices | Interval
 
 
 def read_value(text: str) -> Value:
-    """Parse the text as a number or other JSON; return text that does not parse unchanged."""
+    """Parse the text as a number or other JSON; if that fails, return the text itself."""
     is_number = text.strip(_OF_NUMBERS) == ""
     try:
         read: Value = float(text) if is_number else json.loads(text)
@@ -119,7 +119,7 @@ def read_searched(text: str) -> Choices | Interval:
     """Parse an interval or choices: `3e-5..3e-4:log`, `1..3` or `16,32`.
 
     Raises:
-        ValueError: the text has another form.
+        ValueError: the text is not a valid interval or list of choices.
     """
     if not text:
         raise ValueError(f"it is empty; allowed: {FORMS}")
@@ -193,7 +193,7 @@ def to_toml(fields: Mapping[str, object], settings: Settings) -> str:
 
 
 def _in_toml(value: Value | Interval) -> Value:
-    """Write an interval as a string, since tomli_w has no inline tables; `to_toml` removes the quotes."""
+    """Convert an interval to a string, because tomli_w has no inline tables; `to_toml` removes the quotes."""
     if isinstance(value, Interval):
         return f"{{ low = {value.low}, high = {value.high}{', log = true' * value.log} }}"
     return NONE if value is None else value

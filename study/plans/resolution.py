@@ -1,15 +1,15 @@
-"""The resolution of a plan to its arms: every value of each configuration, with its origin.
+"""Resolves a plan to its arms, each a method on a task: every value of the configurations, with its origin.
 
 A field takes its value from the last of these layers that has the field:
 
     fixed fields: FIXED, FIXED_BY_TASK, MINI_FIXED, VARIANTS of the method's search space
     tuned fields: SPACE, MINI_SPACE; with the grid sampler PAPER_GRID, MINI_GRID
-    exit settings: POST_HOC, as for tuned fields; they need no trials: each model is evaluated under all their values
+    exit settings: POST_HOC; they need no trials of their own: each trained model is evaluated with all their values
     all fields: the plan's settings, first for all methods, then for the method, then for the arm (`study.plans.ranges`)
 
 A field fixed by MINI_FIXED, VARIANTS or --set is no longer tuned; a field searched by --search is no longer fixed.
-MINI_* apply to tiny random backbones. Fields that --search-only leaves out take a paper's value, and so do exit
-settings if no other field is tuned.
+MINI_* apply to tiny random backbones. Tuned fields that --search-only does not name are fixed at a paper's value; so
+are exit settings if no other field is tuned.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
     `pins` maps the hub names in an earlier plan to their fingerprints, which this plan keeps. All other hub names are
     resolved to the hub's current commit.
 
-    If `unchecked` is a list, an unreachable hub is not an error: the name that needed it is added to the list, and its
-    fingerprint is "unknown".
+    If `unchecked` is a list, an unreachable hub is not an error: each name that cannot be checked is added to the list,
+    and its fingerprint is "unknown".
 
     Raises:
         ValueError: a part of the plan cannot be run.
@@ -150,7 +150,7 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
 
 
 def _baseline(plan: Plan) -> str | None:
-    """Return the plan's baseline; if a plan of several methods lacks it, return ALBERT, or else the first method."""
+    """Return the baseline; if it is not among the plan's several methods, return ALBERT, or else the first method."""
     if plan.baseline is None or plan.baseline in plan.methods or len(plan.methods) == 1:
         return plan.baseline
     return "albert" if "albert" in plan.methods else plan.methods[0]
@@ -228,7 +228,7 @@ def explain(plan: Plan, method: str, task: str, *, origins: Mapping[str, str]) -
     """Describe every field of the arm's configuration with its value or range and its origin, one field per line.
 
     Args:
-        origins: for options that the user did not type, such as `--set epochs`: the source to print instead.
+        origins: maps options that the user did not type, such as `--set epochs`, to the origin to print instead.
     """
     resolution = resolve_configuration(plan, method, task)
     rows = [(name, json.dumps(layered.value), layered.origin) for name, layered in resolution.fixed.items()]
@@ -305,7 +305,7 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_
 
 
 def _narrower_scopes(plan: Plan, arm: Arm, *, field: str) -> str:
-    """Suggest --set options for only those tasks that accept the field's value; "" if none help."""
+    """Suggest --set options that limit the value of the field to the tasks that accept it, or "" if none does."""
     key = find_keys(plan.settings, arm.name).get(field, arm.name)
     if "/" in key:
         return ""
@@ -315,7 +315,7 @@ def _narrower_scopes(plan: Plan, arm: Arm, *, field: str) -> str:
             config.check_task(TASKS[task])
             names.append(f"{arm.method}/{task}")
     options = [f"--set {name}:{field}={json.dumps(plan.settings[key])}" for name in names]
-    return f", or give it where it is used: {' '.join(options)}" if options else ""
+    return f", or set it only for tasks that use it: {' '.join(options)}" if options else ""
 
 
 def _check_ends(arm: Arm, resolution: Resolution) -> None:
@@ -334,7 +334,7 @@ def _check_ends(arm: Arm, resolution: Resolution) -> None:
 
 
 def _repeated(arm: Arm, repeat: int, arms: Collection[Arm]) -> Arm:
-    """Copy an arm for a repeated search; if it starts from a searched arm, use the same repeat of that arm."""
+    """Copy an arm for a repeat of its search; if it starts from a searched arm, use the same repeat of the latter."""
     source = next((other for other in arms if other.name == arm.start_from), None)
     start_from = format_arm_name(source.method, source.task, repeat) if source and source.space else arm.start_from
     return replace(arm, repeat=repeat, seeds=list_confirm_seeds(len(arm.seeds), repeat=repeat), start_from=start_from)
@@ -352,7 +352,7 @@ def fits(method: str, backbone: str) -> bool:
 
 
 def check_family(method: str, backbone: str) -> None:
-    """Raise ValueError if the backbone's family is not one of the method's."""
+    """Raise ValueError if the method does not support the family of the backbone."""
     if not fits(method, backbone):
         families = search_spaces.load(method).families
         menu = ", ".join(name for name in UNTRAINED if family_of(name) in families)
@@ -404,13 +404,13 @@ def _by_hand(
 
 
 def list_papers_values(plan: Plan, method: str, task: str) -> list[str]:
-    """List an arm's tunable fields that take a fixed value because the plan leaves them out of the search."""
+    """List the tunable fields of an arm that the plan does not search and that therefore have a fixed value."""
     fixed = resolve_configuration(plan, method, task).fixed
     return [name for name, layered in fixed.items() if layered.origin.endswith(_NOT_SEARCHED)]
 
 
 def _choose_papers_value(field: str, ranged: Layered[BaseDistribution], points: Layers[Value]) -> Layered[Value]:
-    """Fix a tunable field at the first of its values in `points` within its range, or else at the range's middle."""
+    """Fix a tunable field at its first value in `points` that is within its range, or else at the range's middle."""
     for origin, point in points:
         if field in point and _holds(ranged, point[field]):
             return Layered(point[field], f"{origin}{_NOT_SEARCHED}")
@@ -426,7 +426,7 @@ def _values(field: str, ranged: Layered[BaseDistribution], *, why: str) -> Seque
     """List every value of a field.
 
     Raises:
-        ValueError: the field is continuous; the message begins with `why`, the reason for the list.
+        ValueError: the field is continuous; the message begins with `why`, which names what needs the list.
     """
     allowed = make_range(ranged.value)
     if allowed.values is None:
@@ -491,7 +491,7 @@ def _check_plan(plan: Plan) -> None:
 
 
 def _check_settings(plan: Plan) -> None:
-    """Raise ValueError if a scope is not in the study, or if --search-only names a field that no method tunes."""
+    """Raise ValueError if a scope is not part of the study, or if --search-only names a field that no method tunes."""
     for key, setting in plan.settings.items():
         scope, _ = split_key(key)
         if scope and scope not in plan.scopes:

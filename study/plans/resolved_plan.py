@@ -1,6 +1,6 @@
-"""A plan with its arms and its protocol, as stored in `plan.json`; decisions need nothing else. No Optuna.
+"""A plan with its arms and its protocol, as stored in `plan.json`.
 
-Also the identities of arms, trials and protocols, and the seeds of trials.
+Also computes the identities of arms, trials and protocols, and the seeds of trials. Does not import Optuna.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trainables.schema import Configuration, Typed, Value, to_plain
 T = TypeVar("T")
 FIRST_SEED = 42  # confirm seeds are 42, 43, ...: tinkoff-ai/palbert test.py:34
 MOST_SEEDS = 100  # confirm seeds per arm if searches are repeated
-Fact = Annotated[T, "fact"]  # determines an arm's numbers: may not change once a trial has begun
+Fact = Annotated[T, "fact"]  # affects an arm's scores: may not change after a trial of the arm has begun
 
 
 class Range(Typed, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ class Range(Typed, frozen=True, kw_only=True):
         return str(self).replace(" to ", "..").replace(" log", ":log")
 
     def holds(self, value: Value) -> bool:
-        """Check if the field can have this value."""
+        """Check if the range contains this value."""
         choices, low, high = (self.attributes.get(name) for name in ("choices", "low", "high"))
         if isinstance(choices, list):
             return value in choices
@@ -96,7 +96,7 @@ class Pretraining(Typed, frozen=True, kw_only=True):
     objective: str
     corpus: str  # "mini", "mini-shuffled", "hub:NAME[:CONFIGURATION]" or a folder of text files
     corpus_fingerprint: str
-    backbone: str  # starting point: a folder, a hub name, or the name of sizes with new weights
+    backbone: str  # starting point: a folder, a hub name, or a model size with random weights
     is_tiny: bool  # True if the first pretraining of its chain started from a tiny random backbone
     settings: Mapping[str, Value]  # fields of the objective that were set by hand
     batch_size: AtLeastOne  # examples per step
@@ -117,7 +117,7 @@ class Arm(Typed, frozen=True, kw_only=True):
     space: Fact[Mapping[str, Range]]  # ranges of tuned fields; empty: no search
     fixed: Fact[Configuration]  # the other fields of the method's configuration
     post_hoc: Fact[Mapping[str, tuple[Value, ...]] | UnsetType] = UNSET  # exit settings: a search chooses the best
-    first: tuple[Configuration, ...]  # configurations tried first: published ones, or the grid
+    first: tuple[Configuration, ...]  # configurations tried first: of --first-from, published, or the grid
     samples: int  # requested search trials
     seeds: tuple[int, ...]  # of the confirm trials
     backbone: str
@@ -133,7 +133,7 @@ class Arm(Typed, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """`palbert/rte`, or `palbert/rte@2` for its second search."""
+        """The name of the arm: `palbert/rte`, or `palbert/rte@2` for its second search."""
         return format_arm_name(self.method, self.task, self.repeat)
 
     @property
@@ -148,23 +148,23 @@ class Arm(Typed, frozen=True, kw_only=True):
 
     @property
     def pinned_backbone(self) -> str:
-        """The backbone; a hub name includes the commit that the plan resolved."""
+        """The backbone; a hub name has the form `NAME@COMMIT`, with the commit recorded in the plan."""
         return backbones.pinned(self.backbone, self.backbone_fingerprint)
 
     @property
     def whole_backbone(self) -> str:
-        """The backbone's name for published tables: a hub name with owner and no revision; a folder unchanged."""
+        """The backbone's name for published tables; a hub name has its owner and no revision."""
         is_content = self.backbone_fingerprint.startswith("sha256:")
         return self.backbone if is_content else backbones.whole_name(self.backbone)
 
     @property
     def pinned_tokenizer(self) -> str | None:
-        """The tokenizer; a hub name includes the commit that the plan resolved; None: the backbone's tokenizer."""
+        """The tokenizer, or None for the backbone's; a hub name has the form `NAME@COMMIT`, as in `pinned_backbone`."""
         return self.tokenizer and backbones.pinned(self.tokenizer, self.tokenizer_fingerprint or "")
 
     @property
     def can_search_more(self) -> bool:
-        """True if the space has more points than search trials."""
+        """True if the search space has more points than the arm has search trials."""
         numbers = [math.inf if allowed.values is None else len(allowed.values) for allowed in self.space.values()]
         return bool(self.space) and math.prod(numbers) > self.samples
 
@@ -175,11 +175,11 @@ class Arm(Typed, frozen=True, kw_only=True):
 
     @property
     def decided(self) -> tuple[str, ...]:
-        """The names of the fields whose values a search decides."""
+        """The names of the fields that a search decides: tuned fields and exit settings."""
         return (*self.space, *self.exit_settings)
 
     def values_of(self, name: str) -> list[Value]:
-        """List the value of a fixed field, or all choices or both ends of a tuned field."""
+        """List all choices or both ends of a tuned field, or the single value of a fixed field."""
         return self.space[name].extremes if name in self.space else [self.fixed[name]]
 
     def most(self, name: str) -> int:
@@ -191,16 +191,16 @@ class Arm(Typed, frozen=True, kw_only=True):
         return self.space.get(name) or self.exit_settings.get(name) or self.fixed.get(name, "absent")
 
     def fixes(self, name: str, value: Value) -> bool:
-        """Check if the arm fixes the field at this value, of the same type."""
+        """Check if the arm fixes the field at a value that is equal and of the same type."""
         return name in self.fixed and self.fixed[name] == value and type(self.fixed[name]) is type(value)
 
     def searched(self, point: Configuration) -> Configuration:
-        """Complete a search trial's configuration from its tuned values; exit settings stay undecided."""
+        """Return the configuration of a search trial with these tuned values; exit settings are not yet in it."""
         precision = {} if self.search_precision is UNSET else {"precision": self.search_precision}
         return {**self.fixed, **precision, **point}
 
     def repeated(self, searched: Configuration) -> Configuration:
-        """Return a search trial's configuration with the arm's fixed precision, for trials that repeat it."""
+        """Return the winning search trial's configuration for confirm trials, which use the arm's fixed precision."""
         return searched if self.search_precision is UNSET else {**searched, "precision": self.fixed["precision"]}
 
     @property
@@ -216,7 +216,7 @@ FACTS_OF_ARM = [name for name, mark in read_marks(Arm).items() if mark == "fact"
 class Protocol(Typed, frozen=True, kw_only=True):
     """The rules of an evaluation. Scores under different protocols never share a table.
 
-    Configurations, backbone, data, start, seeds and samples belong to the arms instead.
+    Configurations, backbones, data, starting models, seeds and numbers of trials are properties of the arms instead.
     """
 
     selection: Selection
@@ -239,13 +239,13 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def protocol_hash(self) -> str:
-        """The hash of the protocol, 16 hexadecimal digits, which every record contains."""
+        """The hash of the protocol (16 hexadecimal digits), which is part of every record."""
         return digest(to_plain(self.protocol))
 
     def trial_key(self, arm: Arm, *, phase: str, config: Configuration, seed: int, start: str | None) -> str:
-        """Compute the identity of a trial: equal keys mean the same training run; `start` is another trial's key.
+        """Compute a trial's key; equal keys mean the same training run. `start` is the key of the trial it starts from.
 
-        A search trial's key includes all exit settings, since they decide the best epoch, but not the chosen setting.
+        The key of a search trial depends on all its exit settings, because they affect which epoch is best.
         """
         content = [arm.backbone_fingerprint, arm.tokenizer_fingerprint, arm.data_fingerprint]
         menu = [arm.exit_settings] if arm.exit_settings and phase == "search" else []
@@ -258,7 +258,7 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
 
     @property
     def pins(self) -> dict[str, str]:
-        """The fingerprints of the hub names that the plan resolved, by name."""
+        """The fingerprint of each hub name in the plan."""
         pairs = [(arm.backbone, arm.backbone_fingerprint) for arm in self.arms]
         pairs += [(arm.tokenizer, arm.tokenizer_fingerprint or "") for arm in self.arms if arm.tokenizer]
         return {name: fingerprint for name, fingerprint in pairs if backbones.is_hub_name(name)}
@@ -274,12 +274,12 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
         return (self.own_tasks or {}).get(name, UNSET)
 
     def arm(self, name: str) -> Arm:
-        """Return the arm of this name; raises KeyError if the plan has no such arm."""
+        """Return the arm of this name, or raise KeyError if the plan has no such arm."""
         return self._arms[name]
 
     @property
     def first_arms(self) -> list[Arm]:
-        """The arms of each pair's first search, whose numbers the tables show."""
+        """The arms without those that repeat a search; tables show only these arms."""
         return [arm for arm in self.arms if not arm.repeat]
 
     @cached_property
@@ -297,7 +297,7 @@ def untrained_backbones(asked: Plan, arms: Iterable[Arm]) -> list[str]:
 
 
 def digest(value: object, length: int = 16) -> str:
-    """Compute the first `length` hexadecimal digits of the SHA-256 of a plain value's canonical JSON."""
+    """Return the first `length` hexadecimal digits of the SHA-256 of the value's canonical JSON."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:length]
 
@@ -308,7 +308,7 @@ def format_arm_name(method: str, task: str, repeat: int) -> str:
 
 
 def list_confirm_seeds(number: int, *, repeat: int = 0) -> tuple[int, ...]:
-    """List the seeds of confirm trials; repeats share no seed if each repeat has at most `MOST_SEEDS` seeds."""
+    """List the seeds of an arm's confirm trials; repeats share none if `number` is at most `MOST_SEEDS`."""
     first = FIRST_SEED + repeat * MOST_SEEDS
     return tuple(range(first, first + number))
 
@@ -319,5 +319,5 @@ def derive_search_seed(arm: str, number: int) -> int:
 
 
 def format_file_name(method: str) -> str:
-    """Replace the variant separator in a method's name, which file and registered-model names cannot contain."""
+    """Replace the separator in `METHOD:VARIANT`, because names of files and registered models cannot contain it."""
     return method.replace(trainables.VARIANT, "-")

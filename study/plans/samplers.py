@@ -15,13 +15,13 @@ from trainables.spelling import no_such, resolve_name
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
-OWN = ":"  # marks the name of a user's sampler
+OWN = ":"  # only in the name of a user's sampler
 FORM = "PACKAGE.MODULE:FACTORY"
 RANDOM_TRIALS = 10  # random trials per arm before TPE and GP start to learn: Optuna's n_startup_trials
 
 
 class Sampler(NamedTuple):
-    """The needs and limits of a sampler."""
+    """The packages that a sampler needs, and its limits."""
 
     needs: tuple[str, ...] = ()  # required packages
     with_asha: str = ""  # limit that applies only with early stopping
@@ -34,7 +34,7 @@ SAMPLERS = {
     "random": Sampler(),
     "grid": Sampler(),
     "qmc": Sampler(needs=("scipy",)),
-    "cmaes": Sampler(("cmaes",), _LEARNS_FROM_WHOLE, "draws fields with a menu of choices at random"),
+    "cmaes": Sampler(("cmaes",), _LEARNS_FROM_WHOLE, "draws categorical fields at random"),
     "gp": Sampler(("torch", "scipy"), _LEARNS_FROM_WHOLE),
 }
 
@@ -59,7 +59,7 @@ def check_sampler(name: str) -> None:
 
 
 def make_own_sampler(name: str, *, seed: int) -> BaseSampler:
-    """Import `package.module:Factory` from Python's path and call it with the seed.
+    """Import `package.module:Factory` from Python's path and call the factory with the seed.
 
     Raises:
         ValueError: the factory cannot be imported, fails, or does not return an Optuna sampler.
@@ -79,7 +79,7 @@ def make_own_sampler(name: str, *, seed: int) -> BaseSampler:
 
 
 def describe_sampler(name: str, samples: int, stopping: EarlyStopping | None) -> str:
-    """Describe the sampler and its limits in a search of `samples` trials under this early stopping."""
+    """Describe the sampler and its limits in a search with `samples` trials and this early stopping."""
     known = SAMPLERS.get(name, Sampler())
     limits = [known.with_asha] if stopping and known.with_asha else []
     if name in ("tpe", "gp") and 0 < samples <= RANDOM_TRIALS:

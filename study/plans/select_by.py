@@ -1,4 +1,4 @@
-"""The rule that selects epochs and trials: `--select-by`, which `trainables/runs/select_exit.py` computes."""
+"""The option --select-by: the rule that selects epochs and trials. `trainables/runs/select_exit.py` applies it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FORMS = f"score, {AREA}, {AT_LAYERS}LAYERS"
 
 
 def read_select_by(text: str) -> str | UnsetType:
-    """Parse a selection rule and return its form in plans: `at:6` for `at:6.0`, UNSET for the score.
+    """Parse a selection rule and return it as plans store it: `at:6` for `at:6.0`, UNSET for `score`.
 
     Raises:
         ValueError: the text is not a selection rule.

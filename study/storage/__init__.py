@@ -1,1 +1,1 @@
-"""Places of the trials' files, and checks of addresses and output paths that users give."""
+"""The storage of trial files, and checks of the addresses and output paths that users give."""

@@ -37,7 +37,7 @@ _CLUSTER_ALLOWED = "auto, HOST:PORT, ray://HOST:PORT"
 
 
 def masked(text: str) -> str:
-    """Hide the password of every URI in the text."""
+    """Hide passwords, tokens and other secrets in the URIs of a text."""
     return _PARAMETER.sub(r"\1***", _TOKEN.sub(r"\1***@", _USER.sub(r"\1:***@", text)))
 
 
@@ -113,7 +113,7 @@ CREDENTIALS = "credentials are taken from the usual variables (AWS_ACCESS_KEY_ID
 
 
 TRACKING_SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databricks")
-TRACKING_HELP = "MLflow's sqlite:///FILE or URL; default: its mlflow.db"  # "its": of a study or a pretraining
+TRACKING_HELP = "MLflow's sqlite:///FILE or URL; default: mlflow.db in the folder of the study or pretraining"
 _TRACKING = (
     "sqlite:///FILE, a server's URL such as http://HOST:PORT, a database's (postgresql, mysql, mssql), databricks, "
     "or, for a launch, none"
@@ -125,12 +125,12 @@ _TRACKING_CREDENTIALS = (
 
 
 def tracking_address(text: str) -> str:
-    """Check the address of an MLflow store that `--tracking-uri` gives, and return it.
+    """Check `--tracking-uri`, the address of an MLflow store, and return it.
 
     Raises:
-        ValueError: if mlflow is not installed, MLflow does not support such an address (for example a folder), a web
-            server's host or port is invalid, or the address contains a password, which the plan, the journal, the
-            report and the list of processes would show.
+        ValueError: if mlflow is not installed, the kind of address is not supported (for example a folder), the host
+            or port of a web server is invalid, or the address contains a password, which would become visible in the
+            plan, the journal and the report.
     """
     scheme, separator, _ = text.partition(":")
     if (not separator and text != "databricks") or scheme.partition("+")[0] not in TRACKING_SCHEMES:
@@ -197,7 +197,7 @@ def make_writable(address: str) -> None:
 
 @contextmanager
 def small_object(uri: str) -> Iterator[str]:
-    """Create an empty object under `uri`, yield its URI, then delete it.
+    """Create an empty object under `uri`, yield its URI, then delete the object.
 
     Raises:
         ValueError: if the object cannot be written or deleted.

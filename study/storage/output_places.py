@@ -35,7 +35,7 @@ def check_folder(option: str, path: Path) -> None:
 
 
 def check_new_folder(option: str, path: Path) -> None:
-    """Check that a new folder can be created at `path`; an empty one may exist."""
+    """Check that a new folder can be created at `path`; an existing folder must be empty."""
     folder = Path(os.path.realpath(path))
     if os.path.lexists(folder) and not (folder.is_dir() and not any(folder.iterdir())):
         raise ValueError(f"{option} {path} exists; allowed: a new or an empty folder")
@@ -43,7 +43,7 @@ def check_new_folder(option: str, path: Path) -> None:
 
 
 def _check_within(folder: Path, what: str, *, allowed: str) -> None:
-    """Check that the folder is writable or, if it is missing, the nearest existing folder above it."""
+    """Check that files can be written in the folder or, if it is missing, in the nearest existing parent."""
     whole = Path(os.path.realpath(folder))
     there = next(place for place in (whole, *whole.parents) if os.path.lexists(place))
     if not there.is_dir():

@@ -1,7 +1,7 @@
-"""The files of trials in a study's storage: states, then models and predictions.
+"""The files of trials in a study's storage: states of running trials, models and predictions of ended trials.
 
-In a folder that all nodes share, a trial works directly in its own subfolder. If the storage is a URI, a trial works in
-a temporary folder of its node, and uploads
+If the storage is a folder that all nodes share, a trial works directly in a subfolder. If the storage is a URI, a trial
+works in a temporary folder of its node, and uploads
 
     trials/KEY/state-3-81920.zip    the state after epoch 3: one object of 81920 bytes
     trials/KEY/model-epoch-2/       the selected model of a confirm trial that has ended
@@ -46,7 +46,7 @@ PREDICTIONS = "predictions.npz"
 DESCRIPTION = "model.json"  # in a model's folder
 HELD_SECONDS = 60.0  # wait for another process to release a trial's folder
 OUTAGE_SECONDS = 600.0  # of retries; without retries, pyarrow gives up within seconds
-MARK = ".launch-"  # beginning of the name of a mark
+MARK = ".launch-"  # prefix of the names of marks; see `launch_marks`
 STATE_NAME = re.compile(r"state-(\d+)-(\d+)\.zip")
 
 
@@ -59,7 +59,7 @@ class OutcomeGone(ValueError):
 
 
 def through_outages(action: Callable[P, R]) -> Callable[P, R]:
-    """Retry the action for `OUTAGE_SECONDS` after an `OSError`, so that a short outage fails no trial."""
+    """Retry the action for `OUTAGE_SECONDS` after an `OSError`, so that no trial fails because of a short outage."""
 
     @functools.wraps(action)
     def patient(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -85,12 +85,12 @@ class TrialPlace(ABC):
 
     @abstractmethod
     def work(self) -> AbstractContextManager[Path]:
-        """Worker: yield the trial's working folder on this node, which contains the latest complete state, if any."""
+        """Worker: yield the trial's working folder, which contains the latest complete state if there is one."""
 
     def check_held(self, folder: Path) -> None:
         """Worker: check that the working folder exists and, if it is shared, still belongs to this process.
 
-        A missing folder is not created: it may be a share that is not mounted, and new files would block the mount.
+        A missing folder is not created: it may be on a share that is not mounted, and new files would block the mount.
 
         Raises:
             FileNotFoundError: if the folder is missing.
@@ -109,7 +109,7 @@ class TrialPlace(ABC):
 
     @abstractmethod
     def has_work(self) -> bool:
-        """Launcher: check whether the storage holds any of the trial's work, which a restart would lose."""
+        """Launcher: check whether the storage holds a state or predictions, which a restart of the trial would lose."""
 
     @abstractmethod
     def fetch_predictions(self, target: Path) -> None:
@@ -130,7 +130,7 @@ class TrialPlace(ABC):
 
 
 def keeps_model(record: Record) -> bool:
-    """Check whether the trial's model is kept: only completed or dropped confirm trials keep theirs."""
+    """Check whether the trial's model is kept, which is true only for completed or dropped confirm trials."""
     return record.phase == "confirm" and record.status in ("completed", "dropped")
 
 
@@ -307,7 +307,7 @@ def open_place(address: str) -> TrialPlace:
 
 
 def model_exists(model: str | None) -> bool:
-    """Check whether the model of a record still exists at the record's path or URI.
+    """Check whether a record's model still exists at `model`, its path or URI.
 
     Raises:
         ValueError: if the storage cannot be read.
@@ -320,7 +320,7 @@ def model_exists(model: str | None) -> bool:
 
 @contextmanager
 def local_model(model: str) -> Iterator[Path]:
-    """Yield the model's folder on this machine; a model under a URI is downloaded, and deleted at the end."""
+    """Yield the model's folder on this machine; for a URI, it is a temporary copy."""
     if not is_uri(model):
         yield Path(model)
         return
@@ -352,7 +352,7 @@ def locate_model(record: Record, folder: Path) -> Record:
 
 
 def storage_for(asked: str | None, folder: Path, facts: StudyFacts) -> str:
-    """Return the storage of a launch: `--storage`, or else the last launch's (printed on stderr), or else the folder.
+    """Return the storage of a launch: `--storage`, or else the last launch's (printed on stderr), or else `folder`.
 
     Raises:
         ValueError: if states of unfinished trials are in the last launch's storage but not in `--storage`.
@@ -417,7 +417,7 @@ def check_marks(marks: Sequence[str]) -> None:
 
 
 def _is_listed(mark: Path) -> bool:
-    """Check whether the mark exists by listing its folder: a network file system may cache the lookup of one path."""
+    """List the mark's folder to check if the mark exists: a network file system may cache the lookup of one path."""
     try:
         return mark in mark.parent.iterdir()
     except (FileNotFoundError, NotADirectoryError):

@@ -147,8 +147,8 @@ def test_another_protocol_under_the_same_name_is_refused_field_by_field(capsys, 
     launched_study(folder, resolved)
     assert launch.main(["--task", "rte", "--epochs", "3", "--name", "s", "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
-    assert f"study {folder} does not match this command; on disk against asked for: " in error
-    assert "on disk against asked for: epochs 2 against 3. Choose another --name" in error
+    assert f"study {folder} does not match this command; study against command: " in error
+    assert "study against command: epochs 2 against 3. Choose another --name" in error
     assert error.count("\n") == 1 and require_plan(folder).plan == resolved
 
 

@@ -258,8 +258,8 @@ def test_a_launch_says_that_the_folder_is_gone_and_takes_the_new_one(
     capsys.readouterr()
     assert launch.main(again) == 2
     assert capsys.readouterr().err == (
-        f"study.launch: entropy is a method of the folder {gone}, which is missing; allowed: restore it, or give its "
-        "new location with --include FOLDER\n"
+        f"study.launch: entropy is a method of the folder {gone}, which is missing; allowed: restore the folder, or "
+        "give its new location with --include FOLDER\n"
     )
     assert launch.main([*again, "--include", str(methods)]) == 0
 

@@ -128,7 +128,7 @@ def test_missing_package_of_a_sampler_says_what_to_install(monkeypatch):
         ("tpe", 11, EarlyStopping(), "tpe"),
         ("gp", 20, EarlyStopping(), "gp (learns only from trials that ASHA does not stop)"),
         ("gp", 20, None, "gp"),
-        ("cmaes", 20, None, "cmaes (draws fields with a menu of choices at random)"),
+        ("cmaes", 20, None, "cmaes (draws categorical fields at random)"),
         (OWN, 4, None, OWN),
     ],
 )
