@@ -47,7 +47,7 @@ def failure_of(error: Exception, *, node: str | None, module: str | None = None)
 
 
 def place_of(error: Exception, module: str) -> str:
-    """Format folder, file and line of the deepest frame in the module's file, or else of the deepest frame."""
+    """Format folder, file and line of the deepest frame in the module's file, or else of the deepest in any file."""
     frame = (frames_in(module, error) or traceback.extract_tb(error.__traceback__))[-1]
     return f"{Path(frame.filename).parent.name}/{Path(frame.filename).name}, line {frame.lineno}"
 
@@ -55,7 +55,7 @@ def place_of(error: Exception, module: str) -> str:
 def lost_process(
     error: str, *, is_preempted: bool, node: str | None, lost_nodes: Mapping[str, str] | None = None
 ) -> Failure:
-    """Build the `Failure` for a lost process; the cause is preemption if its node was lost, else the machine.
+    """Build the `Failure` for a lost process; the cause is "preemption" if its node was lost, else "machine".
 
     `node` is the last node that the process reported from. `lost_nodes` maps Ray's ids of lost nodes to their hosts.
     """

@@ -122,7 +122,7 @@ class Driver(ABC):
 
     @property
     def has_ended(self) -> bool:
-        """True if this launch has no trial left to hand out."""
+        """True if no trial is left, or machine faults keep this launch from running any."""
         return self.scheduler.progress.is_done or self.scheduler.has_given_up
 
     @property
@@ -272,7 +272,7 @@ class Driver(ABC):
         return bool(self._resources.find_nodes_with_room() - self.scheduler.faults.differing - {node})
 
     def _blame(self, failure: Failure) -> Failure:
-        """Change the cause from "node" to "machine" if not only the node but also the launcher cannot see the storage.
+        """Change the cause "node" to "machine" if the launcher cannot see the storage either: the node is not at fault.
 
         Raises:
             ValueError: if only this node cannot see the storage, and no other node is available.

@@ -97,7 +97,7 @@ class LocalDriver(Driver):
 
 
 def assign_gpus(resources: Resources) -> list[str]:
-    """Return the CUDA_VISIBLE_DEVICES of each slot; slots with a fraction of a GPU are spread over all GPUs."""
+    """Return CUDA_VISIBLE_DEVICES for each trial slot; slots with a fraction of a GPU are spread over all GPUs."""
     names, held, number = list_visible_gpus(), resources.gpus, resources.slots()
     if held == 0:
         return [""] * number

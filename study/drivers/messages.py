@@ -26,7 +26,7 @@ class AssignedTrial(Typed, frozen=True, kw_only=True):
 
 
 class Assignment(Typed, frozen=True, kw_only=True):
-    """The work that a worker gets, which is a trial or smoke steps, and the resources for it."""
+    """The work of a worker (a trial or smoke steps), and the resources for this work."""
 
     trial: AssignedTrial | None = None
     smoke: Mapping[str, TrialSpec] = {}  # arm name -> spec of its smoke step; used if there is no trial
@@ -54,7 +54,7 @@ class News(Typed, frozen=True, kw_only=True):
 
 
 class Steps(Typed, frozen=True, kw_only=True):
-    """The progress of a trial within its current epoch, which is not written to the journal."""
+    """The progress of a trial within its current epoch; the journal has only finished epochs."""
 
     key: str
     done: Count

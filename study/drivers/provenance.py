@@ -38,7 +38,7 @@ def provenance() -> Provenance:
 
 @lru_cache(maxsize=1)
 def _read_project_code() -> Provenance:
-    """Describe this package's code, once per process; as the version of `study`, give the digest of `ENGINE`."""
+    """Describe this project's code, read once per process; the version of `study` is the digest of `ENGINE`."""
     trains, engine = (code_digest(ROOT / name for name in names) for names in (TRAINS, ENGINE))
     return Provenance(versions=versions() | {"study": engine}, git_commit=git_commit(), code_digest=trains)
 

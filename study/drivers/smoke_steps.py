@@ -1,7 +1,7 @@
 """Smoke steps: one training step of each arm before any trial, so that a bug in a method ends the launch at once.
 
 The step uses a few rows of mini-GLUE, because tokenising a large task would delay all trials. Only failures that the
-method causes end the launch. Other failures will also interrupt trials, which are then retried on another node.
+method causes end the launch. Other failures would also occur in trials, which are then retried.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SmokeStepsFailed(ValueError):
 
 
 class SmokeSteps:
-    """The smoke steps of a launch. Each worker then runs trials in the same process, which saves new imports."""
+    """The smoke steps of a launch. Each worker then runs trials in the same process, so modules are imported once."""
 
     def __init__(self, scheduler: Scheduler, resources: Resources):
         """Split the steps into a part for each worker that the trials need; an empty part only starts the worker."""
@@ -81,7 +81,7 @@ class SmokeSteps:
             raise SmokeStepsFailed(report.failures, self.specs)
 
     def lost(self, work_id: str) -> None:
-        """Drop the part of a lost process without a retry; if a method killed the process, its trials will fail too."""
+        """Drop the part of a lost process without a retry: if a method killed it, the method's trials will fail too."""
         self._held.discard(work_id)
 
 

@@ -21,7 +21,7 @@ WAIT_SECONDS = 0.1  # between two checks of the other actors' smoke steps
 
 
 class TrialActor(tune.Trainable):
-    """An actor that works on the assignment in `config`; a Ray step ends with the epoch, but after a second at most."""
+    """An actor that works on the assignment in `config`; a Ray step ends after one second or with the epoch."""
 
     _worker: Worker | None = None
 

@@ -70,7 +70,7 @@ class TrialProcess:
         """Wait for the answer to a step.
 
         Raises:
-            ProcessLost: if the process has ended, or an exception has broken it.
+            ProcessLost: if the process has ended, or an exception is about to end it.
         """
         try:
             received = self.connection.recv_bytes()

@@ -139,7 +139,7 @@ class TuneDriver(Driver):
     def _state(self) -> str:
         training, waiting = len(self._training), len(self._waiting)
         if training or not waiting:
-            return f"{training} trials are in an epoch, {waiting} wait for a slot; for its status, run: ray status"
+            return f"{training} trials are in an epoch, {waiting} wait for a slot; to see the cluster: ray status"
         return f"{waiting} trials wait for a slot; {self._resources.describe_room()}"
 
     def _slots(self) -> int:

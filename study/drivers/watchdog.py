@@ -17,7 +17,7 @@ class Stalled(Exception):
 
 
 class Watchdog:
-    """A timer of the hours without progress of any trial; it has a limit."""
+    """Measures how long no trial has made progress, and limits this time."""
 
     def __init__(
         self,

@@ -74,7 +74,7 @@ class Worker:
 
 
 def _set_threads(number: int) -> None:
-    """Set the threads of torch; if torch is missing, each trial reports it as its own error."""
+    """Set the number of torch's threads; if torch is missing, do nothing, because each trial reports the error."""
     try:
         import torch
     except (ImportError, OSError):

@@ -40,7 +40,7 @@ class EarlyStopping(Typed, frozen=True, kw_only=True):
 
 
 class First(Typed, frozen=True, kw_only=True):
-    """A winner of another study, which an arm tries first; values of fields that the arm does not tune are ignored."""
+    """The best configuration of another study, which an arm tries first; fields that the arm fixes are ignored."""
 
     origin: str  # study and arm in which these values won
     values: Configuration
@@ -116,7 +116,7 @@ class Plan(Typed, frozen=True, kw_only=True):
         return self.data == "mini" and any(task in TRAINABLE_TASKS for task in self.tasks)
 
     def extended_from(self, earlier: Plan) -> Plan:
-        """Return this plan, after merging the study's earlier plan into the fields whose mark is a function."""
+        """Return this plan merged with the study's earlier plan: for example, methods are joined."""
         rules = {name: join for name, join in read_marks(Plan).items() if callable(join)}
         joined = {name: join(getattr(earlier, name), getattr(self, name)) for name, join in rules.items()}
         return replace(self, **joined)
@@ -128,12 +128,12 @@ class Plan(Typed, frozen=True, kw_only=True):
 
     @property
     def of_numbers(self) -> dict[str, Any]:
-        """The fields that affect scores (unmarked or `OfProtocol`), with their values, unless these are UNSET."""
+        """The fields that affect scores, with their values; fields that are UNSET are left out."""
         names = [name for name, mark in read_marks(Plan).items() if mark in (None, "protocol")]
         return {name: value for name in names if (value := getattr(self, name)) is not UNSET}
 
     def start_of(self, method: str, task: str, its_own: str | None = None) -> str | None:
-        """Return the name of the arm whose model this arm starts from, if any; `its_own` is the method's own START."""
+        """Return the name of the arm whose model this arm starts from; `its_own` is the START of the method's file."""
         source = self.start_from.get(f"{method}/{task}", f"{its_own}/{task}" if its_own else self.start_from.get(task))
         return source if source is None or "/" in source else f"{method}/{source}"
 
@@ -149,7 +149,7 @@ class Plan(Typed, frozen=True, kw_only=True):
 
 @cache
 def read_marks(kind: type[Typed]) -> dict[str, object]:
-    """Map each field of a class to the mark in its annotation, or to None if there is no mark."""
+    """Map each field of a class to the mark in its annotation (see `Joined`), or to None if there is no mark."""
     hints = get_type_hints(kind, include_extras=True)
     return {
         name: next((mark for mark in getattr(hints[name], "__metadata__", ()) if not isinstance(mark, Meta)), None)
@@ -233,7 +233,7 @@ def no_such_field(
 
     Args:
         named: the option that names the field, for the message.
-        departures: of the method; the first one that names the field ends the message, in place of a suggestion.
+        departures: the method's departures from its paper; the first that names the field replaces the suggestion.
     """
     naming = (f"; {one}" for one in departures if "_" in field and field in re.findall(r"\w+", str(one)))
     near = next(naming, nearest_field(field, known))

@@ -1,6 +1,6 @@
 """The files of a plan: `plan.json` of a study, the TOML file of --plan, and the folder of --include.
 
-Also `compare_plans`, which finds the differences between two plans that forbid extending a study.
+Also `compare_plans`, which lists the changes to a plan that an existing study does not allow.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def read_plan(folder: Path) -> PlanFile | None:
 
 
 def _describe_repair(folder: Path) -> str:
-    """Explain how to regenerate an invalid `plan.json`: by which command, if the journal records one."""
+    """Explain how to regenerate an invalid `plan.json`; if the journal has the last launch's command, quote it."""
     try:
         lost = _plan_in_journal(folder)
     except ValueError:
@@ -275,7 +275,7 @@ def compare_plans(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collec
 
 
 def compare_arms(before: Arm, after: Arm) -> list[str]:
-    """List the differences between two arms, with both values: configuration fields first, then other `Fact`s."""
+    """List the differences between two arms, with both values: configuration fields, then the arms' other `Fact`s."""
     fields = dict.fromkeys(name for arm in (before, after) for name in (*arm.fixed, *arm.decided))
     pairs = {name: (before.field(name), after.field(name)) for name in fields}
     changed = [
@@ -290,7 +290,7 @@ def compare_arms(before: Arm, after: Arm) -> list[str]:
 
 
 def changes(where: str, before: object, after: object) -> list[str]:
-    """List the fields, at any depth, in which two JSON-like values differ, with both values, after the text `where`."""
+    """List the fields, at any depth, in which two JSON-like values differ: `WHERE PATH BEFORE against AFTER`."""
     if before == after:
         return []
     if isinstance(before, dict) and isinstance(after, dict):
@@ -320,7 +320,7 @@ def include_folder(methods: Iterable[str], folder: str) -> None:
 
 
 def check_in_one_folder(methods: Iterable[str], asked: Plan, earlier: Plan) -> None:
-    """Raise ValueError if --include names another folder that lacks a method of the study; a study has one folder."""
+    """Raise ValueError if --include names a new folder without a method of the study; a study has only one folder."""
     if UNSET in (asked.include, earlier.include) or asked.include == earlier.include:
         return
     missing = [method for method in methods if base_method(method) not in method_files.names()]

@@ -1,7 +1,7 @@
 """Backbones from `study.pretrain`: the record of their pretraining, and warnings about words unknown to the tokenizer.
 
 Only this module reads and writes `pretraining.json` in the folder of a pretraining. The folder can be used as a
-backbone when its `finished` is true. A study copies `made`, the record, into its plan.
+backbone if `finished` in the file is true. A study copies `made` from the file into its plan.
 """
 
 from __future__ import annotations

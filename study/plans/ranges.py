@@ -1,8 +1,8 @@
 """The settings of a plan: the fields that a user fixes or searches, with --set and --search or in a plan file.
 
 One mapping holds all settings. The key `FIELD` applies to every method with that field, and `SCOPE:FIELD` to one
-method, variant or arm: `palbert:a:beta`, `palbert/rte:epochs`. A field with a single value is fixed; a
-field with choices or an interval is searched.
+method, variant or arm: `palbert:a:beta`, `palbert/rte:epochs`. A field with a single value is fixed; a field with
+choices or an interval is searched.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ def shorten(key: str) -> str:
 
 
 def find_keys(settings: Settings, arm: str) -> dict[str, str]:
-    """Map each field to the key that applies to the arm, the narrowest of: this arm, its method, all methods."""
+    """Map each field to the key that applies to the arm: one for the arm, or else its method, or else all methods."""
     scopes = ("", arm.partition("/")[0], arm)
     parts = {key: split_key(key) for key in settings}
     return {field: key for scope in scopes for key, (its, field) in parts.items() if its == scope}
 
 
 def lay_over(base: Settings, over: Settings) -> dict[str, Setting]:
-    """Merge settings; one in `over` replaces those in `base` for the same field with the same or a narrower scope."""
+    """Merge settings; each in `over` replaces those in `base` for the same field in the same or a narrower scope."""
     replaced = [split_key(key) for key in over]
 
     def is_replaced(scope: str, field: str) -> bool:

@@ -150,7 +150,7 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
 
 
 def _baseline(plan: Plan) -> str | None:
-    """Return the baseline; if it is not among the plan's several methods, return ALBERT, or else the first method."""
+    """Return the baseline; if several methods are studied without it, return ALBERT, or else the first method."""
     if plan.baseline is None or plan.baseline in plan.methods or len(plan.methods) == 1:
         return plan.baseline
     return "albert" if "albert" in plan.methods else plan.methods[0]
@@ -305,7 +305,7 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_
 
 
 def _narrower_scopes(plan: Plan, arm: Arm, *, field: str) -> str:
-    """Suggest --set options that limit the value of the field to the tasks that accept it, or "" if none does."""
+    """Suggest --set options that limit the value of the field to the tasks that accept it, or "" if no task does."""
     key = find_keys(plan.settings, arm.name).get(field, arm.name)
     if "/" in key:
         return ""
@@ -334,7 +334,7 @@ def _check_ends(arm: Arm, resolution: Resolution) -> None:
 
 
 def _repeated(arm: Arm, repeat: int, arms: Collection[Arm]) -> Arm:
-    """Copy an arm for a repeat of its search; if it starts from a searched arm, use the same repeat of the latter."""
+    """Copy an arm for a repeat of its search; if it starts from a searched arm, the copy starts from a repeat of it."""
     source = next((other for other in arms if other.name == arm.start_from), None)
     start_from = format_arm_name(source.method, source.task, repeat) if source and source.space else arm.start_from
     return replace(arm, repeat=repeat, seeds=list_confirm_seeds(len(arm.seeds), repeat=repeat), start_from=start_from)
@@ -426,7 +426,7 @@ def _values(field: str, ranged: Layered[BaseDistribution], *, why: str) -> Seque
     """List every value of a field.
 
     Raises:
-        ValueError: the field is continuous; the message begins with `why`, which names what needs the list.
+        ValueError: the field is continuous; the message begins with `why`, such as `--sampler grid`.
     """
     allowed = make_range(ranged.value)
     if allowed.values is None:

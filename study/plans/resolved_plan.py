@@ -243,7 +243,7 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
         return digest(to_plain(self.protocol))
 
     def trial_key(self, arm: Arm, *, phase: str, config: Configuration, seed: int, start: str | None) -> str:
-        """Compute a trial's key; equal keys mean the same training run. `start` is the key of the trial it starts from.
+        """Compute a trial's key; equal keys mean the same training run. `start` is the key of the starting trial.
 
         The key of a search trial depends on all its exit settings, because they affect which epoch is best.
         """
@@ -279,7 +279,7 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
 
     @property
     def first_arms(self) -> list[Arm]:
-        """The arms without those that repeat a search; tables show only these arms."""
+        """The arms that do not repeat another's search; tables show only these."""
         return [arm for arm in self.arms if not arm.repeat]
 
     @cached_property
@@ -308,7 +308,7 @@ def format_arm_name(method: str, task: str, repeat: int) -> str:
 
 
 def list_confirm_seeds(number: int, *, repeat: int = 0) -> tuple[int, ...]:
-    """List the seeds of an arm's confirm trials; repeats share none if `number` is at most `MOST_SEEDS`."""
+    """List the seeds of an arm's confirm trials; repeats share no seed if `number` is at most `MOST_SEEDS`."""
     first = FIRST_SEED + repeat * MOST_SEEDS
     return tuple(range(first, first + number))
 

@@ -106,7 +106,7 @@ def storage_address(text: str) -> str:
     return text
 
 
-CREDENTIALS = "credentials are taken from the usual variables (AWS_ACCESS_KEY_ID, GOOGLE_APPLICATION_CREDENTIALS, ...)"
+CREDENTIALS = "credentials come from environment variables (AWS_ACCESS_KEY_ID, GOOGLE_APPLICATION_CREDENTIALS, ...)"
 
 
 # ---- MLflow
@@ -115,11 +115,11 @@ CREDENTIALS = "credentials are taken from the usual variables (AWS_ACCESS_KEY_ID
 TRACKING_SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databricks")
 TRACKING_HELP = "MLflow's sqlite:///FILE or URL; default: mlflow.db in the folder of the study or pretraining"
 _TRACKING = (
-    "sqlite:///FILE, a server's URL such as http://HOST:PORT, a database's (postgresql, mysql, mssql), databricks, "
+    "sqlite:///FILE, a server's URL such as http://HOST:PORT, a database's URL (postgresql, mysql, mssql), databricks, "
     "or, for a launch, none"
 )
 _TRACKING_CREDENTIALS = (
-    "credentials are taken from variables (MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD or "
+    "credentials come from environment variables (MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD or "
     "MLFLOW_TRACKING_TOKEN; PGPASSWORD, or the database's own)"
 )
 

@@ -320,7 +320,7 @@ def model_exists(model: str | None) -> bool:
 
 @contextmanager
 def local_model(model: str) -> Iterator[Path]:
-    """Yield the model's folder on this machine; for a URI, it is a temporary copy."""
+    """Yield the model's folder on this machine, which is a temporary copy if `model` is a URI."""
     if not is_uri(model):
         yield Path(model)
         return
@@ -376,11 +376,11 @@ def _check_states(storage: str, before: str, facts: StudyFacts) -> None:
     if left:
         raise ValueError(
             f"--storage is {storage}, but the states of {len(left)} unfinished trials are in {before}; allowed: "
-            f"--storage {before}, or copy its folder trials to the new storage first"
+            f"--storage {before}, or first copy its `trials` folder to the new storage"
         )
     if absent:
         print(
-            f"the states of {len(absent)} unfinished trials are missing from {before}: they restart",
+            f"the states of {len(absent)} unfinished trials are missing from {before}: these trials restart",
             file=sys.stderr,
         )
 
@@ -409,7 +409,7 @@ def launch_marks(storage: str, folder: Path) -> Iterator[tuple[str, ...]]:
 
 
 def check_marks(marks: Sequence[str]) -> None:
-    """Raise NotShared unless this node sees all marks of the launch."""
+    """Raise NotShared unless this node sees all marks, which are files that the launch wrote to its storage."""
     for mark in marks:
         if not (_exists(mark) if is_uri(mark) else _is_listed(Path(mark))):
             place = mark.partition("?")[0].rpartition("/")[0]
