@@ -122,7 +122,7 @@ class Driver(ABC):
 
     @property
     def has_ended(self) -> bool:
-        """True if no trial is left, or machine faults keep this launch from running any."""
+        """True if no trial is left, or machine faults keep this launch from running any trial."""
         return self.scheduler.progress.is_done or self.scheduler.has_given_up
 
     @property

@@ -52,11 +52,11 @@ class SmokeSteps:
 
     @property
     def are_over(self) -> bool:
-        """True if every part has been run, or was lost with its process."""
+        """True if every part of the steps has been run, or was lost with its process."""
         return not (self.parts or self._held)
 
     def next_part(self, work_id: str) -> Assignment | None:
-        """Return the next part as an assignment, or None if none is left."""
+        """Return the next part of the steps as an assignment, or None if no part is left."""
         if not self.parts:
             return None
         self._held.add(work_id)

@@ -117,7 +117,7 @@ class TuneDriver(Driver):
             self._training.add(ray_id)
 
     def take_back_unplaceable(self) -> list[str]:
-        """Give trials that avoid every node with room back to the study's scheduler, and return their Ray ids.
+        """Hand trials back to the study's scheduler if no node that they accept has room; return their Ray ids.
 
         The caller must then make Ray drop these trials. Nodes are checked every `LOOK_SECONDS`.
         """

@@ -24,7 +24,7 @@ OF_TINY_RECIPE = Departure("steps, packing, optimiser", "", "for a tiny random b
 
 
 def departures(asked: Plan, arms: Sequence[Arm]) -> dict[str, Departures]:
-    """Map "protocol", each pretraining objective and each method of a plan to its departures."""
+    """Map "protocol", each pretraining objective and each method to its departures from the papers."""
     by_name = dict[str, list[Arm]]()
     for arm in arms:
         by_name.setdefault(_name(arm), []).append(arm)
@@ -51,7 +51,7 @@ def _is_true(departure: Departure, arm: Arm) -> bool:
 
 
 def describe_departures(plan: ResolvedPlan) -> list[str]:
-    """Format the departures as lines: first of protocol and pretrainings, then of all methods, then of each method."""
+    """Format the departures from the papers as lines, in the order protocol, pretrainings, all methods, each method."""
     rules = ["protocol", *_of_pretraining(plan.arms)]
     by_method = {who: lines for who, lines in plan.departures.items() if who not in rules}
     shared = [line for line in next(iter(by_method.values()), ()) if all(line in lines for lines in by_method.values())]
@@ -70,7 +70,7 @@ def describe_departures(plan: ResolvedPlan) -> list[str]:
 
 
 def pretraining_departures(recipe: Recipe, settings: Configuration, *, is_tiny: bool) -> Departures:
-    """Collect a pretraining's departures: the recipe's (`OF_TINY_RECIPE` for tiny backbones) and settings by hand."""
+    """Collect a pretraining's departures from its paper: those of the recipe, and the settings changed by the user."""
     changed = {field for field, value in settings.items() if value != recipe.fixed[field]}
     true = tuple(one for one in recipe.departures if not changed & {*one.what.split(", ")})
     lines = (OF_TINY_RECIPE,) if is_tiny else true

@@ -133,7 +133,7 @@ class Plan(Typed, frozen=True, kw_only=True):
         return {name: value for name in names if (value := getattr(self, name)) is not UNSET}
 
     def start_of(self, method: str, task: str, its_own: str | None = None) -> str | None:
-        """Return the name of the arm whose model this arm starts from; `its_own` is the START of the method's file."""
+        """Return the arm whose model this arm starts from, if any; `its_own` is the value of START in the method's file."""
         source = self.start_from.get(f"{method}/{task}", f"{its_own}/{task}" if its_own else self.start_from.get(task))
         return source if source is None or "/" in source else f"{method}/{source}"
 
@@ -182,7 +182,7 @@ def format_columns(rows: list[tuple[str, str, str]]) -> list[str]:
 def lay_backbone(
     source: SearchSpace | Recipe, kind: str, *, backbone: str | None, tokenizer: str | None
 ) -> tuple[Layered[str], Layered[str | None]]:
-    """Return backbone and tokenizer with their origins: the options, or else the file of the method or objective."""
+    """Take backbone and tokenizer from the options, or else from the file of the method or pretraining objective."""
     loaded = Layered(source.backbone[kind], f"{source.file} BACKBONE[{kind!r}]")
     its_own = Layered[str | None](source.tokenizer.get(kind), f"{source.file} TOKENIZER[{kind!r}]")
     if backbone is not None:

@@ -320,7 +320,7 @@ def include_folder(methods: Iterable[str], folder: str) -> None:
 
 
 def check_in_one_folder(methods: Iterable[str], asked: Plan, earlier: Plan) -> None:
-    """Raise ValueError if --include names a new folder without a method of the study; a study has only one folder."""
+    """Raise ValueError if --include names another folder and that folder lacks one of the study's methods."""
     if UNSET in (asked.include, earlier.include) or asked.include == earlier.include:
         return
     missing = [method for method in methods if base_method(method) not in method_files.names()]

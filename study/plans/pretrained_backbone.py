@@ -134,7 +134,7 @@ def warn_of_unknown_words(plan: ResolvedPlan) -> list[str]:
 
 
 def warn_of_unknown(name: str, tokenizer: Tokenizer | None, texts: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return a list with one warning that names the titles whose texts have many unknown words, or []."""
+    """Return a list with one warning that names, by title, the texts with many unknown words, or []."""
     if tokenizer is None:
         return []
     shares = {title: unknown_share(tokenizer, sentences) for title, sentences in texts.items()}

@@ -81,7 +81,7 @@ def find_keys(settings: Settings, arm: str) -> dict[str, str]:
 
 
 def lay_over(base: Settings, over: Settings) -> dict[str, Setting]:
-    """Merge settings; each in `over` replaces those in `base` for the same field in the same or a narrower scope."""
+    """Merge settings; one in `over` replaces all in `base` for the same field with the same or a narrower scope."""
     replaced = [split_key(key) for key in over]
 
     def is_replaced(scope: str, field: str) -> bool:

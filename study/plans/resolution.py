@@ -1,4 +1,4 @@
-"""Resolves a plan to its arms, each a method on a task: every value of the configurations, with its origin.
+"""Resolves a plan to its arms (one method on one task each), with the origin of every value.
 
 A field takes its value from the last of these layers that has the field:
 
@@ -8,8 +8,8 @@ A field takes its value from the last of these layers that has the field:
     all fields: the plan's settings, first for all methods, then for the method, then for the arm (`study.plans.ranges`)
 
 A field fixed by MINI_FIXED, VARIANTS or --set is no longer tuned; a field searched by --search is no longer fixed.
-MINI_* apply to tiny random backbones. Tuned fields that --search-only does not name are fixed at a paper's value; so
-are exit settings if no other field is tuned.
+MINI_* apply only to tiny random backbones. Tuned fields that --search-only does not name are fixed at a paper's value.
+So are exit settings if no other field is tuned.
 """
 
 from __future__ import annotations
@@ -334,7 +334,7 @@ def _check_ends(arm: Arm, resolution: Resolution) -> None:
 
 
 def _repeated(arm: Arm, repeat: int, arms: Collection[Arm]) -> Arm:
-    """Copy an arm for a repeat of its search; if it starts from a searched arm, the copy starts from a repeat of it."""
+    """Copy an arm for a repeated search; if it starts from a searched arm, the copy starts from that arm's repeat."""
     source = next((other for other in arms if other.name == arm.start_from), None)
     start_from = format_arm_name(source.method, source.task, repeat) if source and source.space else arm.start_from
     return replace(arm, repeat=repeat, seeds=list_confirm_seeds(len(arm.seeds), repeat=repeat), start_from=start_from)

@@ -243,9 +243,10 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
         return digest(to_plain(self.protocol))
 
     def trial_key(self, arm: Arm, *, phase: str, config: Configuration, seed: int, start: str | None) -> str:
-        """Compute a trial's key; equal keys mean the same training run. `start` is the key of the starting trial.
+        """Compute a trial's key; equal keys mean the same training run.
 
-        The key of a search trial depends on all its exit settings, because they affect which epoch is best.
+        `start` is the key of the trial whose model this trial starts from. The key of a search trial depends on all its
+        exit settings, because they affect which epoch is best.
         """
         content = [arm.backbone_fingerprint, arm.tokenizer_fingerprint, arm.data_fingerprint]
         menu = [arm.exit_settings] if arm.exit_settings and phase == "search" else []
