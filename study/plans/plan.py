@@ -133,7 +133,7 @@ class Plan(Typed, frozen=True, kw_only=True):
         return {name: value for name in names if (value := getattr(self, name)) is not UNSET}
 
     def start_of(self, method: str, task: str, its_own: str | None = None) -> str | None:
-        """Return the arm whose model this arm starts from, if any; `its_own` is the value of START in the method's file."""
+        """Return the arm whose model this arm starts from, if any; `its_own` is START in the method's file."""
         source = self.start_from.get(f"{method}/{task}", f"{its_own}/{task}" if its_own else self.start_from.get(task))
         return source if source is None or "/" in source else f"{method}/{source}"
 
