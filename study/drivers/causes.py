@@ -55,7 +55,7 @@ def place_of(error: Exception, module: str) -> str:
 def lost_process(
     error: str, *, is_preempted: bool, node: str | None, lost_nodes: Mapping[str, str] | None = None
 ) -> Failure:
-    """Build the `Failure` for a lost process; the cause is "preemption" if its node was lost, else "machine".
+    """Build the `Failure` for a lost process; the cause is "machine" unless `is_preempted` or its node was lost.
 
     `node` is the last node that the process reported from. `lost_nodes` maps Ray's ids of lost nodes to their hosts.
     """

@@ -70,7 +70,7 @@ def describe_departures(plan: ResolvedPlan) -> list[str]:
 
 
 def pretraining_departures(recipe: Recipe, settings: Configuration, *, is_tiny: bool) -> Departures:
-    """Collect a pretraining's departures from its paper; for a tiny backbone, `OF_TINY_RECIPE` replaces the recipe's."""
+    """Collect a pretraining's departures from papers; for a tiny backbone, `OF_TINY_RECIPE` replaces the recipe's."""
     changed = {field for field, value in settings.items() if value != recipe.fixed[field]}
     true = tuple(one for one in recipe.departures if not changed & {*one.what.split(", ")})
     lines = (OF_TINY_RECIPE,) if is_tiny else true
