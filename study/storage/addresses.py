@@ -113,7 +113,7 @@ CREDENTIALS = "credentials come from environment variables (AWS_ACCESS_KEY_ID, G
 
 
 TRACKING_SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databricks")
-TRACKING_HELP = "MLflow's sqlite:///FILE or URL; default: mlflow.db in the folder of the study or pretraining"
+TRACKING_HELP = "MLflow URL or sqlite:///FILE; default: local mlflow.db"  # in the folder of the study or pretraining
 _TRACKING = (
     "sqlite:///FILE, a server's URL such as http://HOST:PORT, a database's URL (postgresql, mysql, mssql), databricks, "
     "or, for a launch, none"
