@@ -74,7 +74,7 @@ class Message(Typed, frozen=True, kw_only=True):
     """A worker's answer to one step."""
 
     news: News | None = None  # of the worker's trial
-    steps: Steps | None = None  # of the current epoch, which the next step continues
+    steps: Steps | None = None  # progress in the current epoch, which the next step continues
     node: str | None = None  # id of the worker's node
     smoke: SmokeReport | None = None
     broken: str | None = None  # exception that ended a local process; Ray reports exceptions of actors

@@ -28,7 +28,7 @@ from trainables.atomic_files import write_json
 from trainables.method_files import include
 from trainables.runs.trial import EpochRow, Outcome, TrainingError, TrialSpec, UnreadableState, available
 
-PAUSE_SECONDS = 1.0  # of training between two reports; the driver can stop the trial at each report
+PAUSE_SECONDS = 1.0  # training time between two reports; the driver can stop the trial at each report
 
 
 class Worker:

@@ -20,7 +20,7 @@ from trainables.schema import Configuration
 
 SEEDS_OF_PAPERS = 5  # PALBERT, section 4.1; lmtuners
 WIDTH = 120  # columns of the list of departures if there is no terminal
-OF_TINY_RECIPE = Departure("steps, packing, optimiser", "", "for a tiny random backbone, of no publication")
+OF_TINY_RECIPE = Departure("steps, packing, optimiser", "", "unpublished, for tiny random backbones")
 
 
 def departures(asked: Plan, arms: Sequence[Arm]) -> dict[str, Departures]:
@@ -102,7 +102,7 @@ def _of_protocol(asked: Plan, arms: Sequence[Arm]) -> Departures:
         ),
         ("selection", "on dev", "on a slice of train"): asked.selection == "holdout",
         ("selection by", "the score", str(asked.select_by)): asked.select_by is not UNSET,
-        ("weights of backbones", "pretrained", "random, pretrained by nothing"): bool(untrained_backbones(asked, arms)),
+        ("weights of backbones", "pretrained", "random, not pretrained"): bool(untrained_backbones(asked, arms)),
         ("seeds", str(SEEDS_OF_PAPERS), str(asked.seeds)): asked.seeds != SEEDS_OF_PAPERS,
         ("fields that the papers tune", "searched", "one value"): asked.searched_alone is not UNSET,
         ("precision of search trials", "", str(precision)): precision is not UNSET,

@@ -190,7 +190,8 @@ def lay_backbone(
     return loaded, its_own if tokenizer is None else Layered(tokenizer, "--tokenizer")
 
 
-SAMPLED = "--method pondernet, or --method palbert --set exit=sample --set q=null --set sample_draws=1"  # PALBERT's
+# options for what PALBERT's scripts call exit_criteria=sample
+SAMPLED = "--method pondernet, or --method palbert --set exit=sample --set q=null --set sample_draws=1"
 NAMES_IN_REPOSITORIES = {  # option in the scripts of PALBERT, PABEE, DeeBERT, BERxiT or lmtuners -> field here
     "accumulate_grad_batches": "gradient_accumulation",
     "attention_probs_dropout_prob": "hidden_dropout",

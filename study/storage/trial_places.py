@@ -45,7 +45,7 @@ R = TypeVar("R")
 PREDICTIONS = "predictions.npz"
 DESCRIPTION = "model.json"  # in a model's folder
 HELD_SECONDS = 60.0  # wait for another process to release a trial's folder
-OUTAGE_SECONDS = 600.0  # of retries; without retries, pyarrow gives up within seconds
+OUTAGE_SECONDS = 600.0  # longest time of retries; without retries, pyarrow gives up within seconds
 MARK = ".launch-"  # prefix of the names of marks; see `launch_marks`
 STATE_NAME = re.compile(r"state-(\d+)-(\d+)\.zip")
 
