@@ -88,7 +88,7 @@ class SmokeSteps:
 def find_untried_arms(progress: StudyProgress, code: Provenance) -> list[Arm]:
     """List the arms of this launch that have trials to run and have not trained with this code.
 
-    Arms that repeat the search of another arm are left out, because the method is the same.
+    Arms that repeat another arm's search are left out, because their method is the same.
     """
     return [
         arm.arm

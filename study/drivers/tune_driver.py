@@ -104,7 +104,7 @@ class TuneDriver(Driver):
     def _waits_for_others(self) -> bool:
         """True if an actor that has run its smoke steps must wait until other actors have run theirs.
 
-        Without the wait, Ray would discard this actor, because no trial is pending, or an actor that is still starting.
+        Otherwise, Ray would discard this actor (because no trial is pending) or an actor that is still starting.
         """
         is_under_way = self._smoke is not None and not self._smoke.are_over and not self._smoke.parts
         return is_under_way and time.monotonic() < self._start_over and not self.scheduler.draining
