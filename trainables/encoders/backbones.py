@@ -75,7 +75,7 @@ MINI_BACKBONES = tuple(f"mini-{family}" for family in FAMILIES)
 MINI_LAYERS = 6
 UNTRAINED = (*MINI_BACKBONES, *PUBLISHED_SIZES)  # made here, with random weights: neither folders nor hub names
 
-# The oldest hub names of models of these families have no owner; the hub redirects each to one.
+# Old hub names of these families have no owner; the hub redirects each of them to OWNER/NAME.
 BARE_HUB_NAMES = (
     *(f"albert-{size}-v{version}" for size in ("base", "large", "xlarge", "xxlarge") for version in (1, 2)),
     *(f"bert-{size}-{case}" for size in ("base", "large") for case in ("uncased", "cased")),
@@ -97,7 +97,7 @@ _WEIGHTS = (
     "pytorch_model.bin.index.json",
 )
 _LIKE_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".ckpt", ".index", ".index.json")
-PRETRAINING_FILE = "pretraining.json"  # record of the pretraining; it has times, so fingerprints leave it out
+PRETRAINING_FILE = "pretraining.json"  # record of the pretraining; not in fingerprints, because it contains times
 _TOKENIZERS = ("tokenizer.json", "vocab.txt", "spiece.model", "vocab.json")
 _UNKNOWN = ("[UNK]", "<unk>")
 MOST_TEXTS = 1_000  # largest number of texts that `unknown_share` reads
@@ -111,12 +111,12 @@ def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
     """Check that a backbone and its tokenizer can be loaded on this machine.
 
     Args:
-        tokenizer: hub name or folder of a tokenizer to use instead of the backbone's, which then need not exist.
+        tokenizer: hub name or folder of another tokenizer; None: the backbone's tokenizer.
 
     Raises:
         ValueError: if the backbone is neither in `UNTRAINED` nor a folder nor on the hub; if weights or tokenizer are
-            missing; if the architecture belongs to no known family; if a file is damaged; or if a folder's tokenizer
-            has more tokens than the backbone has embeddings.
+            missing; if its family is not in `FAMILIES`; if a file is damaged; or if a folder's tokenizer has more
+            tokens than the backbone has embeddings.
     """
     check_weights(backbone)
     if tokenizer is not None:
@@ -130,9 +130,9 @@ def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
 
 
 def check_spelling(name: str, *, kind: str = "backbone") -> None:
-    """Reject misspelt names of untrained backbones, and of models on the hub without an owner.
+    """Reject misspelt names of untrained backbones and of hub models whose names have no owner.
 
-    Names with an owner, names in the local cache and names unlike any known name pass; only the hub can reject them.
+    Names with an owner, names in the local cache and names unlike any known name pass; only the hub can check them.
 
     Raises:
         ValueError: if the name nearly equals a known one; the message lists the nearest names.
@@ -148,10 +148,10 @@ def check_spelling(name: str, *, kind: str = "backbone") -> None:
 
 
 def check_weights(backbone: str) -> None:
-    """Check that the model of a backbone can be loaded on this machine, whatever its tokenizer.
+    """Check that a backbone's model can be loaded on this machine, without checking its tokenizer.
 
     Raises:
-        ValueError: as for `check_backbone`.
+        ValueError: if the backbone or a file is missing, damaged or not supported.
     """
     if backbone not in UNTRAINED:
         weights = {} if is_untrained(backbone) else {"weights": _WEIGHTS}
@@ -169,8 +169,8 @@ def check_depth(backbone: str, num_layers: int, *, of: str) -> None:
     """Check that a backbone has at least `num_layers` layers.
 
     Args:
-        num_layers: 0 stands for all layers.
-        of: name of the method that sets the number, for the message.
+        num_layers: number of layers to use; 0: all.
+        of: name of the method that sets `num_layers`, for the message.
 
     Raises:
         ValueError: if the backbone has fewer layers.
@@ -183,10 +183,10 @@ def check_depth(backbone: str, num_layers: int, *, of: str) -> None:
 
 
 def check_positions(backbone: str, max_length: object, *, of: str) -> None:
-    """Check that a backbone has a position for every token, if it has a published size or is a folder.
+    """Check that a backbone has at least `max_length` positions. Tiny backbones and hub names are not checked.
 
     Args:
-        of: name of the arm or recipe that sets `max_length`, for the message.
+        of: name of the arm (a method on a task) or pretraining recipe that sets `max_length`, for the message.
 
     Raises:
         ValueError: if the backbone has fewer than `max_length` positions.
@@ -203,10 +203,10 @@ def check_positions(backbone: str, max_length: object, *, of: str) -> None:
 
 
 def check_attention(backbone: str, config: EncoderConfig) -> None:
-    """Check that a backbone's family has the configured attention, and that any pretrained convolutions fit.
+    """Check that a backbone supports the configured attention and kernel size.
 
     Raises:
-        ValueError: if the family lacks the attention, or the backbone was pretrained with another attention.
+        ValueError: if the family does not support the attention, or its pretraining used another kernel size.
     """
     family = family_of(backbone)
     if config.attention == "nystrom" and family not in NYSTROM_FAMILIES:
@@ -221,7 +221,7 @@ def check_attention(backbone: str, config: EncoderConfig) -> None:
 
 
 def pretrained_convolution(backbone: str) -> int | None:
-    """Read the convolutions' kernel size of a backbone pretrained with Nystrom attention; None for other backbones."""
+    """Read the convolution kernel size of a backbone pretrained with Nystrom attention; None for other backbones."""
     return None if backbone in MINI_BACKBONES else _read_configuration(backbone).get("conv_kernel_size")
 
 
@@ -229,17 +229,17 @@ def check_tokenizer(name: str) -> set[str]:
     """Check that a tokenizer can be loaded from a folder or the hub, and return the names of its files.
 
     Raises:
-        ValueError: if the name is neither a folder nor on the hub, or its tokenizer is missing or damaged.
+        ValueError: if the name is neither a folder nor on the hub, or the tokenizer is missing or damaged.
     """
     return _check_files("tokenizer", name, {"tokenizer": _TOKENIZERS}) & {*_TOKENIZERS, "tokenizer_config.json"}
 
 
 def backbone_fingerprint(backbone: str, *, kind: str = "backbone") -> str:
-    """Identify the content of a backbone or tokenizer.
+    """Return a fingerprint of the content of a backbone or tokenizer.
 
     The fingerprint of a folder is the hash of its files. For a hub name it is `NAME@COMMIT`, with the commit from the
     local cache or else from the hub. For a backbone in `UNTRAINED` it is `NAME@HASH`, where HASH covers the code and
-    the settings that make the backbone.
+    the settings that build the backbone.
 
     Raises:
         ValueError: if the hub does not have the name, or cannot be reached.
@@ -253,7 +253,7 @@ def backbone_fingerprint(backbone: str, *, kind: str = "backbone") -> str:
 
 
 def backbone_digest(backbone: str, *, kind: str = "backbone") -> str:
-    """Hash the files of a folder, or those of a hub name in the local cache, to 16 hexadecimal digits.
+    """Hash a backbone's files, in its folder or in the local hub cache, to 16 hexadecimal digits.
 
     For a backbone in `UNTRAINED`, return the hash in its fingerprint.
     """
@@ -290,7 +290,7 @@ def whole_name(backbone: str) -> str:
 
 
 def is_untrained(backbone: str) -> bool:
-    """Check whether a backbone has random weights: in `UNTRAINED`, or a folder with a configuration but no weights."""
+    """Check whether a backbone is in `UNTRAINED`, or a folder with a configuration but no weights."""
     if backbone in UNTRAINED or not is_folder(backbone):
         return backbone in UNTRAINED
     folder = Path(backbone)
@@ -313,7 +313,7 @@ def family_of(backbone: str) -> str:
     """Find a backbone's family, one of `FAMILIES`.
 
     Raises:
-        ValueError: if the configuration has no architecture, or one of another family.
+        ValueError: if the backbone's configuration names no family, or one outside `FAMILIES`.
     """
     if backbone in MINI_BACKBONES:
         return backbone.removeprefix("mini-")
@@ -345,12 +345,12 @@ def _read_configuration(backbone: str) -> Mapping[str, Any]:
 
 
 def _check_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) -> set[str]:
-    """Check that a backbone or tokenizer has the wanted parts, and return the names of all its files.
+    """Check that a backbone or tokenizer has a file for every wanted part, and return the names of its files.
 
     Args:
         kind: "backbone" or "tokenizer".
-        wanted: part, such as "weights" -> file names; at least one of these files must exist; in a folder,
-            the content of the first of them is checked too.
+        wanted: part, such as "weights" -> accepted file names. One of these files must exist; in a folder, the
+            content of the first that exists is checked too.
     """
     files = _list_folder_files(kind, name) if is_folder(name) else _list_hub_files(kind, name, wanted)
     for what, names in wanted.items():
@@ -362,7 +362,7 @@ def _check_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) ->
 
 
 def _check_embeddings(backbone: str, tokenizer: Path) -> None:
-    """Check that a backbone has an embedding for every token in the first tokenizer file of a folder.
+    """Check that a backbone has an embedding for every token in the first tokenizer file of folder `tokenizer`.
 
     Raises:
         Unusable: if the backbone has fewer embeddings.
@@ -374,7 +374,7 @@ def _check_embeddings(backbone: str, tokenizer: Path) -> None:
 
 
 def _count_tokens(file: Path) -> int:
-    """Count the tokens in one file of a tokenizer; its other files may add tokens.
+    """Count the tokens in one tokenizer file; the tokenizer's other files may add more.
 
     Raises:
         Exception: if the file is damaged; the type depends on the library that reads the file.
@@ -400,7 +400,7 @@ def _count_tokens(file: Path) -> int:
 
 
 def _check_content(what: str, file: Path) -> None:
-    """Check that a file has the format that its name implies; only the header of a weights file is read.
+    """Check that a file has the format that its name implies. Of weights, only safetensors headers are read.
 
     Raises:
         Unusable: if the file is damaged.
@@ -422,7 +422,7 @@ def _check_content(what: str, file: Path) -> None:
 
 
 def _check_shards(index: Path) -> None:
-    """Check that the folder of an index has all weights files that the index names.
+    """Check that all weights files that an index names are in its folder.
 
     Raises:
         ValueError: if the index names no files, or a file is missing.
@@ -455,7 +455,7 @@ def _hash_files(folder: Path, files: Iterable[str], *texts: str) -> str:
 
 
 def _list_hub_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) -> set[str]:
-    """List the files of a hub name: those in the local cache if they suffice, or else all files on the hub."""
+    """List a hub repository's files: the cached files if they cover all wanted parts, or else the files on the hub."""
     with _hub_errors(kind, name):
         cached = _find_cached_files(name)
         if all(cached.keys() & names for names in wanted.values()):
@@ -464,7 +464,7 @@ def _list_hub_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]])
 
 
 def _find_commit(kind: str, name: str) -> str:
-    """Find the commit of a hub name: first in the local cache, as loading does, then on the hub."""
+    """Find the commit of a hub name: in the local cache, where loading looks first, or else on the hub."""
     with _hub_errors(kind, name):
         snapshot = _find_snapshot(name)
         return snapshot.name if snapshot else str(_ask_hub(name).sha)
@@ -479,7 +479,7 @@ def _ask_hub(name: str) -> ModelInfo:
 
 
 def _hub_errors(kind: str, name: str) -> AbstractContextManager[None]:
-    offline = "give a folder, or fetch it once elsewhere, copy the cache and set HF_HUB_OFFLINE=1"
+    offline = "give a folder, or download it on another machine, copy its cache and set HF_HUB_OFFLINE=1"
     return hub_errors(f"{kind} {name!r}", allowed=_MENUS[kind], offline=offline)
 
 
@@ -493,7 +493,7 @@ def _find_cached_files(name: str) -> dict[str, Path]:
 
 
 def _find_snapshot(name: str) -> Path | None:
-    """Find the folder of a hub name in the local cache; the folder's name is the commit. None if no file is cached."""
+    """Find a hub name's folder in the local cache, named after the commit; None if no file is cached."""
     return next((path.parent for path in _find_cached_files(name).values()), None)
 
 
@@ -512,7 +512,7 @@ def _find_hub_configuration(name: str) -> Path:
 
 
 def local_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> Tokenizer | None:
-    """Make a tiny backbone's tokenizer from `texts()`, or read the `tokenizer.json` of a folder.
+    """Build a tiny backbone's tokenizer from `texts()`, or read the `tokenizer.json` of a folder.
 
     Return None if only `transformers` can read the tokenizer: for a hub name, or a folder without `tokenizer.json`.
     """

@@ -1,10 +1,10 @@
-"""Layerwise encoders, which run the embeddings and then one layer at a time, for every family of backbones.
+"""Encoders that run one layer at a time, for every model family.
 
-The modules come from `transformers`, and ShareBERT's from this package. Only the loop over the layers is new, and a
-small adapter for each family names its modules. With the same weights, running all layers gives the same output as the
-`transformers` model. Attention is PyTorch's scaled_dot_product_attention or Nystrom's, and the padding mask is prepared
-once. Wide encoders run without pads (`token_states.py`).
-`pool` computes the family's sequence classifier up to its last dropout and linear layer: tanh(dense([CLS]))
+The modules are those of `transformers` or, for ShareBERT, of this package. Only the loop over the layers is new; a
+function for each family finds the modules in a model. With the same weights, running all layers gives the same output
+as the `transformers` model. Attention is PyTorch's scaled_dot_product_attention or Nystrom attention. Encoders with a
+large hidden size run without pads (`token_states.py`).
+`pool` computes what the family's sequence classifier feeds to its last dropout and linear layer: tanh(dense([CLS]))
 for ALBERT and BERT, tanh(dense(dropout([CLS]))) for RoBERTa, gelu(dense(dropout([CLS]))) for ELECTRA,
 dense(norm([CLS])) for ShareBERT.
 """
@@ -28,24 +28,24 @@ LARGEST_SHARE = 0.95  # largest share of real tokens at which pads are left out
 
 
 def _attend(layer: Any, hidden: Tensor, mask: Any) -> Tensor:
-    """Compute the attention of BERT, ELECTRA and RoBERTa."""
+    """Run the attention of a BERT, ELECTRA or RoBERTa layer."""
     return layer.attention(hidden, mask)[0]
 
 
 @dataclass(frozen=True)
 class _Parts:
-    """The modules and functions of a family from which `LayerwiseEncoder` is made."""
+    """The modules and functions that a `LayerwiseEncoder` takes from a model."""
 
-    project: nn.Module  # map from the width of the embeddings to that of the layers
+    project: nn.Module  # maps the embeddings to the hidden size
     layers: list[nn.Module]  # layers in order of use; a shared layer appears several times
     pooler: nn.Module
     activation: Callable[[Tensor], Tensor]  # activation after the pooler
     pooler_dropout: float = 0.0  # dropout rate before the pooler, in training
-    final_norm: nn.Module = field(default_factory=nn.Identity)  # norm after the last layer, if layers end without one
-    words_are_looked_up: bool = True  # False if other weights are made of the word embeddings
-    # True if a layer has a single attention module of `transformers`, which can compute the first tokens alone.
+    final_norm: nn.Module = field(default_factory=nn.Identity)  # used if the layers do not end with a norm
+    words_are_looked_up: bool = True  # False if the layers compute their weights from the word embeddings
+    # True if each layer has one attention module of `transformers`; such a module can compute the first tokens alone.
     one_attention_each: bool = True
-    attend: Callable[[Any, Tensor, Any], Tensor] = _attend  # first half of a layer, from its states and their mask
+    attend: Callable[[Any, Tensor, Any], Tensor] = _attend  # first half: (layer, states, mask) -> states
     # The second half of a layer, which handles each token separately.
     feed_forward: Callable[[Any, Tensor], Tensor] = lambda layer, attended: layer.feed_forward_chunk(attended)
 
@@ -86,10 +86,10 @@ class LayerwiseEncoder(nn.Module):
         yield self.first_of_last(states)
 
     def embed(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> TokenStates:
-        """Compute the states below the first layer.
+        """Compute the embeddings, which are the input of the first layer.
 
         Args:
-            input_ids: (batch, tokens), int64, like the other arguments. Pads follow the real tokens.
+            input_ids: token ids; all arguments are (batch, tokens), int64. Pads follow the real tokens.
             token_type_ids: ignored if the backbone has no token types.
         """
         hidden = self.embeddings(input_ids, token_type_ids=token_type_ids if self.has_token_types else None)
@@ -105,22 +105,21 @@ class LayerwiseEncoder(nn.Module):
         return self.feed_forward(index, self.attend(index, states))
 
     def attend(self, index: int, states: TokenStates) -> TokenStates:
-        """Compute the states after the first half of layer `index`; the second half handles each token separately."""
+        """Run the first half of layer `index`: attention. The second half handles each token separately."""
         return states.through(partial(self._attend, self.layers[self.layer_order[index]]))
 
     def feed_forward(self, index: int, attended: TokenStates) -> TokenStates:
-        """Compute the states after layer `index` from the states after its first half."""
+        """Run the second half of layer `index` on the output of its first half."""
         return TokenStates(self._run_feed_forward(index, attended.hidden), attended.mask)
 
     def first_after(self, index: int, attended: TokenStates) -> Tensor:
-        """Compute only the first token's state of each example after layer `index`, (batch, hidden)."""
+        """Run the second half of layer `index` on first tokens only; return their states, (batch, hidden)."""
         return self._run_feed_forward(index, attended.first())
 
     def first_of_last(self, states: TokenStates) -> Tensor:
-        """Compute only the first token's state of each example after the last layer, (batch, hidden).
+        """Run the last layer on `states`, and return the first tokens' states, (batch, hidden).
 
-        `states` are the states before the last layer. If the layers have softmax attention, only the first tokens'
-        queries are computed.
+        If `first_tokens_alone` is true, attention computes the queries of the first tokens only.
         """
         last = self.num_layers - 1
         if not self.first_tokens_alone:
@@ -132,19 +131,19 @@ class LayerwiseEncoder(nn.Module):
         return self._feed_forward(self.layers[self.layer_order[index]], attended)
 
     def as_output(self, first: Tensor) -> Tensor:
-        """Apply the model's final norm, if any, to the states of [CLS] after any layer, (..., hidden)."""
+        """Apply the model's final norm, if it has one, to the [CLS] states of any layer, (..., hidden)."""
         return self.final_norm(first)
 
     def pool(self, first: Tensor, pooler: nn.Module | None = None) -> Tensor:
-        """Pool the states of [CLS] after a layer, (..., hidden), by `pooler` or else by the encoder's pooler."""
+        """Pool the [CLS] states of any layer, (..., hidden), with `pooler`; None: with the encoder's pooler."""
         output = nn.functional.dropout(self.as_output(first), self.pooler_dropout, self.training)
         return self.activation((pooler or self.pooler)(output))
 
     def parameter_depths(self) -> dict[str, int]:
         """Find each parameter's depth: 0 for embeddings, 1 ... num_layers for layers, num_layers + 1 above them.
 
-        A layer that is used several times (ALBERT) has the depth of its last use. ShareBERT's matrices are made of the
-        embeddings, so their depth is 0.
+        A layer that is used several times (ALBERT) has the depth of its last use. ShareBERT's layers compute their
+        matrices from the embeddings, which have depth 0.
         """
         last_use = {layer: index + 1 for index, layer in enumerate(self.layer_order)}
         return {name: self._depth(name.split("."), last_use) for name, _ in self.named_parameters()}
@@ -156,9 +155,9 @@ class LayerwiseEncoder(nn.Module):
 
 
 def _albert(model: Any, num_layers: int) -> _Parts:
-    """Find the parts of an ALBERT, whose layer groups (of one or more inner layers) are spread over its depth."""
+    """Find the parts of an ALBERT. Each of its layer groups serves an equal share of the depth."""
     config, encoder = model.config, model.base_model.encoder
-    # Groups are spread over the backbone's whole depth, even if only its first layers are used.
+    # The groups share the backbone's whole depth, even if only its first layers are used.
     layers_per_group = config.num_hidden_layers / config.num_hidden_groups
     layers = [encoder.albert_layer_groups[int(index / layers_per_group)] for index in range(num_layers)]
     pooler = model.base_model.pooler or _new_pooler(model)
@@ -193,13 +192,13 @@ def _bert(model: Any, num_layers: int) -> _Parts:
 
 
 def _roberta(model: Any, num_layers: int) -> _Parts:
-    """Find the parts of a RoBERTa; the pooler is its sequence classifier's, not the base model's."""
+    """Find the parts of a RoBERTa; the pooler is the dense layer of its sequence classifier."""
     layers = list(model.base_model.encoder.layer[:num_layers])
     return _Parts(nn.Identity(), layers, _find_pooler(model), torch.tanh, _read_dropout(model))
 
 
 def _electra(model: Any, num_layers: int) -> _Parts:
-    """Find the parts of an ELECTRA; the pooler is its classifier's, and embeddings may be narrower than the layers."""
+    """Find the parts of an ELECTRA; the pooler is the dense layer of its sequence classifier."""
     project = getattr(model.base_model, "embeddings_project", nn.Identity())
     layers = list(model.base_model.encoder.layer[:num_layers])
     return _Parts(project, layers, _find_pooler(model), nn.functional.gelu, _read_dropout(model))
@@ -214,7 +213,7 @@ def _sharebert(model: Any, num_layers: int) -> _Parts:
         base.pooler,
         nn.Identity(),
         final_norm=base.final_norm,
-        words_are_looked_up=False,  # all layers' matrices are made of the word embeddings
+        words_are_looked_up=False,  # layers compute their matrices from the word embeddings
         one_attention_each=False,  # keys are computed from normalised states
         attend=ShareBertLayer.attend,
         feed_forward=ShareBertLayer.feed_forward,
@@ -234,16 +233,16 @@ def layerwise(model: PreTrainedModel, num_layers: int = 0) -> LayerwiseEncoder:
     """Make a layerwise encoder that shares the weights of a `transformers` model.
 
     Args:
-        model: a base model or one for sequence classification, with SDPA or Nystrom attention. If it has no pooler
-            (base models of ELECTRA and RoBERTa), a new one is drawn from PyTorch's global generator.
-        num_layers: number of the model's first layers to use; 0 uses all.
+        model: a base model or a sequence classifier, with SDPA or Nystrom attention. If it has no pooler (base models
+            of ELECTRA and RoBERTa), a new one is initialised with PyTorch's global generator.
+        num_layers: number of layers to use, counted from the first; 0: all.
 
     Raises:
-        ValueError: if the model's family is not supported, or the model has fewer layers.
+        ValueError: if the model's family is not supported, or the model has fewer than `num_layers` layers.
     """
     if model.config._attn_implementation == "sdpa":
         model.set_attn_implementation("padding_free")
-    assert model.config._attn_implementation in ("padding_free", "nystrom"), "`TokenStates` has masks for these only"
+    assert model.config._attn_implementation in ("padding_free", "nystrom"), "`TokenStates` supports only these"
     one_kernel_gelu(model)
     family, depth = model.config.model_type, model.config.num_hidden_layers
     if family not in _ADAPTERS:

@@ -1,4 +1,4 @@
-"""Loads the encoders and tokenizers of pretrained backbones (hub or folder), and makes those of untrained ones."""
+"""Loads encoders and tokenizers from the hub or a folder, and builds those of untrained backbones."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ if TYPE_CHECKING:
 
 
 def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> LayerwiseEncoder:
-    """Load the encoder of a backbone, with the configuration's dropout, depth and attention.
+    """Load a backbone's encoder, with the dropout, number of layers and attention of `config`.
 
-    New weights are drawn from PyTorch's global generator.
+    New weights are initialised with PyTorch's global generator.
 
     Args:
-        backbone: a hub name, with or without @REVISION; a local folder with weights (safetensors or .bin), or with a
-            configuration alone for random weights; or an untrained backbone, either tiny (`MINI_BACKBONES`) or of a
-            published size (`PUBLISHED_SIZES`).
+        backbone: a hub name, with or without @REVISION; a local folder with weights (safetensors or .bin) or, for
+            random weights, with only a configuration; or a name in `MINI_BACKBONES` or `PUBLISHED_SIZES`, also for
+            random weights.
         vocab_size: number of the tokenizer's tokens.
 
     Raises:
         ValueError: if the backbone does not exist, is of an unknown family, is too small for the configuration, or
-            cannot have the configured attention.
+            does not support the configured attention.
     """
     if backbone in MINI_BACKBONES:
         model = mini_model(family_of(backbone), vocab_size, config)
@@ -74,10 +74,10 @@ def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> L
 
 
 def load_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> PreTrainedTokenizerBase:
-    """Load a tokenizer from a folder or the hub, or make a tiny backbone's from the most frequent words of `texts()`.
+    """Load a tokenizer from a folder or the hub; for a tiny backbone, build it from the words of `texts()`.
 
     Raises:
-        ValueError: if the folder or the hub has no such tokenizer.
+        ValueError: if the folder or hub repository has no tokenizer.
         Unusable: if the tokenizer cannot be loaded.
     """
     if name in MINI_BACKBONES:
@@ -91,7 +91,7 @@ def load_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> PreTrain
 
 
 def _load_tokenizer_files(files: Set[str], place: str, revision: str) -> PreTrainedTokenizerBase:
-    """Load a tokenizer that has these files; a lone `vocab.txt` is BERT's, and a lone `spiece.model` is ALBERT's."""
+    """Load a tokenizer, given the names of its files; `vocab.txt` alone means BERT, `spiece.model` alone ALBERT."""
     if files & {"tokenizer.json", "tokenizer_config.json"} or not files & {"vocab.txt", "spiece.model"}:
         return AutoTokenizer.from_pretrained(place, revision=revision)
     if "spiece.model" in files:
@@ -102,7 +102,7 @@ def _load_tokenizer_files(files: Set[str], place: str, revision: str) -> PreTrai
     return uncased
 
 
-_IN_PLAIN_WORDS = {  # part of a message that advises an option that users cannot set -> replacement
+_IN_PLAIN_WORDS = {  # text in a library's message -> replacement; the message advises an option that users cannot set
     "Weights only load failed": "pytorch_model.bin does not hold weights alone",
     "ignore_mismatched_sizes": "the shapes of the weights differ from config.json",
 }
@@ -110,7 +110,7 @@ _IN_PLAIN_WORDS = {  # part of a message that advises an option that users canno
 
 @contextlib.contextmanager
 def _explaining_errors(kind: str, name: str) -> Iterator[None]:
-    """Turn errors in the content of files into `Unusable`; errors of memory, disk and hub pass unchanged."""
+    """Turn errors about the content of files into `Unusable`; memory, disk and hub errors pass unchanged."""
     try:
         yield
     except Exception as error:  # the libraries that read such files raise many types
@@ -125,7 +125,7 @@ def _explaining_errors(kind: str, name: str) -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def fingerprint_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Hash all that decides how a text is tokenised (vocabulary, rules, special tokens) to 16 hexadecimal digits."""
+    """Hash everything that affects tokenisation (vocabulary, rules, special tokens) to 16 hexadecimal digits."""
     rules = json.loads(tokenizer.backend_tokenizer.to_str())
     for setting_of_last_call in ("truncation", "padding"):
         del rules[setting_of_last_call]
@@ -134,7 +134,7 @@ def fingerprint_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def _load_configuration(backbone: str, config: EncoderConfig) -> PreTrainedConfig:
-    """Load the `transformers` configuration of a backbone that is not tiny, with the dropout of `config`."""
+    """Load the `transformers` configuration of a backbone outside `MINI_BACKBONES`, with the dropout of `config`."""
     if backbone in PUBLISHED_SIZES:
         return AutoConfig.for_model(**{**PUBLISHED_SIZES[backbone], **dropouts(config)})
     check_weights(backbone)
@@ -146,7 +146,7 @@ def _load_configuration(backbone: str, config: EncoderConfig) -> PreTrainedConfi
 
 
 def _load_model(backbone: str, config: TrainingConfig) -> PreTrainedModel:
-    """Load the model of a backbone that is not tiny, with pretrained or random weights."""
+    """Load the model of a backbone outside `MINI_BACKBONES`, with pretrained or random weights."""
     model_config = _load_configuration(backbone, config)
     options: dict[str, Any] = {**family_options(model_config.model_type), "attn_implementation": "sdpa"}
     if is_untrained(backbone):
@@ -177,7 +177,7 @@ def encoder_configuration(backbone: str, config: PretrainingConfig, *, vocab_siz
         vocab_size: number of the tokenizer's tokens.
 
     Raises:
-        ValueError: if the backbone does not exist, is too small for the texts or the tokenizer, or cannot have the
+        ValueError: if the backbone does not exist, has too few positions or embeddings, or does not support the
             configured attention.
     """
     if backbone in MINI_BACKBONES:
@@ -185,14 +185,14 @@ def encoder_configuration(backbone: str, config: PretrainingConfig, *, vocab_siz
             encoder = mini_model(family_of(backbone), vocab_size, config).config
     else:
         encoder = _load_configuration(backbone, config)
-    encoder.classifier_dropout_prob = config.classifier_dropout  # as ALBERT names it
+    encoder.classifier_dropout_prob = config.classifier_dropout  # the name that ALBERT uses
     _check_size(backbone, encoder, config, vocab_size)
     check_attention(backbone, config)
     return encoder
 
 
 def begin_with(backbone: str, model: PretrainingModel, config: PretrainingConfig) -> None:
-    """Load the backbone's weights into the kept encoder, and give all encoders the configured attention."""
+    """Load the backbone's weights into the encoder to keep after pretraining, and set every encoder's attention."""
     kept: Any = model.kept.base_model
     if not is_untrained(backbone):
         place, revision = hub_revision(backbone)
@@ -209,7 +209,7 @@ def begin_with(backbone: str, model: PretrainingModel, config: PretrainingConfig
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Hide progress bars, and the warning that a checkpoint's pretraining heads are not loaded: nothing needs them."""
+    """Hide progress bars and warnings, such as the one about pretraining heads that are not loaded."""
     verbosity, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()

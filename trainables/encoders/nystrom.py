@@ -1,16 +1,16 @@
-"""Nystrom attention, whose cost is linear in the length, for ALBERT, BERT and ELECTRA of `transformers`.
+"""Nystrom attention for ALBERT, BERT and ELECTRA of `transformers`; its cost is linear in the number of tokens.
 
-Nystromformer (arXiv:2102.03902; mlpen/Nystromformer, code/attention_nystrom.py) takes the means of segments of queries
-and keys as landmarks q~ and k~, and computes
+Nystromformer (arXiv:2102.03902; mlpen/Nystromformer, code/attention_nystrom.py) cuts the tokens into segments. The
+landmarks q~ and k~ are the mean query and the mean key of each segment. The output is
 
     softmax(q k~T) pinv(softmax(q~ k~T)) (softmax(q~ kT) v) + depthwise convolution(v)
 
-In the original, an example's answer depends on the padding of its batch. Here it does not:
+In the original, an example's answer depends on the padding of its batch. Here it does not, because
 
-* the length of a segment follows from the configuration;
+* the segment length depends on the configuration alone;
 * a landmark is the mean of its segment's real tokens, and a segment without real tokens has no landmark;
 * queries, keys and values of pads are 0;
-* the inverse of each matrix is started and iterated separately.
+* each matrix is inverted separately, whereas the original scales all matrices of a batch by the same norms.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def nystrom_attention(
     convolution: Tensor | None = None,
     iterations: int = ITERATIONS,
 ) -> Tensor:
-    """Compute the output of attention, (batch, heads, tokens, head size); values at pads are meaningless.
+    """Compute the attention output, (batch, heads, tokens, head size); outputs at pads are meaningless.
 
     Args:
-        query: (batch, heads, tokens, head size), already scaled; `key` and `value` of the same shape, unscaled.
+        query: scaled queries, (batch, heads, tokens, head size). `key` and `value` have the same shape, unscaled.
         real: true at tokens that are not pads, (batch, 1, tokens), bool.
         segment_length: number of tokens per landmark; must not depend on the batch.
         convolution: weights of a depthwise convolution over the tokens, (heads, 1, kernel, 1); kernel is odd.
@@ -57,8 +57,8 @@ def nystrom_attention(
     present = counts.squeeze(-1) > 0  # (batch, 1, landmarks)
     to_landmarks = _softmax(query @ key_landmarks.mT, present)  # (batch, heads, tokens, landmarks)
     among_landmarks = _softmax(query_landmarks @ key_landmarks.mT, present)  # (batch, heads, landmarks, landmarks)
-    # Give each absent landmark its row of the identity matrix. The mask has already zeroed its column in all other
-    # rows, so the inverse has the identity's row and column there too.
+    # The row of an absent landmark becomes a row of the identity matrix. The mask has already zeroed the landmark's
+    # column in all other rows, so the inverse also equals the identity in this row and column.
     identity = torch.eye(present.shape[-1], dtype=query.dtype, device=query.device)
     among_landmarks = torch.where(present[..., None], among_landmarks, identity)
     from_tokens = _softmax(query_landmarks @ key.mT, real)  # (batch, heads, landmarks, tokens)
@@ -70,7 +70,7 @@ def nystrom_attention(
 
 
 def pseudo_inverse(matrices: Tensor, iterations: int = ITERATIONS) -> Tensor:
-    """Approximate the inverses of square matrices (..., n, n) with rows that sum to 1, by the paper's iteration.
+    """Approximate the inverses of matrices (..., n, n), whose rows sum to 1, by the paper's iteration.
 
     `linalg.pinv` is unsuitable: similar landmarks make a matrix nearly singular, and its exact inverse has huge values.
     """
@@ -86,10 +86,10 @@ def pseudo_inverse(matrices: Tensor, iterations: int = ITERATIONS) -> Tensor:
 
 
 def with_attention(model: PreTrainedModel, config: EncoderConfig) -> PreTrainedModel:
-    """Give a model the attention that a trial or pretraining configures, and return the model.
+    """Switch a model to the attention in `config`, and return the model.
 
-    Nystrom attention adds convolutions with weights 0; no other weight changes. The model's configuration stores
-    the settings, under the names of `transformers`' Nystromformer. A saved model includes its convolutions.
+    Nystrom attention adds convolutions with weights 0; no other weight changes. Its settings are stored in the model's
+    configuration, under the names that Nystromformer has in `transformers`. Saving the model saves the convolutions.
     """
     if config.attention != "nystrom":
         return model
@@ -105,10 +105,10 @@ def with_attention(model: PreTrainedModel, config: EncoderConfig) -> PreTrainedM
 
 
 def load_convolutions(model: PreTrainedModel, place: str, revision: str) -> None:
-    """Load the saved convolutions of a model with Nystrom attention.
+    """Load a backbone's saved convolutions into a model with Nystrom attention.
 
     Args:
-        place: a folder or a hub name.
+        place: folder or hub name of the backbone.
 
     Raises:
         ValueError: if one of the convolutions is missing.
@@ -135,7 +135,7 @@ def _attend(
     scaling: float,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Compute attention for `transformers`, (batch, tokens, heads, head size); dropout of probabilities is ignored."""
+    """Compute attention as `transformers` calls it, (batch, tokens, heads, head size), without attention dropout."""
     if attention_mask is None:
         real = torch.ones(len(query), 1, query.shape[-2], dtype=torch.bool, device=query.device)
     else:
@@ -149,12 +149,12 @@ def _attend(
 
 
 def _padding_mask(*, attention_mask: Tensor | None = None, **_: Any) -> Tensor | None:
-    """Turn the model's mask (batch, tokens) into (batch, 1, 1, tokens), bool."""
+    """Reshape the padding mask from (batch, tokens) to (batch, 1, 1, tokens), bool."""
     return None if attention_mask is None else attention_mask[:, None, None, :].bool()
 
 
 def _cut_into_segments(states: Tensor, length: int) -> Tensor:
-    """Cut the tokens into segments (..., segments, length, size), the last filled up with zeros."""
+    """Cut the tokens into segments, (..., segments, length, size); zeros fill up the last segment."""
     missing = -states.shape[-2] % length
     return nn.functional.pad(states, (0, 0, 0, missing)).unflatten(-2, (-1, length))
 

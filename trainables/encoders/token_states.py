@@ -1,9 +1,9 @@
-"""The states of a batch's tokens between two layers, padded or packed.
+"""The hidden states of a batch's tokens between two layers, padded or packed.
 
-A layer handles nearly all work token by token. That work needs no pads, so the real tokens of all examples are packed
-end to end. Only attention needs to know which tokens belong together (`without_waste`): on a GPU it gets the whole
-batch with pads, on a CPU the examples of each length separately. If only the first token's state is needed, attention
-computes only that.
+Except for attention, a layer processes each token separately and needs no pads. Packed states therefore hold only the
+real tokens of all examples, end to end. `without_waste` unpacks them for attention: on a GPU into the whole batch with
+pads, on a CPU into one group for each text length, which needs no pads. If only the first tokens' states are needed,
+attention computes only these.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Part:
     examples: int  # number of examples
     tokens: int  # tokens of the longest example
     mask: Tensor | None = None  # (examples, 1, 1, tokens), bool: true at real tokens; None if there are no pads
-    places: Tensor | None = None  # (real tokens,), int64: indices among the part's tokens; None if there are no pads
+    places: Tensor | None = None  # (real tokens,), int64: their indices in the padded part; None if there are no pads
 
     @property
     def num_tokens(self) -> int:
@@ -37,14 +37,14 @@ class _Part:
         return self.examples * self.tokens if self.places is None else len(self.places)
 
     def attend(self, attend: Attention, module: nn.Module, states: list[Tensor], options: dict[str, Any]) -> Tensor:
-        """Apply attention to query, key and value; these and the result are (real tokens, heads, size)."""
+        """Apply attention to `states`: query, key, value. These and the result are (real tokens, heads, head size)."""
         shape = self.examples, self.tokens
         padded = [self._pad(of_all).unflatten(0, shape).transpose(1, 2) for of_all in states]
         mixed = attend(module, *padded, self.mask, **options)[0].flatten(0, 1)
         return mixed if self.places is None else mixed.index_select(0, self.places)
 
     def _pad(self, states: Tensor) -> Tensor:
-        """Insert zeros as pads."""
+        """Insert zeros at the pads."""
         if self.places is None:
             return states
         zeros = states.new_zeros(self.examples * self.tokens, *states.shape[1:])
@@ -53,21 +53,21 @@ class _Part:
 
 @dataclass(frozen=True)
 class Places:
-    """Places of the real tokens in the padded batch. On a CPU, tokens of the shortest examples come first."""
+    """The positions of the real tokens in the padded batch. On a CPU, the shortest examples are packed first."""
 
     mask: Tensor  # (batch, 1, 1, tokens), bool: true at real tokens
     places: Tensor  # (real tokens,), int64: indices of the real tokens among all tokens of the batch
-    firsts: Tensor  # (batch,), int64: index of each example's first token among the real tokens
+    firsts: Tensor  # (batch,), int64: index of each example's first token among the packed tokens
     parts: tuple[_Part, ...]  # the batch, split for attention
 
     @classmethod
     def of(cls, mask: Tensor) -> Places:
-        """Find the places of real tokens; every example must have a real token, and only pads after its last one."""
+        """Find the real tokens; every example must have at least one, and pads must follow the real tokens."""
         return cls._by_length(mask) if mask.device.type == "cpu" else cls._in_order(mask)
 
     @classmethod
     def _in_order(cls, mask: Tensor) -> Places:
-        """Find the places, with all examples in one part, because finding several parts would wait for the GPU."""
+        """Keep all examples in one part, in order, because splitting them by length would wait for the GPU."""
         lengths = mask.flatten(1).sum(1)
         places = mask.flatten().nonzero()[:, 0]
         batch, _, _, tokens = mask.shape
@@ -75,7 +75,7 @@ class Places:
 
     @classmethod
     def _by_length(cls, mask: Tensor) -> Places:
-        """Find the places, with one part for each length of examples, so that no part needs pads."""
+        """Split the batch into one part for each text length, so that no part needs pads."""
         real = mask.flatten(1)
         lengths, order = real.sum(1).sort(stable=True)  # stable: when examples leave, those that stay keep their order
         of_parts = (sizes.tolist() for sizes in lengths.unique_consecutive(return_counts=True))
@@ -97,13 +97,13 @@ class Places:
 
 @dataclass(frozen=True)
 class FirstTokens:
-    """A mask for attention from first tokens only, with the states of all tokens, which first tokens attend to."""
+    """A mask for queries of first tokens only. It holds all tokens' states, which give the keys and values."""
 
     hidden: Tensor  # as in `TokenStates`
     mask: Tensor | Places
 
     def keys_and_values(self, module: Any) -> tuple[Tensor, Tensor]:
-        """Compute keys and values, (batch, heads, tokens, head size), by an attention module of `transformers`."""
+        """Compute keys and values, (batch, heads, tokens, head size), with an attention module of `transformers`."""
         size = module.num_attention_heads, -1
         states = (linear(self.hidden).unflatten(-1, size) for linear in (module.key, module.value))
         key, value = (of_all if isinstance(self.mask, Tensor) else self.mask.padded(of_all) for of_all in states)
@@ -112,7 +112,7 @@ class FirstTokens:
 
 @dataclass(frozen=True)
 class TokenStates:
-    """The states of a batch's tokens, as a layer takes and returns them."""
+    """The hidden states of a batch's tokens: the input and output of a layer."""
 
     hidden: Tensor  # (batch, tokens, hidden) if padded, (1, real tokens, hidden) if packed
     mask: Tensor | Places  # (batch, 1, 1, tokens), bool: true at real tokens; or, if packed, the places of real tokens
@@ -135,7 +135,7 @@ class TokenStates:
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens that a layer computes, including pads."""
+        """Number of tokens that a layer processes, including any pads."""
         return self.hidden.shape[:2].numel()
 
     def of(self, rows: Tensor | None) -> TokenStates:
