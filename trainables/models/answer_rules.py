@@ -1,9 +1,10 @@
-"""Exit rules that need only each layer's answer, so that they apply to any model with a classifier on each layer.
+"""Exit rules that use only the layers' logits. They apply to any model with a classifier on each layer.
 
 p_j is the softmax of layer j's logits, H its entropy in nats, C the number of classes. Each rule was published with its
-own training; here it is applied to any trained model, and to predictions files (`rules_for`). All rules except
-`FixedLayer` are for classes only. Numbers are rounded to `DECIMALS` before they are compared with a threshold: the last
-digits of a logarithm depend on PyTorch, NumPy and the batch size, and float16 logits often lie exactly on a threshold.
+own training method; here it also applies to models trained otherwise, and to predictions files. All rules except
+`FixedLayer` support only classification. Numbers are rounded to `DECIMALS` decimals before they are compared with a
+threshold, because float16 logits often put them exactly on it, and the last digits of a logarithm depend on the library
+(PyTorch or NumPy) and the batch size.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ SWEPT_SHARE = 0.8  # each swept threshold of BEEM is this share of the largest p
 
 @dataclass(frozen=True)
 class FixedLayer(ExitRule):
-    """Exit of every example after layer `layer`, as if the model ended there. That layer's classifier answers.
+    """Every example leaves after layer `layer`, as if the model ended there. That layer's classifier answers.
 
     In F-PABEE's table 1 (arXiv:2305.11916), an exit after half of the layers (BERT-6L) beats four adaptive rules.
     """
@@ -57,7 +58,7 @@ class FixedLayer(ExitRule):
     field = "layer"
 
     def earliest(self, num_layers: int) -> int:
-        """Return the fixed layer."""
+        """Return the fixed layer, or the last layer if there are fewer."""
         return min(self.layer, num_layers)
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
@@ -79,7 +80,7 @@ class Entropy(ExitRule):
     field = "entropy"
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Let the examples leave if their entropy is below the threshold."""
+        """Let the examples leave if their H / ln C is below the threshold."""
         return Step(_share_of_entropy(softmax(logits)) < self.entropy, logits, state)
 
 
@@ -87,9 +88,9 @@ class Entropy(ExitRule):
 class MaxProbability(ExitRule):
     """Exit at the first layer with max p_j > `probability`: Shallow-Deep Networks (arXiv:1810.07052).
 
-    The released code (yigitcankaya/Shallow-Deep-Networks@a556446, architectures/SDNs/VGG_SDN.py:204-221) compares with
-    >=. If an example never leaves early, that code takes the answer of the most confident layer; here the last layer
-    answers.
+    The released code (yigitcankaya/Shallow-Deep-Networks@a556446, architectures/SDNs/VGG_SDN.py:204-221) uses >=
+    instead. If an example never leaves early, that code takes the answer of the most confident layer; here the last
+    layer answers.
     """
 
     probability: NotNegative
@@ -105,8 +106,8 @@ class MaxProbability(ExitRule):
 class Pcee(ExitRule):
     """PCEE-BERT: leave after `patience` layers in a row with H(p_j) / ln C < `entropy` (Findings of NAACL 2022).
 
-    michael-wzhu/PCEE-BERT@68fe1cf, pabee/modeling_pabee_bert.py:488-517. With `ensemble` the answer is the mean p over
-    these layers and, as in the released code, the uncertain layer before them (--do_ensemble 1, the default of
+    Source: michael-wzhu/PCEE-BERT@68fe1cf, pabee/modeling_pabee_bert.py:488-517. With `ensemble`, the answer is the
+    mean p over these layers and the uncertain layer before them, as with the released --do_ensemble 1 (the default,
     run_glue_with_pabee.py:768). Without `ensemble`, the layer at which the example leaves answers. The released script
     sets patience 2 and --do_ensemble 0.
     """
@@ -143,9 +144,9 @@ class FPabee(ExitRule):
 
     This follows the paper's text (arXiv:2305.11916, equations 4 and 8). The released code differs
     (JerryYin777/F-PABEE@b8d348b, F-PABEE/single_label/paccbee/modeling_albert.py:629-692): each step runs two layers
-    and counts one, applies the first layer's classifier to both, and compares the entropy of the mean answer with the
-    threshold. That tests whether the layers are certain, not whether they are similar. We found no fixed patience in
-    the paper; with patience 2 the first possible exit is layer 3, a quarter of twelve layers.
+    but counts one, applies the first layer's classifier to both, and compares the entropy of the mean answer with the
+    threshold. This comparison tests whether the layers are certain, not whether they are similar. The paper fixes no
+    patience; with the default of 2, the first possible exit is after layer 3.
     """
 
     divergence: NotNegative  # in nats, from 0 to ln 2
@@ -154,7 +155,7 @@ class FPabee(ExitRule):
     field = "divergence"
 
     def earliest(self, num_layers: int) -> int:
-        """Return layer `patience` + 1, because layer 1 has no layer before it."""
+        """Return layer `patience` + 1, or the last layer if there are fewer."""
         return min(self.patience + 1, num_layers)
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
@@ -174,11 +175,11 @@ class FPabee(ExitRule):
 class Beem(ExitRule):
     """BEEM: leave when the evidence S is at least `evidence` (ICLR 2025).
 
-    S grows by w_j max p_j while layer j gives the same answer as layer j - 1; otherwise S returns to 0. w_j is
-    `weight` times (j - 1). Div290/BEEM1@494e900 has weight 0.4 for ALBERT (e3bert/modeling_albert.py:638, 667-675) and
+    If layer j gives the same answer as layer j - 1, it adds w_j max p_j to S; otherwise it sets S to 0. w_j is
+    `weight` times (j - 1). Div290/BEEM1@494e900 uses weight 0.4 for ALBERT (e3bert/modeling_albert.py:638, 667-675) and
     0.1 for BERT (e3bert/modeling_bert.py:845); multiplying `evidence` and `weight` by the same factor does not
-    change the rule. The code for BERT computes S, but decides by the number of layers that agree (line 882), as PABEE
-    does.
+    change the rule. For BERT, the released code computes S but decides by the number of layers in a row that agree
+    (line 882), like PABEE.
     """
 
     evidence: NotNegative
@@ -221,7 +222,7 @@ KEPT: tuple[Any, ...] = (  # the rules that analysis can read from predictions f
 
 
 def read_rule(name: str, fields: str) -> ExitRule | None:
-    """Rebuild the rule with this name and these fields (JSON), or return None if the name is not in `KEPT`.
+    """Rebuild the rule with this name and these fields (JSON), or return None if no rule in `KEPT` has the name.
 
     Raises:
         ValueError: if the rule does not have these fields.

@@ -1,4 +1,4 @@
-"""Models without a Λ head: a classifier on the last layer, or one on every layer."""
+"""Models without PonderNet's Λ head: a classifier on the last layer, or one on every layer."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -34,7 +34,7 @@ class LastLayerModel(EarlyExitModel):
         return {"loss": self.task_losses(logits, batch["labels"]).mean()}
 
     def pooled(self, first: Tensor) -> Tensor:
-        """Compute the classifier's input from the states of the first token, both (..., hidden)."""
+        """Pool the first token's states into the classifier's input; both are (..., hidden)."""
         return self.encoder.pool(first)
 
 
@@ -61,7 +61,7 @@ class ClassifierPerLayer(EarlyExitModel):
         return self.classified(index, self.pooled(index, first)), None, None
 
     def pooled(self, index: int, first: Tensor) -> Tensor:
-        """Compute the classifiers' input, (layers, batch, hidden), for the layers from `index` on."""
+        """Compute the classifiers' input, (layers, batch, hidden), for consecutive layers from `index` on."""
         return self.encoder.pool(first)
 
     def classified(self, index: int, pooled: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ class ClassifierPerLayer(EarlyExitModel):
         return torch.stack([head(layer) for head, layer in zip(heads, self.dropout(pooled), strict=True)])
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        """Compute Σ_j j L_j / Σ_j j over the layers j, from 1, so that deeper classifiers weigh more (equation 4)."""
+        """Compute the mean of the losses L_j of layers j = 1, 2, ... with weights j: Σ_j j L_j / Σ_j j (equation 4)."""
         losses = self.task_losses(self.heads(batch)[0], batch["labels"]).mean(dim=1)
         weights = torch.arange(1, len(losses) + 1).to(losses)
         return {"loss": (weights * losses).sum() / weights.sum()}
@@ -99,7 +99,7 @@ class PoolerPerLayer(ClassifierPerLayer):
 
 
 class FrozenEncoderModel(PoolerPerLayer):
-    """DeeBERT's second stage: only the poolers and classifiers below the last layer are trained."""
+    """DeeBERT's second training stage: only the poolers and classifiers below the last layer are trained."""
 
     def __init__(self, encoder: LayerwiseEncoder, *others: Any, **named: Any) -> None:
         """Add new exits, and freeze the encoder and the last layer's classifier."""
@@ -108,17 +108,17 @@ class FrozenEncoderModel(PoolerPerLayer):
             part.requires_grad_(False)
 
     def started_parts(self) -> dict[str, nn.Module]:
-        """Return the encoder and the last layer's classifier, whose weights come from the first stage."""
+        """Return the parts with weights from the first stage: the encoder and the last layer's classifier."""
         return {"encoder": self.encoder, "classifier": self.classifiers[-1]}
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        """Compute Σ_{j<L} L_j (castorini/DeeBERT at 563eac1, modeling_highway_bert.py:438-440)."""
+        """Sum the losses of all layers except the last (castorini/DeeBERT@563eac1, modeling_highway_bert.py:438-440)."""
         losses = self.task_losses(self.heads(batch)[0], batch["labels"]).mean(dim=1)
         return {"loss": losses[:-1].sum()}
 
 
 class LearnedExitModel(PoolerPerLayer):
-    """BERxiT: one exit head, shared by all layers, learns u, the probability that a layer's answer is wrong."""
+    """BERxiT: an exit head, shared by all layers, predicts u, the probability that a layer's answer is wrong."""
 
     exit_head_gives = "uncertainties"
     steps: Tensor
@@ -130,7 +130,7 @@ class LearnedExitModel(PoolerPerLayer):
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))  # saved for resumed trials
 
     def exit_heads(self, index: int, first: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor, None]:
-        """Compute the classifiers' logits, and the logits of u from the same pooled outputs without dropout."""
+        """Compute the classifiers' logits with dropout, and the logits of u without, from the same pooled outputs."""
         pooled = self.pooled(index, first)
         with torch.autocast(pooled.device.type, enabled=False):
             exit_logits = self.exit_head(pooled.float())[..., 0]
@@ -139,9 +139,9 @@ class LearnedExitModel(PoolerPerLayer):
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Compute `loss`, the sum of `task_loss` and `exit_loss`.
 
-        `task_loss` is L_L if `steps` is even, and Σ_{j<L} L_j if `steps` is odd. `exit_loss` is the mean of
-        (u_j - wrong_j)² over all layers (modeling_highway_bert.py:382-411). As in that code, the layers without a loss
-        in a step get gradients of 0, so that Adam still moves their weights by its running averages.
+        `task_loss` is the last layer's loss if `steps` is even, and the sum of the other layers' losses if it is odd.
+        `exit_loss` is the mean squared difference between u and `wrong` (modeling_highway_bert.py:382-411). As in that
+        code, classifiers without a loss in a step get zero gradients, so Adam still updates them from its averages.
         """
         logits, exit_logits = self.heads(batch)
         assert exit_logits is not None
@@ -154,14 +154,14 @@ class LearnedExitModel(PoolerPerLayer):
 
     @torch.no_grad()
     def wrong(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Compute how wrong each answer is, (layers, batch): 0 or 1 for classes, tanh of the error for scores."""
+        """Compute how wrong each answer is, (layers, batch): 0 or 1 for classes, tanh |error| for scores."""
         if self.num_labels == 1:
             return torch.tanh(logits[..., 0].float() - labels.float()).abs()
         return (logits.argmax(dim=-1) != labels).float()
 
 
 class ElectraModel(LastLayerModel):
-    """ELECTRA's fine-tuning; trainables/electra_small.py explains `head` and `layer_decay_convention`."""
+    """The model of ELECTRA's fine-tuning; trainables/electra_small.py explains `head` and `layer_decay_convention`."""
 
     def __init__(
         self,
@@ -172,19 +172,19 @@ class ElectraModel(LastLayerModel):
         head: str,
         layer_decay_convention: str | None,
     ) -> None:
-        """Add a new classifier to [CLS], or to the encoder's pooled output."""
+        """Add a new classifier to the pooled output if `head` is "pooled", else to the [CLS] state."""
         super().__init__(encoder, num_labels, config)
         self.uses_pooler = head == "pooled"
         if not self.uses_pooler:
-            nn.init.xavier_uniform_(self.classifier.weight)  # Glorot-uniform with bias 0, as `tf.layers.dense` starts
+            nn.init.xavier_uniform_(self.classifier.weight)  # Glorot-uniform, with bias 0: default of `tf.layers.dense`
         self.layer_decay_convention = layer_decay_convention
         encoder.pooler.requires_grad_(self.uses_pooler)
 
     def pooled(self, first: Tensor) -> Tensor:
-        """Pool [CLS] as `transformers` does, or return the encoder's output unchanged, (..., hidden)."""
+        """Pool the [CLS] states if `head` is "pooled", else return the encoder's output for them, (..., hidden)."""
         return super().pooled(first) if self.uses_pooler else self.encoder.as_output(first)
 
     def decay_steps(self, depth: int) -> int:
-        """Compute the power of `layer_decay`; the convention `released` adds 1 to it for everything below the head."""
+        """Compute the exponent of `layer_decay`; the convention `released` adds 1 at every depth below the head."""
         steps = super().decay_steps(depth)
         return steps + 1 if steps and self.layer_decay_convention == "released" else steps

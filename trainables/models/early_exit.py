@@ -30,13 +30,13 @@ def is_decayed(parameter: nn.Parameter) -> bool:
 class EarlyExitModel(nn.Module, ABC):
     """An encoder with heads on its layers and a rule for leaving early.
 
-    A subclass defines the heads on the layers (`exit_heads`) and how it is trained (`loss`).
+    A subclass defines the heads (`exit_heads`) and the training loss (`loss`).
     """
 
     exit_head_gives = "lambdas"  # field of `LayerOutputs` that holds the sigmoid of the exit head
 
     def __init__(self, encoder: LayerwiseEncoder, exit_rule: ExitRule, num_labels: int, config: TrainingConfig) -> None:
-        """Store the exit rule for `infer`, and the number of logits per layer: 1 for regression."""
+        """Store the encoder, the exit rule and the number of logits per layer (1 for regression)."""
         super().__init__()
         self.encoder = encoder
         self.exit_rule = exit_rule
@@ -48,15 +48,16 @@ class EarlyExitModel(nn.Module, ABC):
     def exit_heads(
         self, index: int, first: Tensor, carried: Tensor | None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Compute the heads' outputs for consecutive layers: for all layers in training, often for one in inference.
+        """Compute the heads' outputs for one or more consecutive layers.
 
         Args:
-            index: number of the first of these layers, from 0.
+            index: the first of these layers, counted from 0.
             first: states of the first token after each layer, (layers, batch, hidden).
-            carried: state from the heads of the previous layer, (batch, ...); None at the first layer.
+            carried: state that the heads returned for the previous layer, (batch, ...); None at the first layer.
 
         Returns:
-            Logits (layers, batch, labels), logits of λ or u (layers, batch) or None, and `carried` for the next layer.
+            Logits of the answers (layers, batch, labels); logits (layers, batch) of λ, the probability of leaving, or
+            u, the probability of a wrong answer, or None; and `carried` for the next layer.
         """
 
     @abstractmethod
@@ -68,7 +69,7 @@ class EarlyExitModel(nn.Module, ABC):
         return []
 
     def started_parts(self) -> dict[str, nn.Module]:
-        """Return the parts, by name, whose weights come from the model that a trial starts from."""
+        """Return the modules, by name, that take their weights from the trial's start model, if it has one."""
         return {"encoder": self.encoder}
 
     @torch.no_grad()
@@ -81,9 +82,9 @@ class EarlyExitModel(nn.Module, ABC):
 
     @torch.no_grad()
     def infer(self, batch: Batch, generator: torch.Generator | None = None) -> ExitResult:
-        """Answer under the exit rule; each example runs only the layers up to its exit.
+        """Compute the answers under the exit rule; each example runs only the layers up to its exit.
 
-        Finished examples leave the batch at once. A sampled exit draws from `generator`.
+        Finished examples leave the batch at once. Sampled exits are drawn with `generator`.
         """
         with self.computing(batch):
             return self._infer(batch, generator)
@@ -98,7 +99,7 @@ class EarlyExitModel(nn.Module, ABC):
         return self.encoder.first_tokens(**_drop_labels(batch))
 
     def computing(self, batch: Batch) -> AbstractContextManager[None]:
-        """Apply the configured precision to losses and answers."""
+        """Return a context that computes in the configured precision."""
         return computing_in(self.precision, batch["input_ids"].device)
 
     def task_losses(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -136,7 +137,7 @@ class EarlyExitModel(nn.Module, ABC):
         return group if weight_decay == config.weight_decay else f"{group}, no decay", rate, weight_decay
 
     def decay_steps(self, depth: int) -> int:
-        """Compute the power of `layer_decay` at a depth: 0 for the heads, 1 for the top layer, and so on."""
+        """Compute the exponent of `layer_decay` at a depth: 0 for the heads, 1 for the top layer, and so on."""
         return self.encoder.num_layers + 1 - depth
 
     def _infer(self, batch: Batch, generator: torch.Generator | None) -> ExitResult:
@@ -147,7 +148,7 @@ class EarlyExitModel(nn.Module, ABC):
         states, first = self.encoder.embed(**_drop_labels(batch)), []
         some_left = True  # True if examples left after the previous layer; at the first layer, a guess
         for index in range(num_layers):
-            if index + 1 < rule.earliest(num_layers):  # no example may leave: these layers' heads run together later
+            if index + 1 < rule.earliest(num_layers):  # no example may leave: the heads run later, together
                 states = self.encoder.layer(index, states)
                 first.append(states.first())
                 continue
@@ -158,7 +159,7 @@ class EarlyExitModel(nn.Module, ABC):
                 first.append(first_after)
             step, going = self._decide(torch.stack(first), index + 1, going, generator)
             first = []
-            # Every later layer that an example runs overwrites its answer.
+            # If an example runs a later layer, that layer overwrites its answer.
             answers[going.rows], exit_layer[going.rows] = step.logits, index + 1
             stays = ~step.leaves
             num_staying = int(stays.sum())
@@ -174,13 +175,12 @@ class EarlyExitModel(nn.Module, ABC):
     ) -> tuple[Tensor, Callable[[Tensor | None], TokenStates]]:
         """Run a layer after which examples may leave.
 
-        An example that leaves needs the layer's second half for its first token only. Computing first tokens alone
-        saves time in a batch of many tokens, but computes first tokens twice for the examples that stay. It is
-        therefore done only if some examples left after the previous layer and the batch has at least `HALVED_FROM`
-        tokens.
+        An example that leaves needs the layer's second half for its first token only. If some examples left after the
+        previous layer and the batch has at least `HALVED_FROM` tokens, the second half therefore runs on first tokens
+        alone; later it runs on all tokens of the examples that stay.
 
         Returns:
-            The first tokens' states, and a function that computes all states of selected rows.
+            The first tokens' states, and a function that computes all states of the examples that stay.
         """
         attended = self.encoder.attend(index, states)
         if some_left and attended.num_tokens >= HALVED_FROM:
@@ -192,12 +192,11 @@ class EarlyExitModel(nn.Module, ABC):
     def _decide(
         self, first: Tensor, layer: int, going: _Going, generator: torch.Generator | None
     ) -> tuple[Step, _Going]:
-        """Run the heads and the exit rule up to a layer, and return the rule's step there.
+        """Run the heads and the exit rule on the newly computed layers; return the rule's decision at the last one.
 
         Args:
-            first: states of the first tokens after the layers whose heads have not run yet, (layers, batch, hidden);
-                `layer` is the last of these layers.
-            layer: number of the layer, from 1.
+            first: first tokens' states after these layers, (layers, batch, hidden).
+            layer: the last of these layers, counted from 1.
         """
         below, num_layers = layer - len(first), self.encoder.num_layers
         logits, exit_logits, carried = self.exit_heads(below, first, going.carried)
@@ -211,7 +210,7 @@ class EarlyExitModel(nn.Module, ABC):
 
 @dataclass(frozen=True)
 class _Going:
-    """The examples that are still running, with what the heads and the exit rule carry over to their next layer."""
+    """The examples that are still running, with the states of the heads and the exit rule for the next layer."""
 
     rows: Tensor  # row numbers in the batch, (going,), int64
     carried: Tensor | None = None  # `carried` from the previous layer's heads, (going, ...)

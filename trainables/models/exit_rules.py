@@ -2,9 +2,9 @@
 
 Each rule is defined once, as a step at one layer. `apply_exit` applies it to the stored outputs of all layers, and
 `EarlyExitModel.infer` applies it while the model runs. A step works on PyTorch tensors on any device, and on NumPy
-arrays, so that analysis needs no PyTorch. The rule's state is a dictionary of arrays with one row per example, from
-which rows can be dropped. Probabilities are multiplied and summed in float64 in the order of the layers, as the
-released PALBERT code does with Python numbers.
+arrays, so that analysis needs no PyTorch. The rule's state is a dictionary of arrays with one row per example, so
+that rows of finished examples can be dropped. Probabilities are multiplied and summed in float64 in the order of the
+layers, as the released PALBERT code does with Python floats.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class Step:
 
 
 class ExitRule(Protocol):
-    """A rule for leaving early; by default from layer 1 on, without state and without random draws.
+    """A rule for leaving early. By default, it allows exits from layer 1 on and has no state and no random draws.
 
-    At the last layer every example leaves, whatever the rule says.
+    Every example leaves at the last layer, even if `step` decides otherwise.
     """
 
     @property
@@ -91,7 +91,7 @@ class ExitRule(Protocol):
         return 1
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """Make the state before layer 1. The logits of layer 1, (batch, labels), give batch size and device."""
+        """Make the state before layer 1; `logits` are those of layer 1, (batch, labels)."""
         return {}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
@@ -122,7 +122,7 @@ class LastLayer(ExitRule):
 
 @dataclass(frozen=True)
 class Threshold(ExitRule):
-    """Q-exit: leave at the first layer at which the CDF is strictly above q. PALBERT, section 3 (arXiv:2204.03276).
+    """Q-exit: leave at the first layer where the CDF of the exit layer exceeds q (PALBERT, arXiv:2204.03276, section 3).
 
     For any λ, all examples leave at layer 1 if q = 0, and at the last layer if q = 1. The released code fails if q = 0,
     and its exits depend on rounding if q = 1.
@@ -185,7 +185,7 @@ class Patience(ExitRule):
 class Sampled(ExitRule):
     """PonderNet: leave at each layer with probability λ (arXiv:2107.05407, section 2).
 
-    All uniform numbers of an example are drawn at the start, so that it does not matter when other examples leave.
+    All uniform numbers of an example are drawn at the start, so they do not depend on when other examples leave.
     """
 
     draws: int = 1
@@ -196,7 +196,7 @@ class Sampled(ExitRule):
         """Draw a uniform number for each example and layer from the generator, on the CPU."""
         import torch
 
-        assert generator is not None, "a sampled exit draws from the trial's own generator"
+        assert generator is not None, "a sampled exit needs a generator"
         return {"uniform": torch.rand(len(logits), num_layers, generator=generator).to(logits.device)}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
@@ -207,10 +207,10 @@ class Sampled(ExitRule):
 
 @dataclass(frozen=True)
 class Expectation(ExitRule):
-    """The expected answer over all layers, without early exit: log Σ p_i softmax(logits_i); for scores Σ p_i y_i.
+    """No early exit. The answer is the expectation over all layers: log Σ p_i softmax(logits_i); for scores, Σ p_i y_i.
 
-    The last layer takes the remaining probability. With `legacy` the last layer takes 1 - p_N, as in the released
-    PALBERT code, so that the weights do not sum to 1. The paper's table 1, row 3, was computed with `legacy`.
+    The last layer gets the remaining probability. With `legacy` it gets 1 - p_N, as in the released PALBERT code; then
+    the probabilities do not sum to 1. The paper's table 1, row 3, was computed with `legacy`.
     """
 
     legacy: bool
@@ -244,7 +244,7 @@ class Expectation(ExitRule):
 class LearnedExit(ExitRule):
     """BERxiT: leave when u, the predicted probability of a wrong answer, is below `threshold`.
 
-    castorini/berxit at 1fb2162, modeling_highway_bert.py:109-117. With threshold 0, all examples run all layers.
+    Source: castorini/berxit at 1fb2162, modeling_highway_bert.py:109-117. With threshold 0, no example leaves early.
     """
 
     threshold: float
@@ -262,12 +262,12 @@ class LearnedExit(ExitRule):
 
 
 def settings_of(menus: Mapping[str, Sequence[Value]]) -> list[Configuration]:
-    """List all combinations of the menus' values; a single empty setting if there are no menus."""
+    """List all combinations of one value for each field in `menus`; one empty setting if `menus` is empty."""
     return [dict(zip(menus, values, strict=True)) for values in itertools.product(*menus.values())]
 
 
 def with_setting(rule: ExitRule, setting: Configuration) -> ExitRule:
-    """Copy the rule with the values of `setting` in its fields.
+    """Copy the rule, and set the fields in `setting`.
 
     Raises:
         ValueError: if the rule does not have one of these fields.
@@ -362,12 +362,12 @@ def softmax(logits: Array) -> Array:
 
 
 def module_of(array: Array) -> Any:
-    """Return the module of an array: `torch` or `numpy`."""
+    """Return the module that the array belongs to: `torch` or `numpy`."""
     return sys.modules[type(array).__module__.partition(".")[0]]
 
 
 def as_type(array: Array, other: Array) -> Array:
-    """Convert an array to the type of another."""
+    """Convert an array to the dtype of another."""
     return module_of(array).asarray(array, dtype=other.dtype)
 
 
@@ -378,16 +378,16 @@ def float64(array: Array) -> Array:
 
 
 def zeros(logits: Array, kind: str) -> Array:
-    """Make an array with a zero of this type for each example."""
+    """Make an array of zeros, (batch,), of the dtype named `kind`."""
     module = module_of(logits)
     return module.zeros_like(logits[:, 0], dtype=getattr(module, kind))
 
 
 def ones(logits: Array) -> Array:
-    """Make a float64 array with a one for each example."""
+    """Make a float64 array of ones, (batch,)."""
     return zeros(logits, "float64") + 1
 
 
 def nobody(logits: Array) -> Array:
-    """Make an array with False for each example."""
+    """Make an array of False, (batch,)."""
     return zeros(logits, "bool")

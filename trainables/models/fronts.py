@@ -1,8 +1,9 @@
-"""Pareto fronts of exit settings: the scores of one trained model over its mean number of layers. NumPy only.
+"""Pareto fronts of one trained model's exit settings: score against mean number of layers run. Needs only NumPy.
 
-A front contains the settings that no other setting beats with as few layers. Fronts are interpolated linearly between
-two settings: applying one of them to a random part of the examples and the other to the rest gives, in expectation, the
-interpolated layers and accuracy (other metrics approximately). Beyond the last setting, the score stays constant.
+A setting is on the front if all settings with at most as many layers score lower. Between two settings, the front is a
+straight line. To reach a point on it in expectation, apply one setting to a random share of the examples and the other
+to the rest; this is exact for layers and accuracy, approximate for other metrics. Outside the range of the settings,
+the score stays constant.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def shares_in_mean(mean_layers: np.ndarray, fewest: float, most: float) -> np.nd
 
     Args:
         mean_layers: mean layers of the front's settings, (settings,), ascending.
-        fewest: start of the range; equal to its end, `most`, for the score at one point.
+        fewest: start of the range. If it equals the end, `most`, the weights give the score at this point.
     """
     inside = mean_layers[(mean_layers > fewest) & (mean_layers < most)]
     grid = np.concatenate([[fewest], inside, [most]])

@@ -1,17 +1,17 @@
-"""The model of PonderNet and PALBERT: a shared classifier, and a head Λ for the probability of leaving at a layer.
+"""The model of PonderNet and PALBERT. All layers share a classifier and Λ, a head that predicts whether to leave.
 
-λ_i = σ(Λ(h_i)), p_i = λ_i Π_{j<i} (1 - λ_j), loss = Σ_i p_i L_i + β KL(prior, posterior). h_i is the pooled [CLS], not
-the hidden state, and Λ sees it through dropout, as in the released PALBERT code (tinkoff-ai/palbert at 52a79af,
-src/modeling/palbert_fast.py); h_0 is zero. The posterior is cut at the first layer at which its sum passes 1 - ε.
+λ_i = σ(Λ(h_i)), p_i = λ_i Π_{j<i} (1 - λ_j), loss = Σ_i p_i L_i + β KL(prior, posterior). h_i is the pooled [CLS] of
+layer i, to which Λ applies dropout, as in the released PALBERT code (tinkoff-ai/palbert at 52a79af,
+src/modeling/palbert_fast.py); h_0 is zero. The posterior p is cut after the first layer at which its sum exceeds 1 - ε.
 `posterior_tail` defines p_i after the cut:
 
-* `constant`: every p_i is ε / N, without gradient, as in the released code. These layers count in the KL term, and in
-  the task loss up to the last cut of the batch.
-* `drop`: no layer counts, neither in the task loss nor in the KL term (PALBERT, section 3.1).
-* `remainder`: as `drop`, and the last layer that counts takes all remaining probability, in the posterior and in the
-  prior, so that both sum to 1 (PonderNet, section 2.2).
+* `constant`: every p_i is ε / N, without gradient, as in the released code. These layers count in the KL term. They
+  count in the task loss only until every example of the batch is cut.
+* `drop`: these layers count neither in the task loss nor in the KL term (PALBERT, section 3.1).
+* `remainder`: like `drop`, but the last layer before the cut takes all remaining probability, in the posterior and in
+  the prior, so that each sums to 1 (PonderNet, section 2.2).
 
-λ, posterior and KL are computed in float32 from log-sigmoids, also under autocast.
+λ, posterior and KL are computed in float32 from log-sigmoids, even under autocast.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Lambda:
     """The architecture of Λ, and its learning rate."""
 
     arch: str  # input: h_i (linear, rnn), [h_i, h_{i-1}] (linear_cat) or h_i - h_{i-1} (linear_diff)
-    num_layers: int  # hidden tanh layers (recurrent ones for rnn); 0 is a bare linear Λ
-    learning_rate: float | None  # learning rate of Λ, without weight decay; None: as the rest of the model
+    num_layers: int  # hidden tanh layers (recurrent ones for rnn); 0: Λ is one linear layer
+    learning_rate: float | None  # separate rate of Λ, without weight decay; None: same as the other heads
 
 
 class PonderModel(EarlyExitModel):
@@ -74,7 +74,7 @@ class PonderModel(EarlyExitModel):
         """Compute the class logits (computed, batch, labels) and λ logits (computed, batch) of the first layers.
 
         Computation stops when every example's posterior is cut. This is checked only every `LAYERS_PER_LOOK` layers,
-        because a check waits for the device and runs the heads.
+        because every check runs the heads and waits for the device.
         """
         parts: list[tuple[Tensor, Tensor]] = []
         carried, log_survived = None, torch.zeros((), device=batch["input_ids"].device)
@@ -120,9 +120,9 @@ class LambdaHead(nn.Module):
     """
 
     def __init__(self, size: int, config: PonderConfig, shape: Lambda) -> None:
-        """Make a head for pooled outputs with `size` numbers."""
+        """Make a head for pooled outputs of width `size`."""
         super().__init__()
-        self.arch = shape.arch if shape.num_layers or shape.arch != "rnn" else "linear"  # RNN without layers
+        self.arch = shape.arch if shape.num_layers or shape.arch != "rnn" else "linear"  # no RNN layers
         self.dropout = nn.Dropout(config.classifier_dropout)
         width = 2 * size if self.arch == "linear_cat" else size
         if self.arch == "rnn":
@@ -154,7 +154,7 @@ class LambdaHead(nn.Module):
 
 @dataclass(frozen=True)
 class Posterior:
-    """The probabilities of leaving at each layer in training, with the prior."""
+    """The posterior probabilities of leaving at each layer, in training, with their prior."""
 
     log_probabilities: Tensor  # (layers, batch)
     log_prior: Tensor  # (layers, batch)
@@ -174,7 +174,7 @@ def cut_posterior(exit_logits: Tensor, *, num_layers: int, epsilon: float, tail:
     """Compute the posterior over all layers, with the prior; the module's docstring explains the cut and `tail`.
 
     Args:
-        exit_logits: logits of λ at the computed layers, (computed, batch); every later layer is cut for all examples.
+        exit_logits: logits of λ at the computed layers, (computed, batch); all other layers must lie after every cut.
         num_layers: number of layers of the encoder.
     """
     # log p_i = log λ_i + Σ_{j<i} log(1 - λ_j)
@@ -216,7 +216,7 @@ def shifted(rows: Tensor, *, first: float) -> Tensor:
 
 
 def log_geometric_prior(prior_lambda: float, num_layers: int) -> Tensor:
-    """Compute log(λ (1 - λ)^(i-1)), (num_layers,); the last layer takes the remaining probability."""
+    """Compute the log of the geometric prior, (num_layers,); the last layer takes the remaining probability."""
     log_prior = log(prior_lambda) + log1p(-prior_lambda) * torch.arange(num_layers, dtype=torch.float64)
     log_prior[-1] = log1p(-prior_lambda) * (num_layers - 1)
     return log_prior.float()

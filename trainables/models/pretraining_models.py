@@ -1,8 +1,8 @@
 """Models for the pretraining objectives. Each has a loss for a part of a batch, held-out scores and a model to keep.
 
 In replaced token detection, a generator fills the masked places, and a discriminator finds the tokens that differ from
-the original. Tokens are sampled by inverse transform sampling with the batch's `noise`, so they depend only on seed and
-step, not on the device or the number of processes. No gradient flows through the samples.
+the original. The generator's tokens are sampled by inverse transform sampling with the batch's `noise`, so they depend
+only on seed and step, not on the device or the number of processes. No gradient flows through the samples.
 """
 
 from abc import ABC, abstractmethod
@@ -20,7 +20,7 @@ from trainables.models.early_exit import Batch
 
 @dataclass(frozen=True)
 class Totals:
-    """Counts over a whole batch. Each part of the batch divides its summed losses by these counts.
+    """Counts over a whole batch, by which the summed losses of each part of the batch are divided.
 
     The results of all parts then add up to the mean loss of the batch.
     """
@@ -31,13 +31,13 @@ class Totals:
 
     @classmethod
     def of(cls, batch: Arrays) -> "Totals":
-        """Count the totals of a whole batch, on the CPU."""
+        """Compute the counts of a whole batch, on the CPU."""
         predictions, tokens = int((batch["labels"] != IGNORED).sum()), int(batch["attention_mask"].sum())
         return cls(max(1, predictions), tokens, len(batch["labels"]))
 
 
 class PretrainingModel(nn.Module, ABC):
-    """An encoder with the heads of an objective. Its batches are those of `PretrainingBatches`, as tensors."""
+    """An encoder with the heads of a pretraining objective. Its batches come from `PretrainingBatches`, as tensors."""
 
     score_name: ClassVar[str]  # name of the main held-out score
 
@@ -48,7 +48,7 @@ class PretrainingModel(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, batch: Batch, totals: Totals) -> Tensor:
-        """Compute the loss of a part of the batch, a scalar; the losses of all parts add up to the step's loss."""
+        """Compute the loss of one part of a batch, a scalar; the losses of all parts add up to the batch's loss."""
 
     @abstractmethod
     def scores(self, batches: Iterable[Batch]) -> dict[str, float]:
@@ -89,7 +89,7 @@ class Means:
         self._numbers: dict[str, int] = {}
 
     def add(self, **values: Tensor) -> None:
-        """Add one batch's values for each name."""
+        """Add the values of one batch, by name."""
         for name, each in values.items():
             self._sums[name] = self._sums.get(name, 0.0) + each.double().sum()
             self._numbers[name] = self._numbers.get(name, 0) + each.numel()
@@ -105,7 +105,7 @@ class Means:
 
 
 def cross_entropy_sum(logits: Tensor, labels: Tensor) -> Tensor:
-    """Sum the cross-entropy over the rows to a scalar; 0 without rows."""
+    """Sum the cross-entropy over all rows; 0 if there are none."""
     return nn.functional.cross_entropy(logits, labels, reduction="sum")
 
 
@@ -143,12 +143,12 @@ class MaskedLanguageModel(PretrainingModel):
 
 
 class SentenceOrderModel(MaskedLanguageModel):
-    """ALBERT's objective, with equal weights: masked tokens, and whether two consecutive segments were swapped."""
+    """ALBERT's objective: predict masked tokens, and whether two consecutive segments were swapped."""
 
     model: AlbertForPreTraining  # with both heads
 
     def forward(self, batch: Batch, totals: Totals) -> Tensor:
-        """Add the cross-entropy of the masked tokens and that of the segments' order."""
+        """Compute the cross-entropy of the masked tokens plus the cross-entropy of the segment order."""
         output = self.model.albert(**encoder_inputs(self.model, batch))
         masked = cross_entropy_sum(*masked_logits(self.model, output.last_hidden_state, batch["labels"]))
         orders = self.model.sop_classifier(output.pooler_output).float()  # (batch, 2)
@@ -170,7 +170,7 @@ class SentenceOrderModel(MaskedLanguageModel):
 
 
 class ReplacedTokenModel(PretrainingModel):
-    """A generator and a discriminator that share some modules."""
+    """Replaced token detection, with a generator and a discriminator that share some modules."""
 
     score_name = "rtd_auc"
 
@@ -182,15 +182,15 @@ class ReplacedTokenModel(PretrainingModel):
         shared: tuple[str, ...],
         discriminator_weight: float,
     ) -> None:
-        """Share the named modules, and tie the generator's output layer to its word embeddings.
+        """Share the modules in `shared`, and tie the generator's output layer to its word embeddings.
 
         Args:
             generator: a masked language model.
-            discriminator: a model with one logit per token, or with two classes, the second being `replaced`.
+            discriminator: a model with one logit per token, or with two classes, of which the second is `replaced`.
             shared: module paths in both encoders, such as `embeddings.word_embeddings`.
 
         Raises:
-            ValueError: if a shared module has different sizes.
+            ValueError: if a shared module has different sizes in the two models.
         """
         super().__init__()
         self.generator, self.discriminator = generator, discriminator
@@ -202,11 +202,11 @@ class ReplacedTokenModel(PretrainingModel):
 
     @property
     def kept(self) -> PreTrainedModel:
-        """The discriminator alone."""
+        """The discriminator."""
         return self.discriminator
 
     def forward(self, batch: Batch, totals: Totals) -> Tensor:
-        """Add the generator's cross-entropy, and the discriminator's times `discriminator_weight`."""
+        """Compute the generator's cross-entropy plus `discriminator_weight` times the discriminator's."""
         logits, labels = self._generated(batch)
         generator_loss = cross_entropy_sum(logits, labels) / totals.predictions
         detected, replaced, is_token = self._detected(batch, logits.detach())
@@ -231,7 +231,7 @@ class ReplacedTokenModel(PretrainingModel):
         return predictions.values() | {"rtd_auc": auc} | detections.values()
 
     def _generated(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Compute the generator's logits at masked tokens, (predictions, vocabulary), and the original tokens."""
+        """Compute the generator's logits at masked tokens, (predictions, vocabulary), and the original tokens there."""
         hidden = self.generator.base_model(**encoder_inputs(self.generator, batch)).last_hidden_state
         return masked_logits(self.generator, hidden, batch["labels"])
 

@@ -1,14 +1,14 @@
-"""Selects the setting with the earliest exits that provably loses little compared with running all layers.
+"""Selects the fastest exit setting that provably loses little accuracy compared with running all layers.
 
-An example is lost if the last layer answers it right and its exit does not; without labels, if its exit and the last
-layer answer differently. The share of lost examples is at least the loss in accuracy. Both guarantees assume that new
-examples are drawn like the given ones:
+A setting loses an example if the last layer answers it correctly and the exit does not; without labels, if the two
+answer differently. The share of lost examples is at least the loss in accuracy. There are two guarantees, which assume
+that new examples come from the same distribution as the given ones:
 
-* `confident`: with probability `confidence` over the given examples, the setting loses at most `risk` of all examples.
-  The settings are tested by the exact binomial bound, from the one that runs the most layers to the first that fails.
-  Tests in a fixed order need no correction for their number (Angelopoulos et al., arXiv:2110.01052, fixed sequence).
-* `expected`: the expected loss over such draws is at most `risk`, by conformal risk control (arXiv:2208.02814). An
-  example that one setting loses counts as lost for all later settings, because the proof needs losses that never fall.
+* `confident`: with probability `confidence` over the draw of the given examples, the setting loses at most a share
+  `risk` of new examples. Each setting, the slowest first, gets an exact binomial test, until one fails. Tests in a
+  fixed order need no correction for their number (Angelopoulos et al., arXiv:2110.01052, fixed sequence testing).
+* `expected`: the expected share of lost examples is at most `risk`, by conformal risk control (arXiv:2208.02814). An
+  example that one setting loses counts as lost for all faster settings, because the proof needs losses that never fall.
 
 RC-EENN (arXiv:2405.20915; metodj/RC-EENN@3db9a52, rc/risk_control.py:106-205) introduced both for early exits. It
 bounds real-valued losses; here losses are 0 or 1, for which the binomial bound is exact.
@@ -32,9 +32,9 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Walk:
-    """The answers of one rule's settings, from the one that runs the most layers to the one that runs the fewest.
+    """The answers under each setting of one exit rule; the setting that runs the most layers comes first.
 
-    The order is the same for any examples, because a stricter setting never lets an example leave earlier.
+    The order does not depend on the examples, because a stricter setting never lets an example leave earlier.
     """
 
     rules: tuple[ExitRule, ...]  # (settings,)
@@ -43,14 +43,14 @@ class Walk:
     whole: np.ndarray  # (n,) classes predicted by the last layer
 
     def lost(self, labels: np.ndarray | None) -> np.ndarray:
-        """Mark the examples that each setting loses, (settings, n); without labels, the last layer counts as right."""
+        """Mark the examples that each setting loses, (settings, n); without labels, the last layer is right."""
         if labels is None:
             return np.asarray(self.answers != self.whole)
         return np.asarray((self.answers != labels) & (self.whole == labels))
 
 
 def walk(rules: Sequence[ExitRule], outputs: LayerOutputs) -> Walk:
-    """Apply each rule to stored outputs (NumPy arrays) of a classification task."""
+    """Apply each setting of a rule to stored classification outputs (NumPy arrays); sort by layers run."""
     results = [apply_exit(rule, outputs) for rule in rules]
     mean_layers = np.array([result.exit_layer.mean() for result in results])
     order = np.argsort(-mean_layers, kind="stable")
@@ -60,7 +60,7 @@ def walk(rules: Sequence[ExitRule], outputs: LayerOutputs) -> Walk:
 
 
 def stored_rules(names: np.ndarray, fields: np.ndarray, *, name: str) -> list[ExitRule]:
-    """Select the settings of one rule from `sweep_rule` and `sweep_rule_fields` of a predictions file."""
+    """Select the settings of rule `name` from a predictions file's `sweep_rule` and `sweep_rule_fields`."""
     pairs = zip(names.tolist(), fields.tolist(), strict=True)
     read = [read_rule(own, texts) for own, texts in pairs if own == name]
     return [rule for rule in read if rule is not None]
@@ -69,7 +69,7 @@ def stored_rules(names: np.ndarray, fields: np.ndarray, *, name: str) -> list[Ex
 def read_walk(predictions: Path, name: str) -> tuple[Walk, np.ndarray]:
     """Read the answers under one rule's settings from a predictions file, and the labels (n,) of the examples.
 
-    The settings are those of the sweep, or those of `rules_for` if the sweep has only other rules.
+    The settings are those of the file's sweep. If the sweep has only other rules, they are those of `rules_for`.
 
     Raises:
         ValueError: if the file is damaged, or lacks the settings or the layers' outputs.
@@ -92,7 +92,7 @@ def read_walk(predictions: Path, name: str) -> tuple[Walk, np.ndarray]:
 
 
 def confident(lost: np.ndarray, risk: float, confidence: float = CONFIDENCE) -> int | None:
-    """Find the index of the fastest setting that, with `confidence`, loses at most `risk` of all examples, or None.
+    """Find the fastest setting that loses at most a share `risk`, with probability `confidence`: its index, or None.
 
     Args:
         lost: examples that each setting loses, (settings, n); the slowest setting comes first.
@@ -101,13 +101,13 @@ def confident(lost: np.ndarray, risk: float, confidence: float = CONFIDENCE) -> 
 
 
 def expected(lost: np.ndarray, risk: float) -> int | None:
-    """Find the index of the fastest setting that is expected to lose at most `risk` of the examples, or None."""
+    """Find the fastest setting that is expected to lose at most a share `risk` of the examples: its index, or None."""
     rising = np.logical_or.accumulate(lost, axis=0)
     return _before_first_failure(rising.sum(axis=1) + 1 <= risk * (lost.shape[1] + 1))
 
 
 def most_lost(n: int, risk: float, confidence: float) -> int:
-    """Compute how many of n examples may at most be lost to rule out a true share of `risk`; -1 if 0 is too many."""
+    """Compute the largest number lost, among n examples, that still rules out a true share of `risk`; -1: none does."""
     below = 0.0
     for count in range(n + 1):
         ways = lgamma(n + 1) - lgamma(count + 1) - lgamma(n - count + 1)
