@@ -112,7 +112,7 @@ class FrozenEncoderModel(PoolerPerLayer):
         return {"encoder": self.encoder, "classifier": self.classifiers[-1]}
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        """Sum the losses of all layers except the last (castorini/DeeBERT@563eac1, modeling_highway_bert.py:438-440)."""
+        """Sum the losses of all layers but the last (castorini/DeeBERT@563eac1, modeling_highway_bert.py:438-440)."""
         losses = self.task_losses(self.heads(batch)[0], batch["labels"]).mean(dim=1)
         return {"loss": losses[:-1].sum()}
 

@@ -122,10 +122,10 @@ class LastLayer(ExitRule):
 
 @dataclass(frozen=True)
 class Threshold(ExitRule):
-    """Q-exit: leave at the first layer where the CDF of the exit layer exceeds q (PALBERT, arXiv:2204.03276, section 3).
+    """Q-exit: leave at the first layer at which the sum of exit probabilities (CDF) exceeds q. PALBERT, section 3.
 
-    For any λ, all examples leave at layer 1 if q = 0, and at the last layer if q = 1. The released code fails if q = 0,
-    and its exits depend on rounding if q = 1.
+    For any λ, all examples leave at layer 1 if q = 0, and at the last layer if q = 1. PALBERT's released code
+    (arXiv:2204.03276) fails if q = 0, and its exits depend on rounding if q = 1.
     """
 
     q: float

@@ -1,4 +1,4 @@
-"""Evaluation of a model: one full-depth pass, whose stored outputs are then scored under each setting of its exit."""
+"""Evaluates a model: runs all layers once, then scores the stored outputs under each exit setting."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Swept:
-    """The score and mean layers under one setting of a model's exit."""
+    """The score and the mean number of layers run, under one setting of a model's exit rule."""
 
     rule: ExitRule
     score: float
@@ -102,7 +102,7 @@ def evaluate(
     """Evaluate a model's answers under an exit rule.
 
     Args:
-        outputs: finite outputs of a full-depth pass over the labelled examples.
+        outputs: outputs of all layers for the labelled examples; every number must be finite.
         generator: generator for a sampled exit, on the CPU.
     """
     draws = tuple(apply_exit(rule, outputs, generator) for _ in range(rule.draws))
@@ -150,7 +150,7 @@ def full_depth_in_steps(
 
 
 def _list_fields(outputs: LayerOutputs) -> list[str]:
-    """Name the outputs of a model: logits (layers, n, labels), and λ or u (layers, n) if the model has such a head."""
+    """List the names of the fields of `outputs` that are not None."""
     return [name for name, values in vars(outputs).items() if values is not None]
 
 
@@ -164,7 +164,7 @@ def result_of(steps: Generator[None, None, T]) -> T:
 
 
 def swept(model: EarlyExitModel, task: Task, examples: Examples, outputs: LayerOutputs) -> list[Swept]:
-    """Evaluate the model under each setting of its exit, from the outputs of one pass."""
+    """Evaluate the model under each setting in its sweep, from the stored outputs of all layers."""
     evaluated = []
     for rule, result in sweep(model.sweep_rules(), outputs):
         metrics = _compute_metrics(task, result.logits, examples)
@@ -173,7 +173,7 @@ def swept(model: EarlyExitModel, task: Task, examples: Examples, outputs: LayerO
 
 
 def infer(model: EarlyExitModel, examples: Examples, batch_size: int, generator: torch.Generator) -> ExitResult:
-    """Infer logits and exit layers, without running layers after an exit; return both on the CPU, in order of rows."""
+    """Compute logits and exit layers, skipping the layers after an exit; both on the CPU, in order of the examples."""
     batches, back = _sort_into_batches(examples, batch_size)
     with evaluating(model) as device:
         parts = [model.infer(examples.batch(rows, device), generator) for rows in batches]
@@ -182,7 +182,7 @@ def infer(model: EarlyExitModel, examples: Examples, batch_size: int, generator:
 
 
 def _sort_into_batches(examples: Examples, batch_size: int) -> tuple[list[np.ndarray], Tensor]:
-    """Batch rows of similar length, to save computation on padding; also return the indices that restore the order.
+    """Batch rows of similar length, to reduce padding; also return the indices that restore the original order.
 
     The longest rows come first, so that a batch too large for memory fails at once.
     """
@@ -212,7 +212,7 @@ def write_predictions(
       layers and the 40,430 dev examples of QQP.
     * `lambdas` for a model with a Λ head, `uncertainties` for one with BERxiT's head: (layers, n), float32; another
       1.9 MB for QQP.
-    * the sweep, computed from the stored outputs, each (settings,): `sweep_rule`, `sweep_rule_fields` (JSON),
+    * the sweep over exit settings, from the stored outputs, each (settings,): `sweep_rule`, `sweep_rule_fields` (JSON),
       `sweep_field` (name of the swept field, or ""), `sweep_setting` (its value, or NaN), `sweep_score` and
       `sweep_mean_layers`.
     """
@@ -244,8 +244,8 @@ def as_stored(logits: np.ndarray) -> np.ndarray:
     """Round the logits of classes (layers, n, labels) to float16 without changing any answer; do not round scores.
 
     If another class would win after rounding, the logit of the original winner becomes the next float16 above all
-    others. So every layer answers as in full precision, and the same layers agree. Exit rules on probabilities may
-    still decide differently near their thresholds.
+    others. Every layer's answer is then the same as in full precision. Exit rules that use probabilities may still
+    decide differently near their thresholds.
     """
     if logits.shape[2] == 1:
         return logits
@@ -267,7 +267,7 @@ def _compute_metrics(task: Task, logits: Tensor, examples: Examples) -> dict[str
 
 
 def _compute_expectations(task: Task, outputs: LayerOutputs, examples: Examples) -> dict[str, float]:
-    """Compute a sampled exit's expected layers and, for classes, its expected accuracy, exactly and without draws."""
+    """Compute, without draws, the exact expectation of a sampled exit's layers and, for classes, of its accuracy."""
     probabilities = exit_probabilities(outputs)  # (layers, n)
     layers = torch.arange(1, len(probabilities) + 1, dtype=torch.float64)
     expected = {"expected_mean_layers": float((layers @ probabilities).mean())}

@@ -1,4 +1,4 @@
-"""Latency per example by exit setting and batch size, along with layers and FLOPs."""
+"""Measures latency, layers and FLOPs per example, by exit setting and batch size."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROUNDS = 3  # timed rounds; one untimed round precedes them
 
 
 def timed_rules(model: EarlyExitModel) -> list[ExitRule]:
-    """List the rules to time, each once: the model's exit rule, all layers, and two rules at thirds of its sweep."""
+    """List the rules to time, without duplicates: the model's exit rule, no early exit, and two rules of its sweep."""
     swept = model.sweep_rules()
     some = [swept[len(swept) * third // 3] for third in (1, 2)] if swept else []
     return list(dict.fromkeys([model.exit_rule, LastLayer(), *some]))
@@ -41,7 +41,7 @@ def measure_latency(
     With a single CPU thread, only the CPU time of that thread counts.
 
     Args:
-        num_batches: largest number of batches, by batch size. A size above the number of examples is reduced to it.
+        num_batches: batch size -> largest number of batches. Larger batch sizes than `len(examples)` are reduced to it.
     """
     sizes = {min(size, len(examples)): number for size, number in num_batches.items()}
     with evaluating(model) as device:
@@ -110,8 +110,8 @@ def _summarise(rule: ExitRule, timed: list[_Timed]) -> ExitLatency:
 def count_flops_of_texts(model: EarlyExitModel, examples: Examples) -> tuple[TextFlops, ...]:
     """Count the FLOPs of the shortest, the median and the longest text, for an exit after each layer.
 
-    A parabola in the number of tokens fits the FLOPs only below or only above `HALVED_FROM`, because a longer text
-    skips about half of its last layer.
+    From `HALVED_FROM` tokens on, a text skips about half of the layer at which it leaves. A parabola in the number of
+    tokens therefore fits either shorter or longer texts, not both.
     """
     by_length = np.argsort(examples.lengths, kind="stable")
     rows = {int(examples.lengths[row]): row for row in by_length[[0, len(by_length) // 2, -1]]}
@@ -152,7 +152,7 @@ def _time(run: Callable[[], object], clock: Callable[[], float]) -> float:
 def count_flops(run: Callable[[], object]) -> int:
     """Count the FLOPs of a run's matrix products and convolutions. A multiplication and an addition count as two.
 
-    Attention uses its plain implementation, because FLOPs of the fused ones are not counted on every device.
+    Attention uses its plain implementation, because FLOPs of fused implementations are not counted on every device.
     """
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         run()

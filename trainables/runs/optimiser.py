@@ -26,7 +26,7 @@ _CLAMP = 10.0  # largest weight norm in pytorch-lamb's trust ratio
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateRule:
-    """Settings of the updates, the same for all steps."""
+    """Settings of the optimiser, the learning-rate schedule and gradient clipping."""
 
     optimizer: OptimizerName
     learning_rate: float  # peak of the schedule
@@ -40,10 +40,10 @@ class UpdateRule:
 
 
 class Optimiser:
-    """An optimiser with schedule and clipping. PALBERT's Adam is AdamW at a constant rate, without weight decay."""
+    """An optimiser with schedule and clipping. AdamW at a constant rate, without weight decay, is PALBERT's Adam."""
 
     def __init__(self, model: nn.Module, groups: list[dict[str, Any]], rule: UpdateRule) -> None:
-        """Take groups of parameters: dicts of `params`, `weight_decay` and, unless it is the rule's rate, `lr`."""
+        """Make an optimiser; each group has `params`, `weight_decay` and, if it differs from the rule's rate, `lr`."""
         self._model = model
         self._rule = rule
         self._optimizer = _make_optimizer(groups, rule)
@@ -71,14 +71,14 @@ class Optimiser:
 
     @property
     def learning_rate(self) -> float:
-        """The current learning rate of the parameters whose peak rate is that of the rule."""
+        """The current learning rate of parameters whose peak rate is `UpdateRule.learning_rate`."""
         return self._rule.learning_rate * self._schedule.lr_lambdas[0](self.steps)
 
     def step(self, losses: Iterable[Tensor]) -> Tensor:
         """Take one step on the sum of scalar losses, and return the sum.
 
-        The losses belong to the parts of a batch and are weighted so that their sum is the loss of the batch. The step
-        is then the same as for the whole batch, up to rounding. Each graph is freed before the next loss is computed.
+        Each loss comes from one part of a batch; the losses must add up to the loss of the batch. Then the step is the
+        same as for the whole batch, up to rounding. Each loss's graph is freed before the next loss is computed.
         """
         self._optimizer.zero_grad()
         total: Tensor | float = 0.0
@@ -93,7 +93,7 @@ class Optimiser:
         return total
 
     def diverged(self, what: str) -> TrainingError:
-        """Make the error for a training that diverged, with the number of steps and the peak learning rate."""
+        """Create the error for diverged training; its message has the number of steps and the peak learning rate."""
         rate = f"{self._rule.learning_rate:.3g}"  # the peak, because the current rate may have decayed to 0
         return TrainingError(f"{what} after step {self.steps}, learning rate up to {rate}; try a lower learning_rate")
 
@@ -108,7 +108,7 @@ class Optimiser:
 
 
 def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Split the model's trained parameters into two groups, with and without weight decay, at one learning rate."""
+    """Split the model's trained parameters into two groups: with weight decay and without."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     decayed = [parameter for parameter in trained if is_decayed(parameter)]
     rest = [parameter for parameter in trained if not is_decayed(parameter)]
@@ -146,7 +146,7 @@ STEPS_BETWEEN_CHECKS = 50  # checks are rare because reading a loss waits for th
 
 
 class FiniteLosses:
-    """The losses of an epoch's steps, checked every `STEPS_BETWEEN_CHECKS` steps."""
+    """The losses of one epoch. Every `STEPS_BETWEEN_CHECKS` steps, they are checked to be finite."""
 
     def __init__(self, first_step: int) -> None:
         """Start an epoch whose first step is number `first_step` of the training, counted from 1."""
@@ -156,7 +156,7 @@ class FiniteLosses:
         self._checked = 0
 
     def add(self, loss: Tensor, learning_rate: float) -> None:
-        """Add the loss of the next step.
+        """Add the loss of the next step, and its learning rate for the error message.
 
         Raises:
             TrainingError: a loss since the last check is not finite.
@@ -202,7 +202,7 @@ def naming_memory_errors(batch_size: int) -> Iterator[None]:
 
 
 class UncorrectedAdam(torch.optim.Optimizer):
-    """LAMB or AdamW, without bias correction. Each setting may differ between groups of parameters.
+    """LAMB or AdamW, without bias correction. Settings may differ between parameter groups.
 
         m = β1 m + (1 - β1) g        v = β2 v + (1 - β2) g²        u = m / (√v + ε) + weight_decay w
         w = w - learning_rate r u    r = 1, or the trust ratio |w| / |u|, which is 1 if either norm is 0
@@ -211,8 +211,8 @@ class UncorrectedAdam(torch.optim.Optimizer):
     cybertronai/pytorch-lamb, which shoarora/lmtuners uses (a trust ratio for all parameters, in which |w| is at most
     10); google-research/electra, model/optimization.py (no trust ratio).
 
-    No library has all three updates. `torch.optim.AdamW` corrects the moments, and `transformers` has had no optimizers
-    since release 5. torch_optimizer 0.3.0 has pytorch-lamb's update but cannot omit the ratio for some parameters.
+    No library has all three updates. `torch.optim.AdamW` corrects the bias of the moments. `transformers` has had no
+    optimizers since release 5. torch_optimizer 0.3.0 has pytorch-lamb's update, always with the trust ratio.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class UncorrectedAdam(torch.optim.Optimizer):
         weight_decay: float = 0.0,
         max_weight_norm: float | None = None,
     ) -> None:
-        """Set defaults. `max_weight_norm` is the limit of |w| in the trust ratio, or infinity; None: no trust ratio."""
+        """Set defaults. `max_weight_norm` limits |w| in the trust ratio; infinity: no limit; None: no trust ratio."""
         settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, {**settings, "max_weight_norm": max_weight_norm})
 
@@ -265,21 +265,21 @@ def _trust_ratio(weight: Tensor, update: Tensor, max_weight_norm: float) -> Tens
 def training_words(
     model: EarlyExitModel, examples: Examples, *, weight_decay: float
 ) -> Callable[[], AbstractContextManager[None]]:
-    """Choose the context for training: `UsedWords.in_place` if it leaves the results unchanged, else a null context."""
+    """Return a context for training: `UsedWords.in_place` if it leaves the results unchanged, else a null context."""
     if weight_decay or not model.encoder.words_are_looked_up:
         return nullcontext
     return UsedWords(model, examples).in_place
 
 
 class UsedWords:
-    """A table of the embeddings that the training examples use; it replaces the full table during training.
+    """A table with the embeddings of the training examples' tokens only. It replaces the full table during training.
 
-    An unused embedding has a zero gradient, and without weight decay AdamW does not change it. In the optimiser,
-    unused embeddings would only cost time: each step would fill, clip and add megabytes of zeros.
+    The gradient of any other embedding is zero, and without weight decay AdamW does not change it. In the optimiser,
+    such embeddings would only cost time: each step would fill, clip and add megabytes of zeros.
     """
 
     def __init__(self, model: EarlyExitModel, examples: Examples) -> None:
-        """Take a model that is already on its device."""
+        """Prepare the table for a model that is already on its device."""
         self._embeddings = model.encoder.embeddings
         self._all: nn.Embedding = model.encoder.embeddings.word_embeddings
         used = torch.zeros(self._all.num_embeddings, dtype=torch.bool)
@@ -290,7 +290,7 @@ class UsedWords:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Use the small table inside the context; then restore the full one, with the trained values copied into it."""
+        """Use this table inside the context; then restore the full table and copy the trained embeddings into it."""
         with torch.no_grad():
             self._used.weight.copy_(self._all.weight[self._words])
         self._embeddings.word_embeddings = self._used

@@ -1,12 +1,12 @@
-"""One pretraining run in a plain Python process: epochs of steps, each scored on held-out text; keeps the last model.
+"""One pretraining run in a plain Python process: trains in epochs, scores each on held-out text, keeps the last model.
 
 On a CPU, the same spec and number of threads give the same weights bit for bit, even after a resume: batches, masks and
 samples depend on seed and step alone, and dropout on seed and epoch.
 
-If `torch.distributed` is set up, its processes share each step: every process computes an equal share of each part of
-the batch. All processes make the whole batch, hold the same state and compute all held-out scores, so any of them can
-save the run. Except for dropout, which each process draws for its own examples, and for rounding, the weights are the
-same as with one process.
+If `torch.distributed` is initialised, its processes share the work of each step: each computes the losses of an equal
+number of the batch's examples. All processes make the whole batch, hold the same state and compute all held-out scores,
+so any of them can save the run. The weights are the same as with one process, except for rounding and for dropout,
+which each process draws for its examples.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class Processes:
 
     @classmethod
     def here(cls) -> Processes:
-        """Describe this process and its group; a process without a group is the only one."""
+        """Read both from `torch.distributed`; if it is not initialised, this is the only process."""
         if not (distributed.is_available() and distributed.is_initialized()):
             return cls(1, 0)
         return cls(distributed.get_world_size(), distributed.get_rank())
 
     def purpose(self, name: str) -> str:
-        """Name the purpose of this process's random numbers; rank 0 draws those of a run in a single process."""
+        """Add the rank to the purpose of random numbers; rank 0 draws the same numbers as a single process."""
         return name if self.rank == 0 else f"{name} in process {self.rank}"
 
     def wrap(self, model: nn.Module) -> nn.Module:
@@ -74,7 +74,7 @@ class Processes:
 
     @staticmethod
     def without_exchange(wrapped: nn.Module) -> AbstractContextManager[object]:
-        """Accumulate gradients in this context; processes exchange them in the next backward pass outside it."""
+        """Accumulate gradients locally in this context; the next backward pass outside it also exchanges them."""
         return wrapped.no_sync() if isinstance(wrapped, DistributedDataParallel) else nullcontext()
 
     @torch.no_grad()
@@ -101,7 +101,7 @@ class PretrainingRun:
             cache: folder of tokenised corpora, shared by all runs of a machine.
 
         Raises:
-            Unavailable: the corpus or the backbone is missing, or the device lacks the precision.
+            Unavailable: the corpus or the backbone is missing, or the device does not support the precision.
             ValueError: the spec has an invalid value, or the processes cannot share its batch evenly.
         """
         self.spec = from_plain(PretrainingSpec, to_plain(spec), where="a pretraining run's spec")
@@ -148,7 +148,7 @@ class PretrainingRun:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restore a state that `state` returned in this process or another.
+        """Restore a state that `state` returned, in this process or another.
 
         Raises:
             ValueError, KeyError, RuntimeError: the state belongs to another run.
@@ -175,7 +175,7 @@ class PretrainingRun:
         return sum(parameter.numel() for parameter in self._model.kept.parameters())
 
     def run_epoch(self, on_step: Callable[[int], object] = lambda step: None) -> PretrainingRow:
-        """Train for `steps_per_epoch` steps or as many as remain; return the row with held-out scores.
+        """Train for `steps_per_epoch` steps, or fewer if fewer remain; return the epoch's row with held-out scores.
 
         Args:
             on_step: called after each step with the number of steps so far.
@@ -216,7 +216,7 @@ class PretrainingRun:
             return self._model.scores(self._make_batch(part) for part in parts)
 
     def measure_epoch_seconds(self, *, steps: int) -> float:
-        """Estimate the seconds of an epoch with its evaluation by timing `steps` steps. Discard the run afterwards."""
+        """Estimate the seconds of an epoch and its evaluation by timing `steps` steps. Discard the run afterwards."""
         self._model.train()
         self._step(0)  # untimed, because the first step has one-time costs
         began = time.monotonic()
@@ -228,7 +228,7 @@ class PretrainingRun:
         return (trained - began) / steps * wanted + time.monotonic() - trained
 
     def content(self) -> Content:
-        """Identify the corpus, tokens, backbone and tokenizer that this process has read."""
+        """Return fingerprints of the corpus, tokens, backbone and tokenizer that this process has read."""
         spec = self.spec
         return Content(
             data_fingerprint=corpus_fingerprint(spec.corpus),
@@ -279,7 +279,7 @@ class PretrainingRun:
         return losses.mean(), tokens
 
     def _step(self, step: int) -> tuple[Tensor, int]:
-        """Take a step, counted from 0; return its loss and its number of tokens, both over all processes."""
+        """Take step number `step`, counted from 0; return its loss and number of tokens, both over all processes."""
         arrays = self._data.train.training_batch(step, seed=self.spec.seed)
         totals = Totals.of(arrays)
         with gradients_in(self._config.precision):
@@ -289,7 +289,7 @@ class PretrainingRun:
     def _compute_losses(self, arrays: Arrays, totals: Totals) -> Iterator[Tensor]:
         """Yield this process's loss for each part of the batch.
 
-        Each loss is multiplied by the number of processes, because gradients are averaged over the processes.
+        Each loss is multiplied by the number of processes, because gradients are averaged, not summed, over them.
         """
         size = self._examples_at_once
         starts = range(self._processes.rank * size, self._config.batch_size, self._processes.number * size)

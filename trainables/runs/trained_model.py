@@ -8,9 +8,9 @@ Both `from_pretrained` of `transformers` and `load_trained` can read an exported
     model.json                                   the spec of the trial, without the paths of this machine
     methods/                                     the files of the method, if it comes from an included folder
 
-Files in `methods` are read and run only if the user includes that folder, like any folder of the user's own methods.
+Files in `methods` are read and run only if the user includes that folder (`trainables.include`, `--include`).
 
-An export finds the weights of the `transformers` model by object identity, because `layerwise` shares its parameters.
+`layerwise` shares the parameters of the `transformers` model, so an export matches them by object identity.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def export_trained(trained: TrainedModel, folder: Path) -> None:
 
 
 def _read_exported(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read the weights, under this project's names, and the description of an export, as `read_model` for a trial.
+    """Read an export as `read_model` reads a trial's model: the weights, under this project's names, and model.json.
 
     Raises:
         ValueError: a file is missing or damaged.
@@ -169,7 +169,7 @@ def _read_exported(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _make_configuration(trained: TrainedModel) -> PreTrainedConfig:
-    """Configure a model of `transformers` with the layers and the labels of the trial."""
+    """Make the `transformers` configuration of an export, with the number of layers and the labels of the trial."""
     model, names = trained.model, trained.task.labels or ("score",)
     if trained.config.attention == "nystrom":
         raise ValueError(f"{_NO_NYSTROM}; study.predict can use the model without an export")
@@ -187,7 +187,7 @@ def _make_configuration(trained: TrainedModel) -> PreTrainedConfig:
 
 
 def _is_plain_classifier(model: EarlyExitModel, config: PreTrainedConfig) -> bool:
-    """Return whether `transformers` has a sequence classifier of this family that computes the model's logits."""
+    """Check whether a sequence classifier of `transformers` computes the same logits as the model."""
     has_class = type(config) in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
     return has_class and isinstance(model, LastLayerModel) and model.uses_pooler
 
@@ -200,7 +200,7 @@ def _make_plain_model(config: Any) -> PreTrainedModel:
 
 
 def _find_shared_parameters(plain: PreTrainedModel) -> dict[str, nn.Parameter]:
-    """Map this project's parameter names to the same parameters in a `transformers` model."""
+    """Map this project's parameter names to the parameters of a `transformers` model."""
     ids = {id(parameter) for parameter in plain.parameters()}
     encoder = {f"encoder.{name}": value for name, value in layerwise(plain).named_parameters() if id(value) in ids}
     classifier = getattr(plain, "classifier", nn.Module())
@@ -209,7 +209,7 @@ def _find_shared_parameters(plain: PreTrainedModel) -> dict[str, nn.Parameter]:
 
 
 def _shorten_folders(spec: TrialSpec) -> dict[str, Any]:
-    """Shorten the paths in a spec to the names of the folders; return the changed fields."""
+    """Replace each path in a spec by the name of its folder; return the changed fields."""
     names = [name for name in ("backbone", "tokenizer", "start") if (place := getattr(spec, name)) and is_folder(place)]
     names += ["data"] if kind_of(spec.data) == "folder" else []
     own_task = spec.own_task and replace(spec.own_task, place=spec.task)

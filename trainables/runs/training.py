@@ -64,20 +64,21 @@ from trainables.runs.trial_files import (
 )
 from trainables.schema import Configuration, from_plain, to_plain
 
-EVALUATION_FACTOR = 4  # size of evaluation batches / batch_size; they fit into memory, because they need no gradients
+EVALUATION_FACTOR = 4  # evaluation batches are this much larger than training batches; without gradients, they fit
 
 # The fields of a spec that identify the trial; the remaining fields locate its inputs.
 _IDENTITY = ("method", "task", "config", "post_hoc", "seed", "selection", "select_by", "report_dev")
 
 
 class TrialData:
-    """The rows of a trial: for training, for selecting the epoch, and dev. All trials share the cache of rows."""
+    """The tokenised examples of a trial: for training, for selecting the epoch, and dev."""
 
     def __init__(self, spec: TrialSpec, task: Task, *, max_length: int, cache: Path, limit: int | None = None) -> None:
-        """Read the rows that training needs. Under `holdout`, dev is read only on demand.
+        """Read the training and selection rows. Under `holdout` (selection on part of train), read dev only on demand.
 
         Args:
-            limit: number of rows of train and of dev to use, spread evenly; None: all rows.
+            cache: folder of tokenised data, shared by all trials.
+            limit: largest number of rows to use from train, and from dev, spread evenly; None: all rows.
 
         Raises:
             Unavailable: the data or the tokenizer is missing.
@@ -97,7 +98,7 @@ class TrialData:
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """Differences from the official GLUE in the splits read so far."""
+        """How the splits read so far differ from the official GLUE data."""
         return differences_from_official(self._task, self._labels)
 
     @cached_property
@@ -133,10 +134,10 @@ class TrainingRun:
         Args:
             device: `cpu`, `cuda` or `cuda:N`.
             cache: folder of tokenised data, shared by all trials of a machine.
-            limit: number of rows of train and of dev to use, for a quick try; None: all rows.
+            limit: largest number of rows to use from train, and from dev, for a quick try; None: all rows.
 
         Raises:
-            Unavailable: data, backbone or start model are missing, or the device lacks the precision.
+            Unavailable: data, backbone or start model are missing, or the device does not support the precision.
             ValueError: the spec has an invalid value.
         """
         self.spec = from_plain(TrialSpec, to_plain(spec), where="a trial's spec")
@@ -188,7 +189,7 @@ class TrainingRun:
 
     @property
     def best_epoch(self) -> int:
-        """The epoch selected so far, 0 before the first.
+        """The epoch selected so far; 0 before the first epoch has ended.
 
         It is the first epoch with the highest selection score, or the latest epoch if `select` is "last".
         """
@@ -261,7 +262,7 @@ class TrainingRun:
         return sum(weight.numel() * weight.element_size() for weight in self._model.state_dict().values())
 
     def measure_epoch_seconds(self, *, steps: int) -> float:
-        """Estimate the seconds of an epoch with evaluation from `steps` steps of each. Discard the run afterwards."""
+        """Estimate the seconds of an epoch and its evaluation from `steps` steps each. Discard the run afterwards."""
         batches = self._draw_batches(1)[: steps + 1]
         self._model.train()
         with self._words():
@@ -302,10 +303,10 @@ class TrainingRun:
         write_model(folder, lambda to: save_file(weights, to / WEIGHTS), self._describe(), self._data.tokenizer)
 
     def outcome(self, predictions: Path | None = None) -> Outcome:
-        """Return the folder of the selected epoch's model and its numbers on the reported split.
+        """Return the trial's results: the folder of the selected epoch's model, and its scores on the reported split.
 
-        The reported split is the selection split, except under `holdout` with `report_dev`: then it is dev, which
-        training has not read.
+        The reported split is the selection split, except under `holdout` with `report_dev`. Then it is dev, which
+        had no part in training or selection.
 
         Args:
             predictions: file for the predictions on the reported split (npz, see `write_predictions`); None: no file.
@@ -339,7 +340,7 @@ class TrainingRun:
         return swept(self._model, self._task, examples, self._report(examples, None).outputs)
 
     def content(self) -> Content:
-        """Identify the data, tokens, backbone and tokenizer that this process has read."""
+        """Return fingerprints of the data, tokens, backbone and tokenizer that this process has read."""
         spec = self.spec
         return Content(
             data_fingerprint=fingerprint(self._task, spec.data),

@@ -1,6 +1,6 @@
 """The input and output of a trial, and the errors that end it.
 
-This module does not import torch, because decisions and analysis use its types too.
+This module does not import torch, because programs that run without torch use its types too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TrialSpec(Typed, frozen=True, kw_only=True):
     selection: Selection = "dev"  # rows for early stopping and selection: dev, or a slice of train
     select_by: str | UnsetType = UNSET  # `at:LAYERS` or `area`, see `runs/select_exit.py`; UNSET: the score
     report_dev: bool = True  # under holdout: whether to score the selected model on dev too
-    start: str | None = None  # folder of another trial's model, from which encoder (DeeBERT: and classifier) start
+    start: str | None = None  # folder of another trial's model; its encoder (DeeBERT: and classifier) is copied
 
     def find_task(self) -> Task:
         """Find the task that the trial trains on.
@@ -50,7 +50,7 @@ class TrialSpec(Typed, frozen=True, kw_only=True):
 
 
 class Content(Typed, frozen=True, kw_only=True):
-    """Identities of all files and rows that a trial reads. Digests are None before the trial has run."""
+    """Fingerprints and digests of everything that a trial reads. Digests are None before the trial has run."""
 
     data_fingerprint: str  # hash of the data files
     tokens_digest: str | None  # hash of the tokenised training and selection rows
@@ -95,7 +95,7 @@ class EpochRow(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 def blocked_exit(metrics: Mapping[str, float], config: Configuration) -> str:
-    """Explain why no example can leave early under Q-exit. Return "" if an example can, or under another exit rule."""
+    """Explain why no example can leave early under Q-exit. Return "" if one can, or if the rule is not Q-exit."""
     largest, q = metrics.get(LARGEST_CDF), config.get("q")
     if largest is None or not isinstance(q, int | float) or largest > q:
         return ""
@@ -181,7 +181,7 @@ class UnreadableState(ValueError):
 
 @contextmanager
 def available() -> Iterator[None]:
-    """Turn input errors into `Unavailable`, because another machine may have the inputs; let `Unusable` pass."""
+    """Turn errors in reading inputs into `Unavailable`; another machine may have the inputs. `Unusable` passes."""
     try:
         yield
     except Unusable:

@@ -5,8 +5,8 @@ The folder of a trial holds:
     state.pt             everything that the next epoch depends on; replaced atomically
     model-epoch-3/       model of the epoch selected so far: model.safetensors, model.json and the tokenizer
 
-If the process is killed at any moment, `state.pt` is still complete and its model folder exists. Nothing is unpickled:
-`state.pt` is read with `weights_only`.
+If the process is killed at any moment, `state.pt` is complete and the model that belongs to it exists. Nothing is
+unpickled: `state.pt` is read with `weights_only`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def read_state(folder: Path) -> dict[str, Any]:
 
 
 def _hash_state(state: object) -> str:
-    """Hash the content of a state, to detect a rewritten file; torch itself only detects flipped bytes."""
+    """Hash the content of a state, to detect an edited file; torch itself detects only flipped bytes."""
     digest = hashlib.sha256()
 
     def add(value: object) -> None:
@@ -90,7 +90,7 @@ def state_as_bytes(state: dict[str, Any]) -> bytes:
 
 
 def state_of_bytes(data: bytes) -> dict[str, Any]:
-    """Deserialise the state from `state_as_bytes`, with its tensors on the CPU."""
+    """Deserialise a state that `state_as_bytes` serialised, with its tensors on the CPU."""
     return torch.load(BytesIO(data), map_location="cpu", weights_only=True)
 
 
@@ -113,7 +113,7 @@ def write_model(
     """Create or replace the folder of a trained model: its weights, `model.json` and the tokenizer's files.
 
     Args:
-        save_weights: function that writes `model.safetensors` into a given folder.
+        save_weights: called with a folder; writes `model.safetensors` into it.
     """
 
     def fill(unfinished: Path) -> None:
