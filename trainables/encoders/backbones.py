@@ -115,7 +115,7 @@ def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
 
     Raises:
         ValueError: if the backbone is neither in `UNTRAINED` nor a folder nor on the hub; if weights or tokenizer are
-            missing; if its family is not in `FAMILIES`; if a file is damaged; or if a folder's tokenizer has more
+            missing; if the family is not in `FAMILIES`; if a file is damaged; or if a folder's tokenizer has more
             tokens than the backbone has embeddings.
     """
     check_weights(backbone)
@@ -206,7 +206,7 @@ def check_attention(backbone: str, config: EncoderConfig) -> None:
     """Check that a backbone supports the configured attention and kernel size.
 
     Raises:
-        ValueError: if the family does not support the attention, or its pretraining used another kernel size.
+        ValueError: if the family lacks the attention, or the backbone was pretrained with another kernel size.
     """
     family = family_of(backbone)
     if config.attention == "nystrom" and family not in NYSTROM_FAMILIES:
@@ -400,7 +400,7 @@ def _count_tokens(file: Path) -> int:
 
 
 def _check_content(what: str, file: Path) -> None:
-    """Check that a file has the format that its name implies. Of weights, only safetensors headers are read.
+    """Check that a file has the format that its name implies. Weights are not read, except safetensors headers.
 
     Raises:
         Unusable: if the file is damaged.
@@ -422,7 +422,7 @@ def _check_content(what: str, file: Path) -> None:
 
 
 def _check_shards(index: Path) -> None:
-    """Check that all weights files that an index names are in its folder.
+    """Check that all weights files named in an index exist in the same folder.
 
     Raises:
         ValueError: if the index names no files, or a file is missing.
@@ -493,7 +493,7 @@ def _find_cached_files(name: str) -> dict[str, Path]:
 
 
 def _find_snapshot(name: str) -> Path | None:
-    """Find a hub name's folder in the local cache, named after the commit; None if no file is cached."""
+    """Find the cached folder of a hub name; the folder is named after the commit. None if no file is cached."""
     return next((path.parent for path in _find_cached_files(name).values()), None)
 
 

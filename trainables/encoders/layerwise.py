@@ -155,9 +155,9 @@ class LayerwiseEncoder(nn.Module):
 
 
 def _albert(model: Any, num_layers: int) -> _Parts:
-    """Find the parts of an ALBERT. Each of its layer groups serves an equal share of the depth."""
+    """Find the parts of an ALBERT, whose depth is divided evenly among its layer groups."""
     config, encoder = model.config, model.base_model.encoder
-    # The groups share the backbone's whole depth, even if only its first layers are used.
+    # The backbone's whole depth is divided among the groups, even if only its first layers are used.
     layers_per_group = config.num_hidden_layers / config.num_hidden_groups
     layers = [encoder.albert_layer_groups[int(index / layers_per_group)] for index in range(num_layers)]
     pooler = model.base_model.pooler or _new_pooler(model)

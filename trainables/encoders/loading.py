@@ -52,9 +52,8 @@ def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> L
     New weights are initialised with PyTorch's global generator.
 
     Args:
-        backbone: a hub name, with or without @REVISION; a local folder with weights (safetensors or .bin) or, for
-            random weights, with only a configuration; or a name in `MINI_BACKBONES` or `PUBLISHED_SIZES`, also for
-            random weights.
+        backbone: a hub name, with or without @REVISION, or a local folder with weights (safetensors or .bin). With
+            random weights: a folder with only a configuration, or a name in `MINI_BACKBONES` or `PUBLISHED_SIZES`.
         vocab_size: number of the tokenizer's tokens.
 
     Raises:

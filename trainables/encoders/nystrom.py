@@ -10,7 +10,7 @@ In the original, an example's answer depends on the padding of its batch. Here i
 * the segment length depends on the configuration alone;
 * a landmark is the mean of its segment's real tokens, and a segment without real tokens has no landmark;
 * queries, keys and values of pads are 0;
-* each matrix is inverted separately, whereas the original scales all matrices of a batch by the same norms.
+* each matrix is inverted separately, whereas the original scales all matrices of a batch by the same norm.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _attend(
     scaling: float,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Compute attention as `transformers` calls it, (batch, tokens, heads, head size), without attention dropout."""
+    """Compute the attention output for `transformers`, (batch, tokens, heads, head size), without dropout."""
     if attention_mask is None:
         real = torch.ones(len(query), 1, query.shape[-2], dtype=torch.bool, device=query.device)
     else:

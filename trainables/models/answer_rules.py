@@ -3,7 +3,7 @@
 p_j is the softmax of layer j's logits, H its entropy in nats, C the number of classes. Each rule was published with its
 own training method; here it also applies to models trained otherwise, and to predictions files. All rules except
 `FixedLayer` support only classification. Numbers are rounded to `DECIMALS` decimals before they are compared with a
-threshold, because float16 logits often put them exactly on it, and the last digits of a logarithm depend on the library
+threshold: float16 logits often give exactly the threshold, and the last digits of a logarithm depend on the library
 (PyTorch or NumPy) and the batch size.
 """
 
@@ -123,11 +123,11 @@ class Pcee(ExitRule):
         return min(self.patience, num_layers)
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """Start with a count of 0 certain layers."""
+        """Start with a count of 0 low-entropy layers."""
         return {"sure": zeros(logits, "int64"), "sum": 0 * softmax(logits), "layers": zeros(logits, "int64")}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Let examples leave after enough certain layers in a row."""
+        """Let examples leave after enough low-entropy layers in a row."""
         probabilities = softmax(logits)
         is_sure = _share_of_entropy(probabilities) < self.entropy
         sure = (state["sure"] + 1) * is_sure

@@ -99,7 +99,7 @@ class EarlyExitModel(nn.Module, ABC):
         return self.encoder.first_tokens(**_drop_labels(batch))
 
     def computing(self, batch: Batch) -> AbstractContextManager[None]:
-        """Return a context that computes in the configured precision."""
+        """Return a context in which the model computes in the configured precision."""
         return computing_in(self.precision, batch["input_ids"].device)
 
     def task_losses(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -192,7 +192,7 @@ class EarlyExitModel(nn.Module, ABC):
     def _decide(
         self, first: Tensor, layer: int, going: _Going, generator: torch.Generator | None
     ) -> tuple[Step, _Going]:
-        """Run the heads and the exit rule on the newly computed layers; return the rule's decision at the last one.
+        """Run the heads and the exit rule on the latest layers; return the rule's decision at the last of them.
 
         Args:
             first: first tokens' states after these layers, (layers, batch, hidden).

@@ -209,8 +209,8 @@ class Sampled(ExitRule):
 class Expectation(ExitRule):
     """No early exit. The answer is the expectation over all layers: log Σ p_i softmax(logits_i); for scores, Σ p_i y_i.
 
-    The last layer gets the remaining probability. With `legacy` it gets 1 - p_N, as in the released PALBERT code; then
-    the probabilities do not sum to 1. The paper's table 1, row 3, was computed with `legacy`.
+    p_i is the probability of leaving at layer i; the last layer gets the remaining probability. With `legacy` it gets
+    1 - p_N, so the p_i do not sum to 1; the released PALBERT code does so, and the paper's table 1, row 3.
     """
 
     legacy: bool
@@ -267,7 +267,7 @@ def settings_of(menus: Mapping[str, Sequence[Value]]) -> list[Configuration]:
 
 
 def with_setting(rule: ExitRule, setting: Configuration) -> ExitRule:
-    """Copy the rule, and set the fields in `setting`.
+    """Return a copy of the rule with the values of `setting` in its fields.
 
     Raises:
         ValueError: if the rule does not have one of these fields.

@@ -5,8 +5,8 @@ layer i, to which Λ applies dropout, as in the released PALBERT code (tinkoff-a
 src/modeling/palbert_fast.py); h_0 is zero. The posterior p is cut after the first layer at which its sum exceeds 1 - ε.
 `posterior_tail` defines p_i after the cut:
 
-* `constant`: every p_i is ε / N, without gradient, as in the released code. These layers count in the KL term. They
-  count in the task loss only until every example of the batch is cut.
+* `constant`: every p_i is ε / N, without gradient, as in the released code. These layers count in the KL term. In
+  the task loss, they count only until every example of the batch is cut.
 * `drop`: these layers count neither in the task loss nor in the KL term (PALBERT, section 3.1).
 * `remainder`: like `drop`, but the last layer before the cut takes all remaining probability, in the posterior and in
   the prior, so that each sums to 1 (PonderNet, section 2.2).
@@ -113,7 +113,7 @@ class PonderModel(EarlyExitModel):
 
 
 class LambdaHead(nn.Module):
-    """Λ: computes the logit of λ from the pooled output of a layer and, in some architectures, of the layer below.
+    """Λ: computes the logit of a layer's exit probability λ from this layer and, in some architectures, earlier ones.
 
     As in the released PALBERT code: dropout on the input, hidden layers as wide as the input, PyTorch's default
     initialisation, and the same weights for all layers of the encoder.
@@ -162,7 +162,7 @@ class Posterior:
     is_reached: Tensor  # (layers, 1), bool: False if the layer lies after every example's cut
 
     def probabilities(self) -> Tensor:
-        """Compute the probabilities, (layers, batch); 0 for layers that do not count."""
+        """Compute the probabilities, (layers, batch); 0 for layers that do not count in the loss."""
         return self.log_probabilities.exp() * self.counts
 
     def weights(self) -> Tensor:

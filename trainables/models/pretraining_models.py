@@ -56,7 +56,7 @@ class PretrainingModel(nn.Module, ABC):
 
 
 def encoder_inputs(model: PreTrainedModel, batch: Batch) -> Batch:
-    """Select the encoder's inputs from a batch, without token types if the model has only one (RoBERTa)."""
+    """Select the encoder's inputs from a batch, without token types if the model has only one type (RoBERTa)."""
     names = ["input_ids", "attention_mask"]
     return {name: batch[name] for name in [*names, *(["token_type_ids"] if model.config.type_vocab_size > 1 else [])]}
 

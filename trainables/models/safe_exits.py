@@ -43,7 +43,7 @@ class Walk:
     whole: np.ndarray  # (n,) classes predicted by the last layer
 
     def lost(self, labels: np.ndarray | None) -> np.ndarray:
-        """Mark the examples that each setting loses, (settings, n); without labels, the last layer is right."""
+        """Mark the lost examples of each setting, (settings, n); without labels, the last layer counts as correct."""
         if labels is None:
             return np.asarray(self.answers != self.whole)
         return np.asarray((self.answers != labels) & (self.whole == labels))
@@ -92,7 +92,7 @@ def read_walk(predictions: Path, name: str) -> tuple[Walk, np.ndarray]:
 
 
 def confident(lost: np.ndarray, risk: float, confidence: float = CONFIDENCE) -> int | None:
-    """Find the fastest setting that loses at most a share `risk`, with probability `confidence`: its index, or None.
+    """Find the fastest setting that, with probability `confidence`, loses at most a share `risk`: its index, or None.
 
     Args:
         lost: examples that each setting loses, (settings, n); the slowest setting comes first.
@@ -101,13 +101,13 @@ def confident(lost: np.ndarray, risk: float, confidence: float = CONFIDENCE) -> 
 
 
 def expected(lost: np.ndarray, risk: float) -> int | None:
-    """Find the fastest setting that is expected to lose at most a share `risk` of the examples: its index, or None."""
+    """Find the fastest setting whose expected share of lost examples is at most `risk`: its index, or None."""
     rising = np.logical_or.accumulate(lost, axis=0)
     return _before_first_failure(rising.sum(axis=1) + 1 <= risk * (lost.shape[1] + 1))
 
 
 def most_lost(n: int, risk: float, confidence: float) -> int:
-    """Compute the largest number lost, among n examples, that still rules out a true share of `risk`; -1: none does."""
+    """Compute the largest number of losses among n examples that rejects a true share of `risk`; -1 if none does."""
     below = 0.0
     for count in range(n + 1):
         ways = lgamma(n + 1) - lgamma(count + 1) - lgamma(n - count + 1)

@@ -41,7 +41,7 @@ def measure_latency(
     With a single CPU thread, only the CPU time of that thread counts.
 
     Args:
-        num_batches: batch size -> largest number of batches. Larger batch sizes than `len(examples)` are reduced to it.
+        num_batches: batch size -> largest number of batches. Batches have at most as many rows as `examples`.
     """
     sizes = {min(size, len(examples)): number for size, number in num_batches.items()}
     with evaluating(model) as device:

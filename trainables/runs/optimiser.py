@@ -146,7 +146,7 @@ STEPS_BETWEEN_CHECKS = 50  # checks are rare because reading a loss waits for th
 
 
 class FiniteLosses:
-    """The losses of one epoch. Every `STEPS_BETWEEN_CHECKS` steps, they are checked to be finite."""
+    """The losses of one epoch. Every `STEPS_BETWEEN_CHECKS` steps, a check raises an error if one is not finite."""
 
     def __init__(self, first_step: int) -> None:
         """Start an epoch whose first step is number `first_step` of the training, counted from 1."""

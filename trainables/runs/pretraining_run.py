@@ -54,7 +54,7 @@ class Processes:
 
     @classmethod
     def here(cls) -> Processes:
-        """Read both from `torch.distributed`; if it is not initialised, this is the only process."""
+        """Read the number of processes and this one's rank from `torch.distributed`; 1 and 0 if not initialised."""
         if not (distributed.is_available() and distributed.is_initialized()):
             return cls(1, 0)
         return cls(distributed.get_world_size(), distributed.get_rank())
@@ -289,7 +289,7 @@ class PretrainingRun:
     def _compute_losses(self, arrays: Arrays, totals: Totals) -> Iterator[Tensor]:
         """Yield this process's loss for each part of the batch.
 
-        Each loss is multiplied by the number of processes, because gradients are averaged, not summed, over them.
+        Each loss is multiplied by the number of processes, because DDP averages gradients over the processes.
         """
         size = self._examples_at_once
         starts = range(self._processes.rank * size, self._config.batch_size, self._processes.number * size)

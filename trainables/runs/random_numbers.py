@@ -1,7 +1,6 @@
 """Random numbers of a trial, which depend only on the seed, their purpose and the number of the epoch or step.
 
-Therefore, evaluation cannot change training, and no generator state has to be saved. The caller's generators do not
-change.
+Thus evaluation cannot change training, no generator state has to be saved, and the caller's generators do not change.
 """
 
 from __future__ import annotations

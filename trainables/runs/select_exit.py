@@ -1,16 +1,16 @@
-"""The selection score of an epoch and its exit setting, as `--select-by` defines them.
+"""Chooses the exit setting of an epoch and computes its selection score, as `--select-by` demands.
 
-By default, the selection score is the score of the best exit setting. Two alternatives suit later uses of the model.
+By default, the selection score is the score of the best exit setting. There are two alternatives.
 Each gives one number, so the choice of epochs, ASHA, the sampler and the choice of winners use it like any score:
 
 * `at:6`: the best score of the exit settings that run at most 6 mean layers on the selection split. If every setting
-  runs more, the setting with the fewest layers is chosen, and the selection score is that of leaving always after
-  layer 6, which is how the model could keep to the limit.
+  runs more, the setting with the fewest layers is chosen, and the selection score is the score of leaving always
+  after layer 6, which would keep to the limit.
 * `area`: the mean score over the Pareto front of all exit settings, from one layer to all. Each single layer counts as
   a setting too, so that the fronts of all models cover the same range. The exit setting is the one with the best score.
   (castorini/berxit at 1fb2162, plotting/auc.py:57-95, compares two curves by the area between them.)
 
-If the model cannot leave early, both equal its score.
+If the model cannot leave early, both alternatives equal the model's score.
 """
 
 from __future__ import annotations

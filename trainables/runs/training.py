@@ -98,7 +98,7 @@ class TrialData:
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """How the splits read so far differ from the official GLUE data."""
+        """The differences between the splits read so far and the official GLUE data."""
         return differences_from_official(self._task, self._labels)
 
     @cached_property
@@ -262,7 +262,7 @@ class TrainingRun:
         return sum(weight.numel() * weight.element_size() for weight in self._model.state_dict().values())
 
     def measure_epoch_seconds(self, *, steps: int) -> float:
-        """Estimate the seconds of an epoch and its evaluation from `steps` steps each. Discard the run afterwards."""
+        """Estimate the seconds of an epoch from `steps` training and evaluation steps. Discard the run afterwards."""
         batches = self._draw_batches(1)[: steps + 1]
         self._model.train()
         with self._words():

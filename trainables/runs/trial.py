@@ -181,7 +181,7 @@ class UnreadableState(ValueError):
 
 @contextmanager
 def available() -> Iterator[None]:
-    """Turn errors in reading inputs into `Unavailable`; another machine may have the inputs. `Unusable` passes."""
+    """Turn errors in reading inputs into `Unavailable`; another machine may have the inputs. Let `Unusable` pass."""
     try:
         yield
     except Unusable:
