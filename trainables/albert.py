@@ -31,10 +31,10 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("selection on MRPC and QQP", "accuracy", "accuracy with F1"),
     ("selection on STS-B", "Pearson", "Pearson with Spearman"),
     ("selection on MNLI", "matched dev set", "both dev sets"),
-    ("a number", "one run (its issue 30)", "median over seeds"),
+    ("reported score", "of one run (its issue 30)", "median over seeds"),
     ("precision", "mixed in PALBERT's code (README, --fp16)", "float32"),
     ("classifier's first weights", "normal, cut at two deviations", "normal"),
-    ("padding", "to 512 tokens", "to the longest text of a batch"),
+    ("padding", "to 512 tokens", "to the longest text of the batch"),
 )
 
 

@@ -12,12 +12,16 @@ from __future__ import annotations
 from trainables import electra_small
 
 DEPARTURES = (  # each: what differs, value in the paper or its code, value here
-    ("warm-up, schedule, weight_decay, adam_epsilon", "not in the README", "ELECTRA's paper's"),
-    ("layer_decay", "not in the README", "1: all layers are one"),
-    ("select", "not in the README", "last, as ELECTRA's code"),
+    ("warm-up, schedule, weight_decay, adam_epsilon", "not in the README", "as in ELECTRA's paper"),
+    ("layer_decay", "not in the README", "1, because all layers share their weights"),
+    ("select", "not in the README", "last, as in ELECTRA's code"),
     ("score of MRPC and QQP", "accuracy", "accuracy with F1"),
     ("score of STS-B", "Spearman", "Pearson with Spearman"),
-    ("learning_rate, batch_size", "one each; its search is not given", "searched, the README's first"),
+    (
+        "learning_rate, batch_size",
+        "one value each; their search is not given",
+        "searched; the README's values are tried first",
+    ),
 )
 
 

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from trainables.models.early_exit import EarlyExitModel
 
 DEPARTURES = (  # each: what differs, value in the paper or its code, value here
-    ("backbone", "BERT-base, whose code alone has the exit head", "ALBERT-base"),
-    ("hidden_dropout", "0.1, as BERT-base", "0, as ALBERT-base's own configuration"),
-    ("turns of the steps", "each epoch begins with the last layer's", "go on through all epochs"),
-    ("exit head's input", "a further pooler there", "the last layer's pooled output"),
-    ("Adam's step count", "of each weight's own steps", "of all steps, also for those of every second one"),
-    ("threshold", "the curve over all", "one chosen on dev, or 0.2"),
+    ("backbone", "BERT-base; only the code for BERT has the exit head", "ALBERT-base"),
+    ("hidden_dropout", "0.1, as for BERT-base", "0, as in ALBERT-base's configuration"),
+    ("alternation of the losses", "begins again in each epoch", "continues through all epochs"),
+    ("input of the last exit head", "an additional pooler", "the last layer's pooled output"),
+    ("Adam's step count", "each weight's own steps", "all steps, also for weights trained every second step"),
+    ("threshold", "a curve over all values", "one value chosen on dev, or 0.2"),
     ("score of MRPC and QQP", "F1", "accuracy with F1"),
     ("score of STS-B", "Spearman", "Pearson with Spearman"),
-    ("score of MNLI", "each dev set's", "both dev sets"),
-    ("a number", "seed 42 in its scripts", "median over seeds"),
-    ("padding", "to 128 tokens", "to the longest text of a batch"),
+    ("score of MNLI", "each dev set separately", "both dev sets together"),
+    ("reported score", "seed 42 in its scripts", "median over seeds"),
+    ("padding", "to 128 tokens", "to the longest text of the batch"),
 )
 
 

@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from trainables.models.early_exit import EarlyExitModel
 
 DEPARTURES = (  # each: what differs, value in the paper or its code, value here
-    ("first stage", "3 epochs at 2e-5", "the arm albert, trained as that is"),
-    ("seeds", "of both stages", "of the second; all begin from albert's best model on dev"),
+    ("first stage", "3 epochs at 2e-5", "the model of the arm albert"),
+    ("seeds", "for both stages", "for the second stage; all start from albert's best model"),
     ("backbone", "BERT-base or RoBERTa-base", "ALBERT-base"),
-    ("hidden_dropout", "0.1, as BERT-base", "0, as ALBERT-base's own configuration"),
-    ("unit of entropy", "nats", "share of ln C: 0.69 nats of two classes are 1"),
-    ("entropy", "the curve over all", "one chosen on dev, or 0.14"),
-    ("last layer's answer", "of an untrained exit at low entropy", "always of its classifier"),
-    ("gradient_clip", "norm with the frozen encoder's gradient", "norm of the exits' own"),
+    ("hidden_dropout", "0.1, as for BERT-base", "0, as in ALBERT-base's configuration"),
+    ("unit of entropy", "nats", "fraction of ln C: 0.69 nats are 1 with two classes"),
+    ("entropy", "a curve over all values", "one value chosen on dev, or 0.14"),
+    ("last layer's answer", "from an untrained exit if the entropy is low", "always from its classifier"),
+    ("gradient_clip", "norm includes the frozen encoder's gradient", "norm of the exits' gradients"),
     ("score of MRPC and QQP", "F1", "accuracy with F1"),
-    ("score of MNLI", "each dev set's", "both dev sets"),
-    ("a number", "seed 42 in its scripts", "median over seeds"),
-    ("padding", "to 128 tokens", "to the longest text of a batch"),
+    ("score of MNLI", "each dev set separately", "both dev sets together"),
+    ("reported score", "seed 42 in its scripts", "median over seeds"),
+    ("padding", "to 128 tokens", "to the longest text of the batch"),
 )
 
 

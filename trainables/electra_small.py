@@ -34,18 +34,18 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("score of STS-B", "Spearman (README)", "Pearson with Spearman"),
     ("learning_rate", "1e-4 for all tasks", "searched on dev for each task"),
     ("weight_decay", "0 in the paper, 0.01 in its code", "0.01"),
-    ("layer_decay_convention", "the paper's; its code has one factor more", "the code's"),
-    ("a number", "median of 'a large number'", "median of a few seeds"),
-    ("order of examples", "one, shuffled within 100 examples", "drawn for each epoch"),
+    ("layer_decay_convention", "the paper's; its code applies one more factor", "the code's"),
+    ("reported score", "median of 'a large number' of runs", "median of a few seeds"),
+    ("order of examples", "one order, shuffled within 100 examples", "a new order in each epoch"),
     ("last batch of an epoch", "filled with empty examples", "smaller"),
     ("pairs cut to 128 tokens", "one token at a time", "may keep one token more of the second text"),
-    ("padding", "to 128 tokens", "to the longest text of a batch"),
+    ("padding", "to 128 tokens", "to the longest text of the batch"),
 )
 VARIANT_DEPARTURES = {
     "lmtuners": (
         ("fine-tuning script", "not published", "the values of ELECTRA's appendix, as its README says"),
-        ("learning_rate", "2e-5 on RTE, else not in the README", "searched, ELECTRA's first"),
-        ("select", "not in the README", "last, as ELECTRA's code"),
+        ("learning_rate", "2e-5 on RTE; not in the README for other tasks", "searched, starting with ELECTRA's"),
+        ("select", "not in the README", "last, as in ELECTRA's code"),
         ("score of MRPC and QQP", "accuracy", "accuracy with F1"),
         ("score of STS-B", "Spearman", "Pearson with Spearman"),
     )

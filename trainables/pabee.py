@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("schedule", "falls to 0", "constant"),
     ("epochs, stop_after", "5 in its scripts", "up to 25, until 5 pass without improvement"),
-    ("select", "checkpoints every so many steps", "after every epoch"),
-    ("patience", "chosen on each checkpoint", "of seeds: the search's or a paper's"),
+    ("select", "at fixed numbers of steps", "after every epoch"),
+    ("patience", "chosen on each checkpoint", "for confirm trials: from the search or a paper"),
     ("gradient_clip", "norm 1", "none"),
-    ("regression_threshold", "0, which never agrees", "0.2, as PALBERT's code"),
-    ("a number", "seed 42 in its scripts", "median over seeds"),
-    ("precision", "mixed in PALBERT's code (README, --fp16)", "float32, as the original"),
+    ("regression_threshold", "0, which never agrees", "0.2, as in PALBERT's code"),
+    ("reported score", "seed 42 in its scripts", "median over seeds"),
+    ("precision", "mixed in PALBERT's code (README, --fp16)", "float32, as in the original"),
     ("speed-up", "1 - mean layers / all layers", "all layers / mean layers"),
-    ("padding", "to 128 tokens", "to the longest text of a batch"),
+    ("padding", "to 128 tokens", "to the longest text of the batch"),
 )
 
 

@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("precision", "mixed (README, --fp16)", "float32, also λ and the KL term"),
-    ("kl_direction", "KL(posterior || prior) in the paper", "KL(prior || posterior), as the code"),
-    ("posterior_tail", "nothing behind the cut in the paper", "ε / N behind the cut, as the code"),
-    ("metrics", "each one's best", "all of the selected epoch"),
-    ("Λ sees", "h_i in the paper", "pooled [CLS] with dropout, zeros for h_0, as the code"),
-    ("num_lambda_layers", "a 3-layer MLP in the paper", "three tanh layers and an output, as the code"),
-    ("num_lambda_layers of a bare Λ", "1", "0; from 2 on the same"),
-    ("epochs", "no limit in the paper", "at most 25, as the code"),
-    ("ranges", "a grid", "also β, prior λ and Λ's architecture"),
-    ("mean layers of MNLI", "mismatched dev set", "both dev sets"),
+    ("kl_direction", "KL(posterior || prior) in the paper", "KL(prior || posterior), as in the code"),
+    ("posterior_tail", "nothing after the cut in the paper", "ε / N after the cut, as in the code"),
+    ("metrics", "each at its own best epoch", "all at the selected epoch"),
+    ("input of Λ", "h_i in the paper", "pooled [CLS] with dropout, zeros for h_0, as in the code"),
+    ("num_lambda_layers", "a 3-layer MLP in the paper", "three tanh layers and an output layer, as in the code"),
+    ("num_lambda_layers of a linear Λ", "1", "0; larger numbers mean the same"),
+    ("epochs", "no limit in the paper", "at most 25, as in the code"),
+    ("searched fields", "those of a grid", "also β, prior λ and Λ's architecture"),
+    ("mean layers of MNLI", "on the mismatched dev set", "on both dev sets"),
     ("a loss that is not finite", "skips the step (gradient scaler)", "ends the trial"),
-    ("random numbers", "one stream for all", "order, dropout and exits apart"),
-    ("q = 0", "an error in the code", "leaves at layer 1"),
-    ("padding", "to 128 tokens", "to the longest text of a batch"),
+    ("random numbers", "one stream for everything", "separate streams for order, dropout and exits"),
+    ("q = 0", "an error in the code", "every example exits at layer 1"),
+    ("padding", "to 128 tokens", "to the longest text of the batch"),
 )
 
 

@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from trainables.models.early_exit import EarlyExitModel
 
 DEPARTURES = (  # each: what differs, value in the paper or its code, value here
-    ("a step", "one step repeated, trained from nothing", "a layer of a pretrained encoder"),
-    ("kl_direction", "KL(posterior || prior)", "KL(prior || posterior), as PALBERT's code"),
-    ("posterior_tail", "p_i sum to 1", "ε / N behind the cut, as PALBERT's code"),
-    ("beta", "0.01", "0.5, as PALBERT's table 4"),
-    ("Λ", "num_lambda_layers 1 of lambda_layer_arch linear (PALBERT)", "bare linear"),
-    ("λ is read from", "the step's state", "pooled [CLS] with dropout, as PALBERT's code"),
+    ("step", "one module repeated, trained from scratch", "a layer of a pretrained encoder"),
+    ("kl_direction", "KL(posterior || prior)", "KL(prior || posterior), as in PALBERT's code"),
+    ("posterior_tail", "p_i sum to 1", "ε / N after the cut, as in PALBERT's code"),
+    ("beta", "0.01", "0.5, as in PALBERT's table 4"),
+    ("Λ", "num_lambda_layers 1 with lambda_layer_arch linear (PALBERT)", "one linear layer"),
+    ("input of Λ", "the step's state", "pooled [CLS] with dropout, as in PALBERT's code"),
     ("precision", "mixed in PALBERT's code (README, --fp16)", "float32, also λ and the KL term"),
-    ("metrics", "each one's best in PALBERT's code", "all of the selected epoch"),
-    ("draws of every exit", "1", "1; 5 on tiny backbones, their mean"),
-    ("ranges", "PALBERT's grid", "also β and prior λ"),
-    ("random numbers of exits", "the one stream for all in PALBERT's code", "a stream of their own"),
-    ("padding", "to 128 tokens in PALBERT's code", "to the longest text of a batch"),
+    ("metrics", "each at its own best epoch in PALBERT's code", "all at the selected epoch"),
+    ("draws per exit", "1", "1; on tiny backbones the mean of 5"),
+    ("searched fields", "those of PALBERT's grid", "also β and prior λ"),
+    ("random numbers of exits", "one stream for everything in PALBERT's code", "a separate stream"),
+    ("padding", "to 128 tokens in PALBERT's code", "to the longest text of the batch"),
 )
 
 

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("score of CoLA", "accuracy with F1 in its script", "Matthews correlation"),
-    ("first weights", "pretrained, on no hub", "random unless pretrained here"),
+    ("first weights", "pretrained, but on no hub", "random unless pretrained here"),
     ("score of MNLI", "matched dev set", "both dev sets"),
-    ("a number", "number of runs not given", "median over seeds"),
+    ("reported score", "of an unknown number of runs", "median over seeds"),
     ("schedule", "falls to 1e-7", "falls to 0"),
     ("precision", "mixed (README, --fp16)", "float32"),
-    ("padding", "to 128 tokens", "to the longest text of a batch"),
+    ("padding", "to 128 tokens", "to the longest text of the batch"),
 )
 
 

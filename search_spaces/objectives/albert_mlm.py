@@ -37,13 +37,13 @@ MINI_FIXED: dict[str, Value] = mini.FIXED
 BACKBONE = {"mini": "mini-albert", "paper": "albert-base"}
 TOKENIZER = {"paper": "albert/albert-base-v2"}
 DEPARTURES = (  # each: what differs, value in the paper or its code, value here
-    ("corpus", "Wikipedia with books", "the one asked for"),
+    ("corpus", "Wikipedia and books", "the text of --corpus"),
     ("max_predictions", "20 in its README, 4 % of 512", "77, 15 %"),
     ("hidden_dropout", "0 in version 2, with 10 million steps", "0, with version 1's steps"),
     ("second segment of one sentence's chunk", "of another document", "of the same document"),
     ("masks and orders", "drawn once, in 40 copies", "drawn at every step"),
-    ("a word", "begins at a piece with a leading space", "what the tokenizer's splitting makes one"),
-    ("masking", "n-grams may cross segments and overlap", "within a segment, apart"),
+    ("word", "begins at a piece with a leading space", "as the tokenizer splits the text"),
+    ("masking", "n-grams may cross segments and overlap", "within a segment, without overlaps"),
     ("schedule", "falls from 97.5 % of its peak", "falls from its peak"),
     ("held out", "nothing", "5 % of the documents"),
     ("first weights", "normal, cut at two deviations", "normal"),

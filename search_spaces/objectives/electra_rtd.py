@@ -43,9 +43,9 @@ MINI_FIXED: dict[str, Value] = mini.FIXED | mini.GENERATOR
 BACKBONE = {"mini": "mini-electra", "paper": "electra-small"}
 TOKENIZER = {"paper": "google/electra-small-discriminator"}
 DEPARTURES = (  # each: what differs, value in the paper or its code, value here
-    ("corpus", "OpenWebText", "the one asked for"),
+    ("corpus", "OpenWebText", "the text of --corpus"),
     ("masked places", "may be drawn twice", "drawn without replacement"),
-    ("a line behind the second segment", "may go back to the first", "stays in the second"),
+    ("a line after the second segment", "may go back to the first", "stays in the second"),
     ("held out", "nothing", "5 % of the documents"),
     ("first weights", "normal, cut at two deviations", "normal"),
     ("samples", "by Gumbel noise, the same distribution", "by the inverse distribution function"),

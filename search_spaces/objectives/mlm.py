@@ -38,13 +38,13 @@ MINI_FIXED: dict[str, Value] = mini.FIXED
 BACKBONE = {"mini": "mini-albert", "paper": "sharebert-small"}
 TOKENIZER = {"paper": "google-bert/bert-base-uncased"}
 DEPARTURES = (  # each: what differs, value in the paper or its code, value here
-    ("corpus", "Wikipedia with books", "the one asked for"),
-    ("an example", "whole sentences, cut to 126 tokens", "running text, cut every 126 tokens"),
-    ("length of examples", "random in one document of ten", "as long as can be"),
+    ("corpus", "Wikipedia and books", "the text of --corpus"),
+    ("example", "whole sentences, cut to 126 tokens", "running text, cut every 126 tokens"),
+    ("length of examples", "random in one document of ten", "as long as possible"),
     ("masks", "drawn once, in 5 copies", "drawn at every step"),
     ("held out", "10 % of the documents", "5 % of the documents"),
-    ("weight_decay of norms", "of the two between embeddings and layers", "none"),
-    ("embeddings", "30,528, of which 6 are no token's", "30,522"),
+    ("weight decay of norms", "on the two between embeddings and layers", "on none"),
+    ("embeddings", "30,528, of which 6 belong to no token", "30,522"),
     ("precision", "float16", "bfloat16"),
 )
 VARIANTS: dict[str, dict[str, Any]] = {

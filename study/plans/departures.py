@@ -97,7 +97,7 @@ def _of_protocol(asked: Plan, arms: Sequence[Arm]) -> Departures:
         ("data and backbones", "GLUE", "generated and tiny: the numbers say nothing about GLUE"): asked.is_generated,
         ("search trials", "run to the end", "stopped by ASHA"): asked.early_stopping is not None,
         ("search", "a grid", f"{asked.sampler} over ranges"): asked.sampler != "grid",
-        ("grid", "whole", "a part of it"): (
+        ("grid", "all of it", "a part of it"): (
             asked.sampler == "grid" and any(arm.samples < len(arm.first) for arm in arms)
         ),
         ("selection", "on dev", "on a slice of train"): asked.selection == "holdout",
@@ -106,7 +106,7 @@ def _of_protocol(asked: Plan, arms: Sequence[Arm]) -> Departures:
         ("seeds", str(SEEDS_OF_PAPERS), str(asked.seeds)): asked.seeds != SEEDS_OF_PAPERS,
         ("fields that the papers tune", "searched", "one value"): asked.searched_alone is not UNSET,
         ("precision of search trials", "", str(precision)): precision is not UNSET,
-        ("variants", "", "fix fields of their own, whatever is listed below"): (
+        ("variants", "", "fix some fields, whatever is listed below"): (
             len({arm.method for arm in arms}) > len({_name(arm) for arm in arms})
         ),
     }

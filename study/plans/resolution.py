@@ -261,7 +261,7 @@ def explain(plan: Plan, method: str, task: str, *, origins: Mapping[str, str]) -
         first.append(f"  {describe_select_by(plan.select_by)}")
     fields = resolution.fixed.keys() | resolution.tuned.keys()
     relevant = [one for one in trainables.departures(method) if fields & {*one.what.replace(",", "").split()}]
-    notes = [f"  {one.what} in the paper or its code: {one.paper}" for one in relevant]
+    notes = [f"  differs: {one}" for one in relevant]
     rows = [(name, value, origins.get(origin, origin)) for name, value, origin in rows]
     return "\n".join([f"{method}/{task}", *format_columns(rows), *first, *notes])
 

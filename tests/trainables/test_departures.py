@@ -56,12 +56,12 @@ HELD: list[tuple[str, str, Callable[[Values], bool]]] = [
     ("pabee", "regression_threshold: 0.2", lambda v: values_of("pabee", "stsb")["regression_threshold"] == 0.2),
     ("pabee", "precision: float32", lambda v: v["precision"] == "float32"),
     ("berxit", "hidden_dropout: 0", lambda v: v["hidden_dropout"] == 0),
-    ("berxit", "threshold: one chosen on dev, or 0.2", lambda v: v["threshold"] == 0.2),
+    ("berxit", "threshold: one value chosen on dev, or 0.2", lambda v: v["threshold"] == 0.2),
     ("deebert", "hidden_dropout: 0", lambda v: v["hidden_dropout"] == 0),
-    ("deebert", "entropy: one chosen on dev, or 0.14", lambda v: v["entropy"] == 0.14),
+    ("deebert", "entropy: one value chosen on dev, or 0.14", lambda v: v["entropy"] == 0.14),
     ("palbert", "precision: float32", lambda v: v["precision"] == "float32"),
     ("palbert", "kl_direction: KL(prior || posterior)", lambda v: v["kl_direction"] == "prior_posterior"),
-    ("palbert", "posterior_tail: ε / N behind the cut", lambda v: v["posterior_tail"] == "constant"),
+    ("palbert", "posterior_tail: ε / N after the cut", lambda v: v["posterior_tail"] == "constant"),
     (
         "palbert",
         "num_lambda_layers: three tanh layers",
@@ -69,14 +69,14 @@ HELD: list[tuple[str, str, Callable[[Values], bool]]] = [
     ),
     (
         "palbert",
-        "num_lambda_layers of a bare Λ: 0; from 2 on the same (paper: 1)",
+        "num_lambda_layers of a linear Λ: 0; larger numbers mean the same (paper: 1)",
         lambda v: search_spaces.load("palbert:a").variant["num_lambda_layers"] == 0,
     ),
     ("palbert", "epochs: at most 25", lambda v: v["epochs"] == 25),
     ("pondernet", "kl_direction: KL(prior || posterior)", lambda v: v["kl_direction"] == "prior_posterior"),
-    ("pondernet", "posterior_tail: ε / N behind the cut", lambda v: v["posterior_tail"] == "constant"),
+    ("pondernet", "posterior_tail: ε / N after the cut", lambda v: v["posterior_tail"] == "constant"),
     ("pondernet", "beta: 0.5", lambda v: v["beta"] == 0.5),
-    ("pondernet", "draws of every exit: 1;", lambda v: v["sample_draws"] == 1),
+    ("pondernet", "draws per exit: 1;", lambda v: v["sample_draws"] == 1),
     ("pondernet", "precision: float32", lambda v: v["precision"] == "float32"),
     ("electra-small", "gradient_clip: norm 1", lambda v: v["gradient_clip"] == 1),
     ("electra-small", "weight_decay: 0.01", lambda v: v["weight_decay"] == 0.01),
@@ -107,7 +107,7 @@ def test_departures_of_lmtuners_electra_are_its_own() -> None:
 def test_draws_on_tiny_backbones_are_those_of_pondernet_s_line() -> None:
     space = importlib.import_module("search_spaces.pondernet")
     assert space.MINI_FIXED["sample_draws"] == 5
-    assert "draws of every exit: 1; 5 on tiny backbones" in in_words(trainables.departures("pondernet"))
+    assert "draws per exit: 1; on tiny backbones the mean of 5" in in_words(trainables.departures("pondernet"))
 
 
 def cut_by_the_original(first: int, second: int, limit: int) -> tuple[int, int]:

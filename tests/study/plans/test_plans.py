@@ -74,7 +74,7 @@ def test_an_unknown_variant_is_refused_with_those_that_there_are(capsys, name, m
         ("palbert", "lambda-lr", "did you mean lambda_learning_rate?"),
         ("palbert", "threshold", "did you mean q?"),
         ("pabee", "pabee_patience", "did you mean patience?"),
-        ("pondernet", "num_lambda_layers", "(paper: num_lambda_layers 1 of lambda_layer_arch linear (PALBERT))"),
+        ("pondernet", "num_lambda_layers", "(paper: num_lambda_layers 1 with lambda_layer_arch linear (PALBERT))"),
     ],
 )
 def test_a_field_named_as_in_the_papers_repositories_is_answered_with_its_name(capsys, method, field, meant):
@@ -99,7 +99,7 @@ def test_a_field_of_one_task_alone_is_answered_with_its_scope(capsys):
 
 def test_an_explained_arm_tells_how_lambda_layers_are_counted():
     said = explain(plan_from("--profile", "paper", "--set", "num_lambda_layers=1"), "palbert", "rte", origins={})
-    assert "num_lambda_layers of a bare Λ in the paper or its code: 1" in said
+    assert "differs: num_lambda_layers of a linear Λ: 0; larger numbers mean the same (paper: 1)" in said
 
 
 def test_published_values_that_are_tried_first_are_printed():
