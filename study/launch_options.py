@@ -528,7 +528,7 @@ def _resolve_method(name: str) -> str:
     except ValueError as error:
         is_known = any(is_same_name(base_method(name), known) for known in method_files.names())
         if not is_known and method_files.included() is None:
-            raise ValueError(f"{error}; a method of your own: --include FOLDER") from None
+            raise ValueError(f"{error} (a method of your own needs --include FOLDER)") from None
         raise
 
 
@@ -536,7 +536,7 @@ def _resolve_task(name: str) -> str:
     try:
         return resolve_name(name, trainable_tasks(), what="task")
     except ValueError as error:
-        own = "" if method_files.included() else "; a task of your own: --include FOLDER"
+        own = "" if method_files.included() else " (a task of your own needs --include FOLDER)"
         raise ValueError(f"{error}{own}") from None
 
 

@@ -20,7 +20,7 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     (
         "learning_rate, batch_size",
         "one value each; their search is not given",
-        "searched; the README's values are tried first",
+        "searched, starting with the README's",
     ),
 )
 

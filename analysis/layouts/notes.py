@@ -188,7 +188,7 @@ def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
     cells = [cell for row in rows for cell in row.cells.values()]
     fields = unlike_counts(rows, lambda cell: len(cell.arm.decided) if cell.records else None)
     return [
-        *(f"{name}: {', '.join(settings)}" for name, study in named if (settings := _settings(study))),
+        *(f"settings of {name}: {', '.join(settings)}" for name, study in named if (settings := _settings(study))),
         *first_search_notes(cells),
         *unlike_search_notes(rows),
         *[f"rows searched different numbers of fields: {fields}"] * bool(fields),

@@ -38,7 +38,7 @@ class Compute:
         """Format the GPU and CPU time in `unit`; by default in the unit that suits the larger of the two."""
         unit = unit or choose_unit([self])
         parts = [f"{format_time(self.gpu_seconds, unit)} of GPU"] * (self.gpu_seconds > 0)
-        parts += [f"{format_time(self.cpu_seconds, unit)} by the clock on CPU"] * (self.cpu_seconds > 0)
+        parts += [f"{format_time(self.cpu_seconds, unit)} on CPU"] * (self.cpu_seconds > 0)
         return " and ".join(parts) or format_time(0.0, unit)
 
 
@@ -171,7 +171,7 @@ def _unlike(what: str, computes: dict[str, Compute]) -> list[str]:
         ordered = sorted(computes, key=lambda row: getattr(computes[row], kind))
         least, most = computes[ordered[0]], computes[ordered[-1]]
         if getattr(most, kind) > (1 + LARGEST_EXCESS) * getattr(least, kind):
-            doubt = "" if kind == "gpu_seconds" else " (by the clock, on a machine that may have had other work)"
+            doubt = "" if kind == "gpu_seconds" else " (wall-clock time, on a machine that may have had other work)"
             warnings.append(
                 f"warning: {what} differs by more than 20 %{doubt}: "
                 f"{ordered[-1]} had {most.in_words(unit)}, {ordered[0]} {least.in_words(unit)}"

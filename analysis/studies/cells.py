@@ -137,6 +137,8 @@ class Cell:
         if known := " and ".join(filter(None, reasons)):
             return f"missing: {known}{failed}"
         wanted, found = ", ".join(map(str, self.seeds_wanted)), ", ".join(map(str, self.seeds)) or "none"
+        if self.state == "complete":
+            return f"complete: seeds {wanted}{failed}"
         return f"{self.state}: found {found}; the protocol wants {wanted}{failed}"
 
 

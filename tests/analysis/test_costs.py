@@ -42,7 +42,7 @@ def test_ledger_is_wall_clock_where_no_gpu_was_used(tmp_path):
 def test_gpu_and_cpu_time_are_told_apart_and_never_compared(tmp_path):
     records = arm("palbert", "rte", [0.7] * 5) + arm("albert", "rte", [0.7] * 5, gpu_seconds=0.0)
     compute, warning = notes_of(tmp_path, records)
-    assert "palbert 12 min of GPU (" in compute and "albert 12 min by the clock on CPU (" in compute
+    assert "palbert 12 min of GPU (" in compute and "albert 12 min on CPU (" in compute
     assert "not all rows ran on the same kind of device" in warning
 
 
@@ -61,8 +61,8 @@ def test_time_by_the_clock_is_said_to_be_of_a_machine_that_may_have_been_busy(tm
     records += arm("albert", "rte", [0.7] * 5, gpu_seconds=0.0, wall_seconds=90.0)
     _, warning = notes_of(tmp_path, records)
     assert warning == (
-        "warning: compute on the tasks that all rows ran differs by more than 20 % (by the clock, on a machine that "
-        "may have had other work): palbert had 12 min by the clock on CPU, albert 9 min by the clock on CPU"
+        "warning: compute on the tasks that all rows ran differs by more than 20 % (wall-clock time, on a machine that "
+        "may have had other work): palbert had 12 min on CPU, albert 9 min on CPU"
     )
 
 

@@ -103,7 +103,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
             "num_hidden_layers of albert:9-layers is 9; backbone 'mini-albert' has 6 layers",
         ),
         (["--baseline", "bert"], "no method named 'bert'; available: albert"),
-        (["--method", "bert"], "; a method of your own: --include FOLDER"),
+        (["--method", "bert"], " (a method of your own needs --include FOLDER)"),
         (
             ["--method", "albert,palbert", "--baseline", "PABEE"],
             "--baseline PABEE is not studied; allowed: albert, palbert, or add it with --method",
