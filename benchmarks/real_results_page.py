@@ -56,6 +56,7 @@ PARTS = (
     "trials/*/model-epoch-*/model.json",
 )
 TABLES = ("dev", "comparisons", "exits", "exit_rules", "sources")
+OF_SETTINGS = ("score_at_half", "fixed_at_half", "elue_score", "curve_difference", "curve_difference_by_flops")
 PAPER, OURS, THEIRS = "PALBERT Tab.2", "palbert", "pondernet"
 MOST_OF_DEPTH = 0.9  # layers run of all layers: above it, a row says nothing of early exit
 NEARLY_ALL = 0.95  # of the examples: a model that leaves with so many at one layer is cut there
@@ -227,15 +228,17 @@ def answer(scale: Scale, evidence: Evidence) -> Iterator[str]:
     """The claim under one protocol, with the tables and pictures that it rests on."""
     yield EARLY_QUESTION if is_selected_by_layers(evidence) else QUESTION
     yield from claims(evidence)
-    for table in (table for table in tables_of(evidence) if table.name in ("dev", "exits")):
-        yield markdown_grid(unpublished(table), table.parts[0])
+    for table in (shorten(table) for table in tables_of(evidence) if table.name in ("dev", "exits")):
+        yield markdown_grid(table, table.parts[0])
     for path, drawn in drawn_pictures(scale, evidence).items():
         yield f"![{drawn.alt}]({path.name})"
 
 
-def unpublished(table: Table) -> Table:
-    """Its own numbers alone."""
-    return replace(table, lines=[line for line in table.lines if not line.published], blocks=[])
+def shorten(table: Table) -> Table:
+    """Leave out published scores and the columns that compare exit settings; the folded tables have them."""
+    lines = [line for line in table.lines if not line.published]
+    columns = {name: title for name, title in table.columns.items() if name not in OF_SETTINGS}
+    return replace(table, lines=lines, columns=columns, blocks=[])
 
 
 def folded(title: str, parts: Iterable[str]) -> list[str]:
