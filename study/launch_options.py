@@ -91,9 +91,7 @@ _SET = (
 )
 _SEARCH = "tune a field in a range or among choices"
 _SEARCH_ONLY = "tune only a,b,c; other fields take the paper's value"
-_START_FROM = (
-    "rte=mnli: trials on RTE start from the method's best model on MNLI; an ARM is a TASK or METHOD/TASK of the study"
-)
+_START_FROM = "rte=mnli: trials on RTE start from the method's best model on MNLI; either side may be METHOD/TASK"
 _SAMPLER = f"name of an Optuna sampler, or {FORM}: an installed class or function that takes seed="
 _EARLY_STOPPING = (
     "rule that stops weak search trials; asha: after GRACE epochs, the best 1/FACTOR of trials continue; none: no rule"
@@ -158,7 +156,7 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     search_repeats: Annotated[SearchRepeats | None, option(_REPEATS, "R")] = None
     compare: Annotated[Literal["methods"] | None, option(_COMPARE)] = None
     baseline: Annotated[str | None, option("method that the others are tested against", "NAME")] = None
-    test_across: Annotated[Literal["backbones"] | None, option("also test methods with different backbones")] = None
+    test_across: Annotated[Literal["backbones"] | None, option("also test pairs whose backbones differ")] = None
 
     def __post_init__(self) -> None:
         """Fill in the numbers that --compare implies, unless an option sets them."""
@@ -476,7 +474,7 @@ def _check_continued(options: LaunchOptions, plan: Plan) -> None:
     for name, own in {"profile": plan.profile, "name": folder.resolve().name, "out": str(folder.parent)}.items():
         value = getattr(options, name)
         if value == own:
-            raise ValueError(f"--{name} repeats what {said} fixes; leave it out")
+            raise ValueError(f"{said} already fixes --{name}; leave --{name} out")
         if value is not None:
             raise ValueError(f"--{name} is {value}, but {said} fixes {own}; leave one of them out")
     if options.plan is not None:

@@ -115,10 +115,10 @@ def with_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table
         lines=fill(COMPARISONS, [(_name_pair(one), one) for one in ordered]),
         marks=mark_meanings(baseline),
         caption=(
-            "Differences of mean scores in points, with separate 95 % intervals over seeds and dev examples "
-            "(Welch-Satterthwaite t-test with a bootstrapped example variance). Holm's correction is over the "
-            f"{counted(len(compared), 'comparison')} with {baseline}"
-            f"{', and separately over the means, whose intervals hold simultaneously' if means else ''}."
+            "Differences of mean scores in points. Each 95 % interval covers the variation over seeds and dev examples "
+            "(Welch-Satterthwaite t-test; the variance over examples is bootstrapped). Holm's correction covers the "
+            f"{counted(len(compared), 'comparison')} with {baseline}."
+            f"{' The means over tasks are corrected by themselves; their intervals are simultaneous.' if means else ''}"
         ),
         unit=UNIT_OF_COMPARISONS,
         sidecar={

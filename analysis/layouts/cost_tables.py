@@ -224,7 +224,7 @@ def _explain_curves(evidence: Evidence) -> str:
     over_flops = _format_ranges(evidence.curves_by_flops, "{:.3g} to {:.3g}")
     if not over_flops:
         return words
-    return f"{words} Curve, FLOPs: the same over millions of FLOPs, each text at its own length ({over_flops})."
+    return f"{words} Curve, FLOPs: as Curve, but over MFLOPs at each text's length ({over_flops})."
 
 
 def _format_ranges(curves: Mapping[Place, Curves], form: str) -> str:

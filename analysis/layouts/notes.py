@@ -239,7 +239,7 @@ def first_search_notes(cells: Iterable[Cell]) -> list[str]:
 
 
 def unlike_search_notes(rows: Sequence[Row]) -> list[str]:
-    """Note unequal numbers of configurations, searches that began with other winners, and replaced winners."""
+    """Note if rows tried unequal numbers of configurations, began with another study's winners, or changed winners."""
     tried = unlike_counts(rows, lambda cell: cell.tried if cell.records else None)
     former = [
         f"{row.label} on {TASKS[task].title} ({counted(len(scores), 'score')}, median "

@@ -503,7 +503,7 @@ def _test_block(published: Sequence[PublishedRow]) -> Block:
     first, backbones = published[0], dict.fromkeys(row.backbone or "own backbone" for row in published)
     statistics = dict.fromkeys(row.statistic for row in published if row.statistic != NO_STATISTIC)
     origin = f"{first.paper}, {first.source}; {', '.join([*backbones, 'test', *statistics, *first.hearsay])}"
-    title = f"Published, on the test set; ours need study.score_test or study.submit ({origin})"
+    title = f"Published test scores; for our own, run study.score_test or study.submit ({origin})"
     return Block(title, [row.line(row.numbers) for row in published])
 
 

@@ -244,7 +244,7 @@ def weighted_scores(task: Task, weights: np.ndarray, predictions: np.ndarray, la
 
 
 def _counts(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray, of: int = 1) -> tuple[np.ndarray, ...]:
-    """Compute the shares of true positives, predicted positives and labelled positives; class `of` is positive."""
+    """Compute the shares of examples that are true, predicted and labelled positives; `of` is the positive class."""
     hits = _means(weights, (predictions == of) & (labels == of))
     return hits, _means(weights, predictions == of), _means(weights, labels[None] == of)
 

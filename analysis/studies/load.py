@@ -59,7 +59,7 @@ class Study:
 
     @cached_property
     def looks(self) -> list[Plan]:
-        """Plans whose scores may have been seen: the plan of each launch that ran to its end, and the present plan.
+        """Plans whose results the user may have seen: the plan of each launch that ran to its end, and the latest.
 
         Tables that a user prints between launches leave no trace, so they do not count.
         """

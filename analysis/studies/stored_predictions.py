@@ -162,8 +162,8 @@ def disagreements(record: Record, predictions: Predictions) -> list[str]:
     for (rule, setting), one, again in zip(names, stored, recomputed_sweep(predictions), strict=True):
         if (abs(one - again) > TOLERANCE).any():  # False for NaN: not recomputable
             lines.append(
-                f"{rule} at {setting:g} has score {one[0]:.6f} and {one[1]:.3f} layers in the sweep, {again[0]:.6f} "
-                f"and {again[1]:.3f} from the outputs of the layers"
+                f"{rule} at {setting:g}: the sweep has score {one[0]:.6f} and {one[1]:.3f} layers, but the outputs of "
+                f"the layers give score {again[0]:.6f} and {again[1]:.3f} layers"
             )
     return lines
 

@@ -73,7 +73,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "fixed": FIXED | {"tie_encoder": True},
         "mini_fixed": MINI_FIXED | {"generator_hidden_size": 32, "generator_intermediate_size": 64},
         "departures": (
-            ("encoders of the reported model", "apart (its script's default ties them)", "tied"),
+            ("encoders of the reported model", "separate (tied by its script's default)", "tied"),
             _OF_VARIANTS,
             ("heads of the discriminator", "the generator's 1; 4 in its configuration", "4"),
             ("tied embeddings", "cloned: 8,767,420 parameters", "tied: 4,843,964 parameters"),

@@ -1,4 +1,4 @@
-"""The specification of a trial, and the code and data that its worker must have, both from plan and journal."""
+"""Derives from plan and journal how a trial is trained, and which code and data its worker must have."""
 
 from __future__ import annotations
 

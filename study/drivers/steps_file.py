@@ -1,4 +1,4 @@
-"""The file in which a running launch reports the steps of each current epoch, for `study.status`."""
+"""The file in which a launch stores how far each running trial is in its epoch; `study.status` reads it."""
 
 from __future__ import annotations
 

@@ -491,7 +491,7 @@ def _check_plan(plan: Plan) -> None:
 
 
 def _check_settings(plan: Plan) -> None:
-    """Raise ValueError if a scope is not part of the study, or if --search-only names a field that no method tunes."""
+    """Check that settings belong to methods or arms of the study, and that methods tune the fields of --search-only."""
     for key, setting in plan.settings.items():
         scope, _ = split_key(key)
         if scope and scope not in plan.scopes:

@@ -195,7 +195,7 @@ def test_the_test_rows_are_printed_apart(tmp_path):
     made = table(write_study(tmp_path, arm("albert", "sst2", [0.92] * 5)))
     dev, test, of_others = apart(made, "PABEE")
     assert "not run here" in dev and "COSEE" in of_others
-    assert "on the test set; ours need study.score_test or study.submit" in test
+    assert "Published test scores; for our own, run study.score_test or study.submit" in test
 
 
 def test_a_published_table_without_the_tasks_studied_is_left_out(tmp_path):

@@ -130,7 +130,7 @@ def test_what_the_study_says_already_is_refused(study, capsys):
     for option, own in {"--name": study.name, "--out": str(study.parent), "--profile": "mini"}.items():
         assert launch.main(["--continue", str(study), option, own]) == 2
         said = capsys.readouterr().err
-        assert said.endswith(f"{option} repeats what --continue {study} fixes; leave it out\n")
+        assert said.endswith(f"--continue {study} already fixes {option}; leave {option} out\n")
         assert launch.main(["--continue", str(study), option, "paper"]) == 2
         other = f"{option} is paper, but --continue {study} fixes {own}; leave one of them out\n"
         assert capsys.readouterr().err.endswith(other)

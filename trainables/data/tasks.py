@@ -1,9 +1,9 @@
 """Definitions of the GLUE tasks. `trainables.data.metrics` computes their scores; `own_tasks` reads users' own tasks.
 
 Sizes, label order and column names are those of `nyu-mll/glue` and of the original TSV files. Metrics are those of
-the GLUE paper (arXiv:1804.07461, table 1), averaged as on the leaderboard. The class counts of SST-2, RTE, CoLA, MRPC
-and QNLI's dev set were counted in the official files (gluebenchmark.com); those of MNLI, QQP, QNLI's training set and
-WNLI come from the dataset viewer of `nyu-mll/glue`.
+the GLUE paper (arXiv:1804.07461, table 1), averaged as on the leaderboard. The class counts of SST-2, RTE, CoLA
+and MRPC, and those of QNLI's dev set, were counted in the official files (gluebenchmark.com). All others come from the
+dataset viewer of `nyu-mll/glue`.
 """
 
 from collections.abc import Mapping

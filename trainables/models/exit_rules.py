@@ -207,10 +207,11 @@ class Sampled(ExitRule):
 
 @dataclass(frozen=True)
 class Expectation(ExitRule):
-    """No early exit. The answer is the expectation over all layers: log Σ p_i softmax(logits_i); for scores, Σ p_i y_i.
+    """No early exit. The answer is the expectation over all layers: log Σ p_i softmax(logits_i).
 
-    p_i is the probability of leaving at layer i; the last layer gets the remaining probability. With `legacy` it gets
-    1 - p_N, so the p_i do not sum to 1; the released PALBERT code does so, and the paper's table 1, row 3.
+    For regression it is Σ p_i y_i, with the layers' outputs y_i. p_i is the probability of leaving at layer i; the
+    last layer gets the remaining probability. With `legacy`, the last layer gets 1 - p_N instead, so the p_i do not sum
+    to 1. The released PALBERT code does this, and so does row 3 of the paper's table 1.
     """
 
     legacy: bool

@@ -267,7 +267,7 @@ def _compute_metrics(task: Task, logits: Tensor, examples: Examples) -> dict[str
 
 
 def _compute_expectations(task: Task, outputs: LayerOutputs, examples: Examples) -> dict[str, float]:
-    """Compute, without draws, the exact expectation of a sampled exit's layers and, for classes, of its accuracy."""
+    """Compute the exact expected layers and, for classification, the expected accuracy of a sampled exit."""
     probabilities = exit_probabilities(outputs)  # (layers, n)
     layers = torch.arange(1, len(probabilities) + 1, dtype=torch.float64)
     expected = {"expected_mean_layers": float((layers @ probabilities).mean())}

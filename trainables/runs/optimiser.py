@@ -156,7 +156,7 @@ class FiniteLosses:
         self._checked = 0
 
     def add(self, loss: Tensor, learning_rate: float) -> None:
-        """Add the loss of the next step, and its learning rate for the error message.
+        """Keep the loss of a step for the next check; if it is not finite, the error names the learning rate.
 
         Raises:
             TrainingError: a loss since the last check is not finite.
