@@ -287,8 +287,8 @@ def dry_run(stages: list[Stage], places: Places, arguments: argparse.Namespace) 
             fitting.append(stage.name)
         print(f"   {clock(60 * needed)} ({why}); up to here {clock(60 * total)}")
     if arguments.minutes != float("inf"):
-        what = ", ".join(fitting) or "the beginning of the first; the same command goes on"
-        print(f"into {arguments.minutes:g} minutes fit: {what}")
+        what = ", ".join(fitting) or "the beginning of the first; rerun the command to continue"
+        print(f"fits into {arguments.minutes:g} minutes: {what}")
     print("nothing was run")
     return 0
 

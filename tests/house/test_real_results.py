@@ -144,8 +144,8 @@ def test_a_dry_run_says_identity_and_time_and_makes_nothing(tmp_path, glue, back
     done = dry_run("--scale", "cpu", "--minutes", "5", *where)
     assert done.returncode == 0, done.stderr
     assert "not begun; stated, not measured: 100 examples a second" in done.stdout
-    assert done.stdout.endswith("into 5 minutes fit: the beginning of the first; the same command goes on\n"
-                                "nothing was run\n")  # fmt: skip
+    fits = "fits into 5 minutes: the beginning of the first; rerun the command to continue"
+    assert done.stdout.endswith(f"{fits}\nnothing was run\n")
     assert not (tmp_path / "out").exists()
 
 
