@@ -65,7 +65,7 @@ def test_dry_run_of_the_page_names_the_arms_and_no_paper_s_data(
     ("options", "message"),
     [
         (("--include", "tasks", "--task", "clams"), "no task named 'clams'; available: sst2, .*; did you mean claims?"),
-        (("--task", "claims"), "no task named 'claims'; available: .* .a task of your own needs --include FOLDER"),
+        (("--task", "claims"), "no task named 'claims'; available: .* .a task of your own needs --include FOLDER."),
         (
             ("--include", "tasks/claims"),
             "--include tasks/claims: no method found; .*did you mean tasks?",

@@ -49,7 +49,7 @@ def test_options_are_laid_over_the_file(tmp_path):
         ("sampels = 3", "did you mean samples?"),
         (
             'include = "/nonexistent"',
-            "plan.toml: include = /nonexistent: No such file or directory; allowed: a folder of",
+            "plan.toml: include = /nonexistent: No such file or directory; allowed: a folder with",
         ),
         ('profile = "papr"', "plan.toml: no profile named 'papr'; available: auto, ablation"),
         ("profile = 3", "profile is 3; allowed: ablation, "),

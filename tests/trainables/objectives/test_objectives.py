@@ -226,8 +226,8 @@ def test_a_recipe_fills_the_configuration_exactly(name: str, mini: bool) -> None
         ("albert-mlm", "from 97.5 % of it", {"schedule": "linear", "warmup_steps": 3_125, "steps": 125_000}),
         ("alectra-rtd", "two random lines: of one document", {"packing": "random_lines"}),
         ("alectra-rtd:tied-encoders", "heads of the discriminator: 4", {"generator_heads": 1}),
-        ("electra-rtd", "a line behind the second segment: stays in the second", {"packing": "electra"}),
-        ("mlm", "an example: running text, cut every 126 tokens", {"packing": "full", "max_length": 128}),
+        ("electra-rtd", "a line after the second segment: stays in the second", {"packing": "electra"}),
+        ("mlm", "example: running text, cut every 126 tokens", {"packing": "full", "max_length": 128}),
         ("mlm:bert-small", "two random lines: of one document", {"packing": "random_lines", "masking": "bernoulli"}),
     ],
 )
