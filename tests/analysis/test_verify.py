@@ -345,10 +345,11 @@ def test_file_that_a_killed_write_left_is_no_drift(study: Path) -> None:
 OTHER = "0.0.9, sources 00000000, matplotlib 3.9.0"
 
 
-@pytest.fixture
-def of_another_version(study: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def made_by_another_version(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The study with tables and report in other words and another style."""
-    with monkeypatch.context() as other:
+    study = shutil.copytree(made, tmp_path_factory.mktemp("other") / "s")
+    with pytest.MonkeyPatch.context() as other:
         for module in ("analysis.written_by", "analysis.report"):
             other.setattr(f"{module}.version", lambda: OTHER)
         other.setattr("analysis.report.headline", lambda *_: "Other words.")
@@ -356,6 +357,11 @@ def of_another_version(study: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         other.setattr("analysis.report.image_of", lambda figure, ending: image_of(figure, ending) + b"\n")
         write_report(study)
     return study
+
+
+@pytest.fixture
+def of_another_version(made_by_another_version: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made_by_another_version, tmp_path / "s")
 
 
 def test_words_and_style_of_another_version_are_no_drift(
