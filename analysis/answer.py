@@ -181,7 +181,7 @@ def _describe_difference(finding: Finding, baseline: str | None, *, in_short: bo
 
 def _describe_detectable(compared: Sequence[Comparison]) -> str:
     """Describe the smallest and the largest detectable difference among the tasks."""
-    detectable = {one.task: one.detectable_difference for one in compared if one.detectable_difference is not None}
+    detectable = {one.task: one.detectable_difference for one in compared if one.detectable_difference}
     if not detectable:
         return "the detectable difference is unknown: all scores are equal"
     ends = (choose(detectable, key=detectable.__getitem__) for choose in (min, max))

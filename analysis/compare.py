@@ -24,7 +24,7 @@ from analysis.statistics.samples import Place, Sample, mean_facts, resample
 from analysis.studies.given_predictions import COLUMNS, ENDINGS, meant_metric, read_answers
 from analysis.tables import table_files
 from study.command_line import Command, argument, option
-from study.facts.plain_words import for_screen
+from study.facts.plain_words import counted, for_screen
 from study.storage.addresses import make_writable
 from study.storage.output_places import check_folder
 from trainables.atomic_files import write_text
@@ -62,7 +62,7 @@ def _scores(samples: Mapping[Place, Sample]) -> Table:
     scored = ", ".join(f"{task.title} by {metric_words(task)}" for task in tasks.values())
     return Table(
         name="scores",
-        title=f"Mean scores over {seeds} seeds",
+        title=f"Mean scores over {counted(seeds, 'seed')}",
         columns={name: task.title for name, task in tasks.items()},
         lines=[Line(method, line) for method, line in entries.items()],
         caption=f"Points, with 95 % intervals over seeds and examples; {scored}. {UNKNOWN}",

@@ -170,6 +170,13 @@ def test_where_nothing_is_marked_the_first_screen_says_what_would_have_been_foun
     assert "with 80 % power" in text and "marked" not in text
 
 
+def test_a_detectable_difference_of_zero_is_unknown(evidence):
+    found = next(one for one in findings(evidence) if one.row == "pondernet")
+    equal = [dataclasses.replace(one, detectable_difference=0.0) for one in found.compared]
+    text = sentence(dataclasses.replace(found, compared=equal), "albert")
+    assert "no difference was found (the detectable difference is unknown: all scores are equal)" in text
+
+
 def test_without_any_mark_no_method_is_called_better_or_worse(tmp_path):
     folder = predicted_study(tmp_path / "s", {"albert": 0.7, "palbert": 0.7}, ["rte"], num_examples=60)
     assert headline_of(evidence_of(folder)) == "No difference from albert was found in the one comparison."
