@@ -212,7 +212,7 @@ def page(scale: Scale, kept: Path) -> str:
             "Commands, machines, versions and registered plans",
             [*map(study_in_words, studies.values()), *second_run(kept), not_run(scale, studies, kept)],
         ),
-        *folded("All tables", (part for own in protocols for part in table_parts(own))),
+        *folded("All tables and pictures", (part for own in protocols for part in table_parts(scale, own))),
         *folded("Rates", rates_parts(kept)),
     ]
     text = "\n\n".join(part.strip("\n") for part in parts) + "\n"
@@ -225,13 +225,19 @@ def is_selected_by_layers(evidence: Evidence) -> bool:
 
 
 def answer(scale: Scale, evidence: Evidence) -> Iterator[str]:
-    """The claim under one protocol, with the tables and pictures that it rests on."""
+    """Answer the claim under one protocol; scores, costs and a picture follow, if all layers were allowed."""
     yield EARLY_QUESTION if is_selected_by_layers(evidence) else QUESTION
     yield from claims(evidence)
+    if is_selected_by_layers(evidence):
+        return
     for table in (shorten(table) for table in tables_of(evidence) if table.name in ("dev", "exits")):
         yield markdown_grid(table, table.parts[0])
-    for path, drawn in drawn_pictures(scale, evidence).items():
-        yield f"![{drawn.alt}]({path.name})"
+    yield picture_lines(scale, evidence)[-1]
+
+
+def picture_lines(scale: Scale, evidence: Evidence) -> list[str]:
+    """Link the pictures of a part of the page; the last one has scores against layers."""
+    return [f"![{drawn.alt}]({path.name})" for path, drawn in drawn_pictures(scale, evidence).items()]
 
 
 def shorten(table: Table) -> Table:
@@ -427,9 +433,12 @@ def not_run(scale: Scale, studies: dict[str, Study], kept: Path) -> str:
     return "\n".join(lines)
 
 
-def table_parts(evidence: Evidence) -> Iterator[str]:
-    """What `analysis` writes of these studies."""
+def table_parts(scale: Scale, evidence: Evidence) -> Iterator[str]:
+    """Give the summary, pictures and tables that `analysis` makes of these studies."""
     yield "\n".join(f"- {one.row}: {sentence(one, evidence.baseline)}" for one in findings(evidence))
+    yield from (
+        picture_lines(scale, evidence) if is_selected_by_layers(evidence) else picture_lines(scale, evidence)[:-1]
+    )
     for table in (table for table in tables_of(evidence) if table.name in TABLES):
         yield f"#{render(table, 'md')}"
 
