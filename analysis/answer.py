@@ -204,13 +204,13 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
     """List the caveats: cells and searches, missing tests, data, compute, and departures from the papers."""
     limits = [
         *notes.first_search_notes(cell for _, cell in evidence.cells),
-        *notes.family_notes(evidence.rows),
+        *notes.untestable_pair_notes(evidence.rows),
         *notes.look_notes(evidence.rows),
         *notes.equal_seed_notes(evidence.samples),
-        *notes.constant_notes(evidence.unlearned, evidence.nothing_found),
+        *notes.constant_notes(evidence.not_above_constant, evidence.nothing_found),
         *notes.blocked_exit_notes(evidence.rows),
         *notes.sign_notes(evidence.rows, evidence.comparisons),
-        *notes.unlike_search_notes(evidence.rows),
+        *notes.unequal_search_notes(evidence.rows),
         *notes.dropped_notes(evidence.rows),
     ]
     lines = [Caveat(GENERATED, "protocol")] * evidence.on_mini
@@ -221,7 +221,7 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
         for one in found
         for task in one.medians
         if one.compared and task not in {own.task for own in one.compared}
-        if evidence.are_alike(one.row, str(evidence.baseline), task)
+        if evidence.are_comparable(one.row, str(evidence.baseline), task)
     ]
     if untested:
         needed = "repeated searches" if evidence.comparisons_of_methods else "predictions"

@@ -21,7 +21,7 @@ from analysis.layouts.rendering import render
 from analysis.layouts.table import Entry, Line, Table
 from analysis.statistics.comparisons import compare
 from analysis.statistics.samples import Place, Sample, mean_facts, resample
-from analysis.studies.given_predictions import COLUMNS, ENDINGS, meant_metric, read_answers
+from analysis.studies.given_predictions import COLUMNS, ENDINGS, read_answers, resolve_metric
 from analysis.tables import table_files
 from study.command_line import Command, argument, option
 from study.facts.plain_words import counted, for_screen
@@ -85,7 +85,7 @@ def run(options: Options) -> int:
     metrics = {}
     for text in options.metric:
         task, _, metric = text.rpartition("=")
-        metrics[task] = meant_metric(metric)
+        metrics[task] = resolve_metric(metric)
     if options.out is not None:
         check_folder("--out", Path(options.out))
     tables = compared_tables([Path(name) for name in options.files], metrics, options.baseline)

@@ -29,7 +29,7 @@ from analysis.studies.load import Study, load_studies, load_study
 from analysis.studies.stored_predictions import disagreements, read_predictions
 from analysis.tables import files_of, make_tables
 from analysis.written_by import FILE as SEAL
-from analysis.written_by import Seal, cells_of, other_numbers, seal_of_folder, seal_of_page
+from analysis.written_by import Seal, cells_of, differing_numbers, seal_of_folder, seal_of_page
 from study.command_line import Command, argument, option
 from study.facts.events import FILE as JOURNAL
 from study.facts.plain_words import counted, joined
@@ -84,22 +84,22 @@ def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[
     except ValueError as error:
         return [str(error)]
     drawn = _draw_models(folder, facts, again)
-    drift = plan_drift(folder, file, facts)
+    drift = find_plan_differences(folder, file, facts)
     try:
         study = load_study(folder, facts=facts)
     except ValueError as error:
         return [*drift, f"the numbers cannot be recomputed: {error}"]
     drift += predictions_drift(study, facts) + models_drift(study, facts)
-    drift += tables_drift([study], folder / TABLES) if (folder / TABLES).is_dir() else []
+    drift += find_table_differences([study], folder / TABLES) if (folder / TABLES).is_dir() else []
     drift += report_drift(study)
-    drift += answers_drift(study, drawn) if drawn else []
+    drift += find_prediction_differences(study, drawn) if drawn else []
     return drift + (mlflow_drift(folder, against) if against else [])
 
 
 # ---- the plan and the journal
 
 
-def plan_drift(folder: Path, file: PlanFile, facts: StudyFacts) -> list[str]:
+def find_plan_differences(folder: Path, file: PlanFile, facts: StudyFacts) -> list[str]:
     """Compare `plan.json` with the plan of the last launch, and registered digests with that of the first plan."""
     lines = list_differences(f"{PLAN}: protocol_hash", file.protocol_hash, file.plan.protocol_hash)
     for event in facts.registered:
@@ -213,7 +213,7 @@ def _is_stored(folder: Path, record: Record) -> bool:
     return bool(record.model) and (is_uri(address) or (Path(address) / WEIGHTS).is_file())
 
 
-def answers_drift(study: Study, drawn: list[Record]) -> list[str]:
+def find_prediction_differences(study: Study, drawn: list[Record]) -> list[str]:
     """Run the stored models of these records on dev again; find stored predictions that differ from the new ones."""
     with TemporaryDirectory() as folder:
         to = Path(folder) / "predictions"
@@ -266,7 +266,7 @@ def _message(done: subprocess.CompletedProcess[str]) -> str:
 # ---- tables, pictures and report
 
 
-def tables_drift(studies: list[Study], folder: Path, *, separate: bool = False) -> list[str]:
+def find_table_differences(studies: list[Study], folder: Path, *, separate: bool = False) -> list[str]:
     """Find files of tables that are missing, superfluous, or different from what the studies give."""
     again = " ".join(["python -m analysis.tables", *(str(study.folder) for study in studies)])
     make = partial(make_tables, studies, separate=separate)
@@ -316,7 +316,9 @@ def _written_drift(
         if not seal.holds(unsealed):
             return [f"{where} was edited since version {seal.version} wrote it; {made_by} writes it again"]
         pages = [[own[name] for name in own if name.endswith(".html")] for own in (unsealed, files)]
-        return [f"{where}, written by version {seal.version}: {line}" for line in other_numbers(*map(cells_of, pages))]
+        return [
+            f"{where}, written by version {seal.version}: {line}" for line in differing_numbers(*map(cells_of, pages))
+        ]
     if seal is None:
         files.pop(SEAL, None)  # without a seal, every byte is compared
     lines = []
@@ -392,7 +394,7 @@ def run(options: Options) -> int:
 def _joined_drift(folders: list[Path], tables: Path, *, separate: bool, is_sound: bool) -> list[str]:
     """Find differences in the joint tables of several studies; `is_sound`: no study by itself has differences."""
     try:
-        return tables_drift(load_studies(folders), tables, separate=separate)
+        return find_table_differences(load_studies(folders), tables, separate=separate)
     except ValueError as error:
         if is_sound:
             raise

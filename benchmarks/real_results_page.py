@@ -268,7 +268,9 @@ def claims(evidence: Evidence) -> Iterator[str]:
     yield "\n".join(lines)
     yield SELECTED_BY_LAYERS_MEANS if is_selected_by_layers(evidence) else EQUAL_LAYERS_MEAN
     yield from (line for place, cell in evidence.by_place.items() if (line := cut_in_words(place, cell)))
-    yield from (f"{note[0].upper()}{note[1:]}." for note in constant_notes(evidence.unlearned, evidence.nothing_found))
+    yield from (
+        f"{note[0].upper()}{note[1:]}." for note in constant_notes(evidence.not_above_constant, evidence.nothing_found)
+    )
 
 
 def cut_in_words(place: Place, cell: Cell) -> str:
@@ -311,7 +313,7 @@ def compare_at_layer(evidence: Evidence, layer: int) -> list[Comparison]:
 
 def _compare_both(evidence: Evidence, scored: Mapping[Place, Scored]) -> list[Comparison]:
     both = {place: scores for place, scores in scored.items() if place[0] in (OURS, THEIRS)}
-    return compare(both, evidence.baseline, are_alike=evidence.are_alike, looks=len(evidence.looks))
+    return compare(both, evidence.baseline, are_comparable=evidence.are_comparable, looks=len(evidence.looks))
 
 
 def claim_line(evidence: Evidence, task: str, comparisons: list[Comparison], *, way: str = "") -> str:
@@ -328,7 +330,7 @@ def claim_line(evidence: Evidence, task: str, comparisons: list[Comparison], *, 
     gap = " to ".join(DIFFERENCE.text(end) for end in (low, high))
     detectable = "" if found.detectable_difference is None else format_detectable(found.detectable_difference)
     places = [(label, task) for label in (OURS, THEIRS)]
-    if any(place in evidence.unlearned for place in places):
+    if any(place in evidence.not_above_constant for place in places):
         word = "not learned"
     elif not way and any(runs_all(evidence.by_place[place]) for place in places):
         word = "not about exits"

@@ -40,7 +40,7 @@ from trainables.configuration import Precision, TrainingConfig
 from trainables.data.examples import Examples, encode
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS, Task
-from trainables.devices import check_precision, device_name, gradients_in
+from trainables.devices import backward_precision, check_precision, device_name
 from trainables.encoders.loading import load_encoder, load_tokenizer
 from trainables.models.early_exit import EarlyExitModel
 from trainables.runs.evaluation import full_depth_outputs
@@ -190,7 +190,7 @@ def training_step(
     def step() -> None:
         with model.computing(batch):
             loss = model.loss(batch)["loss"]
-        with gradients_in(config.precision):
+        with backward_precision(config.precision):
             optimiser.step([loss]).item()
 
     return step

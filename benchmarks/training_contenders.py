@@ -19,7 +19,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, DataCol
 from trainables.data.examples import Examples, load_examples, tokenizer_of
 from trainables.data.tasks import TASKS
 from trainables.encoders.loading import quiet_transformers
-from trainables.runs.random_numbers import own_generator
+from trainables.runs.random_numbers import seeded_generator
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec
 
@@ -170,7 +170,7 @@ class OriginalLoop:
     def epoch(self, number: int) -> None:
         """All examples, in the order of our epoch of that number."""
         spec, examples = self._spec, len(self._train["labels"])
-        order = torch.randperm(examples, generator=own_generator(spec.seed, "order", number))
+        order = torch.randperm(examples, generator=seeded_generator(spec.seed, "order", number))
         self.train(Draw([], [rows.numpy() for rows in order.split(spec.config["batch_size"])]))
 
     @torch.no_grad()

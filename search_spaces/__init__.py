@@ -17,7 +17,7 @@ from trainables import VARIANT, base_method, method_files
 from trainables import available as available
 from trainables.method_files import MethodFile
 from trainables.schema import Configuration, Value
-from trainables.spelling import no_such, resolve_name
+from trainables.spelling import resolve_name, unknown_name_error
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -57,7 +57,7 @@ def variants(method: str) -> list[str]:
     return [f"{method}{VARIANT}{name}" for name in getattr(_load_module(method), "VARIANTS", {})]
 
 
-def meant_method(name: str) -> str:
+def resolve_method(name: str) -> str:
     """Resolve a user's spelling of a method or variant: `PALBERT:A` gives `palbert:a`.
 
     Raises:
@@ -79,9 +79,9 @@ def check(method: str) -> None:
     base = base_method(method)
     method_files.check_whole(base)
     if base not in available():
-        raise no_such("method", method, available())
+        raise unknown_name_error("method", method, available())
     if method != base and method not in variants(base):
-        raise no_such(f"variant of {base}", method, variants(base))
+        raise unknown_name_error(f"variant of {base}", method, variants(base))
 
 
 def load(method: str) -> SearchSpace:

@@ -1,6 +1,6 @@
 """Plan, run and record studies; each command is a module. docs/architecture.md describes the package."""
 
-from study.own_packages import end_in_one_line, require_own
+from study.own_packages import handle_interrupts_early, require_not_shadowed
 
-end_in_one_line()
-require_own("search_spaces", "trainables")
+handle_interrupts_early()
+require_not_shadowed("search_spaces", "trainables")

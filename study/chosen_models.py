@@ -42,20 +42,20 @@ def chosen_model(folder: Path, choice: ModelChoice) -> Record:
     """
     plan, records = require_plan(folder).plan, read_records(folder)
     if choice.trial is None:
-        return with_model_as_it_lies(_choose_best_of_arm(plan, records, choice), folder)
+        return with_current_model_address(_choose_best_of_arm(plan, records, choice), folder)
     if choice.method is not None or choice.task is not None:
         raise ValueError("--trial already chooses the model; allowed: --trial, or --method and --task")
-    return with_model_as_it_lies(_find_trial(records, choice.trial), folder)
+    return with_current_model_address(_find_trial(records, choice.trial), folder)
 
 
-def confirmed_models(arm: Arm, records: Sequence[Record]) -> list[Record]:
+def list_confirm_records(arm: Arm, records: Sequence[Record]) -> list[Record]:
     """List the completed confirm trials (final runs) of an arm's best configuration, sorted by seed."""
     own = [record for record in records if record.arm == arm.name]
     winner = winner_of(arm, own)
     return [record for record in winner.confirm_trials(own) if record.status == "completed"] if winner else []
 
 
-def with_model_as_it_lies(record: Record, folder: Path) -> Record:
+def with_current_model_address(record: Record, folder: Path) -> Record:
     """Return the record with the current address of its model.
 
     Raises:
@@ -88,7 +88,7 @@ def _find_trial(records: Sequence[Record], key: str) -> Record:
 
 
 def _choose_best_of_arm(plan: ResolvedPlan, records: Sequence[Record], choice: ModelChoice) -> Record:
-    models = {arm.name: found for arm in plan.first_arms if (found := confirmed_models(arm, records))}
+    models = {arm.name: found for arm in plan.first_arms if (found := list_confirm_records(arm, records))}
     if not models:
         raise ValueError("the study has no completed confirm trial yet")
     methods, tasks = ({name.split("/")[place]: None for name in models} for place in (0, 1))

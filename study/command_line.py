@@ -32,13 +32,13 @@ from msgspec.structs import FieldInfo, fields
 
 import trainables
 from study.facts.plain_words import print_lines, wrapped
-from study.own_packages import CONSOLE, PACKAGES, check_own
+from study.own_packages import CONSOLE, PACKAGES, check_not_shadowed
 from study.plans.plan import NAMES_IN_REPOSITORIES, SAMPLED
 from study.plans.ranges import read_value
 from study.storage.addresses import masked
 from trainables import objectives
 from trainables.schema import Typed, Value, from_plain
-from trainables.spelling import nearest_in_words
+from trainables.spelling import suggest_nearest
 
 T = TypeVar("T", bound=Typed)
 V = TypeVar("V")
@@ -289,7 +289,7 @@ def _meaning(unknown: Sequence[str], flags: Sequence[str]) -> str:
     for meant in ELSEWHERE.get(name, as_field):
         if not meant.startswith("--") or meant.split()[0] in flags:
             return f"; here it is {meant.replace('VALUE', value)}"
-    return nearest_in_words(flag, flags)
+    return suggest_nearest(flag, flags)
 
 
 def _kinds(kind: Any) -> Iterator[Any]:
@@ -323,7 +323,7 @@ def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "")
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C
-        check_own("study", *{command.partition(".")[0]} & {*PACKAGES})
+        check_not_shadowed("study", *{command.partition(".")[0]} & {*PACKAGES})
         status = main()
         sys.stdout.flush()
         return status

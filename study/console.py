@@ -16,7 +16,7 @@ from study.own_packages import CONSOLE
 from study.plans.samplers import SAMPLERS
 from trainables.data.tasks import TRAINABLE_TASKS
 from trainables.schema import Typed
-from trainables.spelling import no_such
+from trainables.spelling import unknown_name_error
 
 COMMANDS = {
     "pretrain": ("study.pretrain", "pretrain a backbone, which a study can use"),
@@ -83,7 +83,7 @@ def _parser_of(*, module: str | None, prog: str, **_: object) -> Parser[Any]:
 
 def _without_command(arguments: list[str]) -> int:
     if arguments and not arguments[0].startswith("-"):
-        raise no_such("command", arguments[0], COMMANDS)
+        raise unknown_name_error("command", arguments[0], COMMANDS)
     build_parser().parse_args(arguments or ["--help"])
     return 0
 

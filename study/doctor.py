@@ -346,7 +346,7 @@ def _check_all(options: Options, storage: str, tracking: str | None) -> Iterator
     yield from here
     if any(finding.is_fault for finding in here):
         return  # other checks would fail for the same reason
-    data, minutes = glue.seen_from_anywhere(options.data), options.wait_minutes
+    data, minutes = glue.make_absolute(options.data), options.wait_minutes
     yield from check_cluster(options.address, data=data, storage=storage, wait_minutes=minutes)
     if tracking is not None:
         yield from check_tracking(tracking)

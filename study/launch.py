@@ -438,7 +438,7 @@ def _describe_broken_off(scheduler: Scheduler) -> list[str]:
         return []
     trials = scheduler.facts.under_way.values()
     lines = [f"set aside: {describe_retries(t)}" for t in trials if scheduler.faults.is_set_aside(t.key)]
-    return [*lines, *filter(None, [scheduler.faults.surrender])]
+    return [*lines, *filter(None, [scheduler.faults.give_up_reason])]
 
 
 def _conclude(scheduler: Scheduler, folder: Path, said: str, options: LaunchOptions) -> int:

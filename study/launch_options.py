@@ -12,13 +12,13 @@ from msgspec import UNSET, field
 from msgspec.structs import force_setattr, replace
 
 import trainables
-from search_spaces import meant_method
+from search_spaces import resolve_method
 from search_spaces._every_method import ATTENTION
 from study import profiles
 from study.cluster.resources import local_gpus
 from study.command_line import Grouped, add_once, option, read_pair, read_setting
 from study.drivers.watchdog import IDLE_HOURS
-from study.own_packages import PACKAGES, check_own, is_installed
+from study.own_packages import PACKAGES, check_not_shadowed, is_installed
 from study.plans.plan import EarlyStopping, Plan, SearchRepeats
 from study.plans.plan_file import INCLUDE, include_folder, read_toml
 from study.plans.ranges import (
@@ -29,7 +29,7 @@ from study.plans.ranges import (
     format_option,
     is_searched,
     joined,
-    lay_over,
+    override_settings,
     read_searched,
     split_key,
 )
@@ -231,7 +231,7 @@ def check_options(options: LaunchOptions) -> None:
         if (number := getattr(options, name)) < least:
             flag = f"--{name.replace('_', '-')}"
             raise ValueError(f"{flag} is {number}; allowed with --compare methods: {least} or more, or leave it out")
-    check_own(*PACKAGES, path=[str(Path.cwd()), *sys.path])  # the module path of the launch's child processes
+    check_not_shadowed(*PACKAGES, path=[str(Path.cwd()), *sys.path])  # the module path of the launch's child processes
     forms = [f"--{name}" for name in ("explain", "toml", "json") if getattr(options, name)]
     if len(forms) > 1:
         raise ValueError(f"{' and '.join(forms)} print different outputs; allowed: one of them")
@@ -324,13 +324,13 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
         "sampler": resolve_sampler,
         "select_by": read_select_by,
         "early_stopping": _read_early_stopping,
-        "baseline": meant_method,
+        "baseline": resolve_method,
         "search_only": lambda texts: _resolve_names(texts, (), _refuse_scope),
     }
     read = {name: readers[name](value) if name in readers else value for name, value in given.items()}
     held = base.settings if options.plan is None else _keep_named_arms(base, read)
     by_hand = settings_of(options)
-    read["settings"] = lay_over(held, by_hand)
+    read["settings"] = override_settings(held, by_hand)
     plan = replace(base, **{name: value for name, value in read.items() if name != "start_from"})
     if plan.backbone is None and plan.profile in profiles.NEED_BACKBONE:
         raise ValueError(
@@ -453,7 +453,7 @@ def _spell_key(key: str, named: str) -> str:
         return field
     method, slash, task = scope.partition("/")
     try:
-        return f"{meant_method(method)}{slash}{_resolve_task(task) if slash else ''}:{field}"
+        return f"{resolve_method(method)}{slash}{_resolve_task(task) if slash else ''}:{field}"
     except ValueError as error:
         raise ValueError(f"{named}: {error}") from None
 
@@ -498,10 +498,10 @@ def _choose_profile(options: LaunchOptions) -> tuple[str, str]:
 def _resolve_file_names(plan: Plan, file: str) -> Plan:
     """Return a plan read from a file, with its methods, tasks, sampler and scopes in standard spelling."""
     meanings: dict[str, Callable[[str], str]] = {
-        "methods": meant_method,
+        "methods": resolve_method,
         "tasks": _resolve_task,
         "sampler": resolve_sampler,
-        "baseline": meant_method,
+        "baseline": resolve_method,
     }
     found = dict[str, object]()
     for name, meaning in meanings.items():
@@ -522,7 +522,7 @@ def _resolve_names(given: list[str], menu: Sequence[str], as_meant: Callable[[st
 
 def _resolve_method(name: str) -> str:
     try:
-        return meant_method(name)
+        return resolve_method(name)
     except ValueError as error:
         is_known = any(is_same_name(base_method(name), known) for known in method_files.names())
         if not is_known and method_files.included() is None:
@@ -558,4 +558,4 @@ def _read_starts(texts: list[str], plan: Plan) -> dict[str, str]:
 
 def _resolve_arm_or_task(name: str) -> str:
     method, slash, task = name.rpartition("/")
-    return f"{meant_method(method) if slash else ''}{slash}{_resolve_task(task)}"
+    return f"{resolve_method(method) if slash else ''}{slash}{_resolve_task(task)}"

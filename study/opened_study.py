@@ -17,12 +17,12 @@ from study.plans.plan import Plan
 from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import (
     PlanFile,
-    another_study,
     blame_plan_file,
     check_in_one_folder,
     compare_plans,
     find_plan,
     include_folder,
+    mismatch_error,
     other_data,
     require_plan,
 )
@@ -109,7 +109,7 @@ def default_name(plan: Plan) -> str:
         kind: backbone_fingerprint(name, kind=kind) if name and is_folder(name) else name
         for kind, name in (("backbone", plan.backbone), ("tokenizer", plan.tokenizer))
     }
-    content = {**plan.of_numbers, **loaded, "data": glue.seen_from_anywhere(plan.data)}
+    content = {**plan.of_numbers, **loaded, "data": glue.make_absolute(plan.data)}
     return "-".join([*map(format_file_name, names), digest(to_plain(content), length=6)])
 
 
@@ -137,7 +137,7 @@ def resolve_in(
     plan = plan.extended_from(had)
     settled = cache(lambda: {trial.started.arm for trial in read_facts(folder).trials.values()})
     if glue.kind_of(plan.data) != glue.kind_of(had.data) and settled():  # raised before data are read
-        raise another_study(folder, [other_data(had, plan)], is_continued=is_continued)
+        raise mismatch_error(folder, [other_data(had, plan)], is_continued=is_continued)
     changed = [arm for arm in settled() if plan.first_of(arm) != had.first_of(arm)] if plan.first != had.first else []
     if changed:
         raise ValueError(
@@ -152,7 +152,7 @@ def resolve_in(
     if unchecked or not compare_plans(earlier.plan, resolved):
         return resolved
     if changed := compare_plans(earlier.plan, resolved, settled=settled()):
-        raise another_study(folder, changed, is_continued=is_continued)
+        raise mismatch_error(folder, changed, is_continued=is_continued)
     return resolved
 
 
@@ -168,7 +168,7 @@ def _check_files(plan: Plan) -> None:
     faults: list[str] = []
     for task in tasks:
         if len(faults) < MOST_FAULTS:
-            faults += glue.data_faults(task, plan.data, most=MOST_FAULTS - len(faults))
+            faults += glue.list_data_faults(task, plan.data, most=MOST_FAULTS - len(faults))
     if len(faults) > 1:
         least = "at least " * (len(faults) >= MOST_FAULTS)
         faults = [f"the data have {least}{len(faults)} faults; correct them, or choose another folder", *faults]

@@ -16,7 +16,7 @@ PACKAGES = ("analysis", "search_spaces", "study", "trainables")
 CONSOLE = "glue-study"  # the program that runs every command
 
 
-def end_in_one_line() -> None:
+def handle_interrupts_early() -> None:
     """Make Ctrl-C and SIGTERM end this command with a one-line message and status 1, until `guarded` handles them.
 
     Each package of this project calls this function first when it is imported, because imports take seconds. In a
@@ -49,7 +49,7 @@ def _open_closed_streams() -> None:
             setattr(sys, name, os.fdopen(opened, "w" if number else "r"))
 
 
-def check_own(*names: str, path: Sequence[str] | None = None) -> None:
+def check_not_shadowed(*names: str, path: Sequence[str] | None = None) -> None:
     """Check that an import of each name finds this project's package, searching `path` or, by default, `sys.path`.
 
     Raises:
@@ -66,14 +66,14 @@ def check_own(*names: str, path: Sequence[str] | None = None) -> None:
             raise ValueError(f"{found} is found before {ours}; {way}, or rename the other package")
 
 
-def require_own(*names: str) -> None:
+def require_not_shadowed(*names: str) -> None:
     """Check that imports find this project's packages; if not, exit with a one-line error, or raise ImportError.
 
     Raises:
         ImportError: if an import finds another package, and this process runs no command of this project.
     """
     try:
-        check_own(*names)
+        check_not_shadowed(*names)
     except ValueError as error:
         if Path(sys.argv[0]).name in ("-m", CONSOLE):  # `-m` while Python locates the module
             raise SystemExit(f"{CONSOLE}: {error}") from None

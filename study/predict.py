@@ -36,7 +36,7 @@ from trainables.data.glue import Split, load_split, read_texts
 from trainables.data.metrics import predictions_from_logits
 from trainables.data.tasks import TASKS, Task
 from trainables.schema import Configuration, Value, from_plain
-from trainables.spelling import nearest_in_words, resolve_name
+from trainables.spelling import resolve_name, suggest_nearest
 
 if TYPE_CHECKING:
     from trainables.data.examples import Examples
@@ -71,13 +71,13 @@ def run(options: Options) -> int:
         from trainables.data.examples import encode  # imports torch
         from trainables.models.exit_rules import describe_rule
         from trainables.runs.evaluation import infer
-        from trainables.runs.random_numbers import own_generator
+        from trainables.runs.random_numbers import seeded_generator
 
         rows = read_texts(trained.task, Path(options.input))
         _warn_of_another_task(trained.task, Path(options.input))
         examples = encode(rows, trained.tokenizer, max_length=trained.config.max_length)
         # A sampled exit draws the same layers in every run of this command; the trial's evaluation drew other layers.
-        result = infer(trained.model, examples, INFERENCE_BATCH, own_generator(trained.spec.seed, "predict", 0))
+        result = infer(trained.model, examples, INFERENCE_BATCH, seeded_generator(trained.spec.seed, "predict", 0))
         answers = answers_text(trained.task, examples.ids.tolist(), result)
         if options.to is None:
             print(answers, end="", flush=True)
@@ -147,7 +147,7 @@ def set_exit(trained: TrainedModel, settings: Configuration) -> None:
     known = [name for name in vars(trained.model.exit_rule) if config.get(name) is not None]
     if strange := next((name for name in settings if name not in known), None):
         menu = f"this model's exit settings are {', '.join(known)}" if known else "this model has no exit settings"
-        raise ValueError(f"--set {strange}: {menu}{nearest_in_words(strange, known)}")
+        raise ValueError(f"--set {strange}: {menu}{suggest_nearest(strange, known)}")
     trainables.configure(method, {**config, **settings}).check_task(trained.task)
     trained.model.exit_rule = with_setting(trained.model.exit_rule, settings)
 

@@ -43,7 +43,7 @@ def _answer(record: Record, model: Path, path: Path) -> None:
 
     from trainables.data.examples import load_examples
     from trainables.runs.evaluation import evaluate, full_depth_outputs, write_predictions
-    from trainables.runs.random_numbers import own_generator
+    from trainables.runs.random_numbers import seeded_generator
     from trainables.runs.trained_model import load_trained
     from trainables.runs.training import EVALUATION_FACTOR
     from trainables.sources import cache_folder
@@ -53,7 +53,7 @@ def _answer(record: Record, model: Path, path: Path) -> None:
     splits, length = task.dev_splits, config.max_length
     dev = load_examples(task, splits, spec.data, trained.tokenizer, max_length=length, cache=cache_folder())
     outputs = full_depth_outputs(trained.model, dev, EVALUATION_FACTOR * config.batch_size)
-    generator = own_generator(spec.seed, "exits", record.epoch or 0)
+    generator = seeded_generator(spec.seed, "exits", record.epoch or 0)
     evaluation = evaluate(trained.model.exit_rule, outputs, task, dev, generator=generator)
     write_predictions(path, trained.model, task, dev, evaluation)
 

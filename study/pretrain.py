@@ -23,9 +23,9 @@ from study.command_line import Command, argument, option, read_settings
 from study.facts.events import utc_now
 from study.facts.plain_words import clock, columns, print_lines, wrapped
 from study.mlflow_mirror.tracking import default_uri
-from study.own_packages import PACKAGES, check_own, is_installed
+from study.own_packages import PACKAGES, check_not_shadowed, is_installed
 from study.plans.departures import WIDTH, pretraining_departures
-from study.plans.plan import Layered, format_columns, lay_backbone, merge_layers, no_such_field
+from study.plans.plan import Layered, choose_backbone, format_columns, merge_layers, no_such_field
 from study.plans.pretrained_backbone import PretrainingFile, is_tiny, read_pretraining, warn_of_unknown
 from study.plans.resolved_plan import FIRST_SEED, Pretraining
 from study.storage.addresses import TRACKING_HELP, tracking_address
@@ -97,7 +97,7 @@ def run(options: Options) -> int:
     """Pretrain the backbone, or only describe the pretraining (--dry-run); return 0, or 1 if training failed."""
     if options.probe and not options.dry_run:
         raise ValueError("--probe requires --dry-run")
-    check_own(*PACKAGES, path=[str(Path.cwd()), *sys.path])
+    check_not_shadowed(*PACKAGES, path=[str(Path.cwd()), *sys.path])
     tracking_uri, folder = _tracking_uri(options), Path(options.to)
     earlier = _earlier(folder)
     request = resolve(options)
@@ -136,7 +136,7 @@ def resolve(options: Options) -> Request:
         backbones.check_spelling(options.backbone)
     if options.tokenizer is not None:
         backbones.check_spelling(options.tokenizer, kind="tokenizer")
-    backbone, tokenizer = lay_backbone(recipe, kind, backbone=options.backbone, tokenizer=options.tokenizer)
+    backbone, tokenizer = choose_backbone(recipe, kind, backbone=options.backbone, tokenizer=options.tokenizer)
     attention = {} if options.attention is None else ATTENTION[options.attention]
     fields = merge_layers(
         [
@@ -148,7 +148,7 @@ def resolve(options: Options) -> Request:
     )
     return Request(
         recipe=recipe,
-        corpus=corpora.seen_from_anywhere(options.corpus),
+        corpus=corpora.make_absolute(options.corpus),
         seed=options.seed,
         fields=fields,
         settings={**attention, **given},

@@ -55,8 +55,8 @@ from trainables.runs.trial_files import (
     has_state,
     read_state,
     readable,
-    state_as_bytes,
-    state_of_bytes,
+    state_from_bytes,
+    state_to_bytes,
 )
 from trainables.schema import Typed, to_plain
 from trainables.sources import cache_folder
@@ -228,9 +228,9 @@ def _resume_state(run: PretrainingRun, folder: Path, member: Member) -> None:
     """Load the saved state, if there is one: rank 0 reads the file and broadcasts the state to the other processes."""
     state = read_state(folder) if member.rank == 0 and has_state(folder) else None
     if member.number > 1:
-        sent = [None if state is None else state_as_bytes(state)]
+        sent = [None if state is None else state_to_bytes(state)]
         distributed.broadcast_object_list(sent, src=0)
-        state = None if sent[0] is None else state_of_bytes(sent[0])
+        state = None if sent[0] is None else state_from_bytes(sent[0])
     if state is not None:
         with readable(folder):
             run.load(state)

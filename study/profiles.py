@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from study.plans.plan import Plan
 from study.plans.ranges import Interval
 from trainables.data.tasks import TRAINABLE_TASKS, trainable_tasks
-from trainables.spelling import no_such
+from trainables.spelling import unknown_name_error
 
 GLUE_EIGHT = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")  # without WNLI, as in the papers
 
@@ -185,5 +185,5 @@ def tasks() -> tuple[str, ...]:
 
 def _profile(name: str) -> tuple[Plan, tuple[str, ...]]:
     if name not in _ALL:
-        raise no_such("profile", name, ["auto", *available()])
+        raise unknown_name_error("profile", name, ["auto", *available()])
     return _ALL[name]

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
-from study.chosen_models import confirmed_models, with_model_as_it_lies
+from study.chosen_models import list_confirm_records, with_current_model_address
 from study.command_line import Command, argument, option
 from study.decisions.progress import last_progress
 from study.facts.events import ModelOnTest, ScoredOnTest
@@ -121,7 +121,7 @@ def _label_files(labels: Path, plan: ResolvedPlan) -> dict[str, Path]:
 def _list_models(plan: ResolvedPlan, records: list[Record], task: str, folder: Path) -> list[Record]:
     """List the records of the winners' confirm trials on the task, with the current addresses of their models."""
     arms = [arm for arm in plan.first_arms if arm.task == task]
-    return [with_model_as_it_lies(record, folder) for arm in arms for record in confirmed_models(arm, records)]
+    return [with_current_model_address(record, folder) for arm in arms for record in list_confirm_records(arm, records)]
 
 
 def _score_model(record: Record, rows: Split, data: str) -> ModelOnTest:

@@ -22,7 +22,7 @@ import numpy as np
 from msgspec.structs import replace
 
 import trainables
-from study.chosen_models import best_of, confirmed_models, with_model_as_it_lies
+from study.chosen_models import best_of, list_confirm_records, with_current_model_address
 from study.command_line import Command, argument, option
 from study.facts.record import Record
 from study.facts.study_facts import read_records
@@ -140,7 +140,7 @@ def best_models(plan: ResolvedPlan, records: list[Record], method: str | None, f
     Raises:
         ValueError: if no confirm trial is completed, `method` is missing or unknown, or a model is gone.
     """
-    confirmed = [record for arm in plan.first_arms for record in confirmed_models(arm, records)]
+    confirmed = [record for arm in plan.first_arms for record in list_confirm_records(arm, records)]
     methods = sorted({record.method for record in confirmed})
     if not methods:
         raise ValueError("the study has no completed confirm trial yet")
@@ -152,7 +152,7 @@ def best_models(plan: ResolvedPlan, records: list[Record], method: str | None, f
     own = [record for record in confirmed if record.method == method]
     tasks = dict.fromkeys(record.task for record in own)
     best = {task: best_of([record for record in own if record.task == task]) for task in tasks}
-    return {task: with_model_as_it_lies(record, folder) for task, record in best.items()}
+    return {task: with_current_model_address(record, folder) for task, record in best.items()}
 
 
 @contextmanager
@@ -188,7 +188,7 @@ def model_answers(task: Task, split: str, model: Path, data: str) -> tuple[Seque
 
     from trainables.data.examples import load_examples
     from trainables.runs.evaluation import infer
-    from trainables.runs.random_numbers import own_generator
+    from trainables.runs.random_numbers import seeded_generator
     from trainables.runs.trained_model import load_trained
 
     trained = load_trained(model, "cuda" if torch.cuda.is_available() else "cpu")
@@ -196,7 +196,7 @@ def model_answers(task: Task, split: str, model: Path, data: str) -> tuple[Seque
         examples = load_examples(
             task, (split,), data, trained.tokenizer, max_length=trained.config.max_length, cache=Path(cache)
         )
-        generator = own_generator(trained.spec.seed, "submission", 0)
+        generator = seeded_generator(trained.spec.seed, "submission", 0)
         result = infer(trained.model, examples, INFERENCE_BATCH, generator)
     predictions = predictions_from_logits(task, result.logits.numpy())
     return examples.ids.tolist(), predictions, result.exit_layer.double().mean().item()

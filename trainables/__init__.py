@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from trainables import method_files
 from trainables.departure import Departure
-from trainables.spelling import no_such
+from trainables.spelling import unknown_name_error
 
 if TYPE_CHECKING:
     from trainables.configuration import TrainingConfig
@@ -66,7 +66,7 @@ def load(method: str) -> ModuleType:
     name = base_method(method)
     method_files.check_whole(name)
     if name not in available() or method == f"{name}{VARIANT}":
-        raise no_such("method", method, available())
+        raise unknown_name_error("method", method, available())
     file, _ = method_files.files_of(name)
     module = file.load()
     if absent := [part for part in ("DEPARTURES", "Config", "build") if not hasattr(module, part)]:

@@ -26,14 +26,14 @@ _OF_FLOAT32 = (torch.backends.cuda.matmul, _CUDNN.conv, _CUDNN.rnn)
 
 
 @contextmanager
-def computing_in(precision: Precision, device: torch.device) -> Iterator[None]:
+def forward_precision(precision: Precision, device: torch.device) -> Iterator[None]:
     """Set the precision of the forward pass."""
-    with gradients_in(precision), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+    with backward_precision(precision), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
         yield
 
 
 @contextmanager
-def gradients_in(precision: Precision) -> Iterator[None]:
+def backward_precision(precision: Precision) -> Iterator[None]:
     """Set the precision of the backward pass. It needs no autocast, because it uses the forward pass's data types."""
     before = [backend.fp32_precision for backend in _OF_FLOAT32]
     _set(["tf32" if precision == "tensorfloat32" else "ieee"] * len(before))

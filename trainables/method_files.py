@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 
 from trainables.schema import Typed
-from trainables.spelling import nearest_in_words
+from trainables.spelling import suggest_nearest
 
 PACKAGE = "included_methods"  # package name of the included folder's modules: `from included_methods._mine import ...`
 SPACE = "_space"  # suffix of an included search space's file
@@ -297,8 +297,8 @@ def in_words(error: BaseException) -> str:
 def _suggest_name(error: BaseException) -> str:
     """Suggest the nearest known name, as in `; did you mean is_regression?`; empty if no name is near."""
     if isinstance(error, AttributeError) and error.name:
-        return nearest_in_words(error.name, dir(error.obj))
+        return suggest_nearest(error.name, dir(error.obj))
     if isinstance(error, NameError) and error.name:
         frame = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
-        return nearest_in_words(error.name, {**frame.f_builtins, **frame.f_globals, **frame.f_locals})
+        return suggest_nearest(error.name, {**frame.f_builtins, **frame.f_globals, **frame.f_locals})
     return ""

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from trainables.spelling import nearest_in_words
+from trainables.spelling import suggest_nearest
 
 T = TypeVar("T")
 MOST = 10**9  # upper bound of all counts
@@ -81,7 +81,7 @@ def _explain(message: str, kind: Any, value: object) -> str:
     if rule.startswith("Object contains unknown field "):
         structs, unknown = _list_structs(_find_kind(kind, names, value)), rule.split("`")[1]
         fields = structs[0].__struct_fields__ if len(structs) == 1 else ()
-        menu = f"; available: {', '.join(fields)}{nearest_in_words(unknown, fields)}" if fields else ""
+        menu = f"; available: {', '.join(fields)}{suggest_nearest(unknown, fields)}" if fields else ""
         return f"no field named {_join_path(names, rule)}{menu}"
     if not rule.startswith(("Expected ", "Invalid ")):
         return rule  # the message of an error that the type's `__post_init__` raised
@@ -89,7 +89,7 @@ def _explain(message: str, kind: Any, value: object) -> str:
     allowed = menu or re.sub("`([^`]+)`", _name_types, rule.removeprefix("Expected ").partition(", got ")[0])
     allowed = _add_other_bound(allowed, _list_bounds(_find_kind(kind, names, value)))
     present = _follow(value, names)
-    near = nearest_in_words(present, _list_choices(kind, names, value)) if menu and isinstance(present, str) else ""
+    near = suggest_nearest(present, _list_choices(kind, names, value)) if menu and isinstance(present, str) else ""
     return f"{'.'.join(names) or 'the value'} is {present!r}; allowed: {allowed}{near}"
 
 

@@ -53,7 +53,7 @@ def checked(look: Callable[[], T], what: str, unchecked: list[str] | None) -> T 
         return "unknown"
 
 
-def reach_or_work_offline() -> None:
+def go_offline_if_unreachable() -> None:
     """Check whether the hub can be reached. Call this before any other request to the hub.
 
     If the hub does not answer within a few seconds, this process uses only the local cache for a minute, as with

@@ -22,21 +22,21 @@ def resolve_name(name: str, menu: Iterable[str], *, what: str, known: Iterable[s
         return name
     found = next((same for same in names if is_same_name(same, name)), None)
     if found is None:
-        raise no_such(what, name, names, known=known)
+        raise unknown_name_error(what, name, names, known=known)
     return found
 
 
-def no_such(what: str, name: str, menu: Iterable[str], *, known: Iterable[str] = ()) -> ValueError:
+def unknown_name_error(what: str, name: str, menu: Iterable[str], *, known: Iterable[str] = ()) -> ValueError:
     """Build the error for a name that is not in `menu`. It suggests the nearest name, unless the name is in `known`."""
     names = list(menu)
     menu_in_words = ", ".join(names) or "none"
     if any(is_same_name(other, name) for other in known) and not any(is_same_name(other, name) for other in names):
         article = "an" if what[0] in "aeiou" else "a"
         return ValueError(f"{name!r} is not {article} {what}; available: {menu_in_words}")
-    return ValueError(f"no {what} named {name!r}; available: {menu_in_words}{nearest_in_words(name, names)}")
+    return ValueError(f"no {what} named {name!r}; available: {menu_in_words}{suggest_nearest(name, names)}")
 
 
-def nearest_in_words(name: str, menu: Iterable[str]) -> str:
+def suggest_nearest(name: str, menu: Iterable[str]) -> str:
     """Suggest the nearest name, as in `; did you mean palbert?`. Return an empty text if no name is near."""
     letters = {_normalise(known): known for known in menu}
     near = get_close_matches(_normalise(name), letters, n=1)

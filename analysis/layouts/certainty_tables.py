@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.layouts.evidence import Evidence, make_table, mark_meanings, of_studies, over_seeds
+from analysis.layouts.evidence import Evidence, add_provenance, make_table, mark_meanings, over_seeds
 from analysis.layouts.notes import look_notes
 from analysis.layouts.paper_tables import Pair, pairs_with_published, verdict_notes
 from analysis.layouts.table import (
@@ -90,13 +90,13 @@ COMPARISONS: list[Column[Comparison]] = [
 def comparisons_table(evidence: Evidence) -> Table | None:
     """Tabulate each method's difference from the baseline, by task and over all tasks; None if nothing was tested."""
     table = with_baseline(evidence.comparisons, evidence.baseline)
-    return table and of_studies(evidence, replace(table, title=f"{table.title}{{data}}"))
+    return table and add_provenance(evidence, replace(table, title=f"{table.title}{{data}}"))
 
 
 def comparisons_of_others_table(evidence: Evidence) -> Table | None:
     """Tabulate the comparisons between rows other than the baseline; None if no such pair can be tested."""
     table = without_baseline(evidence.comparisons, evidence.baseline)
-    return table and of_studies(evidence, replace(table, title=f"{table.title}{{data}}"))
+    return table and add_provenance(evidence, replace(table, title=f"{table.title}{{data}}"))
 
 
 def with_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table | None:

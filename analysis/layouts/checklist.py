@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from analysis.layouts.evidence import Evidence, make_table
-from analysis.layouts.notes import first_from_notes, own_task_notes, provenance, seed_notes, unlike_counts
+from analysis.layouts.notes import first_from_notes, format_unequal_counts, own_task_notes, provenance, seed_notes
 from analysis.layouts.table import Column, Entry, Line, Table
 from analysis.statistics.costs import SECONDS, row_ledger, speed_facts, total_of
 from analysis.studies.cells import Cell, find_repeats
@@ -121,7 +121,7 @@ def _search_answers(evidence: Evidence, tables: Collection[str]) -> dict[str, An
     trials = dict.fromkeys((label for label, _ in evidence.cells), 0)
     for label, cell in evidence.cells:
         trials[label] += _search_trials(cell)
-    unlike_budgets, began = unlike_counts(evidence.rows, _search_trials), first_from_notes(evidence.rows)
+    unlike_budgets, began = format_unequal_counts(evidence.rows, _search_trials), first_from_notes(evidence.rows)
     untuned = [f"{label}/{cell.task}" for label, cell in evidence.cells if not cell.arm.decided]
     unlike, numbers = _unlike_ranges(cells), ", ".join(f"{label} {number}" for label, number in trials.items())
     launches = [launch for study in evidence.studies for launch in study.facts.launches.values()]

@@ -12,7 +12,7 @@ import numpy as np
 
 from analysis.layouts.notes import describe_seeds, pretraining_facts, seed_notes
 from analysis.layouts.table import POINTS, POINTS_RANGE, Column, Entry, Line, Subject, Table, fill, headings
-from analysis.statistics.alike import are_alike, find_looks
+from analysis.statistics.alike import are_comparable, list_interim_looks
 from analysis.statistics.comparisons import Comparison, Repeats, compare, find_baseline_row, repeats_of_rows
 from analysis.statistics.costs import flops_of_exits
 from analysis.statistics.curves import Curves, read_curves, shared_ranges
@@ -55,22 +55,22 @@ class Evidence:
     @cached_property
     def comparisons(self) -> list[Comparison]:
         """Comparisons of all pairs of rows, on each task on which both rows predicted the same examples."""
-        return compare(self.samples, self.baseline, are_alike=self.are_alike, looks=len(self.looks))
+        return compare(self.samples, self.baseline, are_comparable=self.are_comparable, looks=len(self.looks))
 
     @cached_property
     def looks(self) -> list[str]:
         """Looks at the results so far, for example `5 seeds`; p-values are corrected for their number."""
-        return find_looks(self.rows)
+        return list_interim_looks(self.rows)
 
     @cached_property
     def differences(self) -> dict[Place, Comparison]:
         """The comparisons with the baseline, by row and task."""
         return {(one.row, one.task): one for one in self.comparisons if one.family == "baseline"}
 
-    def are_alike(self, row: str, other: str, task: str) -> bool:
+    def are_comparable(self, row: str, other: str, task: str) -> bool:
         """Check whether two rows may be tested against each other on a task; True if either row has no cell."""
         cells = [self.by_place[label, task] for label in (row, other) if (label, task) in self.by_place]
-        return len(cells) < 2 or are_alike(*cells)
+        return len(cells) < 2 or are_comparable(*cells)
 
     @cached_property
     def repeats(self) -> dict[Place, Repeats]:
@@ -81,8 +81,8 @@ class Evidence:
     def comparisons_of_methods(self) -> list[Comparison]:
         """Comparisons of rows with the baseline over repeated searches of both; empty without repeated searches."""
         stored = {place: own for place, own in self.repeats.items() if own.examples}
-        looks = len(find_looks(self.rows, at_searches=True)) if stored else 1
-        compared = compare(stored, self.baseline, are_alike=self.are_alike, looks=looks)
+        looks = len(list_interim_looks(self.rows, at_searches=True)) if stored else 1
+        compared = compare(stored, self.baseline, are_comparable=self.are_comparable, looks=looks)
         return [one for one in compared if one.family == "baseline"]
 
     @property
@@ -91,7 +91,7 @@ class Evidence:
         return self.comparisons_of_methods or self.comparisons
 
     @cached_property
-    def unlearned(self) -> dict[Place, float]:
+    def not_above_constant(self) -> dict[Place, float]:
         """Score of the best constant answer, for each cell that is not shown to beat it."""
         cells, samples = self.by_place, self.samples
         return {p: c for p, c in self._constants.items() if not is_above_constant(cells[p], samples.get(p), c)}
@@ -143,7 +143,7 @@ class Evidence:
         scored = {place: own.over(*ranges[place[1]]) for place, own in curves.items() if place[1] in ranges}
         if not scored:
             return {}
-        compared = compare(scored, self.curve_reference, are_alike=self.are_alike, looks=len(self.looks))
+        compared = compare(scored, self.curve_reference, are_comparable=self.are_comparable, looks=len(self.looks))
         return {(one.row, one.task): one for one in compared if one.family == "baseline"}
 
     @property
@@ -202,10 +202,10 @@ def make_table(
         sidecar=dict(further),
         **others,
     )
-    return of_studies(evidence, table, facts)
+    return add_provenance(evidence, table, facts)
 
 
-def of_studies(evidence: Evidence, table: Table, facts: Callable[[Cell], dict[str, Any]] = lambda _: {}) -> Table:
+def add_provenance(evidence: Evidence, table: Table, facts: Callable[[Cell], dict[str, Any]] = lambda _: {}) -> Table:
     """Fill in the table's title, and list the studies and cells behind the table in its JSON file."""
     has_glue = any(cell.task in TRAINABLE_TASKS for _, cell in evidence.cells)
     is_untrained = any(study.file.plan.untrained for study in evidence.studies)
@@ -243,11 +243,11 @@ def mean_entry(sample: Sample) -> Entry:
 def mark_meanings(baseline: str | None) -> dict[str, str]:
     """Explain the marks: ↑ above the baseline, ↓ below the baseline, ° not shown to beat a constant answer."""
     arrows = {"↑": f"above {baseline} at the 5 % level", "↓": f"below {baseline} at the 5 % level"} if baseline else {}
-    unlearned = f"{UNLEARNED}: {LEARNED_NOTHING}"
+    not_above_constant = f"{UNLEARNED}: {LEARNED_NOTHING}"
     return {
         **arrows,
         UNLEARNED: LEARNED_NOTHING,
-        **{UNLEARNED + arrow: f"{meaning}; {unlearned}" for arrow, meaning in arrows.items()},
+        **{UNLEARNED + arrow: f"{meaning}; {not_above_constant}" for arrow, meaning in arrows.items()},
     }
 
 

@@ -186,11 +186,11 @@ def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
     """Make notes on the studies, their requested settings and searches, and differences in data, code and devices."""
     named = list(zip(name_studies(studies), studies, strict=True))
     cells = [cell for row in rows for cell in row.cells.values()]
-    fields = unlike_counts(rows, lambda cell: len(cell.arm.decided) if cell.records else None)
+    fields = format_unequal_counts(rows, lambda cell: len(cell.arm.decided) if cell.records else None)
     return [
         *(f"settings of {name}: {', '.join(settings)}" for name, study in named if (settings := _settings(study))),
         *first_search_notes(cells),
-        *unlike_search_notes(rows),
+        *unequal_search_notes(rows),
         *[f"rows searched different numbers of fields: {fields}"] * bool(fields),
         *dropped_notes(rows),
         *(f"{title} is not the official GLUE: {'; '.join(lines)}" for title, lines in other_data(rows).items()),
@@ -238,9 +238,9 @@ def first_search_notes(cells: Iterable[Cell]) -> list[str]:
     return [first] * bool(counts)
 
 
-def unlike_search_notes(rows: Sequence[Row]) -> list[str]:
+def unequal_search_notes(rows: Sequence[Row]) -> list[str]:
     """Note if rows tried unequal numbers of configurations, began with another study's winners, or changed winners."""
-    tried = unlike_counts(rows, lambda cell: cell.tried if cell.records else None)
+    tried = format_unequal_counts(rows, lambda cell: cell.tried if cell.records else None)
     former = [
         f"{row.label} on {TASKS[task].title} ({counted(len(scores), 'score')}, median "
         f"{POINTS.text(float(np.median(scores)))})"
@@ -268,7 +268,7 @@ def first_from_notes(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def unlike_counts(rows: Sequence[Row], count: Callable[[Cell], int | None]) -> str:
+def format_unequal_counts(rows: Sequence[Row], count: Callable[[Cell], int | None]) -> str:
     """Format the rows' counts for each task on which they differ, ignoring None; empty if there is no such task."""
     tasks: dict[str, list[str]] = {}
     for task in dict.fromkeys(task for row in rows for task in row.cells):
@@ -280,7 +280,7 @@ def unlike_counts(rows: Sequence[Row], count: Callable[[Cell], int | None]) -> s
     return "; ".join(f"{words} on {joined(titles)}" for words, titles in tasks.items())
 
 
-def family_notes(rows: Sequence[Row]) -> list[str]:
+def untestable_pair_notes(rows: Sequence[Row]) -> list[str]:
     """Name the rows that are not tested against each other, with the reason."""
     return [
         f"not tested against each other on {joined([TASKS[task].title for task in tasks])}, because {fact.reason} "
@@ -377,7 +377,7 @@ def explain_marks(rows: list[Row], comparisons: list[Comparison]) -> str:
 
 def look_notes(rows: Sequence[Row], *, at_searches: bool = False) -> list[str]:
     """Name earlier looks at the results, and whether p-values are corrected for them; empty at the first look."""
-    looks, former = alike.find_looks(rows, at_searches=at_searches), alike.find_former(rows)
+    looks, former = alike.list_interim_looks(rows, at_searches=at_searches), alike.list_former_baselines(rows)
     correction = f"p-values times {len(looks)}, intervals of differences that hold for all looks together (Bonferroni)"
     return [
         *[f"looked at with {', then '.join(looks)}; corrected: {correction}"] * (len(looks) > 1),
@@ -438,10 +438,10 @@ def equal_seed_notes(samples: Mapping[Place, Sample]) -> list[str]:
     return [f"{words}: {', '.join(alike)}"] if alike else []
 
 
-def constant_notes(unlearned: Mapping[Place, float], nothing_found: Mapping[Place, float]) -> list[str]:
+def constant_notes(not_above_constant: Mapping[Place, float], nothing_found: Mapping[Place, float]) -> list[str]:
     """Name the cells not shown to beat a constant answer, and the searches whose best trial did not beat it."""
     said = {
-        "°: not shown to be better than a constant answer (its score)": unlearned,
+        "°: not shown to be better than a constant answer (its score)": not_above_constant,
         "the search found nothing: its best trial does not beat a constant answer": nothing_found,
     }
     cells = {

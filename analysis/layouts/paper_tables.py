@@ -118,11 +118,11 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """The source, backbone, split and statistic of the row, for a heading."""
         split = f"split {self.split}" if self.split == NOT_STATED else self.split
         statistics = () if self.statistic == NO_STATISTIC else (self.statistic,)
-        facts = (self.backbone or "own backbone", split, *statistics, *self.hearsay)
+        facts = (self.backbone or "own backbone", split, *statistics, *self.reported_by_others)
         return f"{self.paper}, {self.source}; {', '.join(facts)}"
 
     @property
-    def hearsay(self) -> list[str]:
+    def reported_by_others(self) -> list[str]:
         """A remark if the row was quoted at second hand; else empty."""
         return ["quoted at second hand"] if self.confidence == "quoted by third party" else []
 
@@ -225,7 +225,7 @@ def place_published(rows: Sequence[Row], published: Iterable[PublishedRow], metr
     shown: dict[PublishedRow, set[str]] = {other: set() for other in published if other.is_about(collect_tasks(rows))}
     for row in rows:
         for other in shown:
-            reasons = reasons_apart(row, other, metrics)
+            reasons = reasons_not_comparable(row, other, metrics)
             fitting = [task for task, reason in reasons.items() if reason is None]
             if fitting:
                 pairs += [Pair(row, row.cells[task], other, other.numbers[task], metrics[task]) for task in fitting]
@@ -235,7 +235,7 @@ def place_published(rows: Sequence[Row], published: Iterable[PublishedRow], metr
                 shown[other].update(fitting)
     printed = {other: {*tasks} for other, tasks in shown.items()}
     for other, tasks in shown.items():
-        if (why := _why_apart(rows, other, metrics, tasks)) is not None:
+        if (why := _reason_for_separate_line(rows, other, metrics, tasks)) is not None:
             reason, left = why
             apart.setdefault(f"Published, {reason} ({other.origin})", []).append(other.line(left))
             printed[other].update(collect_tasks(rows).intersection(left))
@@ -249,7 +249,7 @@ def collect_tasks(rows: Iterable[Row]) -> set[str]:
     return {task for row in rows for task in row.cells}
 
 
-def reasons_apart(row: Row, other: PublishedRow, metrics: Mapping[str, str]) -> dict[str, str | None]:
+def reasons_not_comparable(row: Row, other: PublishedRow, metrics: Mapping[str, str]) -> dict[str, str | None]:
     """Explain for each shared task why the numbers of two rows are not comparable; None if they are comparable.
 
     The result is empty if the rows have different methods.
@@ -286,7 +286,7 @@ def _reason(cell: Cell, other: PublishedRow, number: PublishedNumber, metric: st
     return None
 
 
-def _why_apart(
+def _reason_for_separate_line(
     rows: Sequence[Row], other: PublishedRow, metrics: Mapping[str, str], shown: Collection[str]
 ) -> tuple[str, list[str]] | None:
     """Return the reason why some tasks of a published row need a separate line, and these tasks.
@@ -298,7 +298,7 @@ def _why_apart(
         return None
     if (relative := other.numbers.get("relative")) is not None:
         return f"as {relative.value:g} {relative.metric} alone", left
-    of_rows = [reasons for row in rows if (reasons := reasons_apart(row, other, metrics))]
+    of_rows = [reasons for row in rows if (reasons := reasons_not_comparable(row, other, metrics))]
     nearest = min(of_rows, key=lambda reasons: sum(map(bool, reasons.values())), default={})
     titles: dict[str, list[str]] = {}
     for task, reason in nearest.items():
@@ -375,10 +375,10 @@ def dev_table(evidence: Evidence) -> Table:
         own_notes=[
             *notes.seed_notes(rows),
             *notes.own_task_notes(evidence.studies),
-            *notes.family_notes(rows),
+            *notes.untestable_pair_notes(rows),
             *notes.look_notes(rows),
             *notes.equal_seed_notes(evidence.samples),
-            *notes.constant_notes(evidence.unlearned, evidence.nothing_found),
+            *notes.constant_notes(evidence.not_above_constant, evidence.nothing_found),
             *notes.sign_notes(rows, compared),
             *notes.comparison_notes(compared),
             *notes.blocked_exit_notes(rows),
@@ -398,8 +398,8 @@ def dev_table(evidence: Evidence) -> Table:
 
 def _cell_marks(evidence: Evidence) -> dict[Place, str]:
     arrows = {place: one.arrow for place, one in evidence.differences.items()}
-    places = dict.fromkeys((*evidence.unlearned, *arrows))
-    return {place: UNLEARNED * (place in evidence.unlearned) + arrows.get(place, "") for place in places}
+    places = dict.fromkeys((*evidence.not_above_constant, *arrows))
+    return {place: UNLEARNED * (place in evidence.not_above_constant) + arrows.get(place, "") for place in places}
 
 
 def _mean_line(evidence: Evidence, row: Row) -> Line:
@@ -502,7 +502,7 @@ def _test_block(published: Sequence[PublishedRow]) -> Block:
     """Make a separate block of a paper's published test numbers."""
     first, backbones = published[0], dict.fromkeys(row.backbone or "own backbone" for row in published)
     statistics = dict.fromkeys(row.statistic for row in published if row.statistic != NO_STATISTIC)
-    origin = f"{first.paper}, {first.source}; {', '.join([*backbones, 'test', *statistics, *first.hearsay])}"
+    origin = f"{first.paper}, {first.source}; {', '.join([*backbones, 'test', *statistics, *first.reported_by_others])}"
     title = f"Published test scores; for our own, run study.score_test or study.submit ({origin})"
     return Block(title, [row.line(row.numbers) for row in published])
 

@@ -61,7 +61,7 @@ FACTS_OF_FAMILY = (
 )
 
 
-def are_alike(one: Cell, other: Cell) -> bool:
+def are_comparable(one: Cell, other: Cell) -> bool:
     """Check whether the scores of two cells may be tested against each other."""
     return all(fact.key(one) == fact.key(other) for fact in FACTS_OF_FAMILY)
 
@@ -84,7 +84,7 @@ def unlike_groups(rows: Sequence[Row], fact: FamilyFact) -> dict[tuple[tuple[str
     return found
 
 
-def find_looks(rows: Sequence[Row], *, at_searches: bool = False) -> list[str]:
+def list_interim_looks(rows: Sequence[Row], *, at_searches: bool = False) -> list[str]:
     """List the looks at the scores of these rows, each described by what sets it apart, such as `5 seeds`.
 
     A look is an occasion on which scores may have been seen: every launch that ran to its end, and the present plan.
@@ -110,7 +110,7 @@ def _look(asked: Plan, at_searches: bool, is_replaced: bool) -> tuple[str, ...]:
     )
 
 
-def find_former(rows: Iterable[Row]) -> list[str]:
+def list_former_baselines(rows: Iterable[Row]) -> list[str]:
     """List the methods and baseline of each earlier launch in which they differed from the present plan."""
     former: dict[str, None] = {}
     for study in (study for row in rows for cell in row.cells.values() for study in cell.studies):

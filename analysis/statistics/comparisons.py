@@ -87,14 +87,14 @@ def compare(
     samples: Mapping[Place, Scored],
     baseline: str | None,
     *,
-    are_alike: Callable[[str, str, str], bool] = lambda row, other, task: True,
+    are_comparable: Callable[[str, str, str], bool] = lambda row, other, task: True,
     looks: int = 1,
 ) -> list[Comparison]:
     """Compare every pair of rows, on every task on which both answered the same examples.
 
     Args:
-        are_alike: whether two rows may be tested against each other on a task.
-        looks: number of times that scores may have been seen, see `analysis.statistics.alike.find_looks`.
+        are_comparable: whether two rows may be tested against each other on a task.
+        looks: number of times that scores may have been seen, see `analysis.statistics.alike.list_interim_looks`.
     """
     families: dict[Family, dict[Pair, PairedTest]] = {"baseline": {}, "others": {}}
     for one, two in combinations(dict.fromkeys(row for row, _ in samples), 2):
@@ -102,7 +102,7 @@ def compare(
         tests = families["baseline" if other == baseline else "others"]
         for task in (task for place, task in samples if place == row and (other, task) in samples):
             own, its = samples[row, task], samples[other, task]
-            if own.examples == its.examples != "" and are_alike(row, other, task):
+            if own.examples == its.examples != "" and are_comparable(row, other, task):
                 tests[row, other, task] = uncertainty.welch_test(own.resampled, its.resampled, own.scores, its.scores)
     return [one for family, tests in families.items() for one in _family(family, tests, looks)]
 

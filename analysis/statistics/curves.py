@@ -19,7 +19,7 @@ from analysis.studies.stored_predictions import Answers, Predictions, read_cell_
 from trainables.data.metrics import predictions_from_logits
 from trainables.models.answer_rules import read_rule
 from trainables.models.exit_rules import apply_exit
-from trainables.models.fronts import ROUNDING, pareto_places, shares_in_mean
+from trainables.models.fronts import ROUNDING, front_weights, pareto_places
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Measured:
 
     def shares(self, fewest: float, most: float) -> np.ndarray:
         """Compute each setting's weight in the mean score over a range of mean layers, (settings,)."""
-        return shares_in_mean(self.settings.mean_layers, fewest, most)
+        return front_weights(self.settings.mean_layers, fewest, most)
 
 
 @dataclass(frozen=True)

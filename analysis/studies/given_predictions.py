@@ -26,7 +26,7 @@ OF_TWO_CLASSES = ("f1", "matthews")
 OF_NUMBERS = ("pearson", "spearman")
 
 
-def meant_metric(name: str) -> str:
+def resolve_metric(name: str) -> str:
     """Resolve a user's spelling of a metric: `MCC` gives `matthews`.
 
     Raises:

@@ -17,7 +17,7 @@ from types import ModuleType
 from trainables import VARIANT, objectives
 from trainables.departure import Departure
 from trainables.schema import Configuration
-from trainables.spelling import no_such
+from trainables.spelling import unknown_name_error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ def load(name: str) -> Recipe:
         ValueError: if the name is unknown.
     """
     if name not in available():
-        raise no_such("objective", name, available())
+        raise unknown_name_error("objective", name, available())
     objective, _, variant = name.partition(VARIANT)
     module = _load_module(objective)
     recipe = Recipe(

@@ -134,13 +134,13 @@ class Resources:
 
     def slots(self, without: Collection[str] = ()) -> int:
         """Count the trials that fit on the living nodes at a time; `without` lists the IDs of nodes to exclude."""
-        return sum(fit for node, fit in self._rooms().items() if node not in without)
+        return sum(fit for node, fit in self._list_node_sizes().items() if node not in without)
 
     def find_nodes_with_room(self) -> frozenset[str]:
         """Return the IDs of the living nodes that are large enough for a trial."""
-        return frozenset(node for node, fit in self._rooms().items() if fit)
+        return frozenset(node for node, fit in self._list_node_sizes().items() if fit)
 
-    def _rooms(self) -> dict[str, int]:
+    def _list_node_sizes(self) -> dict[str, int]:
         """Map the ID of every living node to the number of trials that fit on it at a time."""
         return {number: self._fit_in(node) for number, node in self.nodes.alive().items()}
 

@@ -24,7 +24,7 @@ from trainables.departure import Departure
 from trainables.encoders.backbones import MINI_BACKBONES, PUBLISHED_SIZES
 from trainables.method_files import files_of, in_words
 from trainables.schema import Configuration, Value, from_plain
-from trainables.spelling import nearest_in_words
+from trainables.spelling import suggest_nearest
 
 MOST_IN_PART = 60  # maximum characters in each part of a departure
 CONFIG, DEPARTURES = "class Config", "DEPARTURES"  # names in the model's file; all others are in the space's file
@@ -90,7 +90,7 @@ def every_field_is_tuned_or_fixed(method: Method) -> Iterator[Fault]:
     for field in sorted((tuned | fixed) - method.fields):
         name = "FIXED" if field in fixed else "POST_HOC" if field in method.space.post_hoc else "SPACE"
         config = method.place_of(CONFIG)
-        yield name, f"{name} has {field}, which Config in {config} lacks{nearest_in_words(field, method.fields)}"
+        yield name, f"{name} has {field}, which Config in {config} lacks{suggest_nearest(field, method.fields)}"
     for field in sorted(method.fields - tuned - fixed):
         yield "FIXED", f"{field} of Config is not in SPACE, POST_HOC or FIXED"
     for field in sorted(tuned & fixed):

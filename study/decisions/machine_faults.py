@@ -41,13 +41,13 @@ class _TrialFaults:
 
     failures: list[Failure] = field(default_factory=list)
     is_last_heard: bool = True  # False if any trial has completed an epoch after the last fault
-    blamed: int = 0  # times this trial failed and others then completed epochs; an outage counts once
+    counted_faults: int = 0  # times this trial failed and others then completed epochs; an outage counts once
     not_before: float = 0.0
 
     def forget_node(self, node: str) -> None:
         """Forget the trial's faults on a node, because the node caused them."""
         others = [failure for failure in self.failures if failure.node != node]
-        self.blamed, self.failures = min(self.blamed, len(others)), others
+        self.counted_faults, self.failures = min(self.counted_faults, len(others)), others
         self.is_last_heard = self.is_last_heard and bool(others)
 
 
@@ -88,7 +88,7 @@ class Faults:
         self._paused_until = now + seconds
         return [StudyPaused(time=time, seconds=seconds, faults=len(self._in_a_row), error=failure.error)]
 
-    def got_on(self, key: str, node: str | None) -> None:
+    def note_progress(self, key: str, node: str | None) -> None:
         """Record that the trial completed an epoch on the node."""
         self._trials.pop(key, None)
         self._has_got_on = True
@@ -97,7 +97,7 @@ class Faults:
         self._suspects = set(self._broken)
         self._in_a_row, self._pauses, self._paused_until = [], 0, 0.0
         for trial in self._trials.values():
-            trial.blamed += trial.is_last_heard
+            trial.counted_faults += trial.is_last_heard
             trial.is_last_heard = False
 
     def forget(self, nodes: Iterable[str]) -> None:
@@ -120,7 +120,7 @@ class Faults:
 
     def is_set_aside(self, key: str) -> bool:
         """Check if the trial had too many faults and therefore waits for the next launch."""
-        return key in self._trials and self._trials[key].blamed > self.max_failures
+        return key in self._trials and self._trials[key].counted_faults > self.max_failures
 
     def is_final(self, key: str, failure: Failure) -> bool:
         """Check if the failure ends the trial: an error of its method, or more than `max_failures` memory faults."""
@@ -134,7 +134,7 @@ class Faults:
         return self._clock() >= self._paused_until and (self._pauses < 2 or running == 0)
 
     @property
-    def surrender(self) -> str | None:
+    def give_up_reason(self) -> str | None:
         """The reason why the launch gives up; None if it continues."""
         if not self._in_a_row:
             return None

@@ -127,7 +127,7 @@ class Scheduler:
         if self.running or not under_way:
             return False
         is_stuck = all(map(self.faults.is_set_aside, under_way)) and self.faults.room(running=0)
-        return self.faults.surrender is not None or is_stuck
+        return self.faults.give_up_reason is not None or is_stuck
 
     def report(self, key: str, report: Report, *, node: str | None = None) -> Literal["continue", "stop"]:
         """Record an epoch and decide if its trial continues; an epoch that is reported twice is recorded once.
@@ -140,7 +140,7 @@ class Scheduler:
             check_attested(self.progress, key, report.attested, host=report.host, by=self.provenance)
         events: list[Event] = []  # written in one sync
         if row.epoch > trial.epochs:
-            self.faults.got_on(key, node)
+            self.faults.note_progress(key, node)
             events.append(self._reported(trial, report))
         may_stop = trial.phase == "search" and not row.finished
         if may_stop and trial.stopped_at is None and (decided := self._decide(trial, row.epoch, row.selection_score)):

@@ -144,7 +144,7 @@ class Driver(ABC):
             return "workers are trying one training step of each arm"
         return "workers are starting"
 
-    def take_in(self, work_id: str, message: Message) -> bool:
+    def process_message(self, work_id: str, message: Message) -> bool:
         """Process a worker's message, and return True if the worker's assignment is over.
 
         Raises:
@@ -254,7 +254,7 @@ class Driver(ABC):
         if news.restarted is not None:
             self.scheduler.restart(news.key, news.restarted)
         if news.refused is not None:
-            others = self._has_others_than(node)
+            others = self._has_other_nodes(node)
             self.scheduler.refuse(news.key, news.refused, host=news.host, node=node, others=others)
             return True
         if news.failure is not None:
@@ -267,7 +267,7 @@ class Driver(ABC):
             return True
         return False
 
-    def _has_others_than(self, node: str | None) -> bool:
+    def _has_other_nodes(self, node: str | None) -> bool:
         """Check whether another node has room for a trial, and has the code and data of the launch."""
         return bool(self._resources.find_nodes_with_room() - self.scheduler.faults.differing - {node})
 
@@ -283,7 +283,7 @@ class Driver(ABC):
             check_marks(self._marks)
         except OSError:
             return replace(failure, cause="machine")
-        if not self._has_others_than(failure.node):
+        if not self._has_other_nodes(failure.node):
             raise ValueError(
                 f"{failure.host}: {failure.error}; no other node is available; fix this and rerun the same command"
             )

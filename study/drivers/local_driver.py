@@ -81,7 +81,7 @@ class LocalDriver(Driver):
             try:
                 message = slot.process.receive()
                 assert slot.work_id is not None, "an idle process sends no message"
-                if not self.take_in(slot.work_id, message):
+                if not self.process_message(slot.work_id, message):
                     slot.process.send(STEP)
                     continue
                 self._training.discard(slot.work_id)

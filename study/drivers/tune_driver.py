@@ -94,7 +94,7 @@ class TuneDriver(Driver):
         """
         now = time.monotonic()
         self._start_over = min(self._start_over, now + max(START_SECONDS, 2 * (now - self._began)))
-        is_over = self.take_in(ray_id, message)
+        is_over = self.process_message(ray_id, message)
         if not is_over or self._waits_for_others:
             return TrialScheduler.CONTINUE
         self._training.discard(ray_id)
@@ -116,7 +116,7 @@ class TuneDriver(Driver):
         if not self.scheduler.draining:
             self._training.add(ray_id)
 
-    def take_back_unplaceable(self) -> list[str]:
+    def return_unplaceable(self) -> list[str]:
         """Hand trials back to the study's scheduler if no node that they accept has room; return their Ray ids.
 
         The caller must then make Ray drop these trials. Nodes are checked every `LOOK_SECONDS`.
@@ -169,21 +169,21 @@ def _first_cause(error: BaseException) -> BaseException:
     return error
 
 
-class _StaysHere:
+class _NotPickled:
     """A base class for objects that Ray must neither pickle nor copy, because they refer to the driver."""
 
     def __init__(self, driver: TuneDriver):
         super().__init__()
         self._driver = driver
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> _StaysHere:
+    def __deepcopy__(self, memo: dict[int, Any]) -> _NotPickled:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (object, ())
 
 
-class _Searcher(_StaysHere, Searcher):
+class _Searcher(_NotPickled, Searcher):
     def suggest(self, trial_id: str) -> Any:
         return self._driver.suggest(trial_id)
 
@@ -197,9 +197,9 @@ class _Searcher(_StaysHere, Searcher):
         raise AssertionError("a study is rebuilt from its journal")
 
 
-class _Scheduler(_StaysHere, FIFOScheduler):
+class _Scheduler(_NotPickled, FIFOScheduler):
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
-        if stuck := self._driver.take_back_unplaceable():
+        if stuck := self._driver.return_unplaceable():
             for trial in [trial for trial in tune_controller.get_trials() if trial.trial_id in stuck]:
                 tune_controller.stop_trial(trial)
         return super().choose_trial_to_run(tune_controller)
@@ -209,7 +209,7 @@ class _Scheduler(_StaysHere, FIFOScheduler):
         return self._driver.reported(trial.trial_id, message)
 
 
-class _StopWhenDrained(_StaysHere, tune.Stopper):
+class _StopWhenDrained(_NotPickled, tune.Stopper):
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         return False
 
@@ -217,7 +217,7 @@ class _StopWhenDrained(_StaysHere, tune.Stopper):
         return self._driver.drained
 
 
-class _Progress(_StaysHere, tune.Callback):
+class _Progress(_NotPickled, tune.Callback):
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._driver.begun(trial.trial_id)
 

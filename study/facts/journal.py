@@ -185,7 +185,7 @@ def lock_holder(folder: Path) -> str | None:
 
 
 @contextmanager
-def undivided() -> Iterator[None]:
+def delay_signals() -> Iterator[None]:
     """Delay Ctrl-C and SIGTERM until the block ends; outside the main thread, which receives signals, do nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -227,7 +227,7 @@ class Journal:
 
     def append(self, *events: Event) -> None:
         """Write the events to disk with one sync, then apply them to the state; Ctrl-C and SIGTERM wait for both."""
-        with undivided():
+        with delay_signals():
             self._events_file.append_lines([msgspec.json.encode(event) for event in events])
             for event in events:
                 self.facts.apply(event)

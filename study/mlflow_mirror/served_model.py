@@ -17,7 +17,7 @@ from mlflow.pyfunc.model import PythonModel
 
 from trainables import include
 from trainables.data.metrics import predictions_from_logits
-from trainables.runs.random_numbers import own_generator
+from trainables.runs.random_numbers import seeded_generator
 from trainables.runs.trained_model import load_trained
 
 BATCH_SIZE = 32
@@ -49,7 +49,7 @@ class EarlyExitClassifier(PythonModel):
             return_tensors="pt",
         )
         with torch.inference_mode():
-            result = trained.model.infer(dict(encoded), own_generator(trained.spec.seed, "served", 0))
+            result = trained.model.infer(dict(encoded), seeded_generator(trained.spec.seed, "served", 0))
         predictions: np.ndarray = predictions_from_logits(task, result.logits.float().numpy())
         answers = predictions.astype(float) if task.is_regression else [task.labels[index] for index in predictions]
         return pd.DataFrame({"prediction": answers, "exit_layer": result.exit_layer.numpy()})

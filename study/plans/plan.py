@@ -19,7 +19,7 @@ from trainables.configuration import AtLeastOne, Count, Precision
 from trainables.data.tasks import TRAINABLE_TASKS
 from trainables.runs.trial import Selection
 from trainables.schema import Configuration, Typed
-from trainables.spelling import nearest_in_words
+from trainables.spelling import suggest_nearest
 
 if TYPE_CHECKING:
     from search_spaces import SearchSpace
@@ -179,7 +179,7 @@ def format_columns(rows: list[tuple[str, str, str]]) -> list[str]:
     return [f"  {name:{widths[0]}}  {value:{widths[1]}}  {origin}" for name, value, origin in sorted(rows)]
 
 
-def lay_backbone(
+def choose_backbone(
     source: SearchSpace | Recipe, kind: str, *, backbone: str | None, tokenizer: str | None
 ) -> tuple[Layered[str], Layered[str | None]]:
     """Take backbone and tokenizer from the options, or else from the file of the method or pretraining objective."""
@@ -224,7 +224,7 @@ def nearest_field(field: str, known: Collection[str]) -> str:
     ours = NAMES_IN_REPOSITORIES.get(field.replace("-", "_"))
     if field == "exit_criteria" and ours in known:
         return f"; did you mean exit? For exit_criteria=sample: {SAMPLED}"
-    return f"; did you mean {ours}?" if ours in known else nearest_in_words(field, known)
+    return f"; did you mean {ours}?" if ours in known else suggest_nearest(field, known)
 
 
 def no_such_field(

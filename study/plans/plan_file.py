@@ -22,14 +22,14 @@ from study.facts.attestation import Provenance
 from study.facts.events import LaunchBegan, read_events
 from study.facts.plain_words import first_of
 from study.plans.plan import Plan
-from study.plans.ranges import NONE, from_tables, lay_over, split_key, to_toml
+from study.plans.ranges import NONE, from_tables, override_settings, split_key, to_toml
 from study.plans.resolved_plan import FACTS_OF_ARM, Arm, Range, ResolvedPlan, digest
 from trainables import base_method, method_files
 from trainables.atomic_files import write_json
 from trainables.configuration import Count, TrainingConfig
 from trainables.data.tasks import TASKS
 from trainables.schema import Typed, from_plain, to_plain
-from trainables.spelling import nearest_in_words
+from trainables.spelling import suggest_nearest
 
 FILE = "plan.json"
 TABLES = ("set", "search")  # TOML tables of a plan's settings
@@ -147,7 +147,7 @@ def _near(folder: Path) -> str:
         return f", {first_of(held, MOST_NAMED)}"
     if folder.exists():
         return ""
-    return nearest_in_words(str(folder), [str(path.parent) for path in folder.parent.glob(f"*/{FILE}")])
+    return suggest_nearest(str(folder), [str(path.parent) for path in folder.parent.glob(f"*/{FILE}")])
 
 
 def _plan_in_journal(folder: Path) -> PlanFile | None:
@@ -204,12 +204,12 @@ def _from_tables(tables: Mapping[str, Any]) -> Plan:
         if name not in allowed:
             is_methods = name in TrainingConfig.__struct_fields__
             near = (
-                f"; fields of methods belong in [set]: {name} = ..." if is_methods else nearest_in_words(name, allowed)
+                f"; fields of methods belong in [set]: {name} = ..." if is_methods else suggest_nearest(name, allowed)
             )
             raise ValueError(f"no field named {name}; available: {', '.join(allowed)}{near}")
     fields = {name: None if value == NONE else value for name, value in tables.items() if name not in TABLES}
     plan = from_plain(Plan, {**to_plain(base), **fields}, where="")
-    return replace(plan, settings=lay_over(base.settings, from_tables(tables)))
+    return replace(plan, settings=override_settings(base.settings, from_tables(tables)))
 
 
 _NAMED = ("data", "backbone", "tokenizer")  # fields whose errors quote their value
@@ -243,7 +243,7 @@ def other_data(earlier: Plan, later: Plan) -> str:
     return f"--data {earlier.data} against --data {later.data}"
 
 
-def another_study(folder: Path, changed: Iterable[str], *, is_continued: bool) -> ValueError:
+def mismatch_error(folder: Path, changed: Iterable[str], *, is_continued: bool) -> ValueError:
     """Build the error for a command that does not match the study on disk; `changed` is from `compare_plans`."""
     more = f", or --continue {folder} to keep all other settings"
     return ValueError(

@@ -80,7 +80,7 @@ def find_keys(settings: Settings, arm: str) -> dict[str, str]:
     return {field: key for scope in scopes for key, (its, field) in parts.items() if its == scope}
 
 
-def lay_over(base: Settings, over: Settings) -> dict[str, Setting]:
+def override_settings(base: Settings, over: Settings) -> dict[str, Setting]:
     """Merge settings; one in `over` replaces all in `base` for the same field with the same or a narrower scope."""
     replaced = [split_key(key) for key in over]
 

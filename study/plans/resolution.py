@@ -38,8 +38,8 @@ from study.plans.plan import (
     Layered,
     Layers,
     Plan,
+    choose_backbone,
     format_columns,
-    lay_backbone,
     merge_layers,
     nearest_field,
     no_such_field,
@@ -85,7 +85,7 @@ from trainables.encoders.backbones import (
 )
 from trainables.schema import Value, from_json
 from trainables.sources import checked
-from trainables.spelling import no_such
+from trainables.spelling import unknown_name_error
 
 _NOT_SEARCHED = ", not searched"  # end of the origin of a value that replaces a range
 
@@ -176,7 +176,7 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
         ValueError: --set or --search names a field that the method lacks, or a value that the field cannot hold.
     """
     space, arm = search_spaces.load(method), f"{method}/{task}"
-    backbone, tokenizer = lay_backbone(space, kind_of(plan), backbone=plan.backbone, tokenizer=plan.tokenizer)
+    backbone, tokenizer = choose_backbone(space, kind_of(plan), backbone=plan.backbone, tokenizer=plan.tokenizer)
     is_mini = is_tiny(backbone.value)
     mini_space = {name: value for name, value in space.mini_space.items() if is_mini and name in space.space}
     layers = [(f"{space.file} SPACE", space.space), (f"{space.file} POST_HOC", space.post_hoc)]
@@ -479,7 +479,7 @@ def _check_plan(plan: Plan) -> None:
         check_files(method)
     for task in plan.tasks:
         if task not in trainable_tasks():
-            raise no_such("task", task, trainable_tasks())
+            raise unknown_name_error("task", task, trainable_tasks())
     _check_settings(plan)
     check_sampler(plan.sampler)
     if plan.select_by is not UNSET:

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
 from study.plans.plan import EarlyStopping
-from trainables.spelling import no_such, resolve_name
+from trainables.spelling import resolve_name, unknown_name_error
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -53,7 +53,7 @@ def check_sampler(name: str) -> None:
     if OWN in name:
         make_own_sampler(name, seed=0)
     elif name not in SAMPLERS:
-        raise no_such("sampler", name, [*SAMPLERS, FORM])
+        raise unknown_name_error("sampler", name, [*SAMPLERS, FORM])
     elif missing := [package for package in SAMPLERS[name].needs if find_spec(package) is None]:
         raise ValueError(f"--sampler {name} needs {' and '.join(missing)}: pip install {' '.join(missing)}")
 

@@ -58,7 +58,7 @@ class OutcomeGone(ValueError):
     """The error for an ended trial whose model or predictions are missing; the trial runs again."""
 
 
-def through_outages(action: Callable[P, R]) -> Callable[P, R]:
+def retry_outages(action: Callable[P, R]) -> Callable[P, R]:
     """Retry the action for `OUTAGE_SECONDS` after an `OSError`, so that no trial fails because of a short outage."""
 
     @functools.wraps(action)
@@ -77,7 +77,7 @@ def through_outages(action: Callable[P, R]) -> Callable[P, R]:
     return patient
 
 
-_exists = through_outages(exists)
+_exists = retry_outages(exists)
 
 
 class TrialPlace(ABC):
@@ -208,8 +208,8 @@ class TrialObjects(TrialPlace):
     def __init__(self, uri: str):
         """Open the file system of the URI."""
         self._uri = uri
-        self._files, self._path = through_outages(open_uri)(uri)
-        self._delete = through_outages(self._files.delete_file)
+        self._files, self._path = retry_outages(open_uri)(uri)
+        self._delete = retry_outages(self._files.delete_file)
 
     @contextmanager
     def work(self) -> Iterator[Path]:
@@ -260,7 +260,7 @@ class TrialObjects(TrialPlace):
         """Delete everything under the URI, except the model if that is kept."""
         contents = self._contents()
         if contents and not keeps_model(record):
-            through_outages(self._files.delete_dir)(self._path)
+            retry_outages(self._files.delete_dir)(self._path)
             return
         for info in contents:
             if info.is_file:
@@ -272,13 +272,13 @@ class TrialObjects(TrialPlace):
             if named := STATE_NAME.fullmatch(info.base_name):
                 yield int(named[1]), int(named[2]), info
 
-    @through_outages
+    @retry_outages
     def _contents(self) -> list[FileInfo]:
         from pyarrow.fs import FileSelector
 
         return list(self._files.get_file_info(FileSelector(self._path, allow_not_found=True)))
 
-    @through_outages
+    @retry_outages
     def _send(self, path: Path, name: str) -> None:
         from pyarrow.fs import LocalFileSystem, copy_files
 
@@ -286,7 +286,7 @@ class TrialObjects(TrialPlace):
         make_parent(self._files, target)
         copy_files(str(path), target, LocalFileSystem(), self._files)
 
-    @through_outages
+    @retry_outages
     def _fetch(self, path: str, target: Path) -> None:
         from pyarrow.fs import LocalFileSystem, copy_files
 

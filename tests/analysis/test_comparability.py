@@ -18,7 +18,7 @@ from helpers.made_studies import predictions as make_predictions
 from msgspec.structs import replace
 
 from analysis.layouts.evidence import gather
-from analysis.statistics.alike import find_looks
+from analysis.statistics.alike import list_interim_looks
 from analysis.statistics.comparisons import Repeats, compare, over_tasks
 from analysis.studies.load import load_study
 from analysis.tables import IncompleteTablesError, write_tables
@@ -191,7 +191,9 @@ def test_more_search_trials_are_a_look_if_they_replaced_a_winner(tmp_path, is_re
     for row in arm("palbert", "rte", SCORES):
         journal.take(row)
     journal.end()
-    assert find_looks(rows_in(tmp_path)) == (["1 search trial", "2 search trials"] if is_replaced else ["5 seeds"])
+    assert list_interim_looks(rows_in(tmp_path)) == (
+        ["1 search trial", "2 search trials"] if is_replaced else ["5 seeds"]
+    )
 
 
 def test_caption_of_a_holdout_does_not_count_looks_at_dev(tmp_path):
@@ -234,10 +236,10 @@ def test_searches_repeated_after_a_look_pay_for_it(tmp_path):
         journal.begin(launch, plan=replace(plan, asked=replace(plan.asked, search_repeats=number)))
         journal.end(launch)
     rows = rows_in(tmp_path)
-    assert find_looks(rows, at_searches=True) == ["2 searches of 5 seeds", "3 searches of 5 seeds"]
-    assert find_looks(rows) == ["5 seeds"]
+    assert list_interim_looks(rows, at_searches=True) == ["2 searches of 5 seeds", "3 searches of 5 seeds"]
+    assert list_interim_looks(rows) == ["5 seeds"]
     one, other = (Repeats([[0.6], [0.62]], resampled, "examples") for resampled in np.zeros((2, 10, 2)))
     found = {("albert", "rte"): one, ("palbert", "rte"): other}
     once, twice = (compare(found, "albert", looks=looks)[0] for looks in (1, 2))
     assert twice.test.low < once.test.low and twice.adjusted_p_value >= once.adjusted_p_value
-    assert compare(found, "albert", are_alike=lambda *_: False) == []
+    assert compare(found, "albert", are_comparable=lambda *_: False) == []

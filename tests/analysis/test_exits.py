@@ -13,7 +13,7 @@ from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import read_predictions
 from trainables.models.answer_rules import Entropy
 from trainables.models.exit_rules import apply_exit
-from trainables.models.fronts import pareto_places, shares_in_mean
+from trainables.models.fronts import front_weights, pareto_places
 
 
 def front(*points):
@@ -32,11 +32,11 @@ def test_front_takes_the_best_of_settings_with_equal_layers():
 
 @pytest.mark.parametrize(("layers", "score"), [(5, 0.65), (8, 0.8), (11, 0.8)])
 def test_score_between_two_settings_lies_on_the_straight_line(layers, score):
-    assert shares_in_mean(np.array([4.0, 8.0]), layers, layers) @ [0.6, 0.8] == pytest.approx(score)
+    assert front_weights(np.array([4.0, 8.0]), layers, layers) @ [0.6, 0.8] == pytest.approx(score)
 
 
 def test_mean_over_a_range_is_the_area_over_its_width():
-    assert shares_in_mean(np.array([4.0, 8.0]), 6, 12) @ [0.6, 0.8] == pytest.approx((2 * 0.75 + 4 * 0.8) / 6)
+    assert front_weights(np.array([4.0, 8.0]), 6, 12) @ [0.6, 0.8] == pytest.approx((2 * 0.75 + 4 * 0.8) / 6)
 
 
 @pytest.fixture(scope="module")

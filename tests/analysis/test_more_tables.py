@@ -94,7 +94,7 @@ def test_every_published_row_stands_in_some_table(swept):
     for label in ("PABEE (1.62x)", "PABEE (2.42x)", "BERT-base", "ALBERT-large", "ALBERT-9L", "PonderNet + Q-exit"):
         assert f"published {label}" in printed
     headings = [block.title for table in swept.values() for block in table.blocks]
-    assert any("on the test set" in heading for heading in headings)
+    assert any("Published test scores" in heading for heading in headings)
 
 
 def test_exits_have_layers_time_and_difference_beside_the_baseline(tmp_path):

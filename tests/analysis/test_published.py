@@ -151,7 +151,7 @@ def test_a_row_with_several_reasons_is_one_row_that_names_them_by_task(tmp_path)
     cut = ("train has 2 rows, the official 9",)
     records = arm("electra-small", "rte", [0.7] * 5, data_differences=cut) + arm("electra-small", "mnli", [0.8] * 5)
     made = table(write_study(tmp_path, records, backbone="google/electra-small-discriminator"), "electra")
-    (title,) = [title for title in apart(made, "ELECTRA-Small (=Small++)") if "on the test set" not in title]
+    (title,) = [title for title in apart(made, "ELECTRA-Small (=Small++)") if "Published test scores" not in title]
     assert "Published, MNLI as accuracy (matched only in code); here mean(acc m,mm); RTE on the official GLUE;" in title
 
 
@@ -169,7 +169,7 @@ def test_swapped_columns_of_the_paper_s_test_block_are_told_below_the_table(tmp_
 
 def test_lmtuners_test_table_is_whole_and_names_the_copied_row(tmp_path):
     made = table(write_study(tmp_path, arm("electra-small", "rte", [0.6] * 5)), "electra")
-    (block,) = [block for block in made.blocks if "on the test set" in block.title and "lmtuners" in block.title]
+    (block,) = [block for block in made.blocks if "Published test scores" in block.title and "lmtuners" in block.title]
     labels = ["BERT-Base", "GPT", "ELECTRA-Small++", "ELECTRA-Small-OWT (ours, 17M)", "ALECTRA-Small-OWT (ours, 4M)"]
     assert [line.label.removeprefix("published ") for line in block.lines] == labels
     assert [line.entries["rte"].text for line in block.lines] == ["66.4", "56.0", "66.7", "68.1", "67.5"]

@@ -43,7 +43,7 @@ def test_one_answer_for_all_scores_what_its_best_class_does(task, labels, expect
 
 def test_a_table_names_the_cells_that_read_nothing(tmp_path):
     study = predicted_study(tmp_path, {"albert": 0.8, "palbert": 0.3}, ["rte", "mrpc", "stsb"])
-    found = gather([load_study(study)]).unlearned
+    found = gather([load_study(study)]).not_above_constant
     assert set(found) == {("palbert", "rte"), ("palbert", "mrpc")}
     write_tables([study], tmp_path / "tables")
     (note,) = [
@@ -65,7 +65,7 @@ def test_cells_that_read_nothing_are_marked_and_come_first(tmp_path):
 def test_a_cell_of_one_seed_is_held_against_the_constant_by_its_score(tmp_path):
     study = predicted_study(tmp_path, {"palbert": 0.3}, ["rte"])
     edit_records(study, lambda rows: rows.__delitem__(slice(1, 5)))
-    assert set(gather([load_study(study)]).unlearned) == {("palbert", "rte")}
+    assert set(gather([load_study(study)]).not_above_constant) == {("palbert", "rte")}
 
 
 def test_other_examples_move_the_constant_answer_too():

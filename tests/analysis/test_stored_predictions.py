@@ -98,7 +98,7 @@ def test_a_changed_sweep_is_found(tmp_path, name):
     assert disagreements(row, found) == []
     changed = replace(found, **{name: getattr(found, name) + np.eye(LAYERS)[2] * 0.1})
     (line,) = disagreements(row, changed)
-    assert line.startswith("patience at 3 has score ")
+    assert line.startswith("patience at 3: the sweep has score ")
 
 
 def test_rules_of_other_packages_and_older_files_are_not_recomputed(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from helpers.places import ROOT
 
 from study.console import COMMANDS
-from trainables.spelling import nearest_in_words
+from trainables.spelling import suggest_nearest
 
 PAGES = [*ROOT.glob("*.md"), *(page for page in ROOT.glob("docs/*.md") if page.name != "decisions.md")]  # what was
 OURS = {module: name for name, (module, _) in COMMANDS.items()}
@@ -38,7 +38,7 @@ def test_every_command_on_a_page_exists_with_its_options() -> None:
         parser = importlib.import_module(module).main.parser()
         known = {flag for action in parser._actions for flag in action.option_strings}
         for option in options:
-            assert option in known, f"{page}: {module} has no {option}{nearest_in_words(option, known)}"
+            assert option in known, f"{page}: {module} has no {option}{suggest_nearest(option, known)}"
 
 
 def test_every_link_of_a_page_leads_somewhere() -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from trainables.data.tasks import TASKS
-from trainables.spelling import is_same_name, no_such, resolve_name
+from trainables.spelling import is_same_name, resolve_name, unknown_name_error
 
 
 @pytest.mark.parametrize(
@@ -30,5 +30,8 @@ def test_a_known_name_is_no_slip_of_another_one():
 
 
 def test_nothing_is_offered_where_nothing_is_near():
-    assert str(no_such("task", "squad", ["sst2", "rte"])) == "no task named 'squad'; available: sst2, rte"
-    assert str(no_such("variant of pabee", "pabee:a", [])) == "no variant of pabee named 'pabee:a'; available: none"
+    assert str(unknown_name_error("task", "squad", ["sst2", "rte"])) == "no task named 'squad'; available: sst2, rte"
+    assert (
+        str(unknown_name_error("variant of pabee", "pabee:a", []))
+        == "no variant of pabee named 'pabee:a'; available: none"
+    )

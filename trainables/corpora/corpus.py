@@ -23,7 +23,7 @@ from typing import Literal
 from trainables.data import glue, mini_glue
 from trainables.data.mini_glue import Draw
 from trainables.data.tasks import TASKS
-from trainables.sources import HUB_SECONDS, hash_of_file, hub_errors, reach_or_work_offline
+from trainables.sources import HUB_SECONDS, go_offline_if_unreachable, hash_of_file, hub_errors
 
 Document = tuple[str, ...]  # non-empty sentences
 Kind = Literal["mini", "mini-shuffled", "hub", "folder"]
@@ -79,7 +79,7 @@ def pinned(corpus: str, fingerprint: str) -> str:
     return fingerprint if kind_of(corpus) == kind_of(fingerprint) == "hub" else corpus
 
 
-def seen_from_anywhere(corpus: str) -> str:
+def make_absolute(corpus: str) -> str:
     """Make the path of a folder absolute, because workers run in other working directories."""
     return str(Path(corpus).resolve()) if kind_of(corpus) == "folder" else corpus
 
@@ -210,7 +210,7 @@ def hub_documents(corpus: str) -> Iterator[Document]:
 
     name, revision, configuration = _split_name(corpus)
     with _hub_errors(corpus):
-        reach_or_work_offline()
+        go_offline_if_unreachable()
         rows = iter(load_dataset(name, configuration, split="train", revision=revision, streaming=True))
     while True:
         with _hub_errors(corpus):
@@ -236,7 +236,7 @@ def hub_fingerprint(corpus: str) -> str:
     name, revision, configuration = _split_name(corpus)
     if revision is None or not _COMMIT.fullmatch(revision):
         with _hub_errors(corpus):
-            reach_or_work_offline()
+            go_offline_if_unreachable()
             revision = str(HfApi().dataset_info(name, revision=revision, timeout=HUB_SECONDS).sha)
     return f"{PREFIX}{name}@{revision}" + (f":{configuration}" if configuration else "")
 

@@ -153,7 +153,7 @@ def tokenizer_of(name: str, task: Task, data: str) -> PreTrainedTokenizerBase:
     return load_tokenizer(name, texts=lambda: vocabulary_texts(task, data))
 
 
-def hold_out_slice(train: Examples) -> tuple[Examples, Examples]:
+def split_off_holdout(train: Examples) -> tuple[Examples, Examples]:
     """Split the training set into the rows to train on and the rows for early stopping and model selection."""
     train_rows, held_out_rows = hold_out(train.ids.tolist(), HELD_OUT_SHARE, HELD_OUT_SEED)
     return train.take(train_rows), train.take(held_out_rows)

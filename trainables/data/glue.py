@@ -24,8 +24,8 @@ from msgspec.structs import replace
 from trainables.data import mini_glue
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS, Task
 from trainables.schema import Reader, Value
-from trainables.sources import HubUnreachable, hash_of_file, reach_or_work_offline
-from trainables.spelling import nearest_in_words
+from trainables.sources import HubUnreachable, go_offline_if_unreachable, hash_of_file
+from trainables.spelling import suggest_nearest
 
 HUB_NAME = "nyu-mll/glue"
 MOST_DIGITS = 18  # largest number of digits in a row's index; a longer index may not fit into an int64
@@ -39,7 +39,7 @@ def kind_of(data: str) -> Kind:
     return data if data in ("mini", "hub") else "folder"  # type: ignore[return-value]
 
 
-def seen_from_anywhere(data: str) -> str:
+def make_absolute(data: str) -> str:
     """Make `data` an absolute path if it is a folder, because workers run in other working directories."""
     return str(Path(data).resolve()) if kind_of(data) == "folder" else data
 
@@ -141,7 +141,7 @@ def check_data(task: Task, data: str) -> None:
         _find_file(task, split, data)
 
 
-def data_faults(task: Task, data: str, *, most: int) -> list[str]:
+def list_data_faults(task: Task, data: str, *, most: int) -> list[str]:
     """Describe up to `most` faults in the task's train and dev files, one per line.
 
     The list is empty for generated data, and for data on the hub, which are checked when a trial loads them.
@@ -323,7 +323,7 @@ def _find_index(task: Task, header: Sequence[str]) -> int | None:
 def _find_column(column: str, header: Sequence[str], file: Path) -> int:
     if header.count(column) != 1:
         fault = "several columns" if column in header else "no column"
-        near = "" if column in header else nearest_in_words(column, header)
+        near = "" if column in header else suggest_nearest(column, header)
         raise ValueError(f"{file}, line 1: {fault} {column!r}; the columns are {', '.join(header)}{near}")
     return header.index(column)
 
@@ -340,7 +340,7 @@ def _find_file(task: Task, split: str, folder: str) -> Path:
             raise ValueError(f"no folder {folder} for task {task.name}; if it was moved, --include its parent folder")
         raise ValueError(f"task {task.name} has no {split} file in {folder}; allowed: one of {', '.join(names)}")
     if not present:
-        near = f"; did you mean {above}?" if (above / inside).is_file() else nearest_in_words(folder, ("mini", "hub"))
+        near = f"; did you mean {above}?" if (above / inside).is_file() else suggest_nearest(folder, ("mini", "hub"))
         missing = f"file {file}" if Path(folder).is_dir() else f"folder {folder}"
         raise ValueError(f"no {missing}; data is mini, hub or a folder in the original GLUE layout{near}")
     return file
@@ -401,7 +401,7 @@ def _parse_index(text: str) -> int:
 def _parse_label(task: Task, text: str) -> int | float:
     if not task.is_regression:
         if text not in task.file_labels:
-            near = nearest_in_words(text, task.file_labels)
+            near = suggest_nearest(text, task.file_labels)
             raise ValueError(f"unknown label {text!r}; {task.title} has {', '.join(task.file_labels)}{near}")
         return task.file_labels.index(text)
     low, high = task.score_range or (-LARGEST_SCORE, LARGEST_SCORE)
@@ -434,7 +434,7 @@ def _find_hub_revision(task: Task) -> str:
     from datasets import load_dataset_builder
 
     with _hub_errors():
-        reach_or_work_offline()
+        go_offline_if_unreachable()
         return str(load_dataset_builder(HUB_NAME, task.name).hash)
 
 
@@ -442,7 +442,7 @@ def _load_hub_rows(task: Task, split: str) -> list[_Row]:
     from datasets import load_dataset
 
     with _hub_errors():
-        reach_or_work_offline()
+        go_offline_if_unreachable()
         dataset = load_dataset(HUB_NAME, task.name, split=split.replace("dev", "validation"))
     table = dataset.with_format("arrow")[:].to_pydict()
     texts = zip(*(table[column] for column in task.text_columns), strict=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trainables.data.tasks import TRAINABLE_TASKS, Task
 from trainables.schema import Typed, from_plain
-from trainables.spelling import is_same_name, no_such
+from trainables.spelling import is_same_name, unknown_name_error
 
 FILE = "task.toml"
 FORMATS = (".tsv", ".csv", ".jsonl")
@@ -80,7 +80,7 @@ def _make_task(name: str, content: TaskFile, *, place: str) -> Task:
     for metric in content.metrics or ("",):
         if metric not in menu:
             what = "regression" if content.regression else f"{len(labels)} labels"
-            raise no_such(f"metric of {what}", metric, menu, known=METRICS)
+            raise unknown_name_error(f"metric of {what}", metric, menu, known=METRICS)
     return Task(
         name=name,
         title=content.title or name,

@@ -9,7 +9,7 @@ dataset viewer of `nyu-mll/glue`.
 from collections.abc import Mapping
 
 from trainables.schema import Typed
-from trainables.spelling import no_such
+from trainables.spelling import unknown_name_error
 
 
 class Task(Typed, frozen=True, kw_only=True, omit_defaults=True):
@@ -246,5 +246,5 @@ def find_task(name: str) -> Task:
         ValueError: if no task has this name.
     """
     if name not in TASKS:
-        raise no_such("task", name, TASKS)
+        raise unknown_name_error("task", name, TASKS)
     return TASKS[name]

@@ -19,7 +19,7 @@ from trainables.configuration import EncoderConfig
 from trainables.encoders.families import reserved_positions
 from trainables.encoders.sharebert_slices import slices_of
 from trainables.encoders.word_vocabulary import word_model
-from trainables.sources import HUB_SECONDS, Unusable, hash_of_file, hub_errors, reach_or_work_offline
+from trainables.sources import HUB_SECONDS, Unusable, go_offline_if_unreachable, hash_of_file, hub_errors
 
 if TYPE_CHECKING:
     from huggingface_hub import ModelInfo
@@ -269,7 +269,7 @@ def pinned(backbone: str, fingerprint: str) -> str:
     return fingerprint if is_hub_name(backbone) and "@" in fingerprint else backbone
 
 
-def seen_from_anywhere(backbone: str) -> str:
+def make_absolute(backbone: str) -> str:
     """Make a folder's path absolute, for loading from another working directory; return other names unchanged."""
     return str(Path(backbone).resolve()) if is_folder(backbone) else backbone
 
@@ -474,7 +474,7 @@ def _ask_hub(name: str) -> ModelInfo:
     from huggingface_hub import HfApi
 
     repository, revision = hub_revision(name)
-    reach_or_work_offline()
+    go_offline_if_unreachable()
     return HfApi().model_info(repository, revision=revision, timeout=HUB_SECONDS)
 
 
@@ -504,7 +504,7 @@ def _find_hub_configuration(name: str) -> Path:
     if cached := _find_cached_files(name).get("config.json"):
         return cached
     repository, revision = hub_revision(name)
-    reach_or_work_offline()
+    go_offline_if_unreachable()
     try:
         return Path(hf_hub_download(repository, "config.json", revision=revision))
     except HfHubHTTPError as error:  # for instance because the repository requires a token

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from trainables.configuration import TrainingConfig
-from trainables.devices import computing_in
+from trainables.devices import forward_precision
 from trainables.encoders.layerwise import LayerwiseEncoder
 from trainables.encoders.token_states import TokenStates
 from trainables.models.exit_rules import ExitResult, ExitRule, LayerOutputs, State, Step
@@ -100,7 +100,7 @@ class EarlyExitModel(nn.Module, ABC):
 
     def computing(self, batch: Batch) -> AbstractContextManager[None]:
         """Return a context in which the model computes in the configured precision."""
-        return computing_in(self.precision, batch["input_ids"].device)
+        return forward_precision(self.precision, batch["input_ids"].device)
 
     def task_losses(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Compute each example's loss from logits (..., batch, labels): cross-entropy, or squared error of scores."""

@@ -21,7 +21,7 @@ def pareto_places(mean_layers: np.ndarray, scores: np.ndarray) -> np.ndarray:
     return np.asarray(order[ordered > before])
 
 
-def shares_in_mean(mean_layers: np.ndarray, fewest: float, most: float) -> np.ndarray:
+def front_weights(mean_layers: np.ndarray, fewest: float, most: float) -> np.ndarray:
     """Compute each setting's weight, (settings,), in the mean score of a front over a range of layers.
 
     Args:

@@ -97,7 +97,7 @@ def confident(lost: np.ndarray, risk: float, confidence: float = CONFIDENCE) -> 
     Args:
         lost: examples that each setting loses, (settings, n); the slowest setting comes first.
     """
-    return _before_first_failure(lost.sum(axis=1) <= most_lost(lost.shape[1], risk, confidence))
+    return _before_first_failure(lost.sum(axis=1) <= max_losses(lost.shape[1], risk, confidence))
 
 
 def expected(lost: np.ndarray, risk: float) -> int | None:
@@ -106,7 +106,7 @@ def expected(lost: np.ndarray, risk: float) -> int | None:
     return _before_first_failure(rising.sum(axis=1) + 1 <= risk * (lost.shape[1] + 1))
 
 
-def most_lost(n: int, risk: float, confidence: float) -> int:
+def max_losses(n: int, risk: float, confidence: float) -> int:
     """Compute the largest number of losses among n examples that rejects a true share of `risk`; -1 if none does."""
     below = 0.0
     for count in range(n + 1):

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from trainables.spelling import no_such
+from trainables.spelling import unknown_name_error
 
 if TYPE_CHECKING:
     from trainables.pretraining_configuration import PretrainingConfig
@@ -33,7 +33,7 @@ def load(objective: str) -> ModuleType:
         ValueError: if the objective is unknown.
     """
     if objective not in available():
-        raise no_such("objective", objective, available())
+        raise unknown_name_error("objective", objective, available())
     return importlib.import_module(module_of(objective))
 
 

@@ -29,14 +29,14 @@ from trainables.atomic_files import add_files
 from trainables.corpora.corpus import corpus_fingerprint
 from trainables.corpora.pretraining_batches import Arrays, PretrainingData
 from trainables.data.examples import on_device
-from trainables.devices import check_precision, computing_in, gradients_in
+from trainables.devices import backward_precision, check_precision, forward_precision
 from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import begin_with, encoder_configuration, quiet_transformers
 from trainables.models.early_exit import Batch
 from trainables.models.pretraining_models import PretrainingModel, Totals
 from trainables.pretraining_configuration import PretrainingConfig, PretrainingRow, PretrainingSpec
 from trainables.runs.optimiser import FiniteLosses, Optimiser, UpdateRule, decay_groups, naming_memory_errors
-from trainables.runs.random_numbers import own_random_numbers
+from trainables.runs.random_numbers import seeded_random
 from trainables.runs.trial import Content, available
 from trainables.runs.trial_files import check_same, disk_errors, read_state, readable, write_state
 from trainables.schema import from_plain, to_plain
@@ -267,7 +267,7 @@ class PretrainingRun:
         self._model.train()
         losses, tokens = FiniteLosses(self._optimiser.steps + 1), 0
         with (
-            own_random_numbers(self.spec.seed, self._processes.purpose("dropout"), len(self.history) + 1, self._device),
+            seeded_random(self.spec.seed, self._processes.purpose("dropout"), len(self.history) + 1, self._device),
             naming_memory_errors(self._config.batch_size),
         ):
             for step in range(self._optimiser.steps, until):
@@ -282,7 +282,7 @@ class PretrainingRun:
         """Take step number `step`, counted from 0; return its loss and number of tokens, both over all processes."""
         arrays = self._data.train.training_batch(step, seed=self.spec.seed)
         totals = Totals.of(arrays)
-        with gradients_in(self._config.precision):
+        with backward_precision(self._config.precision):
             mean = self._optimiser.step(self._compute_losses(arrays, totals))
         return self._processes.sum(mean / self._processes.number), totals.tokens
 
@@ -305,10 +305,10 @@ class PretrainingRun:
         return {name: on_device(np.ascontiguousarray(array), self._device) for name, array in arrays.items()}
 
     def _computing(self) -> AbstractContextManager[object]:
-        return computing_in(self._config.precision, self._device)
+        return forward_precision(self._config.precision, self._device)
 
     def _new_model(self) -> PretrainingModel:
-        with own_random_numbers(self.spec.seed, "weights", 0, self._device), available():
+        with seeded_random(self.spec.seed, "weights", 0, self._device), available():
             vocab_size = len(self._data.tokenizer)
             encoder = encoder_configuration(self.spec.backbone, self._config, vocab_size=vocab_size)
             model = objectives.load(self.spec.objective).build(self._config, encoder)

@@ -14,14 +14,14 @@ import torch
 
 
 @contextmanager
-def own_random_numbers(seed: int, purpose: str, epoch: int, device: torch.device) -> Iterator[None]:
+def seeded_random(seed: int, purpose: str, epoch: int, device: torch.device) -> Iterator[None]:
     """Seed PyTorch's global generators from seed, purpose and epoch; restore their states after the context."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(_derive_seed(seed, purpose, epoch))
         yield
 
 
-def own_generator(seed: int, purpose: str, epoch: int) -> torch.Generator:
+def seeded_generator(seed: int, purpose: str, epoch: int) -> torch.Generator:
     """Make a generator on the CPU for this seed, purpose and epoch."""
     return torch.Generator().manual_seed(_derive_seed(seed, purpose, epoch))
 

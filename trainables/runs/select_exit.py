@@ -26,7 +26,7 @@ from trainables.data.examples import Examples
 from trainables.data.tasks import Task
 from trainables.models.early_exit import EarlyExitModel
 from trainables.models.exit_rules import with_setting
-from trainables.models.fronts import ROUNDING, pareto_places, shares_in_mean
+from trainables.models.fronts import ROUNDING, front_weights, pareto_places
 from trainables.runs.evaluation import Evaluation, best_evaluation, layer_score, swept
 from trainables.runs.trial import AREA, AT_LAYERS
 
@@ -65,4 +65,4 @@ def _compute_area(evaluations: Sequence[Evaluation], model: EarlyExitModel, task
     points += [(layer, layer_score(outputs, layer, task, examples)) for layer in range(1, depth + 1)]
     layers, scores = np.array([point for point in points if math.isfinite(point[1])]).T
     front = pareto_places(layers, scores)
-    return float(shares_in_mean(layers[front], 1, depth) @ scores[front])
+    return float(front_weights(layers[front], 1, depth) @ scores[front])

@@ -26,11 +26,11 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 import trainables
-from trainables.data.examples import ARRAYS, Examples, hold_out_slice, load_examples, tokenizer_of
+from trainables.data.examples import ARRAYS, Examples, load_examples, split_off_holdout, tokenizer_of
 from trainables.data.glue import fingerprint
 from trainables.data.metrics import differences_from_official
 from trainables.data.tasks import Task
-from trainables.devices import check_precision, gradients_in
+from trainables.devices import backward_precision, check_precision
 from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import load_encoder
 from trainables.models.early_exit import EarlyExitModel
@@ -46,7 +46,7 @@ from trainables.runs.evaluation import (
 )
 from trainables.runs.latency import count_flops_of_texts, measure_latency, timed_rules
 from trainables.runs.optimiser import FiniteLosses, Optimiser, naming_memory_errors, training_words
-from trainables.runs.random_numbers import own_generator, own_random_numbers
+from trainables.runs.random_numbers import seeded_generator, seeded_random
 from trainables.runs.select_exit import select_exit
 from trainables.runs.trained_model import start_from
 from trainables.runs.trial import TIMED_BATCHES, Content, EpochRow, Latency, Outcome, TrialSpec, available
@@ -89,7 +89,7 @@ class TrialData:
         self._limit = limit
         self._labels: dict[str, np.ndarray] = {}  # labels by split, for every split read so far
         train = self._load(task.train_split)
-        self.train, self.selection = hold_out_slice(train) if spec.selection == "holdout" else (train, self.dev)
+        self.train, self.selection = split_off_holdout(train) if spec.selection == "holdout" else (train, self.dev)
 
     @cached_property
     def dev(self) -> Examples:
@@ -371,7 +371,7 @@ class TrainingRun:
             TrainingError: the loss is not finite, or memory runs out.
         """
         losses = FiniteLosses(self._optimiser.steps + 1)
-        dropout = own_random_numbers(self.spec.seed, "dropout", epoch, self._device)
+        dropout = seeded_random(self.spec.seed, "dropout", epoch, self._device)
         self._model.train()
         with self._words(), dropout, naming_memory_errors(self._config.batch_size):
             for rows in batches:
@@ -383,11 +383,11 @@ class TrainingRun:
     def _step(self, batch: dict[str, Tensor]) -> Tensor:
         with self._model.computing(batch):
             loss = self._model.loss(batch)["loss"]
-        with gradients_in(self._config.precision):
+        with backward_precision(self._config.precision):
             return self._optimiser.step([loss])
 
     def _draw_batches(self, epoch: int) -> list[np.ndarray]:
-        order = torch.randperm(len(self._data.train), generator=own_generator(self.spec.seed, "order", epoch))
+        order = torch.randperm(len(self._data.train), generator=seeded_generator(self.spec.seed, "order", epoch))
         return [rows.numpy() for rows in order.split(self._config.batch_size)]
 
     def _evaluate(
@@ -405,7 +405,7 @@ class TrainingRun:
             raise self._optimiser.diverged("outputs are not finite")
         evaluations = []
         for setting in exit_settings:
-            rule, exits = with_setting(self._model.exit_rule, setting), own_generator(self.spec.seed, "exits", epoch)
+            rule, exits = with_setting(self._model.exit_rule, setting), seeded_generator(self.spec.seed, "exits", epoch)
             evaluation = evaluate(rule, outputs, self._task, examples, generator=exits)
             evaluations.append(dataclasses.replace(evaluation, exit_setting=setting))
         evaluation = select_exit(evaluations, select_by, model=self._model, task=self._task, examples=examples)
@@ -414,7 +414,7 @@ class TrainingRun:
         return evaluation
 
     def _make_model(self) -> EarlyExitModel:
-        with own_random_numbers(self.spec.seed, "weights", 0, self._device):
+        with seeded_random(self.spec.seed, "weights", 0, self._device):
             with available():
                 encoder = load_encoder(self.spec.backbone, self._config, vocab_size=len(self._data.tokenizer))
             model = trainables.load(self.spec.method).build(self._config, encoder, self._task)

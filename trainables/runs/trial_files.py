@@ -82,15 +82,15 @@ def _hash_state(state: object) -> str:
     return digest.hexdigest()
 
 
-def state_as_bytes(state: dict[str, Any]) -> bytes:
+def state_to_bytes(state: dict[str, Any]) -> bytes:
     """Serialise a state for another process."""
     file = BytesIO()
     torch.save(state, file)
     return file.getvalue()
 
 
-def state_of_bytes(data: bytes) -> dict[str, Any]:
-    """Deserialise a state that `state_as_bytes` serialised, with its tensors on the CPU."""
+def state_from_bytes(data: bytes) -> dict[str, Any]:
+    """Deserialise a state that `state_to_bytes` serialised, with its tensors on the CPU."""
     return torch.load(BytesIO(data), map_location="cpu", weights_only=True)
 
 

@@ -17,8 +17,8 @@ class Launch:
     def __init__(self, max_failures: int = 3) -> None:
         self.seconds = 0.0
         self.faults = Faults(max_failures=max_failures, clock=lambda: self.seconds)
-        self.faults.got_on("first", "a")
-        self.faults.got_on("second", "b")
+        self.faults.note_progress("first", "a")
+        self.faults.note_progress("second", "b")
 
     def breaks(self, key: str, node: str | None, *, running: int = 1) -> list[type]:
         events = self.faults.add(key, failure_of("machine", node=node), running=running, time=NOW)
@@ -33,7 +33,7 @@ def test_a_trial_waits_twice_as_long_after_each_fault_and_no_longer_once_it_got_
         assert not launch.faults.is_due("x")
         launch.seconds += 0.5
         assert launch.faults.is_due("x")
-    launch.faults.got_on("x", "b")
+    launch.faults.note_progress("x", "b")
     launch.breaks("x", "a")
     launch.seconds += 1
     assert launch.faults.is_due("x")
@@ -44,7 +44,7 @@ def test_a_trial_that_breaks_off_where_others_get_on_is_set_aside():
     for number in range(1, 4):
         assert not launch.faults.is_set_aside("x")
         launch.breaks("x", None)
-        launch.faults.got_on(f"other {number}", "b")
+        launch.faults.note_progress(f"other {number}", "b")
     launch.seconds += 10 * LONGEST_PAUSE_SECONDS
     assert launch.faults.is_set_aside("x") and not launch.faults.is_due("x")
 
@@ -54,15 +54,15 @@ def test_the_faults_of_an_outage_count_once_however_many_they_are():
     for _ in range(10):
         launch.breaks("x", "a")
         launch.breaks("y", "b")
-    launch.faults.got_on("y", "b")
-    launch.faults.got_on("y", "b")
+    launch.faults.note_progress("y", "b")
+    launch.faults.note_progress("y", "b")
     assert not launch.faults.is_set_aside("x")
 
 
 def test_a_node_that_fails_what_another_can_do_is_left_out_for_a_stated_time():
     launch = Launch()
     assert launch.breaks("x", "a") == launch.breaks("y", "a") == []
-    launch.faults.got_on("second", "b")
+    launch.faults.note_progress("second", "b")
     (event,) = launch.faults.add("x", failure_of("machine", error="no GPU", node="a"), running=1, time=NOW)
     assert event == NodeLeftOut(
         time=NOW, node="a", host="host-of-a", trials=2, seconds=LEFT_OUT_SECONDS, error="no GPU"
@@ -80,14 +80,14 @@ def test_what_broke_off_on_a_node_that_is_left_out_is_not_held_against_the_trial
     launch = Launch(max_failures=0)
     for key in ("x", "y", "x"):
         launch.breaks(key, "a")
-        launch.faults.got_on("second", "b")
+        launch.faults.note_progress("second", "b")
     assert not launch.faults.is_set_aside("x")
 
 
 def test_what_broke_off_on_a_node_that_is_lost_is_not_held_against_the_trial_though_it_was_heard_of_first():
     launch = Launch(max_failures=0)
     launch.breaks("x", "a")
-    launch.faults.got_on("second", "b")
+    launch.faults.note_progress("second", "b")
     assert launch.faults.is_set_aside("x")
     launch.faults.forget(["a"])
     assert not launch.faults.is_set_aside("x")
@@ -98,7 +98,7 @@ def test_one_trial_or_one_outage_leaves_no_node_out(keys):
     launch = Launch(max_failures=9)
     for key in keys:
         launch.breaks(key, "a")
-    launch.faults.got_on("second", "b")
+    launch.faults.note_progress("second", "b")
     assert NodeLeftOut not in (launch.breaks("x", "a") if len(set(keys)) == 1 else launch.breaks("z", "b"))
     assert launch.faults.avoided_by("second") == frozenset()
 
@@ -121,7 +121,7 @@ def test_a_fault_on_every_node_pauses_the_study_longer_each_time_until_a_trial_g
     assert event == StudyPaused(time=NOW, seconds=2, faults=4, error="disk full")
     launch.seconds += 2
     assert launch.faults.room(running=0) and not launch.faults.room(running=1)  # one shows the way
-    launch.faults.got_on("x", "a")
+    launch.faults.note_progress("x", "a")
     assert launch.faults.room(running=1)
 
 
@@ -135,11 +135,11 @@ def test_patience_is_over_after_ten_minutes_in_which_no_trial_got_on():
     launch = Launch()
     launch.breaks("x", "a")
     launch.seconds += PATIENCE_SECONDS - 1
-    assert launch.faults.surrender is None
+    assert launch.faults.give_up_reason is None
     launch.seconds += 1
-    assert launch.faults.surrender == "no trial completed an epoch for 10 minutes; none was marked as failed: boom"
-    launch.faults.got_on("y", "b")
-    assert launch.faults.surrender is None
+    assert launch.faults.give_up_reason == "no trial completed an epoch for 10 minutes; none was marked as failed: boom"
+    launch.faults.note_progress("y", "b")
+    assert launch.faults.give_up_reason is None
 
 
 def test_too_little_memory_is_final_after_as_many_retries_as_are_allowed_and_a_lost_disk_never():
@@ -159,7 +159,7 @@ def test_a_node_with_other_code_is_left_out_at_once_and_looked_at_afresh_when_it
     (event,) = launch.faults.add("x", failure_of("node", error="code f00d, not c0de", node="a"), running=1, time=NOW)
     assert (event.node, event.trials, event.error) == ("a", 1, "code f00d, not c0de")
     assert launch.faults.differing == {"a"} and launch.faults.avoided_by("y") == {"a"}
-    launch.faults.got_on("second", "b")
+    launch.faults.note_progress("second", "b")
     assert not launch.faults.is_set_aside("x") and not launch.faults.is_final("x", failure_of("node"))
     launch.seconds += LEFT_OUT_SECONDS
     launch.faults.nodes_due(time=NOW)
@@ -176,11 +176,11 @@ LASTING = [
 def test_launch_surrenders_to_one_lasting_fault_before_any_trial_got_on(error):
     seconds, pauses = 0.0, []
     faults = Faults(clock=lambda: seconds)
-    while faults.surrender is None:
+    while faults.give_up_reason is None:
         assert seconds < 60
         pauses += faults.add("x", failure_of("machine", error=error), running=0, time=NOW)
         seconds += pauses[-1].seconds if pauses else 1
-    assert faults.surrender == f"every trial fails with the same error, which waiting cannot fix: {error}"
+    assert faults.give_up_reason == f"every trial fails with the same error, which waiting cannot fix: {error}"
     assert len(pauses) == 4
 
 
@@ -192,7 +192,7 @@ def test_launch_waits_for_faults_that_may_pass_or_differ(errors):
         seconds += LONGEST_PAUSE_SECONDS
         error = errors[number % len(errors)]
         assert faults.add("x", failure_of("machine", error=error), running=0, time=NOW) or number == 0
-        assert faults.surrender is None
+        assert faults.give_up_reason is None
 
 
 def test_launch_waits_for_a_lasting_fault_once_a_trial_got_on():
@@ -201,4 +201,4 @@ def test_launch_waits_for_a_lasting_fault_once_a_trial_got_on():
         launch.seconds += LONGEST_PAUSE_SECONDS
         for node in ("a", "b"):
             launch.faults.add("x", failure_of("machine", error=LASTING[0], node=node), running=0, time=NOW)
-        assert launch.faults.surrender is None
+        assert launch.faults.give_up_reason is None

@@ -10,7 +10,7 @@ import pytest
 from study import launch, launch_options, profiles
 from study.plans.plan import Plan
 from study.plans.plan_file import format_plan, read_toml
-from study.plans.ranges import Interval, find_keys, lay_over
+from study.plans.ranges import Interval, find_keys, override_settings
 from study.plans.resolution import Resolution, make_range, resolve, resolve_configuration
 from trainables.schema import from_plain, to_plain
 
@@ -96,8 +96,13 @@ def test_an_arm_goes_before_its_method_and_that_before_all_methods():
 
 def test_what_is_said_later_takes_the_place_of_what_its_scope_holds():
     base = {"epochs": 3, "palbert:epochs": 2, "palbert/rte:epochs": 1, "albert/rte:epochs": 4, "palbert:beta": 0.1}
-    assert lay_over(base, {"epochs": 9}) == {"palbert:beta": 0.1, "epochs": 9}
-    assert {*lay_over(base, {"palbert:epochs": 9})} == {"epochs", "albert/rte:epochs", "palbert:beta", "palbert:epochs"}
+    assert override_settings(base, {"epochs": 9}) == {"palbert:beta": 0.1, "epochs": 9}
+    assert {*override_settings(base, {"palbert:epochs": 9})} == {
+        "epochs",
+        "albert/rte:epochs",
+        "palbert:beta",
+        "palbert:epochs",
+    }
 
 
 def test_whole_numbers_stay_whole_where_the_field_is_and_only_there():

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binom
 
 from trainables.models.exit_rules import LayerOutputs, every_patience, every_threshold, every_uncertainty, rule_as_json
-from trainables.models.safe_exits import confident, expected, most_lost, read_walk, walk
+from trainables.models.safe_exits import confident, expected, max_losses, read_walk, walk
 
 SHARES = np.array([0.0, 0.004, 0.009, 0.013, 0.011, 0.03, 0.08])  # lost by each setting of a population; not rising
 RISK, N, DRAWS = 0.01, 1_000, 2_000
@@ -16,13 +16,13 @@ RISK, N, DRAWS = 0.01, 1_000, 2_000
 @pytest.mark.parametrize("n", [1, 5, 277, 872, 40_430])
 @pytest.mark.parametrize("risk", [0.01, 0.02, 0.05])
 def test_most_lost_is_the_exact_binomial_bound(n, risk):
-    most = most_lost(n, risk, 0.95)
+    most = max_losses(n, risk, 0.95)
     assert most < 0 or binom.cdf(most, n, risk) <= 0.05
     assert binom.cdf(most + 1, n, risk) > 0.05
 
 
 def test_277_examples_show_nothing_safe_at_one_percent():
-    assert most_lost(277, 0.01, 0.95) == -1
+    assert max_losses(277, 0.01, 0.95) == -1
     assert confident(np.zeros((3, 277), dtype=bool), 0.01) is None
     assert confident(np.zeros((3, 300), dtype=bool), 0.01) == 2
 

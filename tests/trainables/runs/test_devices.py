@@ -10,7 +10,7 @@ from helpers.corpora import pretraining_spec, random_documents, write_corpus
 from helpers.trials import spec_of
 
 from trainables import devices
-from trainables.devices import check_precision, computing_in, gradients_in, has_tensorfloat32
+from trainables.devices import backward_precision, check_precision, forward_precision, has_tensorfloat32
 from trainables.runs import pretraining_run, training
 from trainables.runs.evaluation import result_of
 from trainables.runs.pretraining_run import PretrainingRun
@@ -44,7 +44,7 @@ def believed(monkeypatch):
 @pytest.mark.parametrize("name", SET)
 def test_a_computation_has_its_precision_and_puts_back_what_was(name):
     before = settings_now()
-    with pytest.raises(KeyError), computing_in(name, CPU):
+    with pytest.raises(KeyError), forward_precision(name, CPU):
         assert settings_now() == SET[name]
         assert torch.is_autocast_enabled("cpu") == (name == "bfloat16")
         raise KeyError
@@ -52,15 +52,15 @@ def test_a_computation_has_its_precision_and_puts_back_what_was(name):
 
 
 def test_gradients_are_outside_of_autocast_and_in_tensorfloat32():
-    with gradients_in("tensorfloat32"):
+    with backward_precision("tensorfloat32"):
         assert settings_now() == ["tf32"] * 3
-    with gradients_in("bfloat16"):
+    with backward_precision("bfloat16"):
         assert not torch.is_autocast_enabled("cpu")
 
 
 def test_one_computation_inside_another_goes_back_to_that():
-    with gradients_in("tensorfloat32"):
-        with computing_in("float32", CPU):
+    with backward_precision("tensorfloat32"):
+        with forward_precision("float32", CPU):
             assert settings_now() == ["ieee"] * 3
         assert settings_now() == ["tf32"] * 3
 
