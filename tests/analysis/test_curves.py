@@ -129,7 +129,8 @@ def test_a_common_line_of_flops_changes_no_difference_of_curves(study):
     for line in table.lines:
         assert line.entries.get("curve_difference") == line.entries.get("curve_difference_by_flops"), line.label
     fewest, most = shared_ranges(evidence.curves)["rte"]
-    assert f"FLOPs: as Curve, but over MFLOPs at each text's length (RTE {10 + 2 * fewest:.3g} to {10 + 2 * most:.3g})" in table.caption
+    ends = f"(RTE {10 + 2 * fewest:.3g} to {10 + 2 * most:.3g})"
+    assert f"FLOPs: as Curve, but over MFLOPs at each text's length {ends}" in table.caption
 
 
 def timed_cell(folder: Path, texts: tuple[TextFlops, ...], lengths: np.ndarray | None) -> Cell:
