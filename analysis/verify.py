@@ -51,8 +51,8 @@ LONGEST_VALUE = 200  # values with more characters are cut
 NOT_HELD = (
     "Exit status: 0 if all agrees, 1 if something differs, 2 for bad usage. Compared: the plan, the journal, "
     "predictions, model descriptions, tables, pictures and the report; with --again the weights of models, with "
-    "--against the runs in MLflow. Not compared: models under a URI, unless --again is given; mlflow.db, "
-    "records.jsonl, optuna.journal and logs. Agreement does not prove that the study ran: a whole folder can be "
+    "--against the runs in MLflow. Not compared: mlflow.db, records.jsonl, optuna.journal, logs and, without --again, "
+    "models that are stored at a URI. Agreement does not prove that the study ran: a whole folder can be "
     "invented. Stronger evidence is a stored model that reproduces its predictions, or an MLflow that the author "
     "could not change."
 )
@@ -372,7 +372,7 @@ class Options(Typed, frozen=True, kw_only=True):
     studies: Annotated[list[str], argument("runs/NAME", "folder of a study")]
     again: Annotated[Count, option("run N stored models, drawn at random, on dev again", "N")] = 0
     against: Annotated[str | None, option("compare with the runs in MLflow at this tracking URI", "URI")] = None
-    tables: Annotated[str | None, option("also check joint tables of analysis.tables --out", "FOLDER")] = None
+    tables: Annotated[str | None, option("also check the tables of several studies in this folder", "FOLDER")] = None
     separate: Annotated[bool, option("the tables of --tables were written with --separate")] = False
 
 

@@ -181,7 +181,7 @@ class Parser(argparse.ArgumentParser, Generic[T]):
             message = f"{wrong[1]} is {wrong[3]}; allowed: {'a whole number' if wrong[2] == 'int' else 'a number'}"
             if wrong[2] == "int" and "," in wrong[3]:
                 action = next(action for action in self._actions if wrong[1] in action.option_strings)
-                message += f", not a list ({action.help})"
+                message += f", not a list; it means: {action.help}"
         raise ValueError(f"{message}; see --help")
 
     def complete(self, **values: Sequence[str]) -> None:

@@ -55,10 +55,10 @@ class Options(Typed, frozen=True, kw_only=True):
         default_factory=cluster_address
     )
     data: Annotated[str, option("data of the study; default: mini", "mini|hub|FOLDER")] = "mini"
-    storage: Annotated[str, option("--storage of the launch, or else --out; default: runs", "PATH_OR_URI")] = "runs"
+    storage: Annotated[str, option("--storage of the launch, or its --out; default: runs", "PATH_OR_URI")] = "runs"
     tracking_uri: Annotated[str | None, option("also check this MLflow store", "URI")] = None
     wait_minutes: Annotated[
-        NotNegative, option("longest wait until a worker of each kind joins; default: %(default)g", "X")
+        NotNegative, option("longest wait for a worker of each node type; default: %(default)g", "X")
     ] = 15.0
 
 

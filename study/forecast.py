@@ -187,15 +187,15 @@ def describe_estimate(arm: Arm, cost: Cost, *, bound: str) -> str:
     trials = f"{search} {len(arm.seeds):3} confirm ({counted(cost.confirm_epochs, 'epoch')})"
     time = "time unknown"
     if cost.slot_seconds is not None:
-        time = f"{clock(cost.slot_seconds)} of one slot, by {cost.source}"
+        time = f"{clock(cost.slot_seconds)}, by {cost.source}"
     pretrained = "" if arm.pretraining is UNSET else f", pretrained here with {arm.pretraining.objective}"
     start = "" if arm.start_from is None else f", from the best model of {arm.start_from}"
-    return f"{arm.name:24} {trials}  {time}  on {arm.backbone}{pretrained}{start}"
+    return f"{arm.name:24} {trials}  {time}  backbone {arm.backbone}{pretrained}{start}"
 
 
 def _slot_time_in_words(seconds: float, slots: int) -> str:
-    shared = f" ({clock(seconds / slots)} or more on the {slots} slots of this machine)" * (slots > 1)
-    return f"{clock(seconds)} of one slot{shared}"
+    shared = f" ({clock(seconds / slots)} or more with {slots} at a time, as on this machine)" * (slots > 1)
+    return f"{clock(seconds)} if trials run one at a time{shared}"
 
 
 def total_in_words(costs: Collection[Cost], *, bound: str, slots: int) -> str:

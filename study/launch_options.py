@@ -58,7 +58,7 @@ DESCRIPTION = """Tune each method on each task, repeat the best configuration wi
 medians: `python -m study.launch --method albert,palbert --task rte`. The same command resumes a study after an
 interruption; more methods, tasks, samples or seeds extend it."""
 EPILOG = """Exit status: 0 the study is complete, 1 trials are missing or failed, 2 bad usage.
-Ctrl-C once: running trials save their epoch, then the launch ends. Twice: the launch ends at once.
+Ctrl-C once: each running trial finishes and saves its epoch, then the launch ends. Twice: the launch ends at once.
 docs/coming_from.md translates the options of the papers' repositories, docs/glossary.md explains the terms."""
 
 OUT = "runs"  # the default folder of studies
@@ -209,7 +209,7 @@ class LaunchOptions(PlaceOptions, frozen=True, kw_only=True):
     max_failures: Annotated[Count, option("retries per trial after machine faults; default: %(default)d", "N")] = 3
     retry_failed: Annotated[bool, option("run all failed trials again")] = False
     max_idle_hours: Annotated[Positive, option(_IDLE, "X")] = IDLE_HOURS
-    max_minutes: Annotated[Positive | None, option("end after X minutes; unfinished epochs begin again", "X")] = None
+    max_minutes: Annotated[Positive | None, option("stop after X minutes; unfinished epochs are repeated", "X")] = None
     dry_run: Annotated[bool, option("print what would run, and stop")] = False
     probe: Annotated[bool, option("with --dry-run: measure a few steps of each method")] = False
     explain: Annotated[str | None, option("with --dry-run: print the source of each value", "METHOD/TASK")] = None
@@ -264,7 +264,7 @@ def _check_machine(options: LaunchOptions) -> None:
         cores = len(os.sched_getaffinity(0))
         for name, value, most in (("gpus", gpus, local_gpus()), ("cpus", options.cpus_per_trial, cores)):
             if value is not None and not value <= most:
-                raise ValueError(f"--{name}-per-trial is {value:g}; allowed: at most {most:g}, as this machine has")
+                raise ValueError(f"--{name}-per-trial is {value:g}; this machine has {most:g}")
     if options.max_gpu_hours is not None and is_local and not local_gpus():
         raise ValueError(f"--max-gpu-hours is {options.max_gpu_hours:g}, but this machine has no GPU; leave it out")
 

@@ -271,9 +271,9 @@ class Options(Typed, frozen=True, kw_only=True):
     tracking_uri: Annotated[str | None, option(TRACKING_HELP, "URI")] = None
     compare: Annotated[bool, option("only print the differences between MLflow and the journal")] = False
     follow: Annotated[bool, option("keep copying until the study's launch ends")] = False
-    register: Annotated[bool, option("then register the models of confirm trials")] = False
+    register: Annotated[bool, option("after copying, add the confirm models to MLflow's registry")] = False
     include: Annotated[str | None, option(f"with --register: {INCLUDE_NOW}", "FOLDER")] = None
-    patience: Annotated[NotNegative, option("how long to retry the last copy; default: %(default)g", "SECONDS")] = 60.0
+    patience: Annotated[NotNegative, option("how long to retry at the end; default: %(default)g", "SECONDS")] = 60.0
 
 
 def run(options: Options) -> int:

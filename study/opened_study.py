@@ -85,8 +85,8 @@ def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = No
     earlier = earlier or find_plan(folder)
     if options.retry_failed and earlier is None:
         raise ValueError(
-            f"--retry-failed needs an existing study, but {folder} has none; allowed: --continue runs/NAME, or leave "
-            "it out"
+            f"--retry-failed needs an existing study, but {folder} has none; allowed: name one with --continue, or "
+            "leave --retry-failed out"
         )
     unchecked: list[str] | None = [] if options.dry_run else None
     resolved = resolve_in(folder, plan, earlier, is_continued=options.continue_study is not None, unchecked=unchecked)

@@ -60,7 +60,7 @@ class Options(ModelChoice, frozen=True, kw_only=True):
     risk: Annotated[
         Inside | None, option("0.01: at most 1 in 100 examples loses a correct answer by exiting early", "SHARE")
     ] = None
-    include: Annotated[str | None, option(INCLUDE_NOW, "FOLDER")] = None
+    include: Annotated[str | None, option(f"{INCLUDE_NOW}; in exported models: `methods`", "FOLDER")] = None
 
 
 def run(options: Options) -> int:

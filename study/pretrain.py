@@ -49,7 +49,7 @@ _CORPUS = (
     "text to pretrain on; FOLDER holds .txt files; mini: generated, with a tiny backbone by default; mini-shuffled: "
     "the text of mini with its words in random order"
 )
-_BACKBONE = "a size with random weights (albert-base, ...), a folder, or a hub name; default: the recipe's"
+_BACKBONE = "a size with random weights (albert-base, ...), a folder, or a hub name; default: the objective's"
 _PROCESSES = "processes that share each step on this machine, each with a GPU if there are any; default: 1"
 _NAME = "NAME_OR_FOLDER"
 

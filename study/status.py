@@ -228,7 +228,7 @@ def _describe_launch(facts: StudyFacts, holder: str | None) -> str:
     """Describe the launch that runs the study; if none does, describe how the last launch ended."""
     ended = facts.last_launch.ended if facts.last_launch else None
     noted = f"; the last launch, {ended.status}: {ended.note}" if ended and ended.note else ""
-    return f"run by {holder}" if holder else f"not being run{noted}"
+    return f"run by {holder}" if holder else f"no launch is running{noted}"
 
 
 def _choose_title(status: Status) -> str:

@@ -20,7 +20,7 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("schedule", "falls to 0", "constant"),
     ("epochs, stop_after", "5 in its scripts", "up to 25, until 5 pass without improvement"),
     ("select", "at fixed numbers of steps", "after every epoch"),
-    ("patience", "chosen on each checkpoint", "for confirm trials: from the search or a paper"),
+    ("patience", "chosen on each checkpoint", "found by the search, or published"),
     ("gradient_clip", "norm 1", "none"),
     ("regression_threshold", "0, which never agrees", "0.2, as in PALBERT's code"),
     ("reported score", "seed 42 in its scripts", "median over seeds"),

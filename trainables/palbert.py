@@ -28,11 +28,11 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("num_lambda_layers", "a 3-layer MLP in the paper", "three tanh layers and an output layer, as in the code"),
     ("num_lambda_layers of a linear Λ", "1", "0; larger numbers mean the same"),
     ("epochs", "no limit in the paper", "at most 25, as in the code"),
-    ("searched fields", "those of a grid", "also β, prior λ and Λ's architecture"),
+    ("searched fields", "only those of its grid", "also β, prior λ and Λ's architecture"),
     ("mean layers of MNLI", "on the mismatched dev set", "on both dev sets"),
     ("a loss that is not finite", "skips the step (gradient scaler)", "ends the trial"),
     ("random numbers", "one stream for everything", "separate streams for order, dropout and exits"),
-    ("q = 0", "an error in the code", "every example exits at layer 1"),
+    ("q = 0", "raises an error in the code", "every example exits at layer 1"),
     ("padding", "to 128 tokens", "to the longest text of the batch"),
 )
 

@@ -27,7 +27,7 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("precision", "mixed in PALBERT's code (README, --fp16)", "float32, also λ and the KL term"),
     ("metrics", "each at its own best epoch in PALBERT's code", "all at the selected epoch"),
     ("draws per exit", "1", "1; on tiny backbones the mean of 5"),
-    ("searched fields", "those of PALBERT's grid", "also β and prior λ"),
+    ("searched fields", "only those of PALBERT's grid", "also β and prior λ"),
     ("random numbers of exits", "one stream for everything in PALBERT's code", "a separate stream"),
     ("padding", "to 128 tokens in PALBERT's code", "to the longest text of the batch"),
 )

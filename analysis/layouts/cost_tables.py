@@ -158,7 +158,7 @@ def exits_table(evidence: Evidence) -> Table | None:
     devices = costs.name_devices(cell for _, cell in cells)
     timed = (
         f" Time: per example, relative to {baseline}'s, in batches of {' and '.join(map(str, ENDS))} on {devices}, "
-        "scaled to the mean layers on dev; timed after training, while other trials may have run."
+        "measured on some batches after training, while other trials may have run, and scaled to dev's mean layers."
     )
     fixed = " Fixed layer: the score if every example exits at the middle layer."
     has_fixed = any(arm.fixed_at_half is not None for arm in arms.values())
@@ -170,7 +170,7 @@ def exits_table(evidence: Evidence) -> Table | None:
         columns=EXITS,
         subjects=[("/".join(place), arm) for place, arm in arms.items()],
         caption=(
-            "Layers run per dev example. In parentheses: the range of layers and scores over seeds, or a 95 % interval."
+            "Layers: mean per dev example. In parentheses: range of layers and scores over seeds, or 95 % interval."
             f"{timed if devices and baseline else ''}{_explain_curves(evidence)}{fixed * has_fixed} Difference: mean "
             f"score minus {baseline or 'the baseline'}'s."
         ),

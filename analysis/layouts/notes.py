@@ -188,7 +188,11 @@ def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
     cells = [cell for row in rows for cell in row.cells.values()]
     fields = format_unequal_counts(rows, lambda cell: len(cell.arm.decided) if cell.records else None)
     return [
-        *(f"settings of {name}: {', '.join(settings)}" for name, study in named if (settings := _settings(study))),
+        *(
+            f"settings of study {name}: {', '.join(settings)}"
+            for name, study in named
+            if (settings := _settings(study))
+        ),
         *first_search_notes(cells),
         *unequal_search_notes(rows),
         *[f"rows searched different numbers of fields: {fields}"] * bool(fields),
@@ -434,15 +438,15 @@ def equal_seed_notes(samples: Mapping[Place, Sample]) -> list[str]:
         for (row, _), sample in samples.items()
         if (number := len(sample.scores)) and sample.equal_pairs
     ]
-    words = "seeds give the same answers to all examples, so they are not independent repetitions"
+    words = "some seeds answer every example identically, so they are not independent repetitions"
     return [f"{words}: {', '.join(alike)}"] if alike else []
 
 
 def constant_notes(not_above_constant: Mapping[Place, float], nothing_found: Mapping[Place, float]) -> list[str]:
     """Name the cells not shown to beat a constant answer, and the searches whose best trial did not beat it."""
     said = {
-        "°: not shown to be better than a constant answer (its score)": not_above_constant,
-        "the search found nothing: its best trial does not beat a constant answer": nothing_found,
+        "°: not shown to be better than a constant answer (its score in parentheses)": not_above_constant,
+        "no search trial beats a constant answer (its score in parentheses)": nothing_found,
     }
     cells = {
         what: [f"{row} on {TASKS[task].title} ({POINTS.text(score)})" for (row, task), score in constants.items()]

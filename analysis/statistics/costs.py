@@ -161,7 +161,7 @@ def _warnings(computes: dict[str, Compute]) -> list[str]:
         unit = choose_unit(computes.values())
         costs = ", ".join(f"{row} {compute.in_words(unit)}" for row, compute in computes.items())
         return [f"warning: not all rows ran on the same kind of device, so their compute is not compared: {costs}"]
-    return _unlike("compute on the tasks that all rows ran", computes)
+    return _unlike("compute, on the tasks that all rows have,", computes)
 
 
 def _unlike(what: str, computes: dict[str, Compute]) -> list[str]:

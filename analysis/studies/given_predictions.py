@@ -67,7 +67,9 @@ def _read(path: Path) -> pd.DataFrame:
         ".jsonl": partial(pd.read_json, lines=True, dtype=False, precise_float=True),
         ".parquet": pd.read_parquet,
     }
-    if not path.is_file() or path.suffix not in readers:
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file")
+    if path.suffix not in readers:
         raise ValueError(f"{path}: allowed: a file that ends in {', '.join(readers)}")
     try:
         rows: pd.DataFrame = readers[path.suffix](path)

@@ -38,7 +38,7 @@ INCLUDE = (
     "folder with your own methods (NAME.py and NAME_space.py) and tasks (NAME/task.toml with its files); the study "
     "remembers it"
 )
-INCLUDE_NOW = "folder with your own methods, if it has moved; for an exported model, give its folder `methods`"
+INCLUDE_NOW = "folder with your own methods, if it has moved"
 
 
 class PlanFile(Typed, frozen=True, kw_only=True):
@@ -247,7 +247,7 @@ def mismatch_error(folder: Path, changed: Iterable[str], *, is_continued: bool) 
     """Build the error for a command that does not match the study on disk; `changed` is from `compare_plans`."""
     more = f", or --continue {folder} to keep all other settings"
     return ValueError(
-        f"study {folder} does not match this command; study against command: {'; '.join(changed)}. "
+        f"study {folder} does not match this command (value in the study against value here): {'; '.join(changed)}. "
         f"Choose another --name{' instead of --continue' if is_continued else more}"
     )
 

@@ -22,7 +22,7 @@ def read_select_by(text: str) -> str | UnsetType:
     except ValueError:
         layers = 0.0
     if text != AREA and not 1 <= layers < float("inf"):
-        raise ValueError(f"--select-by is {text!r}; allowed: {FORMS}, with at least 1 mean layer, such as at:6")
+        raise ValueError(f"--select-by is {text!r}; allowed: {FORMS} with LAYERS at least 1, such as at:6")
     return AREA if text == AREA else f"{AT_LAYERS}{layers:g}"
 
 

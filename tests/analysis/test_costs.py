@@ -61,8 +61,8 @@ def test_time_by_the_clock_is_said_to_be_of_a_machine_that_may_have_been_busy(tm
     records += arm("albert", "rte", [0.7] * 5, gpu_seconds=0.0, wall_seconds=90.0)
     _, warning = notes_of(tmp_path, records)
     assert warning == (
-        "warning: compute on the tasks that all rows ran differs by more than 20 % (wall-clock time, on a machine that "
-        "may have had other work): palbert had 12 min on CPU, albert 9 min on CPU"
+        "warning: compute, on the tasks that all rows have, differs by more than 20 % (wall-clock time, on a machine "
+        "that may have had other work): palbert had 12 min on CPU, albert 9 min on CPU"
     )
 
 

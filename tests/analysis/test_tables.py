@@ -271,7 +271,7 @@ def test_studies_of_one_method_with_other_settings_join_on_request_only(tmp_path
     write_tables([plain, bare], tmp_path / "out", separate=True)
     text = (tmp_path / "out" / "ablation.md").read_text()
     assert "| palbert (plain) " in text and "| palbert (bare) " in text
-    assert "- settings of bare: num_lambda_layers 0" in text
+    assert "- settings of study bare: num_lambda_layers 0" in text
 
 
 def test_electra_layout_uses_its_own_metrics(tmp_path):

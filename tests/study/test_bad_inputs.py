@@ -57,11 +57,11 @@ def refused(capsys, here: Path, *arguments: str) -> str:
         ),
         (
             "launch --seeds 42,43 --dry-run",
-            "--seeds is '42,43'; allowed: a whole number, not a list (confirm trials",
+            "--seeds is '42,43'; allowed: a whole number, not a list; it means: confirm trials",
         ),
         (
             "launch --name new --retry-failed",
-            "but runs/new has none; allowed: --continue runs/NAME, or leave it out",
+            "but runs/new has none; allowed: name one with --continue",
         ),
         ("launch --task rte --dry-run --explain pabee/mnli", "'pabee/mnli' is not an arm of this study; available: "),
         (

@@ -122,7 +122,9 @@ def test_time_is_said_of_one_slot_and_of_all_of_this_machine(tmp_path):
     by_slots = {slots: forecast_plan(more, folder, with_probe=False, slots=slots).lines for slots in (1, 2)}
     assert not any("or more on" in line for line in by_slots[1])
     said = [
-        re.search(r"([\d:]+) of one slot \(([\d:]+) or more on the 2 slots of this machine\)", line)
+        re.search(
+            r"([\d:]+) if trials run one at a time \(([\d:]+) or more with 2 at a time, as on this machine\)", line
+        )
         for line in by_slots[2]
     ]
     whole, left = [match.groups() for match in said if match]

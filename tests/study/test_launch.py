@@ -122,7 +122,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         (["--gpus-per-trial", "-1"], "--gpus-per-trial is -1.0; allowed: a number >= 0"),
         (["--gpus-per-trial", "some"], "--gpus-per-trial is 'some'; allowed: a number; see --help"),
         (["--cpus-per-trial", "0"], "--cpus-per-trial is 0.0; allowed: a number > 0"),
-        (["--cpus-per-trial", "4096"], "as this machine has"),
+        (["--cpus-per-trial", "4096"], "--cpus-per-trial is 4096; this machine has"),
         (["--max-gpu-hours", "nan"], "--max-gpu-hours is nan; allowed: a number >= 0"),
         pytest.param(
             ["--max-gpu-hours", "2"],
@@ -147,8 +147,8 @@ def test_another_protocol_under_the_same_name_is_refused_field_by_field(capsys, 
     launched_study(folder, resolved)
     assert launch.main(["--task", "rte", "--epochs", "3", "--name", "s", "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
-    assert f"study {folder} does not match this command; study against command: " in error
-    assert "study against command: epochs 2 against 3. Choose another --name" in error
+    assert f"study {folder} does not match this command (value in the study against value here): " in error
+    assert "(value in the study against value here): epochs 2 against 3. Choose another --name" in error
     assert error.count("\n") == 1 and require_plan(folder).plan == resolved
 
 

@@ -113,8 +113,8 @@ def test_what_an_arm_starts_from_is_told_by_a_dry_run_and_explained(capsys, tmp_
     asked += ["--profile", "mini", "--out", str(tmp_path)]
     assert launch.main(asked) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
-    assert lines["palbert/mnli"].endswith("  on mini-albert")
-    assert lines["palbert/rte"].endswith("  on mini-albert, from the best model of palbert/mnli")
+    assert lines["palbert/mnli"].endswith("  backbone mini-albert")
+    assert lines["palbert/rte"].endswith("  backbone mini-albert, from the best model of palbert/mnli")
 
     def explained(arm: str) -> list[str]:
         assert launch.main([*asked, "--explain", arm]) == 0
@@ -177,7 +177,7 @@ def test_a_dry_run_names_the_pretraining_of_the_backbone(capsys, tmp_path):
     asked = ["--task", "rte", "--backbone", str(folder), "--out", str(tmp_path / "runs"), "--dry-run", "--departures"]
     assert launch.main(asked) == 0
     told = capsys.readouterr().out
-    assert f"  on {folder}, pretrained here with mlm\n" in told and "  mlm:\n    of no publication" in told
+    assert f"  backbone {folder}, pretrained here with mlm\n" in told and "  mlm:\n    of no publication" in told
 
 
 @pytest.mark.slow
