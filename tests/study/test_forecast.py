@@ -120,7 +120,7 @@ def test_time_is_said_of_one_slot_and_of_all_of_this_machine(tmp_path):
     folder = launched_study(tmp_path / "study", resolve(plan))
     more = resolve(replace(plan, seeds=9))
     by_slots = {slots: forecast_plan(more, folder, with_probe=False, slots=slots).lines for slots in (1, 2)}
-    assert not any("or more on" in line for line in by_slots[1])
+    assert not any("or more with" in line for line in by_slots[1])
     said = [
         re.search(
             r"([\d:]+) if trials run one at a time \(([\d:]+) or more with 2 at a time, as on this machine\)", line

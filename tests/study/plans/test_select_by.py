@@ -32,7 +32,7 @@ def test_rule_is_a_field_of_plan_and_protocol(text, rule):
 
 @pytest.mark.parametrize("text", ["at", "at:", "at:0.5", "at:nan", "at:inf", "at:x", "speed"])
 def test_unknown_rule_is_refused(text):
-    with pytest.raises(ValueError, match=r"^--select-by is .*; allowed: score, area, at:LAYERS, with at least 1"):
+    with pytest.raises(ValueError, match=r"^--select-by is .*; allowed: score, area, at:LAYERS with LAYERS at least 1"):
         read_select_by(text)
 
 
