@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import UNSET
 
@@ -29,7 +29,11 @@ def departures(asked: Plan, arms: Sequence[Arm]) -> dict[str, Departures]:
     for arm in arms:
         by_name.setdefault(_name(arm), []).append(arm)
     by_method: dict[str, Departures] = {
-        name: tuple(one for one in trainables.departures(name) if any(_is_true(one, arm) for arm in its))
+        name: tuple(
+            one
+            for one in trainables.departures(name)
+            if any(is_true(one, arm.method, arm.task, arm.fixed, searched=arm.decided) for arm in its)
+        )
         for name, its in by_name.items()
     }
     return {"protocol": _of_protocol(asked, arms)} | _of_pretraining(arms) | by_method
@@ -41,13 +45,15 @@ def _name(arm: Arm) -> str:
     return arm.method if has_own else arm.base_method
 
 
-def _is_true(departure: Departure, arm: Arm) -> bool:
-    """Check if the arm searches each field that the departure names, or fixes it as in the method's file."""
-    space = search_spaces.load(arm.base_method)
-    fixed = {**space.fixed, **space.fixed_by_task.get(arm.task, {})}
-    menus = {**space.paper_grid, **{field: [value] for field, value in fixed.items()}}
-    about, searched = menus.keys() & {*departure.what.split(", ")}, {*arm.decided} & {*space.space}
-    return all(field in searched or menus[field] == [arm.fixed.get(field)] != [None] for field in about)
+def is_true(
+    departure: Departure, method: str, task: str, fixed: Mapping[str, object], *, searched: Iterable[str]
+) -> bool:
+    """Check if an arm searches each field that the departure names, or fixes it as in the method's file."""
+    space = search_spaces.load(trainables.base_method(method))
+    in_file = {**space.fixed, **space.fixed_by_task.get(task, {})}
+    menus = {**space.paper_grid, **{field: [value] for field, value in in_file.items()}}
+    about, tuned = menus.keys() & {*departure.what.split(", ")}, {*searched} & {*space.space}
+    return all(field in tuned or menus[field] == [fixed.get(field)] != [None] for field in about)
 
 
 def describe_departures(plan: ResolvedPlan) -> list[str]:

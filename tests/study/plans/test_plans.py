@@ -102,6 +102,12 @@ def test_an_explained_arm_tells_how_lambda_layers_are_counted():
     assert "differs: num_lambda_layers of a linear Λ: 0; larger numbers mean the same (paper: 1)" in said
 
 
+def test_an_explained_arm_lists_only_departures_of_its_own_values():
+    for profile, is_listed in (("paper", True), ("mini", False)):  # mini trains fewer epochs than the method's file
+        text = explain(plan_from("--profile", profile), "palbert", "rte", origins={})
+        assert ("differs: epochs: at most 25" in text) == is_listed
+
+
 def test_published_values_that_are_tried_first_are_printed():
     def lines(*asked):
         plan = plan_from("--method", "alectra-small", "--task", "rte", *asked)
