@@ -200,19 +200,19 @@ def page(scale: Scale, kept: Path) -> str:
     """
     studies = kept_studies(scale, kept)
     whole = complete(studies)
-    protocols = by_protocol(whole)
+    protocols = [(evidence, picture_lines(scale, evidence)) for evidence in by_protocol(whole)]
     parts = [
         f"# Early exit with MiniLM on real GLUE ({scale.upper()})",
         "ALBERT, PALBERT, PonderNet and PABEE train the same backbone, under plans that were registered before their "
         f"first trial. `python -m benchmarks.real_results_page {scale}` writes this page from the records in "
         f"`benchmarks/results/real/{scale}`; do not edit it.",
-        *(part for evidence in protocols for part in answer(scale, evidence)),
+        *(part for evidence, pictures in protocols for part in answer(evidence, pictures)),
         *folded("What the verdicts and the numbers mean", [VERDICT_MEANS, limits_in_words(whole.values())]),
         *folded(
             "Commands, machines, versions and registered plans",
             [*map(study_in_words, studies.values()), *second_run(kept), not_run(scale, studies, kept)],
         ),
-        *folded("All tables and pictures", (part for own in protocols for part in table_parts(scale, own))),
+        *folded("All tables and pictures", (part for own in protocols for part in table_parts(*own))),
         *folded("Rates", rates_parts(kept)),
     ]
     text = "\n\n".join(part.strip("\n") for part in parts) + "\n"
@@ -224,15 +224,15 @@ def is_selected_by_layers(evidence: Evidence) -> bool:
     return any(study.file.plan.asked.select_by is not UNSET for study in evidence.studies)
 
 
-def answer(scale: Scale, evidence: Evidence) -> Iterator[str]:
-    """Answer the claim under one protocol; scores, costs and a picture follow, if all layers were allowed."""
+def answer(evidence: Evidence, pictures: Sequence[str]) -> Iterator[str]:
+    """Answer the claim under one protocol; scores, costs and the last picture follow, if all layers were allowed."""
     yield EARLY_QUESTION if is_selected_by_layers(evidence) else QUESTION
     yield from claims(evidence)
     if is_selected_by_layers(evidence):
         return
     for table in (shorten(table) for table in tables_of(evidence) if table.name in ("dev", "exits")):
         yield markdown_grid(table, table.parts[0])
-    yield picture_lines(scale, evidence)[-1]
+    yield from pictures[-1:]
 
 
 def picture_lines(scale: Scale, evidence: Evidence) -> list[str]:
@@ -435,12 +435,10 @@ def not_run(scale: Scale, studies: dict[str, Study], kept: Path) -> str:
     return "\n".join(lines)
 
 
-def table_parts(scale: Scale, evidence: Evidence) -> Iterator[str]:
-    """Give the summary, pictures and tables that `analysis` makes of these studies."""
+def table_parts(evidence: Evidence, pictures: Sequence[str]) -> Iterator[str]:
+    """Give the summary and tables that `analysis` makes of these studies, and the pictures that `answer` left out."""
     yield "\n".join(f"- {one.row}: {sentence(one, evidence.baseline)}" for one in findings(evidence))
-    yield from (
-        picture_lines(scale, evidence) if is_selected_by_layers(evidence) else picture_lines(scale, evidence)[:-1]
-    )
+    yield from pictures if is_selected_by_layers(evidence) else pictures[:-1]
     for table in (table for table in tables_of(evidence) if table.name in TABLES):
         yield f"#{render(table, 'md')}"
 
