@@ -220,7 +220,7 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
         print(f"left: about {clock(status.remaining_seconds)} if trials run one at a time")
     if status.complete:
         print(f"table: {python()} -m analysis.tables {shlex.quote(folder)}")
-    elif not status.launch and (last := progress.facts.last_launch):
+    elif not (status.launch or progress.is_finished) and (last := progress.facts.last_launch):
         print(f"continue: {python()} {last.began.command.removeprefix('python ')}")
 
 

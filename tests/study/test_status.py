@@ -99,6 +99,16 @@ def test_what_is_missing_and_under_way_is_named(tmp_path, capsys):
     assert printed.splitlines()[-1].startswith(f"continue: {python()} ")
 
 
+def test_a_finished_study_with_failures_names_tracebacks_and_no_continuation(tmp_path, capsys):
+    folder = study_folder(tmp_path)
+    progress = status.read_progress(folder)
+    failed = replace(status.status_of(progress, folder), failed=["albert/rte search 0: KeyError"], complete=False)
+    status._print(progress, failed, str(folder))
+    printed = capsys.readouterr().out
+    assert progress.is_finished and "tracebacks: " in printed
+    assert "continue: " not in printed and "table: " not in printed
+
+
 def test_a_damaged_line_of_the_journal_comes_with_a_repair(tmp_path, capsys):
     folder = study_folder(tmp_path, events=8)
     lines = (folder / "events.jsonl").read_bytes().splitlines()
