@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from trainables.models.exit_rules import ExitResult, ExitRule
     from trainables.runs.trained_model import TrainedModel
 
+WEIGHTS = "model.safetensors"  # as in trainables.runs.trial_files, which imports torch
 INFERENCE_BATCH = 128  # examples per batch
 TIMED = {1: 20, 8: 8, 32: 4, INFERENCE_BATCH: 4}  # batch size -> most batches to time
 _UNITS = (("GFLOPs", 1e9), ("MFLOPs", 1e6), ("kFLOPs", 1e3))
@@ -60,7 +61,9 @@ class Options(ModelChoice, frozen=True, kw_only=True):
     risk: Annotated[
         Inside | None, option("0.01: at most 1 in 100 examples loses a correct answer by exiting early", "SHARE")
     ] = None
-    include: Annotated[str | None, option(f"{INCLUDE_NOW}; in exported models: `methods`", "FOLDER")] = None
+    include: Annotated[
+        str | None, option(f"{INCLUDE_NOW}; an exported model has them in its folder `methods`", "FOLDER")
+    ] = None
 
 
 def run(options: Options) -> int:
@@ -242,8 +245,8 @@ def _find_model_folder(options: Options) -> Iterator[tuple[Path, Path | None]]:
             yield model, predictions_file(folder, record.key)
     elif any((options.trial, options.method, options.task)):
         raise ValueError(f"--trial, --method and --task choose a model of a study, but {folder} has no {PLAN}")
-    elif not (folder / "model.safetensors").is_file():
-        raise ValueError(f"{folder} is neither a study (no {PLAN}) nor a model (no model.safetensors)")
+    elif not (folder / WEIGHTS).is_file():
+        raise ValueError(f"{folder} is neither a study (no {PLAN}) nor a model (no {WEIGHTS})")
     else:
         include_for("", None, options.include)
         yield folder, None
