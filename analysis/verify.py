@@ -29,7 +29,7 @@ from analysis.studies.load import Study, load_studies, load_study
 from analysis.studies.stored_predictions import disagreements, read_predictions
 from analysis.tables import files_of, make_tables
 from analysis.written_by import FILE as SEAL
-from analysis.written_by import Seal, cells_of, differing_numbers, seal_of_folder, seal_of_page
+from analysis.written_by import Seal, cells_of, find_other_numbers, seal_of_folder, seal_of_page
 from study.command_line import Command, argument, option
 from study.facts.events import FILE as JOURNAL
 from study.facts.plain_words import counted, joined
@@ -317,7 +317,7 @@ def _written_drift(
             return [f"{where} was edited since version {seal.version} wrote it; {made_by} writes it again"]
         pages = [[own[name] for name in own if name.endswith(".html")] for own in (unsealed, files)]
         return [
-            f"{where}, written by version {seal.version}: {line}" for line in differing_numbers(*map(cells_of, pages))
+            f"{where}, written by version {seal.version}: {line}" for line in find_other_numbers(*map(cells_of, pages))
         ]
     if seal is None:
         files.pop(SEAL, None)  # without a seal, every byte is compared

@@ -127,7 +127,7 @@ def cells_of(pages: Iterable[bytes]) -> Cells:
     return reader.cells
 
 
-def differing_numbers(found: Cells, expected: Cells) -> list[str]:
+def find_other_numbers(found: Cells, expected: Cells) -> list[str]:
     """List the cells whose numbers in `found` and `expected` differ; skip cells that only one of them has."""
     lines = []
     for place in sorted(found.keys() & expected.keys()):

@@ -118,11 +118,11 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """The source, backbone, split and statistic of the row, for a heading."""
         split = f"split {self.split}" if self.split == NOT_STATED else self.split
         statistics = () if self.statistic == NO_STATISTIC else (self.statistic,)
-        facts = (self.backbone or "own backbone", split, *statistics, *self.reported_by_others)
+        facts = (self.backbone or "own backbone", split, *statistics, *self.second_hand)
         return f"{self.paper}, {self.source}; {', '.join(facts)}"
 
     @property
-    def reported_by_others(self) -> list[str]:
+    def second_hand(self) -> list[str]:
         """A remark if the row was quoted at second hand; else empty."""
         return ["quoted at second hand"] if self.confidence == "quoted by third party" else []
 
@@ -502,7 +502,7 @@ def _test_block(published: Sequence[PublishedRow]) -> Block:
     """Make a separate block of a paper's published test numbers."""
     first, backbones = published[0], dict.fromkeys(row.backbone or "own backbone" for row in published)
     statistics = dict.fromkeys(row.statistic for row in published if row.statistic != NO_STATISTIC)
-    origin = f"{first.paper}, {first.source}; {', '.join([*backbones, 'test', *statistics, *first.reported_by_others])}"
+    origin = f"{first.paper}, {first.source}; {', '.join([*backbones, 'test', *statistics, *first.second_hand])}"
     title = f"Published test scores; for our own, run study.score_test or study.submit ({origin})"
     return Block(title, [row.line(row.numbers) for row in published])
 

@@ -32,7 +32,7 @@ def departures(asked: Plan, arms: Sequence[Arm]) -> dict[str, Departures]:
         name: tuple(
             one
             for one in trainables.departures(name)
-            if any(is_true(one, arm.method, arm.task, arm.fixed, searched=arm.decided) for arm in its)
+            if any(holds(one, arm.method, arm.task, arm.fixed, searched=arm.decided) for arm in its)
         )
         for name, its in by_name.items()
     }
@@ -45,7 +45,7 @@ def _name(arm: Arm) -> str:
     return arm.method if has_own else arm.base_method
 
 
-def is_true(
+def holds(
     departure: Departure, method: str, task: str, fixed: Mapping[str, object], *, searched: Iterable[str]
 ) -> bool:
     """Check if an arm searches each field that the departure names, or fixes it as in the method's file."""

@@ -32,7 +32,7 @@ from search_spaces import SearchSpace
 from study import profiles
 from study.contract.space_rules import check_files, list_combinations
 from study.facts.plain_words import counted
-from study.plans.departures import departures, is_true
+from study.plans.departures import departures, holds
 from study.plans.plan import (
     First,
     Layered,
@@ -261,7 +261,7 @@ def explain(plan: Plan, method: str, task: str, *, origins: Mapping[str, str]) -
         first.append(f"  {describe_select_by(plan.select_by)}")
     fields = resolution.fixed.keys() | resolution.tuned.keys()
     relevant = [one for one in trainables.departures(method) if fields & {*one.what.replace(",", "").split()}]
-    notes = [f"  differs: {one}" for one in relevant if is_true(one, method, task, fixed, searched=resolution.tuned)]
+    notes = [f"  differs: {one}" for one in relevant if holds(one, method, task, fixed, searched=resolution.tuned)]
     rows = [(name, value, origins.get(origin, origin)) for name, value, origin in rows]
     return "\n".join([f"{method}/{task}", *format_columns(rows), *first, *notes])
 
