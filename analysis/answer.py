@@ -82,7 +82,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     means = {label: own.test for label, own in over_tasks(evidence.tested, fewest=1).items()}
     computes = {entry.row: entry.total for entry in row_ledger(evidence.rows)}
     unit = choose_unit(computes.values())
-    spent = {row: "" if own == Compute(0.0, 0.0) else own.in_words(unit) for row, own in computes.items()}
+    spent = {row: "" if own == Compute(0.0, 0.0) else own.describe(unit) for row, own in computes.items()}
     found = (_finding(evidence, row, means, spent[row.label]) for row in evidence.rows)
     return sorted(found, key=_place)
 

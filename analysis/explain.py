@@ -13,7 +13,7 @@ from typing import Annotated
 
 from analysis.layouts.notes import describe_pretraining, provenance
 from analysis.layouts.table import POINTS
-from analysis.studies.cells import Cell, cell_of
+from analysis.studies.cells import Cell, read_cell
 from analysis.studies.load import Study, load_study
 from study.command_line import Command, argument
 from study.facts import events
@@ -39,7 +39,7 @@ def explain(study: Study, name: str) -> str:
     known = [f"{method}/{task}" for method in {*study.methods, *method_files.names()} for task in trainable_tasks()]
     name = resolve_name(name, names, what=f"cell of {study.folder}", known=known)
     method, task = name.split("/")
-    cell = cell_of(study, method, task)
+    cell = read_cell(study, method, task)
     number = f"{POINTS.text(cell.median)} points, median of {len(cell.records)}" if cell.records else "no number"
     parts = [
         f"{name} in {study.folder}: {number} ({cell.shortfall})",

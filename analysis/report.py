@@ -21,12 +21,12 @@ from analysis.layouts import notes
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.rendering import html_figure, render, template
 from analysis.layouts.table import GAP, HUNDREDTHS, POINTS, Table, text_table
-from analysis.pictures.picture import Picture, image_of, inline_svg
+from analysis.pictures.picture import Picture, inline_svg, render_image
 from analysis.pictures.study_pictures import pictures
 from analysis.statistics.samples import Place
 from analysis.studies.cells import Cell
 from analysis.studies.load import Study, load_study
-from analysis.tables import tables_of, write_files
+from analysis.tables import tabulate, write_files
 from analysis.written_by import sealed_page, version
 from study.command_line import Command, argument
 from study.facts.plain_words import counted
@@ -68,7 +68,7 @@ def write_report(folder: Path) -> Path:
         raise ValueError(f"no events in {folder}; allowed: the folder of a study that has been launched")
     check_folder("the study", folder)
     evidence = gather([study])
-    tables = tables_of(evidence)
+    tables = tabulate(evidence)
     try:
         files = _files(study, evidence, tables)
     finally:
@@ -85,14 +85,14 @@ def write_report(folder: Path) -> Path:
 def report_files(study: Study) -> dict[str, bytes]:
     """Make the page and the pictures, as path in the study's folder -> content. A study always gives the same bytes."""
     evidence = gather([study])
-    return _files(study, evidence, tables_of(evidence))
+    return _files(study, evidence, tabulate(evidence))
 
 
 def _files(study: Study, evidence: Evidence, tables: list[Table]) -> dict[str, bytes]:
     made = pictures(evidence)
-    images = {picture.name: image_of(picture.figure, "svg") for picture in made}
+    images = {picture.name: render_image(picture.figure, "svg") for picture in made}
     files = {f"pictures/{name}.svg": image for name, image in images.items()}
-    files |= {f"pictures/{picture.name}.pdf": image_of(picture.figure, "pdf") for picture in made}
+    files |= {f"pictures/{picture.name}.pdf": render_image(picture.figure, "pdf") for picture in made}
     return files | {PAGE: sealed_page(report_page(study, evidence, tables, made, images), PAGE, files)}
 
 
@@ -101,7 +101,7 @@ def report_page(
 ) -> str:
     """Write the page; `images` maps the names of the pictures to SVG files."""
     found = findings(evidence)
-    hrefs = {(label, cell.task): f"#table-{_runs_of(label, cell)}" for label, cell in evidence.cells if cell.records}
+    hrefs = {(label, cell.task): f"#table-{_runs_title(label, cell)}" for label, cell in evidence.cells if cell.records}
     parts = {f"table-{table.name}": Part(table.title, _table_html(table, hrefs), _is_folded(table)) for table in tables}
     for picture in drawn:
         svg = Markup(inline_svg(images[picture.name], picture.name))
@@ -182,16 +182,16 @@ def run_tables(evidence: Evidence) -> list[Table]:
         title = f"{label} on {TASKS[cell.task].title}: {number}"
         runs = [(str(record.seed), _run(cell, record)) for record in (*cell.records, *cell.failed)]
         if runs:
-            tables.append(text_table(_runs_of(label, cell), title=title, first_column="seed", lines=runs))
+            tables.append(text_table(_runs_title(label, cell), title=title, first_column="seed", lines=runs))
     return tables
 
 
-def _runs_of(label: str, cell: Cell) -> str:
+def _runs_title(label: str, cell: Cell) -> str:
     return f"runs-{label}/{cell.task}"
 
 
 def _run(cell: Cell, record: Record) -> dict[str, str]:
-    folder = cell.study_of(record).folder
+    folder = cell.find_study(record).folder
     predictions = predictions_file(folder, record.key)
     return {
         "score": f"failed: {record.error}" if record.score is None else POINTS.text(record.score),

@@ -61,10 +61,10 @@ class IncompleteTablesError(ValueError):
 
 def make_tables(studies: list[Study], *, separate: bool = False) -> list[Table]:
     """Make all tables of these studies, the dev table first. The same records always give the same text."""
-    return tables_of(gather(studies, separate=separate))
+    return tabulate(gather(studies, separate=separate))
 
 
-def tables_of(evidence: Evidence) -> list[Table]:
+def tabulate(evidence: Evidence) -> list[Table]:
     """Make all tables of the evidence, the dev table first."""
     dev = paper_tables.dev_table(evidence)
     layouts = [replace(dev, answer=answer(evidence, dev)), *(layout(evidence) for layout in LAYOUTS)]
@@ -96,7 +96,7 @@ def _require_complete(dev: Table) -> None:
 def write_files(tables: list[Table], out: Path) -> None:
     """Write these tables to `out`, and delete the files of all other tables there."""
     make_writable(str(out))
-    texts = {out / name: text for name, text in files_of(tables).items()}
+    texts = {out / name: text for name, text in render_files(tables).items()}
     for path, text in texts.items():
         write_bytes(path, text)
     for path in (out / f"{name}.{ending}" for name in TABLES for ending in (*FORMATS, "json")):
@@ -104,7 +104,7 @@ def write_files(tables: list[Table], out: Path) -> None:
             path.unlink(missing_ok=True)  # the studies no longer have this table
 
 
-def files_of(tables: list[Table]) -> dict[str, bytes]:
+def render_files(tables: list[Table]) -> dict[str, bytes]:
     """Make all files of a folder of tables, including the seal, as name -> content."""
     files = {name: text.encode() for table in tables for name, text in table_files(table).items()}
     return files | {SEAL: msgspec.json.encode(Seal.of(files)) + b"\n"}

@@ -27,9 +27,9 @@ import numpy as np
 from analysis.report import PAGE, report_files
 from analysis.studies.load import Study, load_studies, load_study
 from analysis.studies.stored_predictions import disagreements, read_predictions
-from analysis.tables import files_of, make_tables
+from analysis.tables import make_tables, render_files
 from analysis.written_by import FILE as SEAL
-from analysis.written_by import Seal, cells_of, find_other_numbers, seal_of_folder, seal_of_page
+from analysis.written_by import Seal, find_other_numbers, read_cells, seal_of_folder, seal_of_page
 from study.command_line import Command, argument, option
 from study.facts.events import FILE as JOURNAL
 from study.facts.plain_words import counted, joined
@@ -111,7 +111,7 @@ def find_plan_differences(folder: Path, file: PlanFile, facts: StudyFacts) -> li
     launched = facts.last_launch.began.plan
     lines += list_differences(f"{PLAN}: protocol", to_plain(file.plan.protocol), to_plain(launched.protocol))
     found, wanted = (
-        {"asked": {name: value for name, value in to_plain(plan.asked.of_numbers).items() if name not in PLACES}}
+        {"asked": {name: value for name, value in to_plain(plan.asked.score_fields).items() if name not in PLACES}}
         | {arm.name: to_plain(arm) for arm in plan.arms}
         for plan in (file.plan, launched)
     )
@@ -270,7 +270,7 @@ def find_table_differences(studies: list[Study], folder: Path, *, separate: bool
     """Find files of tables that are missing, superfluous, or different from what the studies give."""
     again = " ".join(["python -m analysis.tables", *(str(study.folder) for study in studies)])
     make = partial(make_tables, studies, separate=separate)
-    return _written_drift("the tables", folder, _content(folder), lambda: files_of(make()), made_by=again)
+    return _written_drift("the tables", folder, _content(folder), lambda: render_files(make()), made_by=again)
 
 
 def report_drift(study: Study) -> list[str]:
@@ -317,7 +317,8 @@ def _written_drift(
             return [f"{where} was edited since version {seal.version} wrote it; {made_by} writes it again"]
         pages = [[own[name] for name in own if name.endswith(".html")] for own in (unsealed, files)]
         return [
-            f"{where}, written by version {seal.version}: {line}" for line in find_other_numbers(*map(cells_of, pages))
+            f"{where}, written by version {seal.version}: {line}"
+            for line in find_other_numbers(*map(read_cells, pages))
         ]
     if seal is None:
         files.pop(SEAL, None)  # without a seal, every byte is compared

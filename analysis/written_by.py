@@ -119,7 +119,7 @@ class _CellReader(HTMLParser):
             self._table, self._headings, self._row = "", [], []
 
 
-def cells_of(pages: Iterable[bytes]) -> Cells:
+def read_cells(pages: Iterable[bytes]) -> Cells:
     """Read the cells of all numeric tables in these pages."""
     reader = _CellReader()
     for page in pages:

@@ -47,7 +47,7 @@ def main() -> None:
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.against_commit", description=__doc__.split("\n\n")[0])
     parser.add_argument("commit", help="any name that git knows")
-    parser.add_argument("--methods", nargs="+", choices=search_spaces.available(), default=["palbert"])
+    parser.add_argument("--methods", nargs="+", choices=search_spaces.list_methods(), default=["palbert"])
     parser.add_argument("--task", choices=TRAINABLE_TASKS, default="rte")
     parser.add_argument("--epochs", type=count, default=4)
     parser.add_argument("--rounds", type=count, default=5)

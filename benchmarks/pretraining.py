@@ -29,7 +29,7 @@ import trainables
 from benchmarks.counts import count
 from benchmarks.results_file import write_results
 from search_spaces.objectives import load as load_recipe
-from trainables.data.examples import Examples, load_examples, tokenizer_of
+from trainables.data.examples import Examples, load_examples, prepare_tokenizer
 from trainables.data.metrics import compute_metrics, predictions_from_logits, score
 from trainables.data.tasks import TASKS, Task
 from trainables.encoders.layerwise import LayerwiseEncoder
@@ -132,7 +132,7 @@ def batches_of_epochs(number: int) -> Iterator[Tensor]:
 def features(backbone: str, task: Task) -> list[tuple[Tensor, Tensor]]:
     """The last layer's state at the first token (examples, hidden), and labels: of train, and of dev."""
     config = trainables.configure("albert", probe_values())
-    tokenizer = tokenizer_of(backbone, task, "mini")
+    tokenizer = prepare_tokenizer(backbone, task, "mini")
     encoder = load_encoder(backbone, config, vocab_size=len(tokenizer)).eval()
     parts = []
     for split in (task.train_split, *task.dev_splits):

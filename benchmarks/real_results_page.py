@@ -29,7 +29,7 @@ from analysis.layouts.notes import constant_notes, format_detectable
 from analysis.layouts.paper_tables import published_rows
 from analysis.layouts.rendering import markdown_grid, render
 from analysis.layouts.table import DIFFERENCE, Style, Table
-from analysis.pictures.picture import Picture, image_of
+from analysis.pictures.picture import Picture, render_image
 from analysis.pictures.study_pictures import differences_picture, layers_picture
 from analysis.report import registration
 from analysis.statistics.comparisons import Comparison, Scored, compare
@@ -38,7 +38,7 @@ from analysis.statistics.samples import Place, resample
 from analysis.studies.cells import Cell
 from analysis.studies.load import Study, load_study
 from analysis.studies.stored_predictions import Answers, read_cell_predictions
-from analysis.tables import tables_of
+from analysis.tables import tabulate
 from benchmarks.real_results import DONE, KEPT, RATES
 from benchmarks.real_results_stages import SCALES, Scale, launches_of, measurements_of
 from benchmarks.second_run import FILE as SECOND_RUN
@@ -108,7 +108,7 @@ def _main(argv: Sequence[str] | None) -> int:
     kept = KEPT / arguments.scale
     for evidence in by_protocol(complete(kept_studies(arguments.scale, kept))):
         for path, drawn in drawn_pictures(arguments.scale, evidence).items():
-            path.write_bytes(image_of(drawn.figure, "svg"))
+            path.write_bytes(render_image(drawn.figure, "svg"))
     write_text(page_path(arguments.scale), page(arguments.scale, kept))
     print(page_path(arguments.scale))
     return 0
@@ -230,7 +230,7 @@ def answer(evidence: Evidence, pictures: Sequence[str]) -> Iterator[str]:
     yield from claims(evidence)
     if is_selected_by_layers(evidence):
         return
-    for table in (shorten(table) for table in tables_of(evidence) if table.name in ("dev", "exits")):
+    for table in (shorten(table) for table in tabulate(evidence) if table.name in ("dev", "exits")):
         yield markdown_grid(table, table.parts[0])
     yield from pictures[-1:]
 
@@ -267,7 +267,7 @@ def claims(evidence: Evidence) -> Iterator[str]:
     lines += [claim_line(evidence, task, comparisons, way=way) for task in tasks for way, comparisons in ways.items()]
     yield "\n".join(lines)
     yield SELECTED_BY_LAYERS_MEANS if is_selected_by_layers(evidence) else EQUAL_LAYERS_MEAN
-    yield from (line for place, cell in evidence.by_place.items() if (line := cut_in_words(place, cell)))
+    yield from (line for place, cell in evidence.cells_by_place.items() if (line := cut_in_words(place, cell)))
     yield from (
         f"{note[0].upper()}{note[1:]}." for note in constant_notes(evidence.not_above_constant, evidence.nothing_found)
     )
@@ -302,7 +302,7 @@ def compare_mixtures(evidence: Evidence, mean_layers: float) -> list[Comparison]
 
 def compare_at_layer(evidence: Evidence, layer: int) -> list[Comparison]:
     """Compare both rows of the claim where each model answers with its classifier of one layer, from 1."""
-    stored = {place: read_cell_predictions(cell) for place, cell in evidence.by_place.items()}
+    stored = {place: read_cell_predictions(cell) for place, cell in evidence.cells_by_place.items()}
     cut = {
         place: [Answers(own.task, own.ids, own.split, own.labels, own.layer_answers[layer - 1][None]) for own in seeds]
         for place, seeds in stored.items()
@@ -332,7 +332,7 @@ def claim_line(evidence: Evidence, task: str, comparisons: list[Comparison], *, 
     places = [(label, task) for label in (OURS, THEIRS)]
     if any(place in evidence.not_above_constant for place in places):
         word = "not learned"
-    elif not way and any(runs_all(evidence.by_place[place]) for place in places):
+    elif not way and any(runs_all(evidence.cells_by_place[place]) for place in places):
         word = "not about exits"
     else:
         word = verdict(found, difference, claimed)
@@ -439,7 +439,7 @@ def table_parts(evidence: Evidence, pictures: Sequence[str]) -> Iterator[str]:
     """Give the summary and tables that `analysis` makes of these studies, and the pictures that `answer` left out."""
     yield "\n".join(f"- {one.row}: {sentence(one, evidence.baseline)}" for one in findings(evidence))
     yield from pictures if is_selected_by_layers(evidence) else pictures[:-1]
-    for table in (table for table in tables_of(evidence) if table.name in TABLES):
+    for table in (table for table in tabulate(evidence) if table.name in TABLES):
         yield f"#{render(table, 'md')}"
 
 

@@ -86,7 +86,7 @@ class Rate:
         above = (self.rate - self.stated) / self.error
         return {"at most": above < 3, "at least": above > -3, "about": abs(above) < 3}[self.relation]
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         stated = "" if self.stated is None else f"  {self.relation} {100 * self.stated:.4g} %"
         measured = f"{100 * self.rate:6.2f} % ± {100 * self.error:.2f}"
         return f"{'' if self.holds else 'OFF '}{measured}{stated}  {self.name}"
@@ -100,7 +100,7 @@ def main() -> int:
         rates[name] = []
         for rate in SIMULATIONS[name](QUICK if options.quick else 1):
             rates[name].append(rate)
-            print(f"  {rate.in_words()}", flush=True)
+            print(f"  {rate.describe()}", flush=True)
     facts = {name: [asdict(rate) | {"error": rate.error} for rate in own] for name, own in rates.items()}
     write_results("statistics", {"quick": options.quick, "rates": facts})
     return 0 if all(rate.holds for own in rates.values() for rate in own) else 1

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForSequenceClassification, DataCollatorWithPadding
 
-from trainables.data.examples import Examples, load_examples, tokenizer_of
+from trainables.data.examples import Examples, load_examples, prepare_tokenizer
 from trainables.data.tasks import TASKS
 from trainables.encoders.loading import quiet_transformers
 from trainables.runs.random_numbers import seeded_generator
@@ -39,7 +39,7 @@ class Setting:
 
     def examples(self, split: str) -> Examples:
         task, data, length = TASKS[self.spec.task], self.spec.data, self.config["max_length"]
-        tokenizer = tokenizer_of(self.spec.backbone, task, data)
+        tokenizer = prepare_tokenizer(self.spec.backbone, task, data)
         return load_examples(task, (split,), data, tokenizer, max_length=length, cache=self.cache)
 
     def classifier(self, attention: str) -> Any:
@@ -100,7 +100,7 @@ class HuggingFaceTrainer:
         from transformers import Trainer, TrainingArguments
 
         examples, config = setting.examples("train"), setting.config
-        tokenizer = tokenizer_of(setting.spec.backbone, TASKS[setting.spec.task], setting.spec.data)
+        tokenizer = prepare_tokenizer(setting.spec.backbone, TASKS[setting.spec.task], setting.spec.data)
         self._pad, self.tokens = DataCollatorWithPadding(tokenizer), []
         self._folder = tempfile.TemporaryDirectory(prefix="trainer-")
         arguments = TrainingArguments(

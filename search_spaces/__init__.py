@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from search_spaces._every_method import NEUTRAL
 from trainables import VARIANT, base_method, method_files
-from trainables import available as available
+from trainables import list_methods as list_methods
 from trainables.method_files import MethodFile
 from trainables.schema import Configuration, Value
 from trainables.spelling import resolve_name, unknown_name_error
@@ -65,7 +65,7 @@ def resolve_method(name: str) -> str:
     """
     base, colon, key = name.partition(VARIANT)
     method_files.check_whole(base)
-    method = resolve_name(base, available(), what="method")
+    method = resolve_name(base, list_methods(), what="method")
     variant = f"{method}{colon}{key}"
     return resolve_name(variant, variants(method), what=f"variant of {method}") if colon else method
 
@@ -78,8 +78,8 @@ def check(method: str) -> None:
     """
     base = base_method(method)
     method_files.check_whole(base)
-    if base not in available():
-        raise unknown_name_error("method", method, available())
+    if base not in list_methods():
+        raise unknown_name_error("method", method, list_methods())
     if method != base and method not in variants(base):
         raise unknown_name_error(f"variant of {base}", method, variants(base))
 
@@ -100,7 +100,7 @@ def load(method: str) -> SearchSpace:
     content |= {"post_hoc": post_hoc, "space": {**module.SPACE, **chosen}}
     return SearchSpace(
         method=method,
-        file=method_files.files_of(base)[1].path,
+        file=method_files.locate_files(base)[1].path,
         neutral={field: value for field, value in NEUTRAL.items() if field not in {*content["space"], *module.FIXED}},
         own_fixed=module.FIXED,
         variant=module.VARIANTS[variant] if variant else {},
@@ -117,7 +117,7 @@ def _make_distribution(values: Sequence[Value]) -> BaseDistribution:
 
 
 def _load_module(method: str) -> ModuleType:
-    _, file = method_files.files_of(method)
+    _, file = method_files.locate_files(method)
     module = file.load()
     _check_shape(file, module)
     return module
@@ -160,17 +160,17 @@ def _check_shape(file: MethodFile, module: ModuleType) -> None:
     for name, kind in _MAPPINGS.items():
         if hasattr(module, name):
             for fault in _find_faults(name, getattr(module, name), kind):
-                raise ValueError(f"{file.place_of(name)}: {fault}")
+                raise ValueError(f"{file.format_place(name)}: {fault}")
     for name, values in getattr(module, "POST_HOC", {}).items():
         if not values or name in module.SPACE:
             wrong = f"{name} is in SPACE too; allowed: one of the two" if values else f"{name} has no values"
-            raise ValueError(f"{file.place_of('POST_HOC')}: POST_HOC: {wrong}")
+            raise ValueError(f"{file.format_place('POST_HOC')}: POST_HOC: {wrong}")
     seeds = getattr(module, "SEEDS", None)
     if seeds is not None and (type(seeds) is not int or seeds < 1):
-        raise ValueError(f"{file.place_of('SEEDS')}: SEEDS is {seeds!r}; allowed: a whole number >= 1")
+        raise ValueError(f"{file.format_place('SEEDS')}: SEEDS is {seeds!r}; allowed: a whole number >= 1")
     families = getattr(module, "FAMILIES", ())
     if isinstance(families, str) or not all(isinstance(family, str) for family in families):
-        raise ValueError(f"{file.place_of('FAMILIES')}: FAMILIES is {families!r}; allowed: a list of names")
+        raise ValueError(f"{file.format_place('FAMILIES')}: FAMILIES is {families!r}; allowed: a list of names")
 
 
 def _find_faults(name: str, value: object, kind: str) -> Iterator[str]:

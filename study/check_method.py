@@ -54,13 +54,13 @@ def check(method: str) -> Iterator[tuple[str, str | None]]:
     """
     files = "the method's two files exist and can be loaded"
     subject = space_rules.Method(method)
-    fault = _fault_of(method, lambda: (trainables.load(method), subject.space))
+    fault = _find_fault(method, lambda: (trainables.load(method), subject.space))
     yield files, fault
     if fault is not None:
         return
     is_sound = True
     for rule in (*space_rules.RULES, *space_rules.POINT_RULES):
-        fault = _fault_of(method, partial(space_rules.first_fault, rule, subject))
+        fault = _find_fault(method, partial(space_rules.first_fault, rule, subject))
         is_sound &= fault is None
         yield space_rules.describe(rule), fault
         if fault is not None and rule in space_rules.FIRST:
@@ -74,21 +74,21 @@ def _model_rules(method: str) -> Iterator[tuple[str, str | None]]:
 
     subjects = [Subject(method, backbone) for backbone in MINI_BACKBONES if fits(method, backbone)]
     for rule in RULES:
-        found = ((subject.backbone, _fault_of(method, partial(rule, subject))) for subject in subjects)
+        found = ((subject.backbone, _find_fault(method, partial(rule, subject))) for subject in subjects)
         fault = next((f"{fault} (on {backbone})" for backbone, fault in found if fault), None)
         yield space_rules.describe(rule), fault
         if fault is not None and rule is RULES[0]:  # the other rules depend on the first one
             return
 
 
-def _fault_of(method: str, look: Callable[[], object]) -> str | None:
+def _find_fault(method: str, look: Callable[[], object]) -> str | None:
     """Call `look`; describe the fault that it returns or raises, with file and line, or return None without a fault."""
     try:
         found = look()
     except AssertionError as error:
-        function, (file, _) = getattr(error, "function", None), method_files.files_of(method)
+        function, (file, _) = getattr(error, "function", None), method_files.locate_files(method)
         place = function and method_files.place_of_function(function, method)
-        return f"{place or file.place_of('def build')}: {error or 'an assertion fails'}"
+        return f"{place or file.format_place('def build')}: {error or 'an assertion fails'}"
     except Exception as error:  # noqa: BLE001  # a user's method may raise anything
         return method_files.describe_error(error, method)
     return found if isinstance(found, str) else None

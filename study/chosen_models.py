@@ -8,10 +8,10 @@ from typing import Annotated
 
 import trainables
 from study.command_line import option
-from study.facts.plain_words import first_of
+from study.facts.plain_words import list_first
 from study.facts.record import Record
 from study.facts.study_facts import read_records
-from study.facts.winner import winner_of
+from study.facts.winner import choose_winner
 from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from study.storage.trial_places import keeps_model, locate_model, model_exists
@@ -51,7 +51,7 @@ def chosen_model(folder: Path, choice: ModelChoice) -> Record:
 def list_confirm_records(arm: Arm, records: Sequence[Record]) -> list[Record]:
     """List the completed confirm trials (final runs) of an arm's best configuration, sorted by seed."""
     own = [record for record in records if record.arm == arm.name]
-    winner = winner_of(arm, own)
+    winner = choose_winner(arm, own)
     return [record for record in winner.confirm_trials(own) if record.status == "completed"] if winner else []
 
 
@@ -67,7 +67,7 @@ def with_current_model_address(record: Record, folder: Path) -> Record:
     return record
 
 
-def best_of(records: Sequence[Record]) -> Record:
+def choose_best(records: Sequence[Record]) -> Record:
     """Return the record with the highest score; ties go to the first record."""
     return max(records, key=lambda record: record.score or 0.0)
 
@@ -93,7 +93,7 @@ def _choose_best_of_arm(plan: ResolvedPlan, records: Sequence[Record], choice: M
         raise ValueError("the study has no completed confirm trial yet")
     methods, tasks = ({name.split("/")[place]: None for name in models} for place in (0, 1))
     if choice.method is not None:
-        resolve_name(choice.method, methods, what="method with a model", known=trainables.available())
+        resolve_name(choice.method, methods, what="method with a model", known=trainables.list_methods())
     if choice.task is not None:
         resolve_name(choice.task, tasks, what="task with a model", known=TASKS)
     wanted = [name for name in models if _fits(name, choice)]
@@ -102,7 +102,7 @@ def _choose_best_of_arm(plan: ResolvedPlan, records: Sequence[Record], choice: M
         raise ValueError(f"no model of {asked}; available: {', '.join(models)}")
     if len(wanted) > 1:
         raise ValueError(f"several arms have a model; choose one with --method and --task: {', '.join(wanted)}")
-    return best_of(models[wanted[0]])
+    return choose_best(models[wanted[0]])
 
 
 def _fits(arm: str, choice: ModelChoice) -> bool:
@@ -115,4 +115,4 @@ def _fits(arm: str, choice: ModelChoice) -> bool:
 def _list_models(records: Sequence[Record]) -> str:
     if not records:
         return "none"
-    return first_of([f"{record.key} ({record.arm}, seed {record.seed})" for record in records], MOST_NAMED)
+    return list_first([f"{record.key} ({record.arm}, seed {record.seed})" for record in records], MOST_NAMED)

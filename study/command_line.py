@@ -283,8 +283,10 @@ def _meaning(unknown: Sequence[str], flags: Sequence[str]) -> str:
     name = flag.lstrip("-").replace("-", "_")
     value = value or next((text for text in unknown[1:2] if not text.startswith("--")), "VALUE")
     field = NAMES_IN_REPOSITORIES.get(name, name)
-    menu = objectives if "--corpus" in flags else trainables
-    has_field = any(field in menu.load(each).Config.__struct_fields__ for each in menu.available())
+    is_pretraining = "--corpus" in flags
+    names = objectives.list_objectives() if is_pretraining else trainables.list_methods()
+    load = objectives.load if is_pretraining else trainables.load
+    has_field = any(field in load(each).Config.__struct_fields__ for each in names)
     as_field = () if not has_field else (f"--{field} VALUE", f"--set {field}=VALUE")
     for meant in ELSEWHERE.get(name, as_field):
         if not meant.startswith("--") or meant.split()[0] in flags:

@@ -60,20 +60,20 @@ def build_parser(command: str | None = None) -> Parser[Typed]:
     """Build the parser of all commands; import only the module of `command`, and add that command's options."""
     parser = Parser(Typed, CONSOLE, __doc__ or "", epilog=EPILOG)
     parser.add_argument("--version", action="version", version=importlib.metadata.version("glue-exit-study"))
-    commands = parser.add_subparsers(metavar="COMMAND", parser_class=cast("type[Parser[Typed]]", _parser_of))
+    commands = parser.add_subparsers(metavar="COMMAND", parser_class=cast("type[Parser[Typed]]", _build_parser))
     for name, (module, what) in COMMANDS.items():
         commands.add_parser(name, help=what, module=module if name == command else None)
     return parser
 
 
-def _parser_of(*, module: str | None, prog: str, **_: object) -> Parser[Any]:
+def _build_parser(*, module: str | None, prog: str, **_: object) -> Parser[Any]:
     parser = Parser(Typed, prog, "") if module is None else importlib.import_module(module).main.parser()
-    methods = [name for method in search_spaces.available() for name in (method, *search_spaces.variants(method))]
+    methods = [name for method in search_spaces.list_methods() for name in (method, *search_spaces.variants(method))]
     arms = [f"{method}/{task}" for method in methods for task in TRAINABLE_TASKS]
     parser.complete(
         method=methods,
         task=TRAINABLE_TASKS,
-        profile=["auto", *profiles.available()],
+        profile=["auto", *profiles.list_profiles()],
         baseline=methods,
         explain=arms,
         sampler=[*SAMPLERS],

@@ -16,7 +16,7 @@ from study.command_line import Command, argument, option
 from study.decisions.progress import last_progress
 from study.facts.events import TrialDropped
 from study.facts.journal import Journal
-from study.facts.plain_words import first_of
+from study.facts.plain_words import list_first
 from study.facts.record import Record
 from study.plans.plan_file import require_plan
 from study.screen.words import describe_record, python
@@ -78,7 +78,7 @@ def _ended_trial(records: Sequence[Record], key: str) -> Record:
     if len(found) == 1:
         return next(iter(found.values()))
     menu = found or {record.key: record for record in records}
-    named = first_of([f"{own.key} ({own.arm} {own.phase} {own.trial})" for own in menu.values()], MOST_NAMED)
+    named = list_first([f"{own.key} ({own.arm} {own.phase} {own.trial})" for own in menu.values()], MOST_NAMED)
     wrong = "several trials have" if found else "no ended trial has"
     raise ValueError(f"{wrong} a key that begins with {key!r}; available: {named or 'none'}")
 

@@ -23,7 +23,7 @@ from study.plans.resolved_plan import Pretraining
 from study.storage.output_places import check_new_folder
 from study.storage.trial_places import local_model
 from trainables.atomic_files import write_folder
-from trainables.corpora.corpus import kind_of
+from trainables.corpora.corpus import classify_corpus
 from trainables.data.tasks import TASKS
 from trainables.encoders.backbones import is_folder, is_hub_name
 from trainables.licences import licence_of_backbone
@@ -74,7 +74,7 @@ def export(
     """
     with local_model(record.model or "") as model:
         write_folder(folder, lambda unfinished: _fill(unfinished, record, model, pretraining, study, data))
-    return _class_of(folder)
+    return _find_class(folder)
 
 
 def _fill(folder: Path, record: Record, model: Path, pretraining: Pretraining | None, study: str, data: str) -> None:
@@ -85,11 +85,11 @@ def _fill(folder: Path, record: Record, model: Path, pretraining: Pretraining | 
     except ValueError as error:
         raise ValueError(f"trial {record.key} ({record.arm}) cannot be exported: {error}") from error
     own = METHODS if (folder / METHODS).is_dir() else None
-    card = model_card(record, _class_of(folder), pretraining, study=study, data=data, methods=own)
+    card = model_card(record, _find_class(folder), pretraining, study=study, data=data, methods=own)
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
-def _class_of(folder: Path) -> str:
+def _find_class(folder: Path) -> str:
     return str(json.loads((folder / "config.json").read_text())["architectures"][0])
 
 
@@ -222,7 +222,7 @@ def _pretraining_facts(made: Pretraining) -> dict[str, str]:
     return {
         "pretraining objective": made.objective,
         "pretraining began with": f"the folder {Path(backbone).name}" if is_folder(backbone) else backbone,
-        "pretraining corpus": f"the folder {Path(corpus).name}" if kind_of(corpus) == "folder" else corpus,
+        "pretraining corpus": f"the folder {Path(corpus).name}" if classify_corpus(corpus) == "folder" else corpus,
         "pretraining steps": f"{made.steps:,}",
         "pretraining tokens": f"{made.tokens:,}",
     }

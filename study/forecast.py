@@ -75,7 +75,7 @@ def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool, slots: 
         slots: number of trials that run at the same time on this machine; 1 if trials run on a cluster.
     """
     facts = read_facts(folder)
-    measured = probe(plan) if with_probe else measured_in(facts.records)
+    measured = probe(plan) if with_probe else measure_costs(facts.records)
     costs = estimate(plan, measured)
     progress = last_progress(plan, facts) if facts.launches else None
     if progress and not with_probe:
@@ -239,7 +239,7 @@ def _epochs_of_trial(score: float, rungs: dict[int, list[float]], epochs: int, s
     return epochs
 
 
-def measured_in(records: Sequence[Record]) -> dict[str, Measured]:
+def measure_costs(records: Sequence[Record]) -> dict[str, Measured]:
     """Measure the cost of each arm's trials from the records of a study."""
     by_arm: dict[str, list[Record]] = {}
     for record in records:

@@ -30,10 +30,10 @@ from study.drivers.watchdog import Stalled, Watchdog
 from study.facts.attestation import Provenance
 from study.facts.events import LaunchStatus, PlanRegistered, SmokeStepFailed, utc_now
 from study.facts.journal import Journal
-from study.facts.plain_words import counted, first_of, for_screen, print_lines
+from study.facts.plain_words import counted, for_screen, list_first, print_lines
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import ANSWER, BROWSE, DEV_TABLE, WORKERS_LOG, first_plan_digest, read_export
-from study.forecast import describe_time_limit, forecast_plan, measured_in
+from study.forecast import describe_time_limit, forecast_plan, measure_costs
 from study.launch_options import (
     DESCRIPTION,
     EPILOG,
@@ -54,11 +54,11 @@ from study.plans.resolution import explain
 from study.plans.resolved_plan import ResolvedPlan, digest
 from study.rebuild import EXPORTS, write_files
 from study.screen.live_view import LiveView
-from study.screen.terminal import can_redraw, console_on, lasting_outputs, lost_outputs, waiting_for
+from study.screen.terminal import can_redraw, console_on, lasting_outputs, lost_outputs, show_waiting
 from study.screen.words import describe_failure, describe_retries, failures_command, missing_cells, python
 from study.storage.addresses import join, make_writable, masked, storage_address
-from study.storage.trial_places import storage_for
-from study.winners import in_lines
+from study.storage.trial_places import choose_storage
+from study.winners import format_winners
 from trainables import method_files
 from trainables.data.tasks import trainable_tasks
 from trainables.schema import to_plain
@@ -141,7 +141,7 @@ def run_study(study: Study, options: LaunchOptions) -> int:
     folder = study.folder
     with ExitStack() as stack:
         if options.address:
-            with waiting_for(f"the Ray cluster at {options.address}", output=sys.stderr):
+            with show_waiting(f"the Ray cluster at {options.address}", output=sys.stderr):
                 from study.cluster.ray_cluster import ray_cluster
 
                 stack.enter_context(ray_cluster(options.address))  # if this fails, no file has been created
@@ -162,7 +162,7 @@ def run_study(study: Study, options: LaunchOptions) -> int:
         is_over = scheduler.progress.is_finished and is_reported and not reopened
         if reopened or not scheduler.progress.is_finished:
             journal.facts.check_unscored()
-        storage = storage_for(None if is_over else options.storage, folder, journal.facts)
+        storage = choose_storage(None if is_over else options.storage, folder, journal.facts)
         if not is_over:
             make_writable(join(storage, "trials"))
         notes = plan_notes(study, options, journal.facts, launched=arms)
@@ -177,7 +177,7 @@ def run_study(study: Study, options: LaunchOptions) -> int:
             prints = f"output of the trials: {folder / WORKERS_LOG}"
             lines = [study.describe(), *warn_of_unknown_words(study.resolved), prints]
             if options.max_minutes is not None:
-                lines.append(describe_time_limit(options.max_minutes, measured_in(journal.facts.records)))
+                lines.append(describe_time_limit(options.max_minutes, measure_costs(journal.facts.records)))
             print_lines(lines, sys.stderr)
             if options.address is None:
                 cache_folder()  # prints an unusual cache folder here, because trials print only to their log
@@ -214,7 +214,7 @@ def _describe_finished(scheduler: Scheduler, folder: Path, *, asked: str | None,
     if not others:
         return [line]
     anew = f"{python()} -m study.launch --continue {shlex.quote(str(folder))} --dry-run --toml > plan.toml"
-    trained = f"{first_of(others, MOST_ARMS)} {'were' if len(others) > 1 else 'was'} trained"
+    trained = f"{list_first(others, MOST_ARMS)} {'were' if len(others) > 1 else 'was'} trained"
     return [
         line,
         f"the code has changed since {trained}; the numbers are kept; to train again as another study: "
@@ -335,7 +335,7 @@ def _drive(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOpti
     awaited = "Ray to start" if starts_ray else "the trials to start"
     if not can_redraw(console_on(sys.stderr)):  # a terminal shows a moving line instead
         print(f"waiting for {awaited}", file=sys.stderr, flush=True)
-    with waiting_for(awaited, output=sys.stderr) as on_start, ExitStack() as stack:
+    with show_waiting(awaited, output=sys.stderr) as on_start, ExitStack() as stack:
         if starts_ray:
             from study.cluster.ray_cluster import ray_cluster
 
@@ -407,7 +407,7 @@ def wait_for_mirror(mirror: subprocess.Popen[bytes]) -> None:
     """Wait until the mirror process has written the last runs to MLflow; Ctrl-C ends only the wait."""
     print_lines(["writing the last runs to MLflow; after Ctrl-C this continues in the background ..."], sys.stderr)
     try:
-        with waiting_for("MLflow", output=sys.stderr):
+        with show_waiting("MLflow", output=sys.stderr):
             status = mirror.wait()
         if status != 0:
             print("MLflow lacks some runs; mirror.log in the study's folder gives the reason", file=sys.stderr)
@@ -466,7 +466,7 @@ def _conclude(scheduler: Scheduler, folder: Path, said: str, options: LaunchOpti
         print(f"table:       {folder / DEV_TABLE}")
     if (folder / "report.html").exists():
         print(f"report:      {folder / 'report.html'}")
-    if in_lines(progress):
+    if format_winners(progress):
         print(f"winners:     {python()} -m study.winners {shlex.quote(str(folder))}")
     for line in browse(folder, options.tracking_uri)[:1]:  # the address only; browse.txt also has the links
         print(line)

@@ -79,7 +79,7 @@ def default_driver() -> Literal["ray", "local"]:
 
 _CONTINUE = "continue this study; --method and --task add methods and tasks, and limit this launch to them"
 _NAMES = "a,b,c (or repeat the option), or {}; default in {}"
-_PROFILES = "|".join(["auto", *profiles.available()])
+_PROFILES = "|".join(["auto", *profiles.list_profiles()])
 _DATA = "FOLDER holds GLUE's TSV files, RTE/train.tsv ...; mini: generated data, with tiny backbones by default"
 _BACKBONE = "model that every trial starts from; a folder with only config.json gives random weights"
 _ATTENTION = "attention mechanism of all methods; --set overrides it"
@@ -329,7 +329,7 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
     }
     read = {name: readers[name](value) if name in readers else value for name, value in given.items()}
     held = base.settings if options.plan is None else _keep_named_arms(base, read)
-    by_hand = settings_of(options)
+    by_hand = read_settings(options)
     read["settings"] = override_settings(held, by_hand)
     plan = replace(base, **{name: value for name, value in read.items() if name != "start_from"})
     if plan.backbone is None and plan.profile in profiles.NEED_BACKBONE:
@@ -379,7 +379,7 @@ def _read_early_stopping(text: str) -> EarlyStopping | None:
     return from_plain(EarlyStopping, given, where=f"--early-stopping {text}")
 
 
-def settings_of(options: StudyOptions) -> dict[str, Setting]:
+def read_settings(options: StudyOptions) -> dict[str, Setting]:
     """Map each field that the options fix (--set, --attention, --epochs) or search (--search) to its setting.
 
     Raises:
@@ -437,7 +437,7 @@ def origins_of_settings(options: StudyOptions, plan: Plan) -> dict[str, str]:
 
     A key is, for example, `--set epochs`; its value is then `--epochs` or `--plan FILE: epochs`.
     """
-    said, words = settings_of(replace(options, epochs=None, attention=None)), _list_words(options)
+    said, words = read_settings(replace(options, epochs=None, attention=None)), _list_words(options)
     file = f"--plan {options.plan}" if options.plan else f"--continue {options.continue_study}"
     return {
         format_option(key, setting): words[key][0] if key in words else f"{file}: {key}"
@@ -482,7 +482,7 @@ def _check_continued(options: LaunchOptions, plan: Plan) -> None:
 
 
 def _choose_profile(options: LaunchOptions) -> tuple[str, str]:
-    asked = resolve_name(options.profile or "auto", ["auto", *profiles.available()], what="profile")
+    asked = resolve_name(options.profile or "auto", ["auto", *profiles.list_profiles()], what="profile")
     if asked != "auto":
         return asked, f"profile {asked}"
     if options.address:

@@ -10,9 +10,9 @@ from msgspec import UNSET
 
 from study.cluster.resources import local_gpus
 from study.decisions.progress import StudyProgress
-from study.facts.plain_words import first_of
+from study.facts.plain_words import list_first
 from study.facts.study_facts import StudyFacts, read_facts
-from study.launch_options import OUT, LaunchOptions, plan_from, settings_of
+from study.launch_options import OUT, LaunchOptions, plan_from, read_settings
 from study.plans.plan import Plan
 from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import (
@@ -67,7 +67,7 @@ def open_study(options: LaunchOptions) -> Study:
         if options.plan is None:
             raise
         typed = {name for name in Plan.__struct_fields__ if getattr(options, name, None) not in (None, [])}
-        fault = blame_plan_file(str(error), plan, path=options.plan, typed=typed | {*settings_of(options)})
+        fault = blame_plan_file(str(error), plan, path=options.plan, typed=typed | {*read_settings(options)})
         raise ValueError(fault) from None
 
 
@@ -109,7 +109,7 @@ def default_name(plan: Plan) -> str:
         kind: backbone_fingerprint(name, kind=kind) if name and is_folder(name) else name
         for kind, name in (("backbone", plan.backbone), ("tokenizer", plan.tokenizer))
     }
-    content = {**plan.of_numbers, **loaded, "data": glue.make_absolute(plan.data)}
+    content = {**plan.score_fields, **loaded, "data": glue.make_absolute(plan.data)}
     return "-".join([*map(format_file_name, names), digest(to_plain(content), length=6)])
 
 
@@ -136,9 +136,11 @@ def resolve_in(
     had = earlier.plan.asked
     plan = plan.extended_from(had)
     settled = cache(lambda: {trial.started.arm for trial in read_facts(folder).trials.values()})
-    if glue.kind_of(plan.data) != glue.kind_of(had.data) and settled():  # raised before data are read
+    if glue.classify_data(plan.data) != glue.classify_data(had.data) and settled():  # raised before data are read
         raise mismatch_error(folder, [other_data(had, plan)], is_continued=is_continued)
-    changed = [arm for arm in settled() if plan.first_of(arm) != had.first_of(arm)] if plan.first != had.first else []
+    changed = (
+        [arm for arm in settled() if plan.list_firsts(arm) != had.list_firsts(arm)] if plan.first != had.first else []
+    )
     if changed:
         raise ValueError(
             f"--first-from: {changed[0]} of {folder} already has trials, so its first trial cannot change; allowed: "
@@ -178,7 +180,7 @@ def _check_files(plan: Plan) -> None:
 
 def _check_tensorfloat32(options: LaunchOptions, resolved: ResolvedPlan) -> None:
     """Raise ValueError if a trial asks for TF32 but will have no GPU."""
-    asking = [arm for arm in resolved.arms if "tensorfloat32" in (*arm.values_of("precision"), arm.search_precision)]
+    asking = [arm for arm in resolved.arms if "tensorfloat32" in (*arm.list_values("precision"), arm.search_precision)]
     has_gpus = options.gpus_per_trial != 0 and (options.address is not None or local_gpus() > 0)
     if asking and not has_gpus:
         raise ValueError(
@@ -251,10 +253,10 @@ def _note_first_tries(plan: ResolvedPlan) -> list[str]:
     """Return a note on each winner from another study (--first-from) that searches of this study try first."""
     arms = dict[str, list[str]]()
     for arm in plan.first_arms:
-        for first in plan.asked.first_of(arm.name):
+        for first in plan.asked.list_firsts(arm.name):
             arms.setdefault(first.origin, []).append(arm.name)
     return [
-        f"searches of {first_of(names, MOST_ARMS)} first try the winner of {origin}" for origin, names in arms.items()
+        f"searches of {list_first(names, MOST_ARMS)} first try the winner of {origin}" for origin, names in arms.items()
     ]
 
 
@@ -287,7 +289,7 @@ def _note_same_arms_elsewhere(study: Study) -> list[str]:
         if names and not compare_plans(other, study.resolved):
             having[file.parent] = ", ".join(sorted(names))
     if len(having) > 1:
-        shown = first_of([other.name for other in having], MOST_STUDIES)
+        shown = list_first([other.name for other in having], MOST_STUDIES)
         to_add = f"to add to one of them: --continue {beside}/NAME"
         return [f"{len(having)} studies in {beside} have arms of this study with the same protocol: {shown}; {to_add}"]
     return [

@@ -56,7 +56,7 @@ def check_not_shadowed(*names: str, path: Sequence[str] | None = None) -> None:
         ValueError: if Python finds another package of that name first.
     """
     for name in names:
-        found = _found(name, sys.path if path is None else path)
+        found = _find_package(name, sys.path if path is None else path)
         if found and not found.resolve().is_relative_to(ROOT / name):
             folder = found.parents[1] if found.name == "__init__.py" else found.parent
             way = f"remove {folder} from PYTHONPATH"
@@ -97,7 +97,7 @@ def _command() -> str | None:
     return f"{package}.{module}" if package in ("analysis", "study") and module.isidentifier() else None
 
 
-def _found(name: str, path: Sequence[str]) -> Path | None:
+def _find_package(name: str, path: Sequence[str]) -> Path | None:
     """Return the file that an import of `name` loads first, or the folder of a package without `__init__.py`."""
     for finder in sys.meta_path:
         if spec := finder.find_spec(name, path):

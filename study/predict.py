@@ -171,11 +171,11 @@ def _choose_rule(trained: TrainedModel, rule: Value, **settings: Value) -> ExitR
 
 def _collect_rules(trained: TrainedModel) -> dict[str, ExitRule]:
     """Return one exit rule of each kind that the model can use, by name."""
-    from trainables.models.answer_rules import rules_for
+    from trainables.models.answer_rules import list_rules
 
     model = trained.model
     swept = model.sweep_rules()  # empty if only the last layer has a classifier
-    known = rules_for(model.encoder.num_layers, trained.task.num_labels) if swept else []
+    known = list_rules(model.encoder.num_layers, trained.task.num_labels) if swept else []
     return {one.name: one for one in [*known, *swept, model.exit_rule]}
 
 
@@ -266,12 +266,12 @@ def _measure_latencies(trained: TrainedModel, examples: Examples) -> Iterator[st
 
     rules = list(dict.fromkeys([trained.model.exit_rule, LastLayer()]))
     latency = measure_latency(trained.model, examples, rules, num_batches=TIMED)
-    for own, whole in zip(latency.own.timings, latency.all_layers.timings, strict=True):
+    for own, whole in zip(latency.under_own_rule.timings, latency.all_layers.timings, strict=True):
         yield (
             f"batches of {own.batch_size}: {own.milliseconds:.2f} ms per example with exits, {whole.milliseconds:.2f} "
             f"ms with all layers (means over {own.examples:,} examples)"
         )
-    yield flops_in_words(latency.own.flops, latency.all_layers.flops)
+    yield flops_in_words(latency.under_own_rule.flops, latency.all_layers.flops)
     yield f"measured on {latency.device}, {counted(latency.threads, 'thread')}"
 
 

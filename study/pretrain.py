@@ -58,7 +58,7 @@ class Options(Typed, frozen=True, kw_only=True):
     """Options of `study.pretrain`: the objective, its fields, the text, the backbone and the folder."""
 
     objective: Annotated[
-        str, argument("|".join(recipes.available()), "what the model learns; after a colon: a variant")
+        str, argument("|".join(recipes.list_recipes()), "what the model learns; after a colon: a variant")
     ]
     corpus: Annotated[str, option(_CORPUS, "mini|mini-shuffled|hub:NAME|FOLDER")]
     to: Annotated[str, option("new folder, or the folder of a pretraining to continue", "FOLDER")]
@@ -127,7 +127,7 @@ def resolve(options: Options) -> Request:
     Raises:
         ValueError: if the objective is unknown, or has no field that --set names.
     """
-    recipe = recipes.load(resolve_name(options.objective, recipes.available(), what="objective"))
+    recipe = recipes.load(resolve_name(options.objective, recipes.list_recipes(), what="objective"))
     given = read_settings(options.set)
     if absent := [name for name in given if name not in recipe.fixed]:
         raise no_such_field(f"--set {absent[0]}", absent[0], recipe.objective, recipe.fixed)
@@ -222,7 +222,7 @@ def prepare(
 def _check_model(recipe: recipes.Recipe, backbone: str, config: PretrainingConfig) -> None:
     """Raise ValueError if the backbone's family does not support the objective or the configured attention."""
     families = objectives.load(recipe.objective).FAMILIES
-    objectives.check_family(recipe.objective, backbones.family_of(backbone), *families)
+    objectives.check_family(recipe.objective, backbones.find_family(backbone), *families)
     backbones.check_attention(backbone, config)
 
 
@@ -232,7 +232,7 @@ def _pins(earlier: PretrainingFile) -> dict[str, str]:
     pairs += [(earlier.tokenizer, earlier.tokenizer_fingerprint or "")] if earlier.tokenizer else []
     pins = {name: fingerprint for name, fingerprint in pairs if backbones.is_hub_name(name)}
     corpus = earlier.made.corpus
-    return pins | ({corpus: earlier.made.corpus_fingerprint} if corpora.kind_of(corpus) == "hub" else {})
+    return pins | ({corpus: earlier.made.corpus_fingerprint} if corpora.classify_corpus(corpus) == "hub" else {})
 
 
 def _check_same(asked: PretrainingFile, earlier: PretrainingFile) -> None:
@@ -299,7 +299,7 @@ def warn_of_unknown_words(request: Request) -> list[str]:
     Only the beginning of the corpus is read. A corpus on the hub is not checked.
     """
     corpus, name = request.corpus, request.tokenizer.value or request.backbone.value
-    if corpora.kind_of(corpus) == "hub":
+    if corpora.classify_corpus(corpus) == "hub":
         return []
     most = None if corpora.is_generated(corpus) else MOST_SENTENCES
     tokenizer = local_tokenizer(name, texts=lambda: islice(corpora.vocabulary_texts(corpus), most))

@@ -93,7 +93,7 @@ class Member:
         return f"cuda:{self.rank_on_node}" if torch.cuda.is_available() else "cpu"
 
     @classmethod
-    def of_torchrun(cls) -> Member | None:
+    def from_torchrun(cls) -> Member | None:
         """Read the process's rank from torchrun's environment variables; return None outside torchrun."""
         if "TORCHELASTIC_RUN_ID" not in os.environ:
             return None
@@ -112,7 +112,7 @@ def pretrain(job: Job, *, processes: int) -> None:
         TrainingError: if the loss is not finite, or memory runs out.
         OSError: if a file cannot be written, or a process is lost.
     """
-    member = Member.of_torchrun()
+    member = Member.from_torchrun()
     if member is not None and processes > 1:
         raise ValueError(f"--processes is {processes}, but torchrun started {member.number} processes; leave it out")
     if member is not None and member.rank > 0:
@@ -126,7 +126,7 @@ def pretrain(job: Job, *, processes: int) -> None:
             if job.file.finished:
                 _report_finished(job)
             elif member is None and processes > 1:
-                _in_processes(job, processes)
+                _pretrain_in_processes(job, processes)
             else:
                 _work(job, member or Member())
     except Timeout:
@@ -272,7 +272,7 @@ def _group(member: Member) -> Iterator[None]:
         distributed.destroy_process_group()
 
 
-def _in_processes(job: Job, number: int) -> None:
+def _pretrain_in_processes(job: Job, number: int) -> None:
     """Pretrain in `number` processes of this machine, and wait until all have ended.
 
     Raises:
@@ -306,7 +306,7 @@ def _in_processes(job: Job, number: int) -> None:
 
 
 def _run_member(job: Job, member: Member, sender: Connection) -> None:
-    """Train in a child process of `_in_processes`: send any error to the parent, and exit when the parent ends."""
+    """Train in a child of `_pretrain_in_processes`: send any error to the parent, and exit when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets Ctrl-C, and ends this process
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:

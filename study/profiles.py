@@ -155,7 +155,7 @@ _ALL = {  # profile -> its plan, and the methods that `--method all` means
 }
 
 
-def available() -> list[str]:
+def list_profiles() -> list[str]:
     """List the names of all profiles, sorted."""
     return sorted(_ALL)
 
@@ -185,5 +185,5 @@ def tasks() -> tuple[str, ...]:
 
 def _profile(name: str) -> tuple[Plan, tuple[str, ...]]:
     if name not in _ALL:
-        raise unknown_name_error("profile", name, ["auto", *available()])
+        raise unknown_name_error("profile", name, ["auto", *list_profiles()])
     return _ALL[name]

@@ -22,7 +22,7 @@ from study.facts.study_folder import ANSWER, DEV_TABLE, RECORDS, read_export
 from study.own_packages import is_installed
 from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import Arm
-from study.screen.terminal import waiting_for
+from study.screen.terminal import show_waiting
 from study.screen.words import python
 from study.storage.addresses import TRACKING_HELP
 from study.winners import BEST, as_toml
@@ -109,7 +109,7 @@ def analyse(folder: Path) -> str:
     for name in (DEV_TABLE, ANSWER):
         (folder / name).unlink(missing_ok=True)
     run = [sys.executable, "-m", "analysis.report", str(folder)]
-    with waiting_for("tables and report", output=sys.stderr):
+    with show_waiting("tables and report", output=sys.stderr):
         done = subprocess.run(run, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     print(done.stderr, end="", file=sys.stderr)  # after the progress line is cleared
     if done.returncode:

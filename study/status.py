@@ -80,10 +80,10 @@ class Status(Typed, frozen=True, kw_only=True):
 def run(options: Options) -> int:
     """Print the status; return 0 if every study is complete, 1 if results are missing or trials failed."""
     folder = Path(options.folder)
-    if studies := studies_in(folder):
+    if studies := list_studies(folder):
         return _print_all(studies, as_json=options.json)
     progress = read_progress(folder)
-    status = status_of(progress, folder)
+    status = collect_status(progress, folder)
     if options.failures:
         _print_failures(folder, progress.facts.failed, as_json=options.json)
     elif options.json:
@@ -93,7 +93,7 @@ def run(options: Options) -> int:
     return 0 if status.complete else 1
 
 
-def studies_in(folder: Path) -> list[Path]:
+def list_studies(folder: Path) -> list[Path]:
     """List the studies in `folder`, those with the latest events first; [] if `folder` is itself a study."""
     if find_plan(folder) is not None or not folder.is_dir():
         return []
@@ -118,7 +118,7 @@ def _print_all(studies: Sequence[Path], *, as_json: bool) -> int:
             broken.append(f"{folder.name}: {error}")
             answers.append({"study": folder.name, "error": str(error)})
             continue
-        status, asked = status_of(progress, folder), progress.plan.asked
+        status, asked = collect_status(progress, folder), progress.plan.asked
         trials = f"{sum(status.trials.values())} of {status.total}"
         names = ", ".join(asked.methods), ", ".join(asked.tasks)
         table.add_row(folder.name, *names, trials, *_time_spent(status.ledger), _describe_state(status))
@@ -160,7 +160,7 @@ def read_progress(folder: Path) -> StudyProgress:
     return last_progress(plan, facts)
 
 
-def status_of(progress: StudyProgress, folder: Path) -> Status:
+def collect_status(progress: StudyProgress, folder: Path) -> Status:
     """Collect the status of a study; the lock in its folder shows whether a launch is running it."""
     facts, holder = progress.facts, lock_holder(folder)
     steps = read_steps(folder) if holder else {}  # without a lock, the file is left from a killed launch

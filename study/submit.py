@@ -22,7 +22,7 @@ import numpy as np
 from msgspec.structs import replace
 
 import trainables
-from study.chosen_models import best_of, list_confirm_records, with_current_model_address
+from study.chosen_models import choose_best, list_confirm_records, with_current_model_address
 from study.command_line import Command, argument, option
 from study.facts.record import Record
 from study.facts.study_facts import read_records
@@ -32,7 +32,7 @@ from study.predict import INFERENCE_BATCH, label_text
 from study.storage.output_places import check_file
 from study.storage.trial_places import local_model
 from trainables.atomic_files import write_atomically
-from trainables.data.glue import kind_of, load_split
+from trainables.data.glue import classify_data, load_split
 from trainables.data.metrics import predictions_from_logits
 from trainables.data.tasks import TASKS, Task
 from trainables.schema import Typed
@@ -91,9 +91,9 @@ def run(options: Options) -> int:
     with _on_this_machine(best) as models:
         write_submission(out, models, data)
     print(f"wrote {out}")
-    if kind_of(data) == "mini":
+    if classify_data(data) == "mini":
         print(f"warning: {out} is for generated tasks, which the GLUE server does not score", file=sys.stderr)
-    elif kind_of(plan.asked.data) == "mini":
+    elif classify_data(plan.asked.data) == "mini":
         print(f"warning: {out} has predictions of models that were trained on generated sentences", file=sys.stderr)
     return 0
 
@@ -116,7 +116,7 @@ def check_rows(data: str, *, studied: Collection[str], any_length: bool) -> None
             if file.answered_by in studied:
                 raise
             continue  # `_constant_answers` reports the error
-        if kind_of(data) == "mini":
+        if classify_data(data) == "mini":
             continue
         rows, size = len(ids), task.sizes[file.split]
         if rows != size and not any_length:
@@ -147,11 +147,11 @@ def best_models(plan: ResolvedPlan, records: list[Record], method: str | None, f
     if method is None and len(methods) > 1:
         raise ValueError(f"--method is missing, and the study has several methods: {', '.join(methods)}")
     method = resolve_name(
-        method or methods[0], methods, what="method with completed confirm trials", known=trainables.available()
+        method or methods[0], methods, what="method with completed confirm trials", known=trainables.list_methods()
     )
     own = [record for record in confirmed if record.method == method]
     tasks = dict.fromkeys(record.task for record in own)
-    best = {task: best_of([record for record in own if record.task == task]) for task in tasks}
+    best = {task: choose_best([record for record in own if record.task == task]) for task in tasks}
     return {task: with_current_model_address(record, folder) for task, record in best.items()}
 
 

@@ -63,7 +63,7 @@ def run(options: Options) -> int:
     """
     if options.out is not None:
         check_new_folder("--out", Path(options.out))
-    spec, values = spec_of(options)
+    spec, values = resolve_spec(options)
     rows = [(name, json.dumps(own.value), own.origin) for name, own in values.items()]
     print(f"{spec.method}/{spec.task}, seed {spec.seed}", *format_columns(rows), sep="\n", flush=True)
     try:
@@ -80,7 +80,7 @@ def run(options: Options) -> int:
     return 0
 
 
-def spec_of(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Value]]]:
+def resolve_spec(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Value]]]:
     """Resolve the options into a trial; return its specification, and the value and origin of each field.
 
     Raises:

@@ -39,9 +39,9 @@ def searched_values(arm: ArmProgress) -> Configuration:
     return {name: arm.winner.config[name] for name in arm.arm.decided}
 
 
-def in_lines(progress: StudyProgress) -> list[str]:
+def format_winners(progress: StudyProgress) -> list[str]:
     """Format a line for each arm: `palbert/rte: learning_rate 2.1e-05, beta 0.31`."""
-    return [f"{arm.arm.name}: {_in_words(searched_values(arm))}" for arm in decided(progress)]
+    return [f"{arm.arm.name}: {_format_values(searched_values(arm))}" for arm in decided(progress)]
 
 
 def as_toml(progress: StudyProgress) -> str:
@@ -79,7 +79,7 @@ def as_json(progress: StudyProgress) -> str:
 
 def as_text(progress: StudyProgress) -> str:
     """Format a line for each arm: the winner's values, its score in the search, and the median score of its seeds."""
-    arms = zip(in_lines(progress), decided(progress), strict=True)
+    arms = zip(format_winners(progress), decided(progress), strict=True)
     return "".join(f"{line} ({_scores(arm)})\n" for line, arm in arms)
 
 
@@ -89,7 +89,7 @@ def _scores(arm: ArmProgress) -> str:
     return f"{search}, median {points(arm.median) or 'unknown'} of {counted(len(arm.confirmed), 'seed')}"
 
 
-def _in_words(values: Configuration) -> str:
+def _format_values(values: Configuration) -> str:
     return ", ".join(f"{name} {_short(value)}" for name, value in values.items())
 
 

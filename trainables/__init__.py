@@ -27,12 +27,12 @@ def base_method(method: str) -> str:
     return method.partition(VARIANT)[0]
 
 
-def module_of(method: str) -> str:
+def build_module_name(method: str) -> str:
     """Build the import name of a method's module; variants of a method share its module."""
-    return method_files.files_of(base_method(method))[0].module
+    return method_files.locate_files(base_method(method))[0].module
 
 
-def available() -> list[str]:
+def list_methods() -> list[str]:
     """List all methods, in alphabetical order."""
     return method_files.names()
 
@@ -65,9 +65,9 @@ def load(method: str) -> ModuleType:
     """
     name = base_method(method)
     method_files.check_whole(name)
-    if name not in available() or method == f"{name}{VARIANT}":
-        raise unknown_name_error("method", method, available())
-    file, _ = method_files.files_of(name)
+    if name not in list_methods() or method == f"{name}{VARIANT}":
+        raise unknown_name_error("method", method, list_methods())
+    file, _ = method_files.locate_files(name)
     module = file.load()
     if absent := [part for part in ("DEPARTURES", "Config", "build") if not hasattr(module, part)]:
         raise ValueError(f"{file.path} has no {', '.join(absent)}; a method's file has DEPARTURES, Config and build")

@@ -23,6 +23,6 @@ class Departure(NamedTuple):
 Departures = tuple[Departure | str, ...]  # files written before 2026-11-25 contain strings
 
 
-def in_words(departures: Iterable[Departure | str]) -> str:
+def join_departures(departures: Iterable[Departure | str]) -> str:
     """Join departures into one line, separated by semicolons."""
     return "; ".join(map(str, departures))

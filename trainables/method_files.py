@@ -39,13 +39,13 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
     @property
     def digests(self) -> dict[str, str]:
         """Map each method to a hash (16 hexadecimal digits) of the names and contents of its files."""
-        return {_name(stem): _digest(self.of_method(stem)) for stem, both in self.pairs.items() if all(both)}
+        return {_name(stem): _digest(self.for_method(stem)) for stem, both in self.pairs.items() if all(both)}
 
     def has(self, method: str) -> bool:
         """Check whether the folder has the method's file and its search space's file."""
         return all(self.pairs.get(_stem(method), (False,)))
 
-    def of_method(self, method: str) -> dict[str, str]:
+    def for_method(self, method: str) -> dict[str, str]:
         """Select the method's file, its search space's file and all `_*.py`; nothing if the method is missing."""
         files = {f"{_stem(method)}.py", f"{_stem(method)}{SPACE}.py"}
         if not self.has(method):
@@ -68,7 +68,7 @@ class MethodFile:
     module: str  # import name of the module
     path: str  # path as messages print it
 
-    def place_of(self, name: str) -> str:
+    def format_place(self, name: str) -> str:
         """Format `path:line` of the line that defines `name`, or only the path if no line does."""
         match = re.search(rf"^{name}\b", inspect.getsource(self.load()), re.MULTILINE)
         return self.path if match is None else f"{self.path}:{match.string.count(chr(10), 0, match.start()) + 1}"
@@ -164,18 +164,18 @@ def check_whole(method: str) -> None:
     Raises:
         ValueError: if only one of them exists; the message names both.
     """
-    stem, files = _stem(method), files_of(method)
+    stem, files = _stem(method), locate_files(method)
     if _included is not None and stem in _included.pairs:
         pairs = [_included.pairs[stem]]
     else:
-        pairs = [_exist_in(folder, stem) for folder in _list_packages()]
+        pairs = [_check_files(folder, stem) for folder in _list_packages()]
     for exist in pairs:
         if any(exist) and not all(exist):
             present, missing = (file.path for file in (files if exist[0] else files[::-1]))
             raise ValueError(f"method {method!r} needs two files: {present} exists, {missing} is missing")
 
 
-def files_of(method: str) -> tuple[MethodFile, MethodFile]:
+def locate_files(method: str) -> tuple[MethodFile, MethodFile]:
     """Locate the file of a method and the file of its search space."""
     stem = _stem(method)
     if _included is not None and stem in _included.pairs:
@@ -193,16 +193,16 @@ def files_of(method: str) -> tuple[MethodFile, MethodFile]:
 def place_of_function(function: Callable[..., object], method: str) -> str | None:
     """Find the file and line of a function that a method's file or its search space's file defines; else None."""
     code = getattr(inspect.unwrap(function), "__code__", None)
-    file = next((each for each in files_of(method) if code and _is_same_file(code.co_filename, each.path)), None)
+    file = next((each for each in locate_files(method) if code and _is_same_file(code.co_filename, each.path)), None)
     return f"{file.path}:{code.co_firstlineno}" if file and code else None
 
 
 def describe_error(error: Exception, method: str) -> str:
     """Describe an error in a method's code in one line, with file and line if they are known."""
-    place = next((place for file in files_of(method) if (place := _find_place(error, file.path))), None)
+    place = next((place for file in locate_files(method) if (place := _find_place(error, file.path))), None)
     if place is None:
-        return str(error) if isinstance(error, ValueError) else f"{files_of(method)[0].path}: {in_words(error)}"
-    return f"{place}: {in_words(error)}"
+        return str(error) if isinstance(error, ValueError) else f"{locate_files(method)[0].path}: {format_error(error)}"
+    return f"{place}: {format_error(error)}"
 
 
 class _Included(MetaPathFinder, ExecutionLoader):
@@ -237,7 +237,7 @@ def _list_packages() -> Iterator[Path]:
     return (Path(folder).parent for folder in sys.modules[__name__.partition(".")[0]].__path__)
 
 
-def _exist_in(folder: Path, stem: str) -> tuple[bool, bool]:
+def _check_files(folder: Path, stem: str) -> tuple[bool, bool]:
     """Check whether a method's file exists below `folder`, and whether its search space's file does."""
     trained, space = (folder / name / f"{stem}.py" for name in ("trainables", "search_spaces"))
     is_method = trained.is_file() and bool(_IS_METHOD.search(trained.read_text(encoding="utf-8")))
@@ -274,7 +274,7 @@ def _explain_failure(error: BaseException, path: str) -> ValueError:
     kind = CannotImport if isinstance(error, ImportError) else ValueError
     if isinstance(error, SyntaxError):
         return kind(f"{error.filename or path}:{error.lineno}: {type(error).__name__}: {error.msg}")
-    return kind(f"{_find_place(error, path) or path}: {in_words(error)}")
+    return kind(f"{_find_place(error, path) or path}: {format_error(error)}")
 
 
 def _find_place(error: BaseException, path: str) -> str | None:
@@ -288,7 +288,7 @@ def _is_same_file(path: str, other: str) -> bool:
     return Path(path).parts[-2:] == Path(other).parts[-2:]
 
 
-def in_words(error: BaseException) -> str:
+def format_error(error: BaseException) -> str:
     """Describe an error by its type and first line; for an unknown name, suggest the nearest one."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0]}{_suggest_name(error)}"

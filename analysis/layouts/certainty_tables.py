@@ -226,7 +226,7 @@ def _searched_lines(evidence: Evidence, fields: Iterable[str]) -> list[Line]:
         if ranges and lines.setdefault(label, ranges) != ranges:
             lines[f"{label}/{cell.task}"] = ranges
     return [
-        Line(f"{name}, searched in", {field: Entry.of_text(text) for field, text in ranges.items()})
+        Line(f"{name}, searched in", {field: Entry.from_text(text) for field, text in ranges.items()})
         for name, ranges in lines.items()
     ]
 
@@ -241,7 +241,7 @@ def _winning_value(name: str, cell: Cell) -> Entry | None:
         return None
     value = cell.config[name]
     text = f"{value:.3g}" if isinstance(value, float) else str(value)
-    return Entry.of_text(text)
+    return Entry.from_text(text)
 
 
 def search_repeats_table(evidence: Evidence) -> Table | None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from analysis.layouts.evidence import Evidence, make_table
 from analysis.layouts.notes import first_from_notes, format_unequal_counts, own_task_notes, provenance, seed_notes
 from analysis.layouts.table import Column, Entry, Line, Table
-from analysis.statistics.costs import SECONDS, row_ledger, speed_facts, total_of
+from analysis.statistics.costs import SECONDS, row_ledger, speed_facts, sum_compute
 from analysis.studies.cells import Cell, find_repeats
 from analysis.studies.load import Study
 from analysis.studies.stored_predictions import read_cell_predictions
@@ -73,7 +73,7 @@ def _line(name: str, item: list[str], answered: Mapping[str, Answer]) -> Line:
         "answer": "n/a" if holds is None else "Yes" if holds else "No",
         "evidence": "; ".join(one.evidence for one in own),
     }
-    return Line(f"{name} {number}", {column: Entry.of_text(text) for column, text in texts.items()})
+    return Line(f"{name} {number}", {column: Entry.from_text(text) for column, text in texts.items()})
 
 
 def answers(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
@@ -98,7 +98,7 @@ def answers(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
     }
     words = {
         "parameters": _parameters(evidence),
-        "compute": total_of(entry.total for entry in row_ledger(evidence.rows)).in_words(),
+        "compute": sum_compute(entry.total for entry in row_ledger(evidence.rows)).describe(),
         "runtime": _average(evidence),
         "devices": ", ".join(kinds) or "no trial",
         "statistic": counted(len(studies[0].seeds), "seed"),
@@ -236,12 +236,12 @@ DATA: list[Column[Cell]] = [
         Column(f"official_{split}", f"official {split}", lambda cell, split=split: _count(_official(cell.task, split)))  # type: ignore[misc]
         for split in ("train", "dev", "test")
     ),
-    Column("metric", "metric", lambda cell: Entry.of_text(metric_words(TASKS[cell.task]))),
-    Column("licence", "licence", lambda cell: Entry.of_text(_licence(cell.task))),
+    Column("metric", "metric", lambda cell: Entry.from_text(metric_words(TASKS[cell.task]))),
+    Column("licence", "licence", lambda cell: Entry.from_text(_licence(cell.task))),
     Column(
         "backbone_licence",
         "backbone's licence",
-        lambda cell: Entry.of_text(licence_of_backbone(cell.arm.whole_backbone)),
+        lambda cell: Entry.from_text(licence_of_backbone(cell.arm.whole_backbone)),
     ),
 ]
 

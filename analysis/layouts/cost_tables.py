@@ -31,7 +31,7 @@ from analysis.statistics.samples import Place
 from analysis.statistics.searches import UNITS, Unit, at_equal_budget, completed_scores
 from analysis.statistics.uncertainty import Interval, PairedTest, mean_interval
 from analysis.studies.cells import Cell
-from study.facts.ledger import in_words
+from study.facts.ledger import format_counts
 from study.facts.plain_words import joined
 from trainables.data.tasks import TASKS
 from trainables.models.answer_rules import FixedLayer
@@ -90,7 +90,7 @@ def _megaflops(arm: Arm) -> Entry | None:
         return None
     number = arm.flops / 1e6
     text = f"{number:.0f}" if number >= 100 else f"{number:.3g}"
-    return Entry.of_text(text)
+    return Entry.from_text(text)
 
 
 def _score_at_half(arm: Arm) -> Entry | None:
@@ -334,11 +334,11 @@ def compute_table(evidence: Evidence) -> Table:
     caption += " Pretraining: its cost, divided equally among the arms." * shared
     of_rows = {
         entry.row: {
-            "search": entry.search.in_words(unit),
-            "confirm": entry.confirm.in_words(unit),
-            **({"pretraining": entry.pretraining.in_words(unit)} if shared else {}),
-            "together": entry.total.in_words(unit),
-            "trials": in_words(entry.trials),
+            "search": entry.search.describe(unit),
+            "confirm": entry.confirm.describe(unit),
+            **({"pretraining": entry.pretraining.describe(unit)} if shared else {}),
+            "together": entry.total.describe(unit),
+            "trials": format_counts(entry.trials),
         }
         for entry in ledger
     }
@@ -362,7 +362,7 @@ def compute_of_arms_table(evidence: Evidence) -> Table:
             "evaluation": costs.format_time(spent.eval_seconds, longest),
             "wall clock": costs.format_time(spent.wall_seconds, longest),
             "GPU": costs.format_time(spent.gpu_seconds, longest),
-            "trials": in_words(spent.trials),
+            "trials": format_counts(spent.trials),
         }
         for spent in arms
     ]
@@ -402,7 +402,7 @@ def equal_compute_table(evidence: Evidence) -> Table | None:
         title="Search scores at equal compute{data}",
         first_column="arm",
         columns=[at_equal(unit) for unit in UNITS],
-        subjects=[("/".join(place), place) for place in evidence.by_place],
+        subjects=[("/".join(place), place) for place in evidence.cells_by_place],
         caption=(
             "Points: expected best selection score of each search at the smallest budget of any row on the same task "
             "(arXiv:1909.03004; this estimate is biased downwards near the end of a budget). Stopped and failed trials "

@@ -25,7 +25,7 @@ from analysis.statistics.samples import (
     has_found_nothing,
     is_above_constant,
 )
-from analysis.studies.cells import Cell, Row, name_studies, rows_of
+from analysis.studies.cells import Cell, Row, make_rows, name_studies
 from analysis.studies.load import Study
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 from trainables.schema import to_plain
@@ -69,7 +69,7 @@ class Evidence:
 
     def are_comparable(self, row: str, other: str, task: str) -> bool:
         """Check whether two rows may be tested against each other on a task; True if either row has no cell."""
-        cells = [self.by_place[label, task] for label in (row, other) if (label, task) in self.by_place]
+        cells = [self.cells_by_place[label, task] for label in (row, other) if (label, task) in self.cells_by_place]
         return len(cells) < 2 or are_comparable(*cells)
 
     @cached_property
@@ -93,17 +93,17 @@ class Evidence:
     @cached_property
     def not_above_constant(self) -> dict[Place, float]:
         """Score of the best constant answer, for each cell that is not shown to beat it."""
-        cells, samples = self.by_place, self.samples
+        cells, samples = self.cells_by_place, self.samples
         return {p: c for p, c in self._constants.items() if not is_above_constant(cells[p], samples.get(p), c)}
 
     @property
     def nothing_found(self) -> dict[Place, float]:
         """Score of the best constant answer, for each cell whose search did not beat it."""
-        return {p: c for p, c in self._constants.items() if has_found_nothing(self.by_place[p], c)}
+        return {p: c for p, c in self._constants.items() if has_found_nothing(self.cells_by_place[p], c)}
 
     @cached_property
     def _constants(self) -> dict[Place, float]:
-        return constant_scores(self.by_place, self.samples)
+        return constant_scores(self.cells_by_place, self.samples)
 
     @property
     def baseline(self) -> str | None:
@@ -113,17 +113,21 @@ class Evidence:
     @cached_property
     def exits(self) -> dict[Place, Exits]:
         """Exit statistics of each cell's models; cells without records or mean layers are left out."""
-        return {place: exits for place, cell in self.by_place.items() if (exits := read_exits(cell)) is not None}
+        return {place: exits for place, cell in self.cells_by_place.items() if (exits := read_exits(cell)) is not None}
 
     @cached_property
     def rules(self) -> dict[Place, tuple[Sweep, ...]]:
         """Results of every exit rule, the method's first, for cells whose models have a classifier on each layer."""
-        return {place: rules for place, own in self.exits.items() if (rules := read_rules(self.by_place[place], own))}
+        return {
+            place: rules for place, own in self.exits.items() if (rules := read_rules(self.cells_by_place[place], own))
+        }
 
     @cached_property
     def curves(self) -> dict[Place, Curves]:
         """Curves of score over layers, for the cells with exit settings."""
-        return {place: curves for place, cell in self.by_place.items() if (curves := read_curves(cell)) is not None}
+        return {
+            place: curves for place, cell in self.cells_by_place.items() if (curves := read_curves(cell)) is not None
+        }
 
     @property
     def curve_reference(self) -> str:
@@ -134,7 +138,7 @@ class Evidence:
     @cached_property
     def curves_by_flops(self) -> dict[Place, Curves]:
         """Curves of score over millions of FLOPs; cells without counted FLOPs are left out."""
-        costs = {place: flops_of_exits(self.by_place[place]) for place in self.curves}
+        costs = {place: flops_of_exits(self.cells_by_place[place]) for place in self.curves}
         return {place: self.curves[place].at_cost(cost) for place, cost in costs.items() if cost is not None}
 
     def compare_curves(self, curves: Mapping[Place, Curves]) -> dict[Place, Comparison]:
@@ -152,7 +156,7 @@ class Evidence:
         return [(row.label, cell) for row in self.rows for cell in row.cells.values()]
 
     @cached_property
-    def by_place(self) -> dict[Place, Cell]:
+    def cells_by_place(self) -> dict[Place, Cell]:
         """Every cell, by row label and task."""
         return {(label, cell.task): cell for label, cell in self.cells}
 
@@ -168,7 +172,7 @@ def gather(studies: list[Study], *, separate: bool = False) -> Evidence:
     Raises:
         ValueError: the studies cannot share a table.
     """
-    return Evidence(studies, rows_of(studies, separate=separate))
+    return Evidence(studies, make_rows(studies, separate=separate))
 
 
 def make_table(

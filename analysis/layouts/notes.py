@@ -27,7 +27,7 @@ from analysis.studies.load import Study
 from study.facts.other_code import FirstCode, describe_code
 from study.facts.plain_words import CellInWords, counted, joined, shortfalls
 from study.facts.record import Record
-from study.plans.ranges import in_words, shorten, split_key
+from study.plans.ranges import format_setting, shorten, split_key
 from study.plans.samplers import describe_sampler
 from study.plans.select_by import describe_select_by
 from trainables.data.metrics import metric_words
@@ -116,7 +116,7 @@ def _describe_backbone(study: Study, where: str) -> str:
         return f"Backbone of every row{where}: {backbones}, not pretrained here."
     made = cost.made
     sizes = f"{made.steps:,} steps of {made.batch_size} examples, {made.tokens:,} tokens"
-    paid = f"{cost.whole.in_words()}, shared by {counted(cost.arms, 'arm')}"
+    paid = f"{cost.whole.describe()}, shared by {counted(cost.arms, 'arm')}"
     held_out = ", ".join(f"{name} {value:.3f}" for name, value in made.scores.items())
     return (
         f"Backbone of every row{where}: {made.backbone}, pretrained with {made.objective} on corpus {made.corpus} "
@@ -218,7 +218,11 @@ def _settings(study: Study) -> list[str]:
     left = of_arms if len(of_arms) > MOST_VALUES_OF_ARMS else []
     return [
         *(f"{field} {value}" for field, value in fields.items() if value is not None),
-        *(f"{key.replace(':', ' ')} {in_words(setting)}" for key, setting in asked.settings.items() if key not in left),
+        *(
+            f"{key.replace(':', ' ')} {format_setting(setting)}"
+            for key, setting in asked.settings.items()
+            if key not in left
+        ),
         *([f"{', '.join(dict.fromkeys(map(shorten, left)))}, see plan.json"] if left else []),
         *(f"pretraining with {field} {json.dumps(value)}" for field, value in (made.settings if made else {}).items()),
         *(f"{arm} starts from {source}" for arm, source in asked.start_from.items()),
@@ -262,7 +266,7 @@ def first_from_notes(rows: Sequence[Row]) -> list[str]:
     began: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         for task, cell in row.cells.items():
-            firsts = [first for study in cell.studies for first in study.file.plan.asked.first_of(cell.name)]
+            firsts = [first for study in cell.studies for first in study.file.plan.asked.list_firsts(cell.name)]
             others = dict.fromkeys(first.origin.rpartition(", ")[0] for first in firsts if cell.arm.decided)
             if others:
                 began.setdefault((row.label, " and ".join(others)), []).append(TASKS[task].title)
@@ -296,7 +300,9 @@ def untestable_pair_notes(rows: Sequence[Row]) -> list[str]:
 
 def _code_notes(study: Study, cells: list[Cell]) -> list[str]:
     """Name the arms with trials that ran other code than the study's first launch."""
-    records = {record.key: record for cell in cells for record in cell.arm_records if record.key in study.by_key}
+    records = {
+        record.key: record for cell in cells for record in cell.arm_records if record.key in study.records_by_key
+    }
     if len({record.code_digest for record in records.values()}) < 2:
         return []  # one version of the code: the launches need not be compared
     first = FirstCode(study.facts)

@@ -61,7 +61,7 @@ from analysis.studies.cells import Cell, Row
 from study.facts.scores import summarise
 from study.facts.winner import best_search_record
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
-from trainables.departure import in_words
+from trainables.departure import join_departures
 from trainables.schema import Configuration
 
 FILE = Path(__file__).parents[1] / "published.csv"
@@ -393,7 +393,9 @@ def dev_table(evidence: Evidence) -> Table:
         },
     )
     found = notes.departures(evidence.studies)
-    return replace(table, notes=[*table.notes, *(f"departures, {who}: {in_words(own)}" for who, own in found.items())])
+    return replace(
+        table, notes=[*table.notes, *(f"departures, {who}: {join_departures(own)}" for who, own in found.items())]
+    )
 
 
 def _cell_marks(evidence: Evidence) -> dict[Place, str]:
@@ -520,7 +522,7 @@ def _backbone_columns(rows: Sequence[Row]) -> list[Column[Row]]:
     """Make a column with the backbone of each row, if the rows have different backbones."""
     names = {row.label: cell.arm.pinned_backbone for row in rows for cell in row.cells.values()}
     fingerprints = {cell.arm.backbone_fingerprint for row in rows for cell in row.cells.values()}
-    entries = {label: Entry.of_text(name) for label, name in names.items()}
+    entries = {label: Entry.from_text(name) for label, name in names.items()}
     return [Column("backbone", "backbone", lambda row: entries[row.label])] if len(fingerprints) > 1 else []
 
 
@@ -560,10 +562,10 @@ def _cell_facts(cell: Cell) -> dict[str, Any]:
 def _paper_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
     """Choose PALBERT's dev rows (tables 2 and 3) on our backbones; all rows of table 2 if there are none."""
     both = published_rows("PALBERT Tab.2", "PALBERT Tab.3")
-    return _on_backbones_of(rows, both) or published_rows("PALBERT Tab.2")
+    return _select_backbones(rows, both) or published_rows("PALBERT Tab.2")
 
 
-def _on_backbones_of(rows: list[Row], published: Iterable[PublishedRow]) -> tuple[PublishedRow, ...]:
+def _select_backbones(rows: list[Row], published: Iterable[PublishedRow]) -> tuple[PublishedRow, ...]:
     backbones = {cell.arm.whole_backbone for row in rows for cell in row.cells.values()}
     return tuple(other for other in published if other.backbone in backbones)
 
@@ -572,16 +574,16 @@ def _early_exit_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
     """Choose PABEE's README and four other sources, and the rows of ElasticBERT and F-PABEE on our backbones."""
     later = published_rows("ElasticBERT GLUE dev") + published_rows("F-PABEE Tab.1", split=NOT_STATED)
     first = published_rows("PABEE README", "ALBERT README", "albert_pytorch", "fairseq README", "ShareBERT")
-    return first + _on_backbones_of(rows, later)
+    return first + _select_backbones(rows, later)
 
 
-def _papers_of(published: Iterable[PublishedRow]) -> list[str]:
+def _list_papers(published: Iterable[PublishedRow]) -> list[str]:
     return list(dict.fromkeys(other.paper for other in published))
 
 
 def _papers_with_test(rows: list[Row]) -> list[str]:
     """List PALBERT's tables on our backbones; with PALBERT's table 2, also list COSEE's (both use ALBERT)."""
-    papers = _papers_of(_paper_rows(rows))
+    papers = _list_papers(_paper_rows(rows))
     return papers + ["COSEE Tab.3"] * ("PALBERT Tab.2" in papers)
 
 
@@ -622,8 +624,8 @@ PABEE = PaperLayout(
     ),
     metrics=PAPER_METRICS,
     published=_early_exit_rows,
-    papers_with_test=lambda rows: _papers_of(
-        _on_backbones_of(rows, published_rows("DeeBERT Tab.1", "COSEE Tab.2", split="test"))
+    papers_with_test=lambda rows: _list_papers(
+        _select_backbones(rows, published_rows("DeeBERT Tab.1", "COSEE Tab.2", split="test"))
     ),
     facts=speed_facts,
 )

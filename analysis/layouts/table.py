@@ -23,7 +23,7 @@ class Entry:
     bold: bool = False
 
     @classmethod
-    def of_text(cls, text: str) -> Entry:
+    def from_text(cls, text: str) -> Entry:
         """Make an entry from a text, which may be a formatted number."""
         return cls(text, {"": text})
 
@@ -155,7 +155,7 @@ def text_table(
     """Make a table of texts; each line is a label and a mapping from headings to texts."""
     texts = list(lines)
     columns = {heading: heading for _, line in texts for heading in line}
-    made = [Line(label, {heading: Entry.of_text(text) for heading, text in line.items()}) for label, line in texts]
+    made = [Line(label, {heading: Entry.from_text(text) for heading, text in line.items()}) for label, line in texts]
     return Table(
         name=name, title=title, columns=columns, lines=made, caption=caption, first_column=first_column, unit=""
     )

@@ -74,7 +74,7 @@ class Picture:
 
     def _repr_svg_(self) -> str:
         """Return the SVG that a notebook shows."""
-        return inline_svg(image_of(self.figure, "svg"), self.name)
+        return inline_svg(render_image(self.figure, "svg"), self.name)
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def lay_out(name: str, title: str, caption: str, alt: str, figure: Figure, tips:
     return Picture(name, title, caption, alt, figure)
 
 
-def image_of(figure: Figure, ending: Literal["svg", "pdf"]) -> bytes:
+def render_image(figure: Figure, ending: Literal["svg", "pdf"]) -> bytes:
     """Return the figure as bytes without dates and versions; an SVG includes the tooltips of its points."""
     buffer = BytesIO()
     with matplotlib.rc_context(STYLE):

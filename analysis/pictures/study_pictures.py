@@ -73,7 +73,7 @@ def differences_picture(evidence: Evidence) -> Picture | None:
     without a baseline or a test.
     """
     baseline = evidence.baseline
-    cells = evidence.by_place
+    cells = evidence.cells_by_place
     tests = {(one.row, one.task): one for one in evidence.tested if one.family == "baseline"}
     if baseline is None or not tests:
         return None

@@ -12,7 +12,7 @@ from msgspec import UNSET
 from analysis.studies.cells import Cell, Row, find_repeats
 from analysis.studies.load import Study
 from analysis.studies.stored_predictions import read_cell_predictions
-from study.facts.ledger import Spent, count_by_status, in_words, ledger
+from study.facts.ledger import Spent, count_by_status, format_counts, ledger
 from study.facts.plain_words import counted
 from study.facts.record import Record
 from study.plans.resolved_plan import Pretraining
@@ -34,7 +34,7 @@ class Compute:
     gpu_seconds: float
     cpu_seconds: float
 
-    def in_words(self, unit: TimeUnit | None = None) -> str:
+    def describe(self, unit: TimeUnit | None = None) -> str:
         """Format the GPU and CPU time in `unit`; by default in the unit that suits the larger of the two."""
         unit = unit or choose_unit([self])
         parts = [f"{format_time(self.gpu_seconds, unit)} of GPU"] * (self.gpu_seconds > 0)
@@ -71,12 +71,12 @@ class Entry:
     @property
     def search(self) -> Compute:
         """Compute of the search trials."""
-        return total_of(spent for spent in self.spent if spent.phase == "search")
+        return sum_compute(spent for spent in self.spent if spent.phase == "search")
 
     @property
     def confirm(self) -> Compute:
         """Compute of the confirm trials."""
-        return total_of(spent for spent in self.spent if spent.phase == "confirm")
+        return sum_compute(spent for spent in self.spent if spent.phase == "confirm")
 
     @property
     def pretraining(self) -> Compute:
@@ -86,17 +86,17 @@ class Entry:
     @property
     def total(self) -> Compute:
         """Compute of all trials, plus the row's share of the pretraining."""
-        return total_of([*self.spent, self.pretraining])
+        return sum_compute([*self.spent, self.pretraining])
 
     def on(self, tasks: Collection[str]) -> Compute:
         """Add up the compute of the row's trials on these tasks."""
-        return total_of(spent for spent in self.spent if spent.task in tasks)
+        return sum_compute(spent for spent in self.spent if spent.task in tasks)
 
-    def in_words(self, unit: TimeUnit) -> str:
+    def describe(self, unit: TimeUnit) -> str:
         """Format the row's total compute, its parts, and its number of trials by status."""
-        pretraining = f", pretraining {self.pretraining.in_words(unit)}" if self.pretrained else ""
-        parts = f"search {self.search.in_words(unit)}{pretraining}"
-        return f"{self.row} {self.total.in_words(unit)} ({parts}; {in_words(self.trials)})"
+        pretraining = f", pretraining {self.pretraining.describe(unit)}" if self.pretrained else ""
+        parts = f"search {self.search.describe(unit)}{pretraining}"
+        return f"{self.row} {self.total.describe(unit)} ({parts}; {format_counts(self.trials)})"
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry for the JSON file beside a table."""
@@ -105,7 +105,7 @@ class Entry:
         return {"row": self.row, **totals, "trials": self.trials, "arms": to_plain(self.spent)}
 
 
-def total_of(spent: Iterable[Spent | Compute]) -> Compute:
+def sum_compute(spent: Iterable[Spent | Compute]) -> Compute:
     """Add up compute, GPU and CPU time separately."""
     entries = list(spent)
     return Compute(*(sum(getattr(entry, unit) for entry in entries) for unit in UNITS))
@@ -142,7 +142,7 @@ def ledger_notes(entries: list[Entry]) -> list[str]:
     if not spent:
         return []
     unit = choose_unit(entry.total for entry in spent)
-    notes = ["compute: " + "; ".join(entry.in_words(unit) for entry in spent)]
+    notes = ["compute: " + "; ".join(entry.describe(unit) for entry in spent)]
     notes += _unlike("the pretraining of the rows' backbones", {entry.row: _dearest(entry) for entry in spent})
     common = set.intersection(*({one.task for one in entry.spent} - entry.unfinished for entry in spent))
     return notes + _warnings({entry.row: entry.on(common) for entry in spent})
@@ -159,7 +159,7 @@ def _warnings(computes: dict[str, Compute]) -> list[str]:
     devices = {row: (compute.gpu_seconds > 0, compute.cpu_seconds > 0) for row, compute in computes.items()}
     if len(set(devices.values())) > 1:
         unit = choose_unit(computes.values())
-        costs = ", ".join(f"{row} {compute.in_words(unit)}" for row, compute in computes.items())
+        costs = ", ".join(f"{row} {compute.describe(unit)}" for row, compute in computes.items())
         return [f"warning: not all rows ran on the same kind of device, so their compute is not compared: {costs}"]
     return _unlike("compute, on the tasks that all rows have,", computes)
 
@@ -174,7 +174,7 @@ def _unlike(what: str, computes: dict[str, Compute]) -> list[str]:
             doubt = "" if kind == "gpu_seconds" else " (wall-clock time, on a machine that may have had other work)"
             warnings.append(
                 f"warning: {what} differs by more than 20 %{doubt}: "
-                f"{ordered[-1]} had {most.in_words(unit)}, {ordered[0]} {least.in_words(unit)}"
+                f"{ordered[-1]} had {most.describe(unit)}, {ordered[0]} {least.describe(unit)}"
             )
     return warnings
 
@@ -210,7 +210,7 @@ def milliseconds(cell: Cell, batch_size: int) -> float | None:
     """
     times = []
     for record in cell.records:
-        timing = record.latency and record.latency.own.timing(batch_size)
+        timing = record.latency and record.latency.under_own_rule.timing(batch_size)
         if timing and record.mean_layers:
             times.append(timing.milliseconds * record.mean_layers / timing.mean_layers)
     return float(np.median(times)) if times else None
@@ -218,7 +218,7 @@ def milliseconds(cell: Cell, batch_size: int) -> float | None:
 
 def flops(cell: Cell) -> float | None:
     """Compute the median over seeds of the FLOPs per example with the models' own exit; None if not counted."""
-    counts = [latency.own.flops for latency in list_latencies(cell)]
+    counts = [latency.under_own_rule.flops for latency in list_latencies(cell)]
     return float(np.median(counts)) if counts else None
 
 

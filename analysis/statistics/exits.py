@@ -14,8 +14,8 @@ import numpy as np
 from analysis.studies.cells import Cell
 from analysis.studies.stored_predictions import Predictions, read_cell_predictions
 from study.facts.record import Record
-from trainables.models.answer_rules import rules_for
-from trainables.models.exit_rules import ExitRule, LayerOutputs, apply_exit, setting_of
+from trainables.models.answer_rules import list_rules
+from trainables.models.exit_rules import ExitRule, LayerOutputs, apply_exit, read_setting
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def read_rules(cell: Cell, exits: Exits) -> tuple[Sweep, ...]:
     if not stored or len(stored) < len(cell.records):
         return exits.sweeps
     layers, _, labels = stored[0][1].logits.shape
-    others = [rule for rule in rules_for(layers, labels) if rule.name not in swept]
+    others = [rule for rule in list_rules(layers, labels) if rule.name not in swept]
     by_kind = [list(settings) for _, settings in groupby(others, key=lambda rule: rule.name)]
     return (*exits.sweeps, *(_applied(settings, stored) for settings in by_kind))
 
@@ -125,7 +125,7 @@ def _applied(settings: list[ExitRule], stored: list[tuple[Predictions, LayerOutp
     return Sweep(
         rule=settings[0].name,
         field=settings[0].field or "",
-        settings=np.array([setting_of(rule) for rule in settings], dtype=float),
+        settings=np.array([read_setting(rule) for rule in settings], dtype=float),
         mean_layers=np.array([[result.exit_layer.mean() for result in of_seed] for of_seed in results]),
         scores=np.array([[own.scored(result.logits) for result in of_seed] for (own, _), of_seed in pairs]),
         recorded=None,

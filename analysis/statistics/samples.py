@@ -104,12 +104,12 @@ def draw_samples(rows: list[Row]) -> dict[Place, Sample]:
 
 def _stored(cell: Cell) -> list[Predictions]:
     """Read the predictions of every seed; empty if there is one seed, a file is missing, or examples differ."""
-    read = [(record, read_predictions(cell.study_of(record), record)) for record in cell.records]
+    read = [(record, read_predictions(cell.find_study(record), record)) for record in cell.records]
     stored = [_check(cell, record, predictions) for record, predictions in read if predictions is not None]
     _check_seeds(cell, stored)
     if stored and len(stored) < len(read):
         missing = f"{len(read) - len(stored)} of {len(read)} predictions are missing"
-        folder = cell.study_of(cell.records[0]).folder
+        folder = cell.find_study(cell.records[0]).folder
         warnings.warn(f"{folder}: {cell.name}: {missing}, so this cell is not tested", stacklevel=2)
     same_examples = len({predictions.examples for predictions in stored}) == 1
     return stored if len(stored) == len(read) > 1 and same_examples else []
@@ -131,7 +131,7 @@ def _check(cell: Cell, record: Record, predictions: Predictions) -> Predictions:
     """Check that the predictions give the score in the record, and return them."""
     recomputed, recorded = predictions.score, record.score
     if recorded is None or abs(recorded - recomputed) > TOLERANCE:
-        path = predictions_file(cell.study_of(record).folder, record.key)
+        path = predictions_file(cell.find_study(record).folder, record.key)
         raise ValueError(
             f"{path} does not belong to its record: its score is {recomputed:.6f}, the record's {recorded}"
         )

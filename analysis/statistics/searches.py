@@ -69,7 +69,7 @@ def best_minus_last(cell: Cell) -> float | None:
     """
     gains = []
     for record in cell.records:
-        scores = cell.study_of(record).facts.trials[record.key].scores
+        scores = cell.find_study(record).facts.trials[record.key].scores
         if scores and record.selection_score is not None:
             gains.append(record.selection_score - scores[max(scores)])
     return float(np.median(gains)) if gains else None

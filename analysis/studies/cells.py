@@ -20,7 +20,7 @@ import numpy as np
 from analysis.studies.load import Study, confirm_trials
 from study.facts.record import Record
 from study.plans.plan_file import changes, compare_arms
-from study.plans.ranges import find_keys, in_words
+from study.plans.ranges import find_keys, format_setting
 from study.plans.resolved_plan import Arm
 from trainables.data.tasks import TASKS
 from trainables.schema import Configuration, to_plain
@@ -95,13 +95,13 @@ class Cell:
         return [
             record
             for study in self.studies
-            for record in (*study.by_arm.get(self.name, []), *study.retried)
+            for record in (*study.records_by_arm.get(self.name, []), *study.retried)
             if record.arm == self.name
         ]
 
-    def study_of(self, record: Record) -> Study:
+    def find_study(self, record: Record) -> Study:
         """Find the study that holds the record."""
-        return next(study for study in self.studies if record.key in study.by_key)
+        return next(study for study in self.studies if record.key in study.records_by_key)
 
     @property
     def dropped(self) -> list[Record]:
@@ -151,10 +151,10 @@ class Row:
     cells: dict[str, Cell]  # by task
 
 
-def cell_of(study: Study, method: str, task: str) -> Cell:
+def read_cell(study: Study, method: str, task: str) -> Cell:
     """Make the cell of a method on a task from one study; it is empty until a final run of the winner completes."""
     arm = study.arm(method, task)
-    return make_cell(arm, [study], study.by_arm.get(arm.name, []), seeds_wanted=arm.seeds)
+    return make_cell(arm, [study], study.records_by_arm.get(arm.name, []), seeds_wanted=arm.seeds)
 
 
 def make_cell(arm: Arm, studies: list[Study], records: Iterable[Record], *, seeds_wanted: tuple[int, ...]) -> Cell:
@@ -171,7 +171,7 @@ def make_cell(arm: Arm, studies: list[Study], records: Iterable[Record], *, seed
     )
 
 
-def rows_of(studies: Sequence[Study], *, separate: bool = False) -> list[Row]:
+def make_rows(studies: Sequence[Study], *, separate: bool = False) -> list[Row]:
     """Make the rows of a table, in the order of the plans: one per method, or one per study and method if `separate`.
 
     Raises:
@@ -240,7 +240,7 @@ def _joined(studies: list[Study], arm: str) -> list[Record]:
     """
     found: dict[str, tuple[Study, Record]] = {}
     for study in studies:
-        for record in study.by_arm.get(arm, []):
+        for record in study.records_by_arm.get(arm, []):
             earlier = found.get(record.key)
             if earlier is None or earlier[1].status == "failed" or record.status == "dropped":
                 found[record.key] = (study, record)
@@ -255,7 +255,8 @@ def _check_data(studies: Sequence[Study]) -> None:
     for other in studies[1:]:
         if other.is_mini != studies[0].is_mini:
             raise ValueError(
-                f"generated data and other data never share a table: {_data_of(studies[0])}, {_data_of(other)}; "
+                "generated data and other data never share a table: "
+                f"{_describe_data(studies[0])}, {_describe_data(other)}; "
                 "allowed: only studies of --data mini, or only studies of other data"
             )
     first: dict[str, tuple[Study, str]] = {}
@@ -265,12 +266,12 @@ def _check_data(studies: Sequence[Study]) -> None:
             if fingerprint != arm.data_fingerprint:
                 raise ValueError(
                     f"two data sets never share a column: {TASKS[arm.task].title} is {fingerprint} in "
-                    f"{_data_of(holder)}, {arm.data_fingerprint} in {_data_of(study)}; "
+                    f"{_describe_data(holder)}, {arm.data_fingerprint} in {_describe_data(study)}; "
                     "allowed: studies of the same data"
                 )
 
 
-def _data_of(study: Study) -> str:
+def _describe_data(study: Study) -> str:
     """Name the study's folder and the data option that it was launched with."""
     return f"{study.folder} (--data {study.file.plan.data})"
 
@@ -279,16 +280,16 @@ def _check_one_method(label: str, cells: dict[str, Cell]) -> None:
     """Reject a row whose cells have different backbones, tokenizers or settings."""
     first = next(iter(cells.values()))
     for cell in cells.values():
-        mine, theirs = (_settings_of(one) for one in (first, cell))
+        mine, theirs = (_collect_settings(one) for one in (first, cell))
         differing = _differing(SAME_METHOD, first.arm, cell.arm) + changes("settings", mine, theirs)
         _require_same(label, first.studies[0], cell.studies[0], differing)
 
 
-def _settings_of(cell: Cell) -> dict[str, object]:
+def _collect_settings(cell: Cell) -> dict[str, object]:
     """Collect the fields that the user fixed or searched for the cell's method, except the number of epochs."""
     settings = cell.studies[0].file.plan.asked.settings
     said = find_keys(settings, cell.arm.method)
-    return {field: in_words(settings[key]) for field, key in said.items() if field != "epochs"}
+    return {field: format_setting(settings[key]) for field, key in said.items() if field != "epochs"}
 
 
 def _differing(fields: Iterable[str], one: Arm | Record, other: Arm | Record) -> list[str]:

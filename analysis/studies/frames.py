@@ -117,7 +117,7 @@ class Frames:
     @cached_property
     def _counting(self) -> set[str]:
         confirmed = [
-            confirm_trials(arm, self.study.by_arm.get(arm.name, [])) for arm in self.study.file.plan.first_arms
+            confirm_trials(arm, self.study.records_by_arm.get(arm.name, [])) for arm in self.study.file.plan.first_arms
         ]
         return {record.key for records in confirmed for record in records if record.status == "completed"}
 

@@ -114,7 +114,7 @@ def _answers(task: Task, rows: pd.DataFrame) -> dict[str, list[Answers]]:
     splits = examples["split"].to_numpy(str) if len(task.dev_splits) > 1 else np.repeat(task.dev_splits, len(ids))
     found: dict[str, list[Answers]] = {}
     for (method, seed), own in rows.groupby(["method", "seed"], sort=False):
-        answers = _of_one_model(f"{method} on {task.name}, seed {seed}", own, ids)
+        answers = _arrange_answers(f"{method} on {task.name}, seed {seed}", own, ids)
         found.setdefault(str(method), []).append(Answers(task, ids, splits, labels, answers))
     if alone := [method for method, seeds in found.items() if len(seeds) < 2]:
         raise ValueError(
@@ -132,7 +132,7 @@ def _numbered(task: Task, rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(position=rows.groupby(["split", "example"], sort=False).ngroup())
 
 
-def _of_one_model(who: str, rows: pd.DataFrame, ids: np.ndarray) -> np.ndarray:
+def _arrange_answers(who: str, rows: pd.DataFrame, ids: np.ndarray) -> np.ndarray:
     """Arrange the answers of one seed of a method as (draws, n)."""
     if len(again := rows[rows.duplicated(["draw", "position"])]):
         raise ValueError(

@@ -15,7 +15,7 @@ from study.facts.events import FILE as JOURNAL
 from study.facts.record import Record
 from study.facts.study_facts import StudyFacts, read_facts
 from study.facts.study_folder import JournalDigest, journal_digest
-from study.facts.winner import winner_of
+from study.facts.winner import choose_winner
 from study.plans.plan import Plan
 from study.plans.plan_file import FILE, PlanFile, changes, require_plan
 from study.plans.resolved_plan import Arm, Protocol, list_confirm_seeds
@@ -95,7 +95,7 @@ class Study:
         return self.file.plan.arm(f"{method}/{task}")
 
     @cached_property
-    def by_arm(self) -> dict[str, list[Record]]:
+    def records_by_arm(self) -> dict[str, list[Record]]:
         """Records of each arm, by the arm's name."""
         arms: dict[str, list[Record]] = {}
         for record in self.records:
@@ -108,14 +108,14 @@ class Study:
         return last_progress(self.file.plan, self.facts).missing if self.facts.launches else {}
 
     @cached_property
-    def by_key(self) -> dict[str, Record]:
+    def records_by_key(self) -> dict[str, Record]:
         """Record of each ended trial, by its key."""
         return {record.key: record for record in self.records}
 
 
 def confirm_trials(arm: Arm, records: Sequence[Record]) -> list[Record]:
     """List the records of final runs of the arm's winning configuration, sorted by seed, including failed runs."""
-    winner = winner_of(arm, records)
+    winner = choose_winner(arm, records)
     return winner.confirm_trials(records) if winner else []
 
 
@@ -142,7 +142,7 @@ def load_study(folder: Path | str, *, facts: StudyFacts | None = None) -> Study:
     study = Study(folder, file, facts, records, retried)
     for arm in file.plan.arms:
         _check_content(study, arm)
-    strangers = sorted(study.by_arm.keys() - {arm.name for arm in file.plan.arms})
+    strangers = sorted(study.records_by_arm.keys() - {arm.name for arm in file.plan.arms})
     if strangers:
         names = ", ".join(strangers)
         warnings.warn(f"{folder}: records of arms that are not in the plan are left out: {names}", stacklevel=2)
@@ -193,7 +193,7 @@ def _not_a_share(name: str, value: float | None) -> list[str]:
 
 def _check_content(study: Study, arm: Arm) -> None:
     """Reject records whose data, backbone or tokenizer differ from the arm's."""
-    for record in study.by_arm.get(arm.name, []):
+    for record in study.records_by_arm.get(arm.name, []):
         for field in ("data_fingerprint", "backbone_fingerprint", "tokenizer_fingerprint"):
             found, planned = getattr(record, field), getattr(arm, field)
             if found != planned:

@@ -114,11 +114,11 @@ def read_predictions(study: Study, record: Record) -> Predictions | None:
 def predictions_from(task: Task, arrays: Mapping[str, np.ndarray]) -> Predictions:
     """Make predictions from the arrays of a predictions file."""
     answers = np.stack([predictions_from_logits(task, logits) for logits in arrays["logits"]])
-    kept = {name: arrays[name] for name in (*_PER_EXAMPLE, *_SWEEP)} | _of_layers(task, arrays)
+    kept = {name: arrays[name] for name in (*_PER_EXAMPLE, *_SWEEP)} | _read_layers(task, arrays)
     return Predictions(task=task, answers=answers, lengths=arrays.get("lengths"), **kept)
 
 
-def _of_layers(task: Task, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def _read_layers(task: Task, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """Read the outputs of all layers and derive answers from them; older files store only the answers."""
     if "layer_logits" not in arrays:
         fields = [_OLDER_FIELDS.get(rule, rule) for rule in arrays["sweep_rule"].tolist()]
@@ -140,7 +140,7 @@ def read_cell_predictions(cell: Cell) -> list[Predictions]:
     Raises:
         ValueError: if a file is damaged.
     """
-    read = [read_predictions(cell.study_of(record), record) for record in cell.records]
+    read = [read_predictions(cell.find_study(record), record) for record in cell.records]
     stored = [predictions for predictions in read if predictions is not None]
     return stored if len(stored) == len(read) else []
 

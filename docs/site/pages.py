@@ -68,7 +68,7 @@ def methods_page() -> str:
 
 
 def method_sections(name: str) -> Iterator[str]:
-    module = method_files.files_of(name)[0].load()
+    module = method_files.locate_files(name)[0].load()
     space = search_spaces.load(name)
     yield f"## {name}"
     yield inspect.getdoc(module) or ""

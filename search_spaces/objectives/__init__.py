@@ -42,9 +42,9 @@ class Recipe:
         return {**self.fixed, **self.mini_fixed} if mini else self.fixed
 
 
-def available() -> list[str]:
+def list_recipes() -> list[str]:
     """List all recipes: the objectives in alphabetical order, each before its variants."""
-    names = ((objective, _load_module(objective)) for objective in objectives.available())
+    names = ((objective, _load_module(objective)) for objective in objectives.list_objectives())
     return [name for own, module in names for name in (own, *(f"{own}{VARIANT}{key}" for key in module.VARIANTS))]
 
 
@@ -54,8 +54,8 @@ def load(name: str) -> Recipe:
     Raises:
         ValueError: if the name is unknown.
     """
-    if name not in available():
-        raise unknown_name_error("objective", name, available())
+    if name not in list_recipes():
+        raise unknown_name_error("objective", name, list_recipes())
     objective, _, variant = name.partition(VARIANT)
     module = _load_module(objective)
     recipe = Recipe(

@@ -18,7 +18,7 @@ from ray.exceptions import AuthenticationError, RpcError
 
 from study.cluster.ray_internals import ask_head, find_head, loopback_only, nothing_printed
 from study.cluster.resources import Autoscaler, WorkerKind
-from study.screen.terminal import waiting_for
+from study.screen.terminal import show_waiting
 from study.storage.addresses import named
 
 # Read by Ray when its modules and workers start.
@@ -58,7 +58,7 @@ def ray_cluster(address: str | None) -> Iterator[None]:
         with nothing_printed():
             yield
     finally:
-        shown = nullcontext() if address else waiting_for("Ray to stop", output=sys.stderr)
+        shown = nullcontext() if address else show_waiting("Ray to stop", output=sys.stderr)
         with shown, interrupts_held("Ray is stopping"):
             ray.shutdown()
 
@@ -157,7 +157,7 @@ def await_workers(*, minutes: float, say: Callable[[str], None]) -> list[WorkerK
     """
     begun, spoken = time.monotonic(), -SPEAK_SECONDS
     absent = find_absent_kinds()
-    with _asked_for(absent):
+    with _request_nodes(absent):
         while absent and (waited := time.monotonic() - begun) < 60 * minutes:
             if waited - spoken >= SPEAK_SECONDS:
                 say(f"waiting for a worker ({names(absent)}): {waited / 60:.0f} of {minutes:g} minutes")
@@ -173,7 +173,7 @@ def names(kinds: Sequence[WorkerKind]) -> str:
 
 
 @contextmanager
-def _asked_for(kinds: Sequence[WorkerKind]) -> Iterator[None]:
+def _request_nodes(kinds: Sequence[WorkerKind]) -> Iterator[None]:
     """Request a whole node of each kind by a pending task, so that the autoscaler adds the nodes.
 
     Ray's `request_resources` is not used, because its request stays in force if this process is killed.

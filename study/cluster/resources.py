@@ -142,26 +142,26 @@ class Resources:
 
     def _list_node_sizes(self) -> dict[str, int]:
         """Map the ID of every living node to the number of trials that fit on it at a time."""
-        return {number: self._fit_in(node) for number, node in self.nodes.alive().items()}
+        return {number: self._count_places(node) for number, node in self.nodes.alive().items()}
 
     def count_slots_to_come(self) -> int:
         """Count the trials that fit at a time on all workers that the autoscaler may add; 0 without an autoscaler."""
         if self.autoscaler is None:
             return 0
-        slots = [self._fit_in(kind.resources) for kind in self.autoscaler.kinds for _ in range(kind.most)]
+        slots = [self._count_places(kind.resources) for kind in self.autoscaler.kinds for _ in range(kind.most)]
         return sum(sorted(slots, reverse=True)[: self.autoscaler.most])
 
     def describe_room(self) -> str:
         """Describe the CPUs and GPUs that a trial needs and those of each size of living node."""
-        kinds = sorted({_in_words(node) for node in self.nodes.alive().values()})
+        kinds = sorted({_format_amounts(node) for node in self.nodes.alive().values()})
         there = f"there are nodes with {', '.join(kinds)}" if kinds else "there are no nodes"
-        return f"a trial needs {_in_words(self._wanted)} on one node; {there}"
+        return f"a trial needs {_format_amounts(self._wanted)} on one node; {there}"
 
     @property
     def _wanted(self) -> dict[str, float]:
         return {"CPU": self.cpus, "GPU": self.gpus}
 
-    def _fit_in(self, node: Mapping[str, float]) -> int:
+    def _count_places(self, node: Mapping[str, float]) -> int:
         """Count the trials that fit on a node at a time; a trial with a fraction of a GPU uses part of one GPU."""
         fit = {name: int(node.get(name, 0) / amount) for name, amount in self._wanted.items() if amount}
         if 0 < (part := self._wanted["GPU"]) < 1:
@@ -169,7 +169,7 @@ class Resources:
         return min(fit.values())
 
 
-def _in_words(amounts: Mapping[str, float]) -> str:
+def _format_amounts(amounts: Mapping[str, float]) -> str:
     return f"{amounts.get('CPU', 0):g} CPUs and {amounts.get('GPU', 0):g} GPUs"
 
 

@@ -22,7 +22,7 @@ from trainables.configuration import TrainingConfig
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS, trainable_tasks
 from trainables.departure import Departure
 from trainables.encoders.backbones import MINI_BACKBONES, PUBLISHED_SIZES
-from trainables.method_files import files_of, in_words
+from trainables.method_files import format_error, locate_files
 from trainables.schema import Configuration, Value, from_plain
 from trainables.spelling import suggest_nearest
 
@@ -46,11 +46,11 @@ class Method:
         """The field names of the method's `Config`."""
         return set(trainables.load(self.name).Config.__struct_fields__)
 
-    def place_of(self, name: str) -> str:
+    def format_place(self, name: str) -> str:
         """Return the file and line that define a name; for `PUBLISHED['rte']`, those of `PUBLISHED`."""
-        trained, space = files_of(self.name)
+        trained, space = locate_files(self.name)
         file = trained if name in (CONFIG, DEPARTURES) else space
-        return file.place_of(name.partition("[")[0])
+        return file.format_place(name.partition("[")[0])
 
     def values(self, task: str) -> dict[str, Value]:
         """Return a value for every field: the first one in PAPER_GRID, or else the fixed one."""
@@ -81,7 +81,7 @@ def config_is_a_training_config(method: Method) -> Iterator[Fault]:
         try:
             get_type_hints(config)
         except Exception as error:  # noqa: BLE001  # a user's annotations may raise anything
-            yield CONFIG, in_words(error)
+            yield CONFIG, format_error(error)
 
 
 def every_field_is_tuned_or_fixed(method: Method) -> Iterator[Fault]:
@@ -89,7 +89,7 @@ def every_field_is_tuned_or_fixed(method: Method) -> Iterator[Fault]:
     tuned, fixed = set(method.space.space), set(method.space.fixed)
     for field in sorted((tuned | fixed) - method.fields):
         name = "FIXED" if field in fixed else "POST_HOC" if field in method.space.post_hoc else "SPACE"
-        config = method.place_of(CONFIG)
+        config = method.format_place(CONFIG)
         yield name, f"{name} has {field}, which Config in {config} lacks{suggest_nearest(field, method.fields)}"
     for field in sorted(method.fields - tuned - fixed):
         yield "FIXED", f"{field} of Config is not in SPACE, POST_HOC or FIXED"
@@ -222,7 +222,7 @@ def describe(rule: Callable[..., object]) -> str:
 
 def first_fault(rule: Rule, method: Method) -> str | None:
     """Return a rule's first fault, with the file and line of the faulty name; None if the method satisfies the rule."""
-    return next((f"{method.place_of(name)}: {fault}" for name, fault in rule(method)), None)
+    return next((f"{method.format_place(name)}: {fault}" for name, fault in rule(method)), None)
 
 
 def check_files(method: str) -> None:

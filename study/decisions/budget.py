@@ -96,22 +96,22 @@ class GpuBudget:
     def _served(self) -> list[str]:
         """The arms that the limit can complete: all that have begun, then the cheapest that still fit."""
         served, total = [], self._committed
-        for arm in sorted(self._progress.arms, key=lambda arm: (not arm.facts.trials, self._reserved_for(arm))):
-            total += self._reserved_for(arm)
+        for arm in sorted(self._progress.arms, key=lambda arm: (not arm.facts.trials, self._compute_reserve(arm))):
+            total += self._compute_reserve(arm)
             if arm.facts.trials or total <= self._limit:
                 served.append(arm.arm.name)
         return served
 
     @cached_property
     def _owed_to_all(self) -> float:
-        return sum(self._reserved_for(self._progress.arm(name)) for name in self._served)
+        return sum(self._compute_reserve(self._progress.arm(name)) for name in self._served)
 
     def _owed_to_cheaper(self, arm: ArmProgress) -> float:
         """Sum the time reserved for arms with cheaper confirm trials, so that only costly arms may stay incomplete."""
         cheaper = [other for other in self._startable if self._confirm_cost(other) < self._confirm_cost(arm)]
-        return sum(self._reserved_for(other) for other in cheaper if other.arm.name in self._served)
+        return sum(self._compute_reserve(other) for other in cheaper if other.arm.name in self._served)
 
-    def _reserved_for(self, arm: ArmProgress) -> float:
+    def _compute_reserve(self, arm: ArmProgress) -> float:
         """Compute the time reserved for the missing trials of an arm.
 
         The time covers all confirm trials still to start. It also covers search trials until the arm has started one

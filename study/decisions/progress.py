@@ -9,7 +9,7 @@ from typing import Literal
 
 from study.facts.record import Record
 from study.facts.study_facts import ArmFacts, StudyFacts, TrialFacts
-from study.facts.winner import Winner, winner_of
+from study.facts.winner import Winner, choose_winner
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables.data import mini_glue
 from trainables.data.tasks import TASKS
@@ -30,7 +30,7 @@ class ArmProgress:
     def winner(self) -> Winner | None:
         """The configuration that confirm trials repeat; None if there is a search without a completed trial."""
         if self._winner_of != len(self.facts.records) or not self.arm.space:
-            self._winner = winner_of(self.arm, self.facts.records, start=self.facts.start_key)
+            self._winner = choose_winner(self.arm, self.facts.records, start=self.facts.start_key)
             self._winner_of = len(self.facts.records)
         return self._winner
 
@@ -190,7 +190,7 @@ class StudyProgress:
         examples = sum(arm.facts.reported.epochs * self.examples_per_epoch(arm) for arm in measured)
         return sum(getattr(arm.facts.reported, of) for arm in measured) / examples if examples else None
 
-    def start_of(self, arm: ArmProgress) -> Record | None:
+    def find_start(self, arm: ArmProgress) -> Record | None:
         """Return the best confirm record of the arm from which this arm starts; None until that arm has finished."""
         assert arm.arm.start_from is not None
         source = self.arm(arm.arm.start_from)
@@ -198,7 +198,7 @@ class StudyProgress:
 
     def can_start(self, arm: ArmProgress) -> bool:
         """Check if the model from which the arm's trials begin exists; the backbone always does."""
-        return arm.arm.start_from is None or arm.facts.start is not None or self.start_of(arm) is not None
+        return arm.arm.start_from is None or arm.facts.start is not None or self.find_start(arm) is not None
 
     def has_work(self, arm: ArmProgress) -> bool:
         """Check if the arm has trials to start, now or after the arm from which it starts has finished."""

@@ -248,7 +248,7 @@ class Scheduler:
         """Choose the model from which the arm's trials begin, if it comes from another arm; the choice is final."""
         if arm.arm.start_from is None or arm.facts.start is not None:
             return
-        source = self.progress.start_of(arm)
+        source = self.progress.find_start(arm)
         assert source is not None and source.model is not None
         self._journal.append(
             StartChosen(time=self._journal.now(), arm=arm.arm.name, key=source.key, model=source.model)
@@ -328,7 +328,7 @@ def find_arms_of_other_code(progress: StudyProgress, provenance: Provenance) -> 
 
 def find_change(record: Record, now: Provenance) -> Reopening | None:
     """Return what has changed since the trial was last trained: the code or else the versions; None if neither."""
-    if _last(record.code_digest) != now.of_method(record.method).code_digest:
+    if _last(record.code_digest) != now.for_method(record.method).code_digest:
         return "code"
     versions = {name: _last(version) for name, version in record.versions.items()}
     return "versions" if versions != dict(now.versions) else None

@@ -49,7 +49,7 @@ def expected_attestation(progress: StudyProgress, trial: TrialFacts, *, by: Prov
     The digests of tokenised data and backbone files are those that the arm's first worker reported.
     """
     arm, facts = progress.plan.arm(trial.started.arm), progress.facts.arm(trial.started.arm)
-    code = by.of_method(arm.method)
+    code = by.for_method(arm.method)
     return Attestation(
         data_fingerprint=arm.data_fingerprint,
         tokens_digest=facts.tokens_digests.get(trial.max_length),

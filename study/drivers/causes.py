@@ -27,7 +27,7 @@ _WORDS_OF_THE_METHOD = re.compile(r"device-side assert|illegal memory access|CUB
 _LOST_NODE = re.compile(r"its node has died\. Node Id: (?P<node>\w+)\s*(?P<reason>[^\n]*)")
 
 
-def failure_of(error: Exception, *, node: str | None, module: str | None = None) -> Failure:
+def build_failure(error: Exception, *, node: str | None, module: str | None = None) -> Failure:
     """Build the `Failure` for an exception that interrupted a trial or a pretraining in this process.
 
     `node` is the id of this node. `module` is the module of the method or objective; if the exception comes from the
@@ -36,7 +36,7 @@ def failure_of(error: Exception, *, node: str | None, module: str | None = None)
     lines, cause = str(error).strip().splitlines() or [""], _find_cause(error)
     says_all = isinstance(error, (TrainingError, Unavailable, Unusable, NotShared))
     name = "" if says_all else f"{type(error).__name__}: "
-    place = f" ({place_of(error, module)})" if module and cause == "method" and not says_all else ""
+    place = f" ({format_place(error, module)})" if module and cause == "method" and not says_all else ""
     return Failure(
         cause=cause,
         error=masked(f"{name}{lines[0]}{place}"),
@@ -46,9 +46,9 @@ def failure_of(error: Exception, *, node: str | None, module: str | None = None)
     )
 
 
-def place_of(error: Exception, module: str) -> str:
+def format_place(error: Exception, module: str) -> str:
     """Format folder, file and line of the deepest frame in the module's file, or else of the deepest in any file."""
-    frame = (frames_in(module, error) or traceback.extract_tb(error.__traceback__))[-1]
+    frame = (select_frames(module, error) or traceback.extract_tb(error.__traceback__))[-1]
     return f"{Path(frame.filename).parent.name}/{Path(frame.filename).name}, line {frame.lineno}"
 
 
@@ -72,7 +72,7 @@ def breaks_process(error: Exception) -> bool:
     return type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error)
 
 
-def frames_in(module: str, error: Exception) -> list[traceback.FrameSummary]:
+def select_frames(module: str, error: Exception) -> list[traceback.FrameSummary]:
     """Select the frames of the module's own file from the traceback of an exception."""
     file = getattr(sys.modules.get(module), "__file__", None)  # missing if the import failed
     frames = traceback.extract_tb(error.__traceback__)

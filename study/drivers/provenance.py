@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 def attest(content: Content, *, method: str) -> Attestation:
     """Describe the data that this process has read, and the code with which it trains the method or objective."""
-    code = provenance().of_method(method)
+    code = provenance().for_method(method)
     return Attestation(**to_plain(content), code_digest=code.code_digest, versions=code.versions)
 
 

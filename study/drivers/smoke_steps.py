@@ -17,7 +17,7 @@ from study.decisions.specs import specify_arm
 from study.drivers.messages import Assignment, SmokeReport
 from study.facts.attestation import Provenance, other_code
 from study.facts.events import Failure
-from study.facts.plain_words import first_of
+from study.facts.plain_words import list_first
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables import method_files
 from trainables.runs.trial import TrialSpec
@@ -33,7 +33,7 @@ class SmokeStepsFailed(ValueError):
         """`failures` and `specs` are keyed by arm name; the message gives the first failure."""
         self.failures, self.specs = failures, specs
         first = next(iter(failures.values()))
-        super().__init__(f"{first_of([*failures], 1)}: {first.error}, in the first step, before any trial")
+        super().__init__(f"{list_first([*failures], 1)}: {first.error}, in the first step, before any trial")
 
 
 class SmokeSteps:
@@ -101,8 +101,8 @@ def find_untried_arms(progress: StudyProgress, code: Provenance) -> list[Arm]:
 
 def _has_trained(arm: ArmProgress, progress: StudyProgress, code: Provenance) -> bool:
     launches = {number for trial in arm.facts.trials for number in trial.trained_in}
-    now, began = code.of_method(arm.arm.method), [progress.facts.launches[number].began for number in launches]
-    return any(Provenance.of(launch).of_method(arm.arm.method) == now for launch in began)
+    now, began = code.for_method(arm.arm.method), [progress.facts.launches[number].began for number in launches]
+    return any(Provenance.of(launch).for_method(arm.arm.method) == now for launch in began)
 
 
 def specify_smoke_step(plan: ResolvedPlan, arm: Arm) -> TrialSpec:

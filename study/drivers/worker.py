@@ -18,7 +18,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 import trainables
-from study.drivers.causes import breaks_process, failure_of, frames_in, place_of
+from study.drivers.causes import breaks_process, build_failure, format_place, select_frames
 from study.drivers.messages import AssignedTrial, Assignment, Message, News, SmokeReport, Steps
 from study.drivers.provenance import attest, provenance
 from study.facts.attestation import Attestation, contradictions
@@ -26,7 +26,7 @@ from study.facts.events import Failure, Report
 from study.storage.trial_places import check_marks, local_model, open_place
 from trainables.atomic_files import write_json
 from trainables.method_files import include
-from trainables.runs.trial import EpochRow, Outcome, TrainingError, TrialSpec, UnreadableState, available
+from trainables.runs.trial import EpochRow, Outcome, TrainingError, TrialSpec, UnreadableState, reading_inputs
 
 PAUSE_SECONDS = 1.0  # training time between two reports; the driver can stop the trial at each report
 
@@ -99,12 +99,12 @@ def _try_step(spec: TrialSpec, device: str, node: str | None) -> Failure | None:
     except TrainingError:  # depends on the configuration, so the trials report it
         return None
     except Exception as error:  # noqa: BLE001  # it becomes a failure
-        module = trainables.module_of(spec.method)
-        failure = failure_of(error, node=node, module=module)
+        module = trainables.build_module_name(spec.method)
+        failure = build_failure(error, node=node, module=module)
         if failure.cause == "method":
             return failure
-        if isinstance(error, ImportError) and frames_in(module, error):
-            return replace(failure, cause="method", error=f"{failure.error} ({place_of(error, module)})")
+        if isinstance(error, ImportError) and select_frames(module, error):
+            return replace(failure, cause="method", error=f"{failure.error} ({format_place(error, module)})")
     return None
 
 
@@ -149,7 +149,9 @@ class RunningTrial:
             if breaks_process(error):
                 raise
             self.is_over = True
-            failure = failure_of(error, node=self._node, module=trainables.module_of(self._assigned.spec.method))
+            failure = build_failure(
+                error, node=self._node, module=trainables.build_module_name(self._assigned.spec.method)
+            )
             return News(key=self.key, host=socket.gethostname(), failure=failure, restarted=self._restarted)
         self.is_over = row.finished
         if row.epoch > self._epochs_before:
@@ -185,7 +187,7 @@ class RunningTrial:
             if has_state(self._folder) or self._assigned.epochs:
                 self._restarted = str(error)
             with ExitStack() as stack:
-                with available():
+                with reading_inputs():
                     start = str(stack.enter_context(local_model(spec.start))) if spec.start else None
                 begun = replace(spec, start=start)
                 self._run = TrainingRun(begun, device=self._device, cache=cache_folder())

@@ -44,7 +44,7 @@ class Provenance(Typed, frozen=True, kw_only=True):
             included=launch.included or {},
         )
 
-    def of_method(self, method: str) -> Provenance:
+    def for_method(self, method: str) -> Provenance:
         """Return the provenance of one method; for a user's own method, the code digest also covers its files."""
         files = self.included.get(base_method(method))
         code = self.code_digest if files is None else digest([self.code_digest, files])
@@ -53,7 +53,7 @@ class Provenance(Typed, frozen=True, kw_only=True):
 
 def join_code(method: str, launches: Sequence[LaunchBegan]) -> Provenance:
     """Join a method's code and versions over several launches: each value once, the latest last."""
-    codes = [Provenance.of(launch).of_method(method) for launch in launches]
+    codes = [Provenance.of(launch).for_method(method) for launch in launches]
     names = dict.fromkeys(name for code in codes for name in code.versions)
     return Provenance(
         versions={name: _joined(code.versions.get(name) for code in codes) for name in names},

@@ -42,7 +42,7 @@ class Lease(Typed, frozen=True, kw_only=True):
     since: str
 
     @classmethod
-    def of_this_process(cls) -> Lease:
+    def for_this_process(cls) -> Lease:
         """Create a lease for this process."""
         host, pid = socket.gethostname(), os.getpid()
         return cls(host=host, boot=_boot(), pid=pid, started=_started(pid), since=to_second(utc_now()))
@@ -103,7 +103,7 @@ class StudyLock:
             if not is_taken or (lease is not None and self._lives(lease)):
                 who = lease or "holder unknown"
                 raise ValueError(f"study {folder} is being run by another launch: {who}; wait until it ends")
-            self._lease = msgspec.json.encode(Lease.of_this_process())
+            self._lease = msgspec.json.encode(Lease.for_this_process())
             write_bytes(self._path, self._lease)
         except BaseException:
             os.close(self._descriptor)

@@ -49,7 +49,7 @@ def count_by_status(entries: Iterable[Spent]) -> dict[str, int]:
     return {status: number for status, number in totals.items() if number}
 
 
-def in_words(trials: dict[str, int]) -> str:
+def format_counts(trials: dict[str, int]) -> str:
     """Format numbers of trials by status: `3 completed, 1 stopped`."""
     return ", ".join(f"{number} {status}" for status, number in trials.items())
 

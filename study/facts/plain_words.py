@@ -46,7 +46,7 @@ def joined(parts: Sequence[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else "".join(parts)
 
 
-def first_of(names: Sequence[str], most: int) -> str:
+def list_first(names: Sequence[str], most: int) -> str:
     """List up to `most` names and count the rest: `a, b, c and 4 more`."""
     return ", ".join(names[:most]) + f" and {len(names) - most} more" * (len(names) > most)
 

@@ -48,7 +48,7 @@ class Winner:
         return trial.config == self.config and trial.start == self.start
 
 
-def winner_of(arm: Arm, records: Sequence[Record], *, start: str | None = None) -> Winner | None:
+def choose_winner(arm: Arm, records: Sequence[Record], *, start: str | None = None) -> Winner | None:
     """Return the configuration of the best completed search trial; None if no search trial has completed.
 
     If nothing is searched, return the arm's only configuration. Its start is `start` or, if that is None, the start of

@@ -285,7 +285,7 @@ def _selected_points(record: Record | None) -> list[Point]:
     if record.mean_layers and record.num_layers:
         values["layer_ratio"] = record.num_layers / record.mean_layers
     if record.latency:
-        measured = record.latency.own
+        measured = record.latency.under_own_rule
         values["gigaflops"] = measured.flops / 1e9  # per example, like the times
         values |= {f"milliseconds/batch_{timing.batch_size}": timing.milliseconds for timing in measured.timings}
     return _points(values, milliseconds(record.ended), int(record.epoch))

@@ -36,7 +36,7 @@ def departures(asked: Plan, arms: Sequence[Arm]) -> dict[str, Departures]:
         )
         for name, its in by_name.items()
     }
-    return {"protocol": _of_protocol(asked, arms)} | _of_pretraining(arms) | by_method
+    return {"protocol": _list_protocol(asked, arms)} | _list_pretraining(arms) | by_method
 
 
 def _name(arm: Arm) -> str:
@@ -58,7 +58,7 @@ def holds(
 
 def describe_departures(plan: ResolvedPlan) -> list[str]:
     """Format the departures from the papers as lines, in the order protocol, pretrainings, all methods, each method."""
-    rules = ["protocol", *_of_pretraining(plan.arms)]
+    rules = ["protocol", *_list_pretraining(plan.arms)]
     by_method = {who: lines for who, lines in plan.departures.items() if who not in rules}
     shared = [line for line in next(iter(by_method.values()), ()) if all(line in lines for lines in by_method.values())]
     shown = {who: plan.departures[who] for who in rules}
@@ -84,12 +84,12 @@ def pretraining_departures(recipe: Recipe, settings: Configuration, *, is_tiny: 
     return (*lines, *([by_hand] if settings else []))
 
 
-def _of_pretraining(arms: Sequence[Arm]) -> dict[str, Departures]:
+def _list_pretraining(arms: Sequence[Arm]) -> dict[str, Departures]:
     """Map each pretraining objective to its departures, for backbones that `study.pretrain` made."""
     return {made.objective: made.departures for arm in arms if (made := arm.pretraining) is not UNSET}
 
 
-def _of_protocol(asked: Plan, arms: Sequence[Arm]) -> Departures:
+def _list_protocol(asked: Plan, arms: Sequence[Arm]) -> Departures:
     of_profile = profiles.load(asked.profile).settings
     by_hand = [key for key, setting in asked.settings.items() if (key, setting) not in of_profile.items()]
     searched = dict.fromkeys(shorten(key) for key in by_hand if is_searched(asked.settings[key]))

@@ -122,26 +122,26 @@ class Plan(Typed, frozen=True, kw_only=True):
         return replace(self, **joined)
 
     @property
-    def of_protocol(self) -> dict[str, Any]:
+    def protocol_fields(self) -> dict[str, Any]:
         """The fields that belong to the protocol, with their values."""
         return {name: getattr(self, name) for name, mark in read_marks(Plan).items() if mark == "protocol"}
 
     @property
-    def of_numbers(self) -> dict[str, Any]:
+    def score_fields(self) -> dict[str, Any]:
         """The fields that affect scores, with their values; fields that are UNSET are left out."""
         names = [name for name, mark in read_marks(Plan).items() if mark in (None, "protocol")]
         return {name: value for name in names if (value := getattr(self, name)) is not UNSET}
 
-    def start_of(self, method: str, task: str, its_own: str | None = None) -> str | None:
+    def find_start(self, method: str, task: str, its_own: str | None = None) -> str | None:
         """Return the arm whose model this arm starts from, if any; `its_own` is START in the method's file."""
         source = self.start_from.get(f"{method}/{task}", f"{its_own}/{task}" if its_own else self.start_from.get(task))
         return source if source is None or "/" in source else f"{method}/{source}"
 
-    def first_of(self, arm: str) -> tuple[First, ...]:
+    def list_firsts(self, arm: str) -> tuple[First, ...]:
         """Return the winners of other studies that the arm tries first."""
         return () if self.first is UNSET else self.first.get(arm, ())
 
-    def search_precision_of(self, fixed: Configuration, *, is_searched: bool) -> Precision | UnsetType:
+    def resolve_search_precision(self, fixed: Configuration, *, is_searched: bool) -> Precision | UnsetType:
         """Return the precision of an arm's search trials if its confirm trials have another precision, else UNSET."""
         is_another = is_searched and self.search_precision != fixed.get("precision")
         return self.search_precision if is_another else UNSET

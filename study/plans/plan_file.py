@@ -20,7 +20,7 @@ from study import profiles
 from study.facts import formats
 from study.facts.attestation import Provenance
 from study.facts.events import LaunchBegan, read_events
-from study.facts.plain_words import first_of
+from study.facts.plain_words import list_first
 from study.plans.plan import Plan
 from study.plans.ranges import NONE, from_tables, override_settings, split_key, to_toml
 from study.plans.resolved_plan import FACTS_OF_ARM, Arm, Range, ResolvedPlan, digest
@@ -144,7 +144,7 @@ def require_plan(folder: Path) -> PlanFile:
 def _near(folder: Path) -> str:
     """Suggest the studies in the folder or, if it does not exist, the study beside it with the most similar name."""
     if held := sorted(str(path.parent) for path in folder.glob(f"*/{FILE}")):
-        return f", {first_of(held, MOST_NAMED)}"
+        return f", {list_first(held, MOST_NAMED)}"
     if folder.exists():
         return ""
     return suggest_nearest(str(folder), [str(path.parent) for path in folder.parent.glob(f"*/{FILE}")])
@@ -197,7 +197,7 @@ def read_toml(path: Path) -> Plan:
 def _from_tables(tables: Mapping[str, Any]) -> Plan:
     profile = tables.get("profile", "mini")
     if not isinstance(profile, str):
-        raise ValueError(f"profile is {profile!r}; allowed: {', '.join(profiles.available())}")
+        raise ValueError(f"profile is {profile!r}; allowed: {', '.join(profiles.list_profiles())}")
     base = profiles.load(profile)
     allowed = [*(name for name in Plan.__struct_fields__ if name not in ("epochs", "settings")), *TABLES]
     for name in tables:
@@ -269,7 +269,7 @@ def compare_plans(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collec
     for change, arms in arms_by_change.items():
         changes_by_arms.setdefault(tuple(arms), []).append(change)
     for arms_alike, lines in changes_by_arms.items():
-        where = f" ({first_of(arms_alike, MOST_NAMED)})" if len(arms_alike) < len(compared) else ""
+        where = f" ({list_first(arms_alike, MOST_NAMED)})" if len(arms_alike) < len(compared) else ""
         changed.append(", ".join(lines) + where)
     return changed
 

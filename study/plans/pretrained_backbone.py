@@ -123,7 +123,7 @@ def warn_of_unknown_words(plan: ResolvedPlan) -> list[str]:
         ValueError: the data are invalid; see `load_split`.
     """
     arm, data = plan.arms[0], plan.asked.data  # all arms share the backbone if it is a folder
-    if arm.pretraining is UNSET or glue.kind_of(data) == "hub":
+    if arm.pretraining is UNSET or glue.classify_data(data) == "hub":
         return []
     if is_generated(arm.pretraining.corpus) and arm.pretraining.is_tiny and data == "mini":
         return []  # the tokenizer was built from the same generated words

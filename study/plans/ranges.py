@@ -54,7 +54,7 @@ def format_option(key: str, setting: Setting) -> str:
     return f"{'--search' if is_searched(setting) else '--set'} {key}"
 
 
-def in_words(setting: Setting) -> str:
+def format_setting(setting: Setting) -> str:
     """Format a setting for captions: `1e-05 to 0.0001 log`, `16 | 32`, `5`."""
     if isinstance(setting, Interval):
         return f"{setting.low} to {setting.high}{' log' * setting.log}"
@@ -188,11 +188,11 @@ def to_toml(fields: Mapping[str, object], settings: Settings) -> str:
         scope, field = split_key(key)
         table = tables.setdefault("search" if is_searched(setting) else "set", {})
         table = table.setdefault(scope, {}) if scope else table
-        table[field] = [*map(_in_toml, setting)] if isinstance(setting, tuple) else _in_toml(setting)
+        table[field] = [*map(_convert_interval, setting)] if isinstance(setting, tuple) else _convert_interval(setting)
     return re.sub(r'"({ low = [^"]+ })"', r"\1", tomli_w.dumps({**fields, **tables}))
 
 
-def _in_toml(value: Value | Interval) -> Value:
+def _convert_interval(value: Value | Interval) -> Value:
     """Convert an interval to a string, because tomli_w has no inline tables; `to_toml` removes the quotes."""
     if isinstance(value, Interval):
         return f"{{ low = {value.low}, high = {value.high}{', log = true' * value.log} }}"

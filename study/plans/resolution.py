@@ -77,7 +77,7 @@ from trainables.encoders.backbones import (
     check_depth,
     check_positions,
     check_spelling,
-    family_of,
+    find_family,
     hub_revision,
     is_folder,
     is_hub_name,
@@ -136,7 +136,7 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
     protocol = Protocol(
         metric="the task's GLUE metric at the selected epoch; the mean where it has several",
         aggregate=f"median over seeds from {FIRST_SEED}",
-        **plan.of_protocol,
+        **plan.protocol_fields,
     )
     resolved = ResolvedPlan(
         asked=plan,
@@ -176,12 +176,12 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
         ValueError: --set or --search names a field that the method lacks, or a value that the field cannot hold.
     """
     space, arm = search_spaces.load(method), f"{method}/{task}"
-    backbone, tokenizer = choose_backbone(space, kind_of(plan), backbone=plan.backbone, tokenizer=plan.tokenizer)
+    backbone, tokenizer = choose_backbone(space, choose_kind(plan), backbone=plan.backbone, tokenizer=plan.tokenizer)
     is_mini = is_tiny(backbone.value)
     mini_space = {name: value for name, value in space.mini_space.items() if is_mini and name in space.space}
     layers = [(f"{space.file} SPACE", space.space), (f"{space.file} POST_HOC", space.post_hoc)]
     tuned = merge_layers([*layers, (f"{space.file} MINI_SPACE", mini_space)])
-    by_hand, searched = _by_hand(plan, space, arm)
+    by_hand, searched = _collect_by_hand(plan, space, arm)
     fixed = {
         name: value
         for name, value in merge_layers(_fixed_layers(space, task, is_mini)).items()
@@ -215,11 +215,11 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
     fixed |= {name: Layered(own.value[0], own.origin) for name, own in settings.items() if len(own.value) == 1}
     post_hoc = {name: own for name, own in settings.items() if len(own.value) > 1}
     tuned = {name: ranged for name, ranged in tuned.items() if name not in settings}
-    won = [one.values for one in plan.first_of(arm)]
+    won = [one.values for one in plan.list_firsts(arm)]
     first = _without_repeats({name: point[name] for name in tuned if name in point} for point in (*won, *published))
     if plan.sampler == "grid":
         first = _grid_points({name: grid[name].value for name in tuned}, first)
-    for one in plan.first_of(arm):
+    for one in plan.list_firsts(arm):
         _check_range(one, tuned, arm)
     return Resolution(fixed, tuned, post_hoc, first, backbone, tokenizer)
 
@@ -237,16 +237,16 @@ def explain(plan: Plan, method: str, task: str, *, origins: Mapping[str, str]) -
         menu = " | ".join(map(json.dumps, settings.value))
         rows.append((name, f"{menu}, tried on every search trial's model", settings.origin))
     fixed = {name: layered.value for name, layered in resolution.fixed.items()}
-    if (precision := plan.search_precision_of(fixed, is_searched=bool(resolution.tuned))) is not UNSET:
+    if (precision := plan.resolve_search_precision(fixed, is_searched=bool(resolution.tuned))) is not UNSET:
         rows.append(("precision of search trials", json.dumps(precision), "--search-precision"))
     rows.append(("backbone", resolution.backbone.value, resolution.backbone.origin))
     if resolution.tokenizer.value is not None:
         rows.append(("tokenizer", resolution.tokenizer.value, resolution.tokenizer.origin))
     space = search_spaces.load(method)
-    if (source := plan.start_of(method, task, space.start)) is not None:
+    if (source := plan.find_start(method, task, space.start)) is not None:
         origin = f"{space.file} START" if source == f"{space.start}/{task}" else "--start-from"
         rows.append(("starts from", f"the best model of {source}", origin))
-    won, published = plan.first_of(f"{method}/{task}"), space.published.get(task, ())
+    won, published = plan.list_firsts(f"{method}/{task}"), space.published.get(task, ())
     first = list[str]()
     for point, one in zip_longest(resolution.first, won[: len(resolution.first)]):
         if one or any(point.items() <= known.items() for known in published):
@@ -288,7 +288,7 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_
         tokenizer=tokenizer,
         tokenizer_fingerprint=tokenizer and fingerprint_of(tokenizer, "tokenizer"),
         data_fingerprint=data_fingerprint,
-        start_from=plan.start_of(method, task, search_spaces.load(method).start),
+        start_from=plan.find_start(method, task, search_spaces.load(method).start),
         pretraining=read_finished_pretraining(resolution.backbone.value) or UNSET,
         random_weights=(is_folder(resolution.backbone.value) and is_untrained(resolution.backbone.value)) or UNSET,
     )
@@ -301,7 +301,7 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_
     except Exception as error:  # a user's code may raise anything
         raise ValueError(method_files.describe_error(error, arm.base_method)) from error
     fixed = {name: getattr(config, name) for name in arm.fixed}  # with the field's types: 0 becomes 0.0
-    return replace(arm, fixed=fixed, search_precision=plan.search_precision_of(fixed, is_searched=bool(arm.space)))
+    return replace(arm, fixed=fixed, search_precision=plan.resolve_search_precision(fixed, is_searched=bool(arm.space)))
 
 
 def _narrower_scopes(plan: Plan, arm: Arm, *, field: str) -> str:
@@ -340,7 +340,7 @@ def _repeated(arm: Arm, repeat: int, arms: Collection[Arm]) -> Arm:
     return replace(arm, repeat=repeat, seeds=list_confirm_seeds(len(arm.seeds), repeat=repeat), start_from=start_from)
 
 
-def kind_of(plan: Plan) -> str:
+def choose_kind(plan: Plan) -> str:
     """Return the kind of default backbone: `mini` if the plan's profile or data is `mini`, else `paper`."""
     return "mini" if "mini" in (plan.profile, plan.data) else "paper"
 
@@ -348,17 +348,17 @@ def kind_of(plan: Plan) -> str:
 def fits(method: str, backbone: str) -> bool:
     """Check if a method may use a backbone; some methods are limited to certain families."""
     families = search_spaces.load(method).families
-    return not families or family_of(backbone) in families
+    return not families or find_family(backbone) in families
 
 
 def check_family(method: str, backbone: str) -> None:
     """Raise ValueError if the method does not support the family of the backbone."""
     if not fits(method, backbone):
         families = search_spaces.load(method).families
-        menu = ", ".join(name for name in UNTRAINED if family_of(name) in families)
+        menu = ", ".join(name for name in UNTRAINED if find_family(name) in families)
         raise ValueError(
             f"{method} is for backbones of family {' or '.join(families)}; backbone {backbone!r} is of family "
-            f"{family_of(backbone)!r}; allowed: --backbone with {menu}, a folder or a hub name of that family"
+            f"{find_family(backbone)!r}; allowed: --backbone with {menu}, a folder or a hub name of that family"
         )
 
 
@@ -376,7 +376,7 @@ def _known(space: SearchSpace) -> set[str]:
     return {*space.space, *space.fixed}
 
 
-def _by_hand(
+def _collect_by_hand(
     plan: Plan, space: SearchSpace, arm: str
 ) -> tuple[dict[str, Layered[Value]], dict[str, Layered[BaseDistribution]]]:
     """Collect the fields that the plan fixes or searches by hand.
@@ -467,7 +467,7 @@ def _without_repeats(points: Iterable[dict[str, Value]]) -> list[dict[str, Value
 
 
 def _check_plan(plan: Plan) -> None:
-    menus = ("method", plan.methods, search_spaces.available()), ("task", plan.tasks, trainable_tasks())
+    menus = ("method", plan.methods, search_spaces.list_methods()), ("task", plan.tasks, trainable_tasks())
     for what, names, menu in menus:
         if not names:
             raise ValueError(f"no {what} given; available: {', '.join(menu)}")

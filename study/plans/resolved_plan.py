@@ -178,13 +178,13 @@ class Arm(Typed, frozen=True, kw_only=True):
         """The names of the fields that a search decides: tuned fields and exit settings."""
         return (*self.space, *self.exit_settings)
 
-    def values_of(self, name: str) -> list[Value]:
+    def list_values(self, name: str) -> list[Value]:
         """List all choices or both ends of a tuned field, or the single value of a fixed field."""
         return self.space[name].extremes if name in self.space else [self.fixed[name]]
 
     def most(self, name: str) -> int:
         """Return the highest value of an integer field."""
-        return max(value for value in self.values_of(name) if isinstance(value, int))
+        return max(value for value in self.list_values(name) if isinstance(value, int))
 
     def field(self, name: str) -> Range | tuple[Value, ...] | Value:
         """Return a field's range, exit settings or fixed value; `absent` if the arm has no such field."""

@@ -15,7 +15,7 @@ from rich.text import Text
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.scheduler import Scheduler
 from study.drivers.messages import Steps
-from study.facts.plain_words import clock, counted, first_of, on_screen
+from study.facts.plain_words import clock, counted, list_first, on_screen
 from study.facts.study_facts import TrialFacts
 from study.forecast import remaining_seconds
 from study.screen.arms_table import arms_table, build_table
@@ -131,8 +131,8 @@ class LiveView:
         words = list[str]()
         for epochs, names in sorted(running.items()):
             place = f"past epoch {epochs}" if epochs else f"in {'their' if len(names) > 1 else 'its'} first epoch"
-            words.append(f"{place}: {first_of(names, _NAMED)}")
-        words += [f"waiting for {self._waits_for}: {first_of(waiting, _NAMED)}"] if waiting else []
+            words.append(f"{place}: {list_first(names, _NAMED)}")
+        words += [f"waiting for {self._waits_for}: {list_first(waiting, _NAMED)}"] if waiting else []
         return f"under way: {'; '.join(words) or self._awaited or 'nothing yet'}"
 
     def _table(self) -> Group:

@@ -27,7 +27,7 @@ def can_redraw(console: Console) -> bool:
 
 
 @contextmanager
-def waiting_for(what: str, *, output: TextIO) -> Iterator[Callable[[], None]]:
+def show_waiting(what: str, *, output: TextIO) -> Iterator[Callable[[], None]]:
     """Show `waiting for WHAT` as an animated line until the block ends or the yielded function is called.
 
     Shows nothing if `output` is not a terminal that can overwrite lines.

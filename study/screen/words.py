@@ -12,7 +12,7 @@ from pathlib import Path
 from study.decisions.progress import StudyProgress
 from study.drivers.messages import Steps
 from study.facts.events import NodeLeftOut, NodeTakenBack, SmokeStepFailed, StudyPaused, TrialReopened, TrialRestarted
-from study.facts.plain_words import CellInWords, clock, counted, first_of, shortfalls, to_second
+from study.facts.plain_words import CellInWords, clock, counted, list_first, shortfalls, to_second
 from study.facts.record import Record
 from study.facts.study_facts import FailedAttempt, Notice, TrialFacts
 from study.facts.study_folder import WORKERS_LOG
@@ -119,7 +119,7 @@ def _list_trials(attempts: Sequence[FailedAttempt]) -> str:
     for attempt in attempts:
         phase, _, number = attempt.trial.rpartition(" ")
         numbers.setdefault(phase, {})[number] = None
-    return "; ".join(f"{phase} {first_of([*listed], _NUMBERS)}" for phase, listed in numbers.items())
+    return "; ".join(f"{phase} {list_first([*listed], _NUMBERS)}" for phase, listed in numbers.items())
 
 
 def failures_command(folder: Path | str) -> str:

@@ -351,7 +351,7 @@ def locate_model(record: Record, folder: Path) -> Record:
 # not mounted on a node, the same path is a folder on the node's own disk, whose files no other node sees.
 
 
-def storage_for(asked: str | None, folder: Path, facts: StudyFacts) -> str:
+def choose_storage(asked: str | None, folder: Path, facts: StudyFacts) -> str:
     """Return the storage of a launch: `--storage`, or else the last launch's (printed on stderr), or else `folder`.
 
     Raises:

@@ -33,7 +33,7 @@ from analysis.statistics.comparisons import (
 )
 from analysis.statistics.samples import draw_samples, resampled_scores, weighted_scores
 from analysis.statistics.uncertainty import Variance, holm, paired_test
-from analysis.studies.cells import rows_of
+from analysis.studies.cells import make_rows
 from analysis.studies.load import load_studies
 from analysis.tables import write_tables
 from trainables.data.metrics import compute_metrics, predictions_from_logits, score
@@ -118,7 +118,7 @@ def test_a_caption_says_how_many_rows_of_the_baseline_have_numbers(tmp_path):
     alone = predicted_study(tmp_path / "alone", {"palbert": 0.8}, ["rte"], baseline="albert")
     two = [predicted_study(tmp_path / name, {"albert": 0.6, "palbert": 0.8}, ["rte"]) for name in ("one", "two")]
     for folders, number in ([alone], "no row"), (two, "2 rows"):
-        rows = rows_of(load_studies(folders), separate=len(folders) > 1)
+        rows = make_rows(load_studies(folders), separate=len(folders) > 1)
         wanted = f"tested: the baseline, albert, has {number} with numbers here; study.launch --baseline names another."
         assert wanted in explain_marks(rows, compare(draw_samples(rows), find_baseline_row(rows)))
 

@@ -77,7 +77,7 @@ def test_time_by_the_clock_is_said_to_be_of_a_machine_that_may_have_been_busy(tm
 )
 def test_times_beside_each_other_are_in_the_unit_of_the_largest(seconds, expected):
     computes = [Compute(own, 0.0) for own in seconds]
-    assert [compute.in_words(choose_unit(computes)) for compute in computes] == expected
+    assert [compute.describe(choose_unit(computes)) for compute in computes] == expected
 
 
 @pytest.mark.parametrize(

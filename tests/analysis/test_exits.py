@@ -8,7 +8,7 @@ from helpers.swept_studies import swept_study
 from analysis.layouts.cost_tables import exit_rules_table, exit_settings_table, exits_table
 from analysis.layouts.evidence import gather
 from analysis.statistics.exits import Sweep, read_exits, read_rules
-from analysis.studies.cells import cell_of
+from analysis.studies.cells import read_cell
 from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import read_predictions
 from trainables.models.answer_rules import Entropy
@@ -77,7 +77,7 @@ def swept_cell(folder, *, q=0.3, missing=()):
     ]
     search = record("palbert", "rte", 0.8, phase="search", config={"q": q})
     study = write_study(folder, [search, *records], seeds=3)
-    for row in load_study(study).by_arm["palbert/rte"][1:]:
+    for row in load_study(study).records_by_arm["palbert/rte"][1:]:
         if row.seed in missing:
             continue
         arrays = {"ids": np.arange(2), "split": np.array(["dev"] * 2), "labels": np.zeros(2), "logits": np.eye(2)[None]}
@@ -86,7 +86,7 @@ def swept_cell(folder, *, q=0.3, missing=()):
         exits = {"sweep_rule": np.array(["threshold"] * 2), "exit_layers": np.array([[6, 12]])}
         exits["layer_answers"] = np.zeros((12, 2))
         store_predictions(study, row.key, arrays | exits)
-    return cell_of(load_study(study), "palbert", "rte")
+    return read_cell(load_study(study), "palbert", "rte")
 
 
 def test_own_setting_that_was_not_swept_joins_the_sweep_with_its_record(tmp_path):
@@ -104,12 +104,12 @@ def test_predictions_of_some_seeds_alone_make_no_sweep(tmp_path):
 
 def test_cell_without_records_has_no_exits(tmp_path):
     study = write_study(tmp_path, [], methods=["palbert"], tasks=["rte"])
-    assert read_exits(cell_of(load_study(study), "palbert", "rte")) is None
+    assert read_exits(read_cell(load_study(study), "palbert", "rte")) is None
 
 
 def test_posterior_is_the_mean_probability_of_leaving_of_each_seed(cells):
     exits = read_exits(cells["palbert"])
-    stored = read_predictions(cells["palbert"].study_of(cells["palbert"].records[0]), cells["palbert"].records[0])
+    stored = read_predictions(cells["palbert"].find_study(cells["palbert"].records[0]), cells["palbert"].records[0])
     assert exits.posterior.shape == (5, 12)
     assert exits.posterior[0].tolist() == pytest.approx(stored.exit_probabilities.mean(axis=1).tolist())
     assert read_exits(cells["pabee"]).posterior is None
@@ -145,10 +145,10 @@ def test_every_rule_is_read_from_the_outputs_of_all_seeds(evidence):
     assert [sweep.rule for sweep in evidence.rules["palbert", "rte"]] == ["threshold", "fixed", "patience", *names[2:]]
     assert [sweep.rule for sweep in evidence.rules["pabee", "stsb"]] == ["patience", "fixed"]
     assert ("albert", "rte") not in evidence.rules
-    cell = evidence.by_place["pabee", "rte"]
+    cell = evidence.cells_by_place["pabee", "rte"]
     entropy = evidence.rules["pabee", "rte"][2]
     for seed, row in enumerate(cell.records):
-        stored = read_predictions(cell.study_of(row), row)
+        stored = read_predictions(cell.find_study(row), row)
         result = apply_exit(Entropy(0.7), stored.outputs)
         place = entropy.settings.tolist().index(0.7)
         assert entropy.mean_layers[seed, place] == result.exit_layer.mean()
@@ -157,8 +157,8 @@ def test_every_rule_is_read_from_the_outputs_of_all_seeds(evidence):
 
 def test_scores_of_the_fixed_layer_are_those_of_its_classifier(evidence):
     arm = next(arm for arm in exits_table(evidence).sidecar["exits"] if (arm["row"], arm["task"]) == ("pabee", "rte"))
-    cell = evidence.by_place["pabee", "rte"]
-    stored = [read_predictions(cell.study_of(record), record) for record in cell.records]
+    cell = evidence.cells_by_place["pabee", "rte"]
+    stored = [read_predictions(cell.find_study(record), record) for record in cell.records]
     assert arm["fixed_at_half"] == [np.mean(own.layer_answers[5] == own.labels) for own in stored]
 
 

@@ -35,7 +35,7 @@ def test_nothing_is_shown_safe_at_one_percent_by_277_examples(evidence):
 
 def test_layers_are_the_median_over_seeds_of_the_boldest_safe_patience(evidence):
     layers = []
-    for predictions in read_cell_predictions(evidence.by_place["pabee", "rte"]):
+    for predictions in read_cell_predictions(evidence.cells_by_place["pabee", "rte"]):
         answers, found = predictions.layer_answers, 12.0
         for setting in range(12, 0, -1):
             run = []

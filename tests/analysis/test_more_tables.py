@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from analysis.layouts.table import Line, Table
 from analysis.studies.load import load_study
-from analysis.tables import files_of, make_tables, write_tables
+from analysis.tables import make_tables, render_files, write_tables
 
 
 def tables_of(folder) -> dict[str, Table]:
@@ -204,7 +204,7 @@ def test_the_files_of_a_table_that_is_not_made_any_more_are_gone(tmp_path):
     assert (tmp_path / "out" / "comparisons.md").exists()
     (tmp_path / "out" / "notes.md").write_text("mine")
     shutil.rmtree(folder / "predictions")
-    written = files_of(write_tables([folder], tmp_path / "out")).keys()
+    written = render_files(write_tables([folder], tmp_path / "out")).keys()
     assert {path.name for path in (tmp_path / "out").iterdir()} == written | {"notes.md"}
 
 
@@ -226,5 +226,5 @@ def test_winners_have_a_line_for_each_search_and_a_column_for_each_field(tmp_pat
     arms = ["albert/rte", "albert/mrpc", "pondernet/rte", "pondernet/mrpc"]
     assert [line.label for line in table.lines] == [*arms, "albert, searched in", "pondernet, searched in"]
     assert {*table.lines[0].entries} == {"learning_rate"} and "beta" in table.lines[2].entries
-    repeated = next(record for record in study.by_arm["albert/rte"] if record.phase == "confirm")
+    repeated = next(record for record in study.records_by_arm["albert/rte"] if record.phase == "confirm")
     assert table.lines[0].entries["learning_rate"].text == f"{repeated.config['learning_rate']:.3g}"

@@ -11,7 +11,7 @@ from helpers.places import ROOT
 from helpers.swept_studies import swept_study
 
 from analysis.statistics.exits import read_exits
-from analysis.studies.cells import cell_of
+from analysis.studies.cells import read_cell
 from analysis.studies.load import load_study
 from analysis.tables import write_tables
 
@@ -103,7 +103,7 @@ def test_layers_in_pandas_are_those_of_the_exits_table_after_a_new_winner(extend
 def test_which_method_shows_differences_by_seed_and_by_example(run_notebook, tmp_path):
     folder = swept_study(tmp_path / "s", ["albert", "palbert"], ["rte", "stsb"], examples=60)
     study = load_study(folder)
-    albert, palbert = (cell_of(study, method, "rte") for method in ("albert", "palbert"))
+    albert, palbert = (read_cell(study, method, "rte") for method in ("albert", "palbert"))
     apart = [100 * (mine - theirs) for mine, theirs in zip(palbert.scores, albert.scores, strict=True)]
     notebook = run_notebook("which_method", folder)
     assert rows_below(notebook, 'groupby("task").median()')[-2] == ["rte", f"{sorted(apart)[2]:.1f}"]
@@ -131,7 +131,7 @@ def test_two_studies_show_how_far_they_lie_apart(run_notebook, tmp_path):
         swept_study(tmp_path / name, ["palbert"], ["rte"], better_by=by, examples=60)
         for name, by in (("one", 0.0), ("other", -0.3))
     )
-    medians = [100 * cell_of(load_study(folder), "palbert", "rte").median for folder in (one, other)]
+    medians = [100 * read_cell(load_study(folder), "palbert", "rte").median for folder in (one, other)]
     notebook = run_notebook("two_studies", one, other)
     assert rows_below(notebook, "protocols[") == [["", "one (1)", "other (2)"]]  # no rule differs
     last = rows_below(notebook, "ranges overlap")[-1]
@@ -142,7 +142,7 @@ def test_two_studies_show_how_far_they_lie_apart(run_notebook, tmp_path):
 
 def test_where_examples_leave_shows_the_shares_of_the_picture(run_notebook, tmp_path):
     folder = swept_study(tmp_path / "s", ["palbert", "pondernet"], ["rte"], examples=60)
-    exits = read_exits(cell_of(load_study(folder), "palbert", "rte"))
+    exits = read_exits(read_cell(load_study(folder), "palbert", "rte"))
     notebook = run_notebook("where_examples_leave", folder)
     header, *_, palbert, _ = rows_below(notebook, "shares =")
     shown = dict(zip(map(int, header[2:]), map(float, palbert[2:]), strict=True))

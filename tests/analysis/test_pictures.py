@@ -14,7 +14,7 @@ from helpers.swept_studies import swept_study
 from msgspec.structs import replace as structs_replace
 
 from analysis.layouts.evidence import gather
-from analysis.pictures.picture import choose_styles, image_of, inline_svg
+from analysis.pictures.picture import choose_styles, inline_svg, render_image
 from analysis.pictures.study_pictures import (
     differences_picture,
     exits_picture,
@@ -289,13 +289,13 @@ def written_in(folder):
 
 def test_writing_a_picture_twice_gives_the_same_bytes(drawn):
     for ending in ("svg", "pdf"):
-        assert image_of(drawn[1].figure, ending) == image_of(drawn[1].figure, ending)
+        assert render_image(drawn[1].figure, ending) == render_image(drawn[1].figure, ending)
 
 
 def test_each_point_tells_its_setting_seed_or_trial(evidence):
-    images = {picture.name: image_of(picture.figure, "svg").decode() for picture in pictures(evidence)}
+    images = {picture.name: render_image(picture.figure, "svg").decode() for picture in pictures(evidence)}
     tips = {name: re.findall(r"<use [^>]*><title>([^<]*)</title></use>", image) for name, image in images.items()}
-    records = evidence.by_place["palbert", "rte"].records
+    records = evidence.cells_by_place["palbert", "rte"].records
     assert {f"palbert, seed {one.seed}: {100 * one.score:.1f}" for one in records} <= {*tips["seeds"]}
     assert any(
         re.match(r"palbert, q 0\.5: [\d.]+ \([\d.]+ to [\d.]+\) at [\d.]+ layers", tip)
@@ -306,13 +306,13 @@ def test_each_point_tells_its_setting_seed_or_trial(evidence):
 
 
 def test_pictures_of_a_page_share_no_name_of_a_part(drawn):
-    ids = [re.findall(r' id="([^"]*)"', inline_svg(image_of(one.figure, "svg"), one.name)) for one in drawn]
+    ids = [re.findall(r' id="([^"]*)"', inline_svg(render_image(one.figure, "svg"), one.name)) for one in drawn]
     names = [name for own in ids for name in own]
     assert len(drawn) > 3 and len({*names}) == len(names)
 
 
 def test_files_tell_neither_date_nor_version(drawn):
-    written = image_of(drawn[0].figure, "svg") + image_of(drawn[0].figure, "pdf")
+    written = render_image(drawn[0].figure, "svg") + render_image(drawn[0].figure, "pdf")
     assert not any(word in written for word in (b"<dc:date>", b"Matplotlib v", b"CreationDate", b"Producer"))
 
 

@@ -15,7 +15,7 @@ from analysis import report
 from analysis.explain import explain
 from analysis.layouts.paper_tables import published_rows, reasons_not_comparable
 from analysis.statistics.costs import Compute, Entry, PretrainingCost, ledger_notes, pretraining_cost, row_ledger
-from analysis.studies.cells import rows_of
+from analysis.studies.cells import make_rows
 from analysis.studies.load import Study, load_studies, load_study
 from analysis.tables import write_tables
 from analysis.verify import verify
@@ -61,7 +61,7 @@ def test_the_dev_table_names_it_once_with_steps_tokens_cost_and_held_out_scores(
 
 def test_every_arm_pays_the_same_part_of_it(two_methods):
     whole = pretraining_cost(two_methods)
-    entries = row_ledger(rows_of([two_methods]))
+    entries = row_ledger(make_rows([two_methods]))
     assert whole and (whole.whole, whole.arms) == (Compute(2.5, 0.0), 2)
     assert [entry.pretraining for entry in entries] == [Compute(1.25, 0.0)] * 2
     for entry in entries:
@@ -84,7 +84,7 @@ def test_a_dear_pretraining_that_rows_share_does_not_hide_unlike_searches(two_me
 
 
 def test_rows_with_and_without_one_are_told_to_have_had_unlike_compute(made, plain):
-    notes = ledger_notes(row_ledger(rows_of(load_studies([made, plain]), separate=True)))
+    notes = ledger_notes(row_ledger(make_rows(load_studies([made, plain]), separate=True)))
     assert (
         "warning: the pretraining of the rows' backbones differs by more than 20 %: albert (pretrained) "
         "had 2.5 s of GPU, albert (plain) 0 s"
@@ -92,7 +92,7 @@ def test_rows_with_and_without_one_are_told_to_have_had_unlike_compute(made, pla
 
 
 def test_rows_that_had_the_same_one_are_not_warned_of_however_many_pay(made, two_methods):
-    notes = ledger_notes(row_ledger(rows_of([load_study(made), two_methods], separate=True)))
+    notes = ledger_notes(row_ledger(make_rows([load_study(made), two_methods], separate=True)))
     assert not any("pretraining of the rows" in note for note in notes)
 
 
@@ -126,7 +126,7 @@ def test_tables_without_one_say_nothing_of_it(plain):
 
 
 def test_a_published_number_of_the_same_backbone_is_not_held_against_it(study):
-    (row,) = rows_of([study])
+    (row,) = make_rows([study])
     asked = replace(study.file.plan.asked, data="folder")
     object.__setattr__(study, "file", replace(study.file, plan=replace(study.file.plan, asked=asked)))
     cells = {task: _real(cell, study) for task, cell in row.cells.items()}

@@ -26,7 +26,7 @@ from analysis.layouts.evidence import gather
 from analysis.layouts.notes import blocked_exit_notes
 from analysis.layouts.table import DIFFERENCE
 from analysis.statistics.uncertainty import ALPHA, at_level
-from analysis.studies.cells import Row, cell_of
+from analysis.studies.cells import Row, read_cell
 from analysis.studies.load import load_study
 from analysis.tables import make_tables
 from study.facts.study_folder import predictions_file
@@ -439,7 +439,7 @@ def test_departures_are_a_table_of_what_is_here_and_what_the_paper_has(tmp_path)
 
 def test_a_cell_whose_exit_cannot_fire_says_why(tmp_path):
     study = load_study(made_studies.predicted_study(tmp_path / "s", {"palbert": 0.7}, ["rte"]))
-    cell = cell_of(study, "palbert", "rte")
+    cell = read_cell(study, "palbert", "rte")
 
     def note_for(largest: float) -> list[str]:
         records = tuple(replace(one, metrics={"largest_cdf": largest}) for one in cell.records)

@@ -9,7 +9,7 @@ import pytest
 from helpers.made_studies import CONFIG, arm, read_table, record, write_plan_of, write_study
 from msgspec.structs import replace
 
-from analysis.studies.cells import rows_of
+from analysis.studies.cells import make_rows
 from analysis.studies.load import load_studies, load_study
 from analysis.tables import IncompleteTablesError, write_tables
 from study.plans.plan import First
@@ -38,7 +38,7 @@ def test_an_arm_that_two_studies_have_is_one_cell_with_each_trial_once(tmp_path)
     records = arm("albert", "rte", SCORES)
     one = write_study(tmp_path / "one", records[:4])
     two = write_study(tmp_path / "two", records)
-    (row,) = rows_of(load_studies([one, two]))
+    (row,) = make_rows(load_studies([one, two]))
     assert row.cells["rte"].scores == SCORES
     assert [study.name for study in row.cells["rte"].studies] == ["one", "two"]
 
@@ -48,7 +48,7 @@ def test_one_trial_with_two_results_is_refused_in_one_line(tmp_path):
     one = write_study(tmp_path / "one", records)
     two = write_study(tmp_path / "two", [*records[:-1], replace(records[-1], score=0.5, metrics={"accuracy": 0.5})])
     with pytest.raises(ValueError, match=rf"is not the same in {one} and {two}: score 0.69 against 0.5") as refused:
-        rows_of(load_studies([one, two]))
+        make_rows(load_studies([one, two]))
     assert "\n" not in str(refused.value)
 
 
@@ -61,7 +61,7 @@ def test_unlike_ranges_are_printed_as_search_takes_them(tmp_path):
     write_plan_of(two, replace(plan, arms=tuple(arms)))
     unlike = r"albert/rte is not the same in .*: learning_rate 1e-05\.\.5e-05:log against 1e-05,3e-05; allowed"
     with pytest.raises(ValueError, match=unlike):
-        rows_of(load_studies([one, two]))
+        make_rows(load_studies([one, two]))
 
 
 def test_studies_of_unlike_seed_plans_are_refused(tmp_path):
@@ -104,7 +104,7 @@ def test_two_data_sets_share_no_column_and_generated_and_other_data_no_table(tmp
     one = write_study(tmp_path / "one", arm("palbert", "rte", SCORES))
     two = write_study(tmp_path / "two", arm("palbert", task, SCORES), **data)
     with pytest.raises(ValueError, match=re.escape(said.format(one=one, two=two))):
-        rows_of(load_studies([one, two]), separate=separate)
+        make_rows(load_studies([one, two]), separate=separate)
 
 
 def test_a_record_of_other_data_than_its_arm_s_is_refused(tmp_path):
@@ -117,13 +117,13 @@ def test_a_row_of_two_backbones_is_refused(tmp_path):
     one = write_study(tmp_path / "one", arm("albert", "rte", SCORES))
     two = write_study(tmp_path / "two", arm("albert", "cola", SCORES), backbone="someone/else")
     with pytest.raises(ValueError, match=r"albert is not the same in .*backbone_fingerprint .*someone/else"):
-        rows_of(load_studies([one, two]))
+        make_rows(load_studies([one, two]))
 
 
 def test_studies_of_equal_names_are_told_apart_by_their_folders(tmp_path):
     one = write_study(tmp_path / "a" / "same", arm("albert", "rte", SCORES), name="same")
     two = write_study(tmp_path / "b" / "same", arm("albert", "rte", [0.5] * 5), name="same")
-    rows = rows_of(load_studies([one, two]), separate=True)
+    rows = make_rows(load_studies([one, two]), separate=True)
     assert [row.label for row in rows] == [f"albert ({one})", f"albert ({two})"]
     assert [row.cells["rte"].median for row in rows] == [0.725, 0.5]
 

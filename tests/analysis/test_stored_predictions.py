@@ -12,15 +12,15 @@ from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import disagreements, read_predictions, recomputed_sweep
 from trainables.data.metrics import compute_metrics, predictions_from_logits, score
 from trainables.data.tasks import TASKS
-from trainables.models.answer_rules import rules_for
+from trainables.models.answer_rules import list_rules
 from trainables.models.exit_rules import (
     LayerOutputs,
     apply_exit,
     every_patience,
     every_threshold,
     every_uncertainty,
+    read_setting,
     rule_as_json,
-    setting_of,
 )
 from trainables.runs.evaluation import as_stored
 
@@ -48,7 +48,7 @@ def swept(task, rules, head="lambdas"):
         "sweep_rule": np.array([rule.name for rule in rules]),
         "sweep_rule_fields": np.array([rule_as_json(rule) for rule in rules]),
         "sweep_field": np.array([rule.field for rule in rules]),
-        "sweep_setting": np.array([setting_of(rule) for rule in rules]),
+        "sweep_setting": np.array([read_setting(rule) for rule in rules]),
         "sweep_score": np.array([score(TASKS[task], compute_metrics(TASKS[task], own, labels)) for own in said]),
         "sweep_mean_layers": np.array([result.exit_layer.double().mean().item() for result in results]),
     }
@@ -78,7 +78,7 @@ def test_rules_on_answers_are_recomputed_as_they_were_swept(tmp_path, task):
     generator = torch.Generator().manual_seed(1)
     outputs = torch.randn(LAYERS, EXAMPLES, TASKS[task].num_labels, generator=generator)
     kept = torch.from_numpy(as_stored(outputs.numpy()).astype(np.float32))
-    rules = rules_for(LAYERS, TASKS[task].num_labels)
+    rules = list_rules(LAYERS, TASKS[task].num_labels)
     results = [apply_exit(rule, LayerOutputs(kept, None)) for rule in rules]
     said = [predictions_from_logits(TASKS[task], result.logits.numpy()) for result in results]
     scores = [score(TASKS[task], compute_metrics(TASKS[task], own, arrays["labels"], arrays["split"])) for own in said]
@@ -86,7 +86,7 @@ def test_rules_on_answers_are_recomputed_as_they_were_swept(tmp_path, task):
     names = {"sweep_rule": "name", "sweep_field": "field"}
     swept = {array: np.array([getattr(rule, name) for rule in rules]) for array, name in names.items()}
     swept |= {"sweep_rule_fields": np.array([rule_as_json(rule) for rule in rules]), "sweep_score": np.array(scores)}
-    swept |= {"sweep_setting": np.array([setting_of(rule) for rule in rules]), "sweep_mean_layers": np.array(layers)}
+    swept |= {"sweep_setting": np.array([read_setting(rule) for rule in rules]), "sweep_mean_layers": np.array(layers)}
     row, found = stored(tmp_path, task, **swept, layer_logits=as_stored(outputs.numpy()))
     assert recomputed_sweep(found) == pytest.approx(np.stack([scores, layers], axis=1), abs=1e-9)
     assert disagreements(row, found) == []

@@ -13,7 +13,7 @@ import pytest
 from helpers.edited_studies import edit_events, has
 from helpers.launched_studies import launch, launched_study, mini_plan
 
-from analysis.pictures.picture import image_of
+from analysis.pictures.picture import render_image
 from analysis.report import write_report
 from analysis.tables import write_tables
 from analysis.verify import main, verify
@@ -354,7 +354,7 @@ def made_by_another_version(made: Path, tmp_path_factory: pytest.TempPathFactory
             other.setattr(f"{module}.version", lambda: OTHER)
         other.setattr("analysis.report.headline", lambda *_: "Other words.")
         other.setattr("analysis.layouts.rendering.NOTES_SHOWN", 99)
-        other.setattr("analysis.report.image_of", lambda figure, ending: image_of(figure, ending) + b"\n")
+        other.setattr("analysis.report.render_image", lambda figure, ending: render_image(figure, ending) + b"\n")
         write_report(study)
     return study
 

@@ -11,7 +11,7 @@ import numpy as np
 from helpers.journals import MadeJournal
 from msgspec.structs import replace
 
-from analysis.studies.cells import Row, rows_of
+from analysis.studies.cells import Row, make_rows
 from analysis.studies.load import load_study
 from study.facts.events import FILE
 from study.facts.record import Record
@@ -119,7 +119,7 @@ def plan_of(
             tokenizer=None,
             tokenizer_fingerprint=None,
             data_fingerprint=data_fingerprint,
-            start_from=asked.start_of(method, task),
+            start_from=asked.find_start(method, task),
         )
         for method in methods
         for task in tasks
@@ -236,7 +236,7 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 def rows_in(folder: Path) -> list[Row]:
     """The rows of the study in the folder, as tables show them."""
-    return rows_of([load_study(folder)])
+    return make_rows([load_study(folder)])
 
 
 def of_plan(row: Record, plan: ResolvedPlan) -> Record:

@@ -25,8 +25,8 @@ from trainables.models.exit_rules import (
     apply_exit,
     every_patience,
     every_threshold,
+    read_setting,
     rule_as_json,
-    setting_of,
     sweep,
 )
 from trainables.runs.evaluation import as_stored
@@ -103,7 +103,7 @@ def _arrays(method: str, task: str, seed: int, better_by: float, examples: int) 
         "sweep_rule": np.array([rule.name for rule, _ in swept], dtype=np.str_),
         "sweep_rule_fields": np.array([rule_as_json(rule) for rule, _ in swept], dtype=np.str_),
         "sweep_field": np.array([rule.field for rule, _ in swept], dtype=np.str_),
-        "sweep_setting": np.array([setting_of(rule) for rule, _ in swept], dtype=float),
+        "sweep_setting": np.array([read_setting(rule) for rule, _ in swept], dtype=float),
         "sweep_score": np.array([scored(result) for _, result in swept], dtype=float),
         "sweep_mean_layers": np.array([result.exit_layer.double().mean() for _, result in swept], dtype=float),
     }

@@ -97,7 +97,7 @@ def events_of(folder: Path, key: str) -> list[str]:
 
 def expected_of(spec: TrialSpec) -> Attestation:
     """What a worker must find of the trial, as long as nobody has tokenised its data."""
-    code = provenance().of_method(spec.method)
+    code = provenance().for_method(spec.method)
     return Attestation(
         data_fingerprint=fingerprint(TASKS[spec.task], spec.data),
         tokens_digest=None,

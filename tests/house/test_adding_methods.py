@@ -102,7 +102,7 @@ def test_two_new_files_pass_the_contract_tests(toys: Path) -> None:
 
 
 def test_a_method_of_two_files_is_planned_like_any_other(toys: Path) -> None:
-    assert {"toy", "toy-pretraining"} <= set(trainables.available()) == set(search_spaces.available())
+    assert {"toy", "toy-pretraining"} <= set(trainables.list_methods()) == set(search_spaces.list_methods())
     simulation = Simulation(resolve(replace(profiles.load("mini"), methods=("toy",), tasks=("rte",), samples=3)))
     assert simulation.launch().progress.is_finished
 

@@ -61,12 +61,12 @@ LONG_SIMULATIONS = [pytest.param(name, marks=pytest.mark.long) for name in ("ver
 @pytest.mark.parametrize("name", ["mean", "repeats", "looks", "epochs", *LONG_SIMULATIONS])
 def test_simulated_statistics_keep_what_they_state(name):
     rates = list(statistics.SIMULATIONS[name](statistics.QUICK))
-    assert len(rates) >= 2 and all(rate.holds for rate in rates), [rate.in_words() for rate in rates]
+    assert len(rates) >= 2 and all(rate.holds for rate in rates), [rate.describe() for rate in rates]
 
 
 def test_a_rate_off_its_level_is_told():
     off = statistics.Rate("tables with a mark", 0.2, 1_000, "at most", 0.05)
-    assert not off.holds and off.in_words().startswith("OFF ")
+    assert not off.holds and off.describe().startswith("OFF ")
     assert statistics.Rate("tables with a mark", 0.06, 1_000, "at most", 0.05).holds
     assert not statistics.Rate("covered", 0.9, 10_000, "about", 0.95).holds
     assert not statistics.Rate("covered", 0.9, 10_000, "at least", 0.95).holds

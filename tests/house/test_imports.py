@@ -123,7 +123,7 @@ def test_search_spaces_know_distributions_only(module: str) -> None:
 
 
 def test_search_spaces_alone_are_imported_without_the_heavy_packages(tmp_path: Path) -> None:
-    run = run_blocked("import search_spaces; search_spaces.available()", blocked=HEAVY, cwd=tmp_path)
+    run = run_blocked("import search_spaces; search_spaces.list_methods()", blocked=HEAVY, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
 
 
@@ -183,7 +183,7 @@ assert len(load(study).records.query("counts")) == 10
 
 
 def test_method_files_are_importable_without_torch(tmp_path: Path) -> None:
-    code = "import trainables\nfor method in trainables.available(): trainables.load(method).Config"
+    code = "import trainables\nfor method in trainables.list_methods(): trainables.load(method).Config"
     run = run_blocked(code, blocked=HEAVY, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
 

@@ -32,12 +32,12 @@ from transformers import BertConfig, BertModel, BertTokenizerFast
 from analysis.layouts.cost_tables import exit_rules_table
 from analysis.layouts.evidence import gather
 from analysis.layouts.rendering import render
-from analysis.pictures.picture import image_of
+from analysis.pictures.picture import render_image
 from analysis.statistics.comparisons import Comparison
 from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import read_cell_predictions
-from analysis.tables import tables_of
+from analysis.tables import tabulate
 from analysis.verify import verify
 from benchmarks import real_results, real_results_kit, real_results_page, second_run
 from benchmarks.real_results import Places
@@ -219,7 +219,7 @@ def test_the_page_is_made_of_what_is_kept_which_verify_agrees_with(tmp_path, out
     assert page == real_results_page.page("cpu", tmp_path / "cpu")
     (line,) = [line for line in page.splitlines() if line.startswith("| PALBERT - PonderNet | RTE |")]
     assert line.endswith(tuple(f"| {word} |" for word in VERDICTS[:-1]))
-    dev = next(table for table in tables_of(gather([load_study(study)])) if table.name == "dev")
+    dev = next(table for table in tabulate(gather([load_study(study)])) if table.name == "dev")
     assert "12 confirm completed" in page and f"#{render(dev, 'md')}".strip() in page
     assert "Plan " in page and "not registered before the first trial" in page
     lines = (study / "events.jsonl").read_text().splitlines(keepends=True)
@@ -342,7 +342,7 @@ def test_the_page_in_the_repository_is_what_its_records_give(scale):
     for evidence in real_results_page.by_protocol(whole):
         for path, drawn in real_results_page.drawn_pictures(scale, evidence).items():
             text, numbers = split_numbers(path.read_bytes())
-            text_now, numbers_now = split_numbers(image_of(drawn.figure, "svg"))
+            text_now, numbers_now = split_numbers(render_image(drawn.figure, "svg"))
             assert text == text_now and numbers == pytest.approx(numbers_now, abs=1e-4)  # processors round differently
     for stage in launches_of(scale):
         if (kept / stage.name).is_dir():

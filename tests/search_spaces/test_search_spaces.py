@@ -14,13 +14,13 @@ from study.contract.space_rules import POINT_RULES, RULES, Method
 from trainables.data.tasks import TRAINABLE_TASKS
 
 NO_ENTROPY = "deebert needs classes to compute an entropy; STS-B has scores"
-EVERY_METHOD = pytest.mark.parametrize("method", search_spaces.available())
+EVERY_METHOD = pytest.mark.parametrize("method", search_spaces.list_methods())
 
 
 def test_methods_and_search_spaces_are_twins():
-    assert search_spaces.available() == trainables.available()
+    assert search_spaces.list_methods() == trainables.list_methods()
     named = {"albert", "alectra-small", "electra-small", "pabee", "palbert", "pondernet", "sharebert"}
-    assert set(search_spaces.available()) >= named
+    assert set(search_spaces.list_methods()) >= named
 
 
 @pytest.mark.slow
@@ -138,7 +138,7 @@ def test_unknown_method_is_refused_with_the_list():
 
 
 def test_search_spaces_import_neither_torch_nor_ray_nor_a_method():
-    code = "import sys, search_spaces as s; [s.load(m) for m in s.available()]; print(*sorted(sys.modules))"
+    code = "import sys, search_spaces as s; [s.load(m) for m in s.list_methods()]; print(*sorted(sys.modules))"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "ray", "mlflow", "transformers"} & set(modules)
     assert {name for name in modules if name.startswith("trainables")} <= {

@@ -99,7 +99,7 @@ def test_help_fits_the_terminal_and_says_every_choice(columns, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(columns))
     said = study.launch.main.parser().format_help()
     assert max(map(len, said.splitlines())) <= columns - 2
-    menu = "|".join(["auto", *profiles.available()])
+    menu = "|".join(["auto", *profiles.list_profiles()])
     assert said.replace("\n", "").replace(" ", "").count(menu) == 2
 
 

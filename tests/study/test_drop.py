@@ -6,7 +6,7 @@ from helpers.launched_studies import launch, launched_study, mini_plan
 from analysis import tables, verify
 from analysis.layouts.evidence import gather
 from analysis.pictures.study_pictures import pictures
-from analysis.studies.cells import rows_of
+from analysis.studies.cells import make_rows
 from analysis.studies.load import load_study
 from study import drop
 from study.decisions.progress import last_progress
@@ -39,7 +39,7 @@ def test_dropped_seed_leaves_its_cell_incomplete_and_no_launch_runs_it_again(fol
     launch(folder, PLAN)
     assert arm_of(folder).missing == "2 of 3 confirm trials completed, 1 dropped"
     assert StudyRuns("s", require_plan(folder), read_facts(folder), {}).arm("albert/rte").status == "failed"
-    (row,) = rows_of([load_study(folder)])
+    (row,) = make_rows([load_study(folder)])
     cell = row.cells["rte"]
     assert cell.seeds == [43, 44] and cell.shortfall.endswith("dropped: 42")
     assert len(read_facts(folder).records) == 6  # it is still there

@@ -27,7 +27,7 @@ from study.plans.plan_file import require_plan, write_plan
 from trainables import method_files
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS
-from trainables.models.exit_rules import setting_of
+from trainables.models.exit_rules import read_setting
 from trainables.runs.trained_model import load_trained
 
 pytestmark = pytest.mark.slow
@@ -188,14 +188,14 @@ def test_the_content_of_the_folder_counts_wherever_it_lies_and_for_its_method_al
 ) -> None:
     before = provenance()
     trainables.include(methods)
-    included = provenance().of_method("entropy").code_digest
+    included = provenance().for_method("entropy").code_digest
     shutil.copytree(methods, tmp_path / "elsewhere")
     trainables.include(tmp_path / "elsewhere")
-    assert provenance().of_method("entropy").code_digest == included != before.code_digest
+    assert provenance().for_method("entropy").code_digest == included != before.code_digest
     edit(methods / "entropy.py", "draws = 1", "draws = 1 ")
     trainables.include(methods)
-    assert provenance().of_method("entropy").code_digest not in (included, before.code_digest)
-    assert provenance().of_method("albert") == before == before.of_method("albert")
+    assert provenance().for_method("entropy").code_digest not in (included, before.code_digest)
+    assert provenance().for_method("albert") == before == before.for_method("albert")
 
 
 def test_a_worker_has_the_methods_from_its_assignment_alone(methods: Path, tmp_path: Path) -> None:
@@ -204,9 +204,9 @@ def test_a_worker_has_the_methods_from_its_assignment_alone(methods: Path, tmp_p
     assert sent is not None
     shutil.rmtree(methods)
     method_files.include(None)
-    assert "entropy" not in trainables.available()
+    assert "entropy" not in trainables.list_methods()
     method_files.include(sent)
-    assert setting_of(trainables.load("entropy").Entropy(0.3)) == 0.3
+    assert read_setting(trainables.load("entropy").Entropy(0.3)) == 0.3
     assert provenance() == before and "entropy" in before.included
 
 
@@ -367,7 +367,7 @@ def test_a_study_from_a_folder_is_like_any_other(
     assert re.search(r"^\| entropy +\| +\d\d\.\d \|$", done.stdout, re.MULTILINE)
     trainables.include(methods)
     for record in read_records(folder):
-        assert record.code_digest == provenance().of_method(record.method).code_digest
+        assert record.code_digest == provenance().for_method(record.method).code_digest
     method_files.include(None)
     assert verify.main([str(folder)]) == 0
 

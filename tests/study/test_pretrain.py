@@ -272,7 +272,7 @@ FINE_TUNED_BY = {
 
 @pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", recipes.available())
+@pytest.mark.parametrize("recipe", recipes.list_recipes())
 def test_recipe_makes_a_backbone_that_a_method_fine_tunes(recipe, tmp_path, corpus):
     folder, method = tmp_path / "to", FINE_TUNED_BY[recipe]
     backbone = "mini-sharebert" if recipe == "mlm" else recipes.load(recipe).backbone["mini"]

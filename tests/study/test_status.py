@@ -102,7 +102,7 @@ def test_what_is_missing_and_under_way_is_named(tmp_path, capsys):
 def test_a_finished_study_with_failures_names_tracebacks_and_no_continuation(tmp_path, capsys):
     folder = study_folder(tmp_path)
     progress = status.read_progress(folder)
-    failed = replace(status.status_of(progress, folder), failed=["albert/rte search 0: KeyError"], complete=False)
+    failed = replace(status.collect_status(progress, folder), failed=["albert/rte search 0: KeyError"], complete=False)
     status._print(progress, failed, str(folder))
     printed = capsys.readouterr().out
     assert progress.is_finished and "tracebacks: " in printed
@@ -136,10 +136,10 @@ def test_steps_within_an_epoch_are_those_of_the_launch_that_runs(tmp_path, monke
     progress = status.read_progress(folder)
     key = next(iter(progress.facts.under_way))
     write_steps(folder, [Steps(key=key, done=78, of=312, seconds=60.0)])
-    killed = status.status_of(progress, folder)
+    killed = status.collect_status(progress, folder)
     assert killed.under_way[0] == "albert/rte search 0, saved at epoch 1"
     monkeypatch.setattr(status, "lock_holder", lambda folder: "somebody")
-    runs = status.status_of(progress, folder)
+    runs = status.collect_status(progress, folder)
     assert runs.under_way[0] == "albert/rte search 0 at epoch 1, step 78/312"
     assert runs.remaining_seconds == pytest.approx(killed.remaining_seconds - 0.25)  # an epoch takes a second here
 
@@ -247,7 +247,7 @@ def test_names_and_lines_are_never_broken_where_there_is_no_terminal(tmp_path, c
 
 def test_one_missing_cell_is_one_cell(tmp_path):
     folder = study_folder(tmp_path, events=9)
-    found = replace(status.status_of(status.read_progress(folder), folder), failed=[], launch=None)
+    found = replace(status.collect_status(status.read_progress(folder), folder), failed=[], launch=None)
     assert status._describe_state(found) == "2 cells missing"
     assert status._describe_state(replace(found, missing=found.missing[:1])) == "1 cell missing"
 

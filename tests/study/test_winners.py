@@ -11,7 +11,7 @@ from study.facts.study_facts import read_facts
 from study.plans.plan_file import read_toml
 from study.plans.ranges import Interval, is_searched
 from study.plans.resolution import resolve
-from trainables.departure import in_words
+from trainables.departure import join_departures
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_captions_name_fields_where_every_arm_has_its_own_values(tmp_path):
     first = launched_study(tmp_path / "first", mini_plan())
     (tmp_path / "best.toml").write_text(winners.as_toml(last_progress(mini_plan(), read_facts(first))))
     plan = resolve(read_toml(tmp_path / "best.toml"))
-    assert "learning_rate of single arms, beta of single arms" in in_words(plan.departures["protocol"])
+    assert "learning_rate of single arms, beta of single arms" in join_departures(plan.departures["protocol"])
     again = launched_study(tmp_path / "again", plan)
     notes = (again / "tables" / "dev.md").read_text()
     assert "epochs 4, learning_rate of single arms, beta of single arms" in notes and "albert/rte learning" not in notes

@@ -10,7 +10,7 @@ from study import launch
 from trainables.data.tasks import TASKS
 
 
-@pytest.mark.parametrize("method", trainables.available())
+@pytest.mark.parametrize("method", trainables.list_methods())
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
@@ -81,13 +81,13 @@ def test_bad_value_of_a_method_s_own_field(method, changes, message):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("method", trainables.available())
+@pytest.mark.parametrize("method", trainables.list_methods())
 def test_no_stopping_early_where_the_last_epoch_is_selected(method):
     with pytest.raises(ValueError, match=f"^{method}: stop_after is 2; allowed if select is last: 0$"):
         config_of(method, select="last", stop_after=2)
 
 
-@pytest.mark.parametrize("method", trainables.available())
+@pytest.mark.parametrize("method", trainables.list_methods())
 def test_a_warm_up_is_a_share_or_steps(method):
     assert config_of(method, warmup_ratio=0.0, warmup_steps=50).warmup_steps == 50
     with pytest.raises(ValueError, match=f"^{method}: warmup_steps is 50; allowed if warmup_ratio is set: 0$"):
@@ -118,6 +118,6 @@ def test_misplaced_threshold_is_refused_before_anything_is_made(task, setting, m
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("method", trainables.available())
+@pytest.mark.parametrize("method", trainables.list_methods())
 def test_every_field_must_be_given(method):
     assert trainables.load(method).Config.__struct_defaults__ == ()

@@ -11,10 +11,10 @@ from helpers.configurations import values_of
 
 import search_spaces
 import trainables
-from trainables.departure import in_words
+from trainables.departure import join_departures
 from trainables.encoders.loading import load_tokenizer
 
-EVERY_METHOD = pytest.mark.parametrize("method", trainables.available())
+EVERY_METHOD = pytest.mark.parametrize("method", trainables.list_methods())
 
 
 @EVERY_METHOD
@@ -96,7 +96,9 @@ def test_a_line_about_a_value_is_true(method: str, words: str, holds: Callable[[
 
 def test_departures_of_lmtuners_electra_are_its_own() -> None:
     """shoarora/lmtuners at 86f31ba, experiments/disc_lm_small/README.md."""
-    theirs, google = (in_words(trainables.departures(name)) for name in ("electra-small:lmtuners", "electra-small"))
+    theirs, google = (
+        join_departures(trainables.departures(name)) for name in ("electra-small:lmtuners", "electra-small")
+    )
     for word in ("MNLI", "weight_decay", "layer_decay", "Adam", "text"):
         assert word in google and word not in theirs
     assert "score of STS-B: Pearson with Spearman (paper: Spearman)" in theirs
@@ -107,7 +109,7 @@ def test_departures_of_lmtuners_electra_are_its_own() -> None:
 def test_draws_on_tiny_backbones_are_those_of_pondernet_s_line() -> None:
     space = importlib.import_module("search_spaces.pondernet")
     assert space.MINI_FIXED["sample_draws"] == 5
-    assert "draws per exit: 1; on tiny backbones the mean of 5" in in_words(trainables.departures("pondernet"))
+    assert "draws per exit: 1; on tiny backbones the mean of 5" in join_departures(trainables.departures("pondernet"))
 
 
 def cut_by_the_original(first: int, second: int, limit: int) -> tuple[int, int]:
@@ -135,4 +137,4 @@ def test_most_pairs_are_cut_as_by_electra_s_code(lengths: tuple[int, int]) -> No
 
 def test_a_pair_of_two_long_texts_may_keep_one_token_more_of_its_second() -> None:
     assert (cut_here(99, 195, 128), cut_by_the_original(99, 195, 125)) == ((62, 63), (63, 62))
-    assert "one token more of the second text" in in_words(trainables.departures("electra-small"))
+    assert "one token more of the second text" in join_departures(trainables.departures("electra-small"))

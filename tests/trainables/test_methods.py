@@ -18,7 +18,7 @@ from trainables.encoders.backbones import MINI_BACKBONES
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("method", trainables.available())
+@pytest.mark.parametrize("method", trainables.list_methods())
 @pytest.mark.parametrize("backbone", MINI_BACKBONES)
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_every_model(rule: Callable[[Subject], None], method: str, backbone: str) -> None:

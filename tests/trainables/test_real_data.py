@@ -50,7 +50,7 @@ def first_rows(tmp_path_factory):
 
 
 @pytest.mark.parametrize("task", ["rte", "mrpc", "cola", "sst2"])
-@pytest.mark.parametrize("method", trainables.available())
+@pytest.mark.parametrize("method", trainables.list_methods())
 def test_loss_is_finite_and_falls(method, task, first_rows, tmp_path):
     backbone = str(Path(MINILM.origin).parent / "model")
     run = run_to_the_end(spec_of(method, task, config=CONFIG, data=str(first_rows), backbone=backbone), tmp_path)

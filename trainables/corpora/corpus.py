@@ -32,7 +32,7 @@ COLUMN = "text"  # column with the text of a hub data set
 PAIRED = ("sentence_pairs", "random_lines")  # packings that pair sentences of one document
 
 
-def kind_of(corpus: str) -> Kind:
+def classify_corpus(corpus: str) -> Kind:
     """Classify a corpus: generated (plain or shuffled), a data set of the hub, or a folder."""
     if corpus == "mini" or corpus == "mini-shuffled":
         return corpus  # type: ignore[return-value]
@@ -41,7 +41,7 @@ def kind_of(corpus: str) -> Kind:
 
 def is_generated(corpus: str) -> bool:
     """Check whether a corpus is generated, and so has the vocabulary of mini-GLUE."""
-    return kind_of(corpus) in ("mini", "mini-shuffled")
+    return classify_corpus(corpus) in ("mini", "mini-shuffled")
 
 
 def check_corpus(corpus: str) -> None:
@@ -50,7 +50,7 @@ def check_corpus(corpus: str) -> None:
     Raises:
         ValueError: if the folder is missing, has no text file or fewer than two documents, or a file is not UTF-8.
     """
-    if kind_of(corpus) != "folder":
+    if classify_corpus(corpus) != "folder":
         return
     num_documents = sum(_count_documents(file) for file in text_files(Path(corpus)))
     if num_documents < 2:
@@ -66,7 +66,7 @@ def check_pairs(corpus: str, packing: str) -> None:
     Raises:
         ValueError: if a document has one sentence; the message gives the document's number and first words.
     """
-    if packing not in PAIRED or kind_of(corpus) != "folder":  # users cannot correct other corpora
+    if packing not in PAIRED or classify_corpus(corpus) != "folder":  # users cannot correct other corpora
         return
     for number, document in enumerate(documents(corpus), start=1):
         if len(document) < 2:
@@ -76,12 +76,12 @@ def check_pairs(corpus: str, packing: str) -> None:
 
 def pinned(corpus: str, fingerprint: str) -> str:
     """Pin a hub corpus to the commit in its fingerprint; return any other corpus unchanged."""
-    return fingerprint if kind_of(corpus) == kind_of(fingerprint) == "hub" else corpus
+    return fingerprint if classify_corpus(corpus) == classify_corpus(fingerprint) == "hub" else corpus
 
 
 def make_absolute(corpus: str) -> str:
     """Make the path of a folder absolute, because workers run in other working directories."""
-    return str(Path(corpus).resolve()) if kind_of(corpus) == "folder" else corpus
+    return str(Path(corpus).resolve()) if classify_corpus(corpus) == "folder" else corpus
 
 
 def corpus_fingerprint(corpus: str) -> str:
@@ -92,7 +92,7 @@ def corpus_fingerprint(corpus: str) -> str:
     """
     if is_generated(corpus):
         return _generated_fingerprint(corpus)
-    if kind_of(corpus) == "hub":
+    if classify_corpus(corpus) == "hub":
         return hub_fingerprint(corpus)
     digest = hashlib.sha256()
     for file in text_files(Path(corpus)):
@@ -106,7 +106,7 @@ def documents(corpus: str) -> Iterator[Document]:
     Raises:
         ValueError: if the corpus is missing, or a file is not UTF-8 (the message gives the line).
     """
-    match kind_of(corpus):
+    match classify_corpus(corpus):
         case "mini":
             yield from mini_documents()
         case "mini-shuffled":

@@ -21,7 +21,7 @@ from trainables.corpora.packing import PackedExamples, TokenisedCorpus, pack, to
 from trainables.encoders.loading import load_tokenizer
 from trainables.pretraining_configuration import PretrainingConfig, PretrainingSpec
 from trainables.runs.random_numbers import own_numpy_generator
-from trainables.runs.trial import available
+from trainables.runs.trial import reading_inputs
 
 Arrays = dict[str, np.ndarray]
 Order = Literal["kept", "random"]  # order of the two segments of an example
@@ -236,7 +236,7 @@ class PretrainingData:
         Raises:
             Unavailable: if the corpus or the tokenizer is missing or invalid.
         """
-        with available():
+        with reading_inputs():
             name = spec.tokenizer or spec.backbone
             self.tokenizer = load_tokenizer(name, texts=lambda: vocabulary_texts(spec.corpus))
             self._corpus = tokenise_corpus(spec.corpus, self.tokenizer, cache=cache)

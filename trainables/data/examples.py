@@ -148,7 +148,7 @@ def _write(entry: Path, examples: Examples) -> None:
 
 
 @lru_cache(maxsize=8)  # a worker runs many trials on few tasks
-def tokenizer_of(name: str, task: Task, data: str) -> PreTrainedTokenizerBase:
+def prepare_tokenizer(name: str, task: Task, data: str) -> PreTrainedTokenizerBase:
     """Load a backbone's tokenizer; a tiny backbone has no tokenizer file, so build one from the training texts."""
     return load_tokenizer(name, texts=lambda: vocabulary_texts(task, data))
 

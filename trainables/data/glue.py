@@ -34,14 +34,14 @@ LARGEST_SCORE = 1e6  # largest label of a regression without `score_range`; its 
 Kind = Literal["mini", "hub", "folder"]
 
 
-def kind_of(data: str) -> Kind:
+def classify_data(data: str) -> Kind:
     """Classify the source of the data: generated, the hub, or a folder."""
     return data if data in ("mini", "hub") else "folder"  # type: ignore[return-value]
 
 
 def make_absolute(data: str) -> str:
     """Make `data` an absolute path if it is a folder, because workers run in other working directories."""
-    return str(Path(data).resolve()) if kind_of(data) == "folder" else data
+    return str(Path(data).resolve()) if classify_data(data) == "folder" else data
 
 
 @dataclass(frozen=True)
@@ -135,9 +135,9 @@ def check_data(task: Task, data: str) -> None:
         ValueError: if a file is missing, or mini-GLUE does not have this task.
     """
     data = task.place or data
-    if kind_of(data) == "mini":
+    if classify_data(data) == "mini":
         mini_glue.check_generated(task)
-    for split in _read_splits(task) if kind_of(data) == "folder" else ():
+    for split in _read_splits(task) if classify_data(data) == "folder" else ():
         _find_file(task, split, data)
 
 
@@ -148,7 +148,7 @@ def list_data_faults(task: Task, data: str, *, most: int) -> list[str]:
     """
     faults: list[str] = []
     data = task.place or data
-    for split in _read_splits(task) if kind_of(data) == "folder" else ():
+    for split in _read_splits(task) if classify_data(data) == "folder" else ():
         try:
             table = _read_table(task, split, data)
         except (ValueError, OSError) as error:

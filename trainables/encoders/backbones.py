@@ -157,7 +157,7 @@ def check_weights(backbone: str) -> None:
         weights = {} if is_untrained(backbone) else {"weights": _WEIGHTS}
         _check_files("backbone", backbone, {"configuration": ("config.json",), **weights})
         sizes = _read_configuration(backbone)
-        if family_of(backbone) == "sharebert":
+        if find_family(backbone) == "sharebert":
             slices_of(sizes)
         width, heads = sizes.get("hidden_size"), sizes.get("num_attention_heads")
         if isinstance(width, int) and isinstance(heads, int) and (heads < 1 or width % heads):
@@ -197,7 +197,7 @@ def check_positions(backbone: str, max_length: object, *, of: str) -> None:
     sizes = _read_configuration(backbone)
     positions = sizes.get("max_position_embeddings")
     if isinstance(positions, int):
-        positions -= reserved_positions(family_of(backbone), sizes.get("pad_token_id", 1))
+        positions -= reserved_positions(find_family(backbone), sizes.get("pad_token_id", 1))
     if positions is not None and isinstance(max_length, int) and max_length > positions:
         raise ValueError(f"max_length of {of} is {max_length}; backbone {backbone!r} has {positions} positions")
 
@@ -208,7 +208,7 @@ def check_attention(backbone: str, config: EncoderConfig) -> None:
     Raises:
         ValueError: if the family lacks the attention, or the backbone was pretrained with another kernel size.
     """
-    family = family_of(backbone)
+    family = find_family(backbone)
     if config.attention == "nystrom" and family not in NYSTROM_FAMILIES:
         menu = ", ".join(NYSTROM_FAMILIES)
         raise ValueError(f"attention is nystrom; backbone {backbone!r} is a {family!r} model; available for: {menu}")
@@ -309,7 +309,7 @@ def is_folder(name: str) -> bool:
     return name not in UNTRAINED and (looks_like_path or Path(name).is_dir())
 
 
-def family_of(backbone: str) -> str:
+def find_family(backbone: str) -> str:
     """Find a backbone's family, one of `FAMILIES`.
 
     Raises:
@@ -329,7 +329,7 @@ def _list_sources(backbone: str) -> tuple[str, ...]:
     """List the source files in this folder that define an untrained backbone."""
     made_by = ("mini_backbones.py", "word_vocabulary.py") if backbone in MINI_BACKBONES else ()
     # The other families use the models of `transformers`.
-    model = ("sharebert.py", "sharebert_slices.py") if family_of(backbone) == "sharebert" else ()
+    model = ("sharebert.py", "sharebert_slices.py") if find_family(backbone) == "sharebert" else ()
     return ("families.py", *made_by, *model)
 
 

@@ -29,7 +29,7 @@ from trainables.encoders.backbones import (
     check_attention,
     check_tokenizer,
     check_weights,
-    family_of,
+    find_family,
     hub_revision,
     is_hub_name,
     is_untrained,
@@ -61,7 +61,7 @@ def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> L
             does not support the configured attention.
     """
     if backbone in MINI_BACKBONES:
-        model = mini_model(family_of(backbone), vocab_size, config)
+        model = mini_model(find_family(backbone), vocab_size, config)
     else:
         model = _load_model(backbone, config)
     _check_size(backbone, model.config, config, vocab_size)
@@ -181,7 +181,7 @@ def encoder_configuration(backbone: str, config: PretrainingConfig, *, vocab_siz
     """
     if backbone in MINI_BACKBONES:
         with torch.device("meta"):
-            encoder = mini_model(family_of(backbone), vocab_size, config).config
+            encoder = mini_model(find_family(backbone), vocab_size, config).config
     else:
         encoder = _load_configuration(backbone, config)
     encoder.classifier_dropout_prob = config.classifier_dropout  # the name that ALBERT uses

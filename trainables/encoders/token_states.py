@@ -63,10 +63,10 @@ class Places:
     @classmethod
     def of(cls, mask: Tensor) -> Places:
         """Find the real tokens; every example must have at least one, and pads must follow the real tokens."""
-        return cls._by_length(mask) if mask.device.type == "cpu" else cls._in_order(mask)
+        return cls._split_by_length(mask) if mask.device.type == "cpu" else cls._keep_order(mask)
 
     @classmethod
-    def _in_order(cls, mask: Tensor) -> Places:
+    def _keep_order(cls, mask: Tensor) -> Places:
         """Keep all examples in one part, in order, because splitting them by length would wait for the GPU."""
         lengths = mask.flatten(1).sum(1)
         places = mask.flatten().nonzero()[:, 0]
@@ -74,7 +74,7 @@ class Places:
         return cls(mask, places, lengths.cumsum(0) - lengths, (_Part(batch, tokens, mask, places),))
 
     @classmethod
-    def _by_length(cls, mask: Tensor) -> Places:
+    def _split_by_length(cls, mask: Tensor) -> Places:
         """Split the batch into one part for each text length, so that no part needs pads."""
         real = mask.flatten(1)
         lengths, order = real.sum(1).sort(stable=True)  # stable: when examples leave, those that stay keep their order

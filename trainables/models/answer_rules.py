@@ -25,7 +25,7 @@ from trainables.models.exit_rules import (
     Threshold,
     as_type,
     every_patience,
-    module_of,
+    find_namespace,
     nobody,
     ones,
     softmax,
@@ -235,7 +235,7 @@ def read_rule(name: str, fields: str) -> ExitRule | None:
     return rule
 
 
-def rules_for(num_layers: int, num_labels: int) -> list[ExitRule]:
+def list_rules(num_layers: int, num_labels: int) -> list[ExitRule]:
     """List every applicable rule with every setting to evaluate; for regression (one label), only `FixedLayer`."""
     rules: list[ExitRule] = [FixedLayer(layer) for layer in range(1, num_layers + 1)]
     if num_labels == 1:
@@ -253,7 +253,7 @@ def rules_for(num_layers: int, num_labels: int) -> list[ExitRule]:
 
 
 def _greatest(probabilities: Array) -> Array:
-    return module_of(probabilities).amax(probabilities, 1)
+    return find_namespace(probabilities).amax(probabilities, 1)
 
 
 def _entropy(probabilities: Array) -> Array:
@@ -267,9 +267,9 @@ def _share_of_entropy(probabilities: Array) -> Array:
 
 
 def _logarithm(probabilities: Array) -> Array:
-    module = module_of(probabilities)
+    module = find_namespace(probabilities)
     return module.log(module.clip(probabilities, TINY, None))
 
 
 def _round(numbers: Array) -> Array:
-    return module_of(numbers).round(numbers, decimals=DECIMALS)
+    return find_namespace(numbers).round(numbers, decimals=DECIMALS)

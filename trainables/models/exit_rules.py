@@ -237,7 +237,7 @@ class Expectation(ExitRule):
             probability = 1 - probability if self.legacy else state["remaining"]
         is_score = logits.shape[1] == 1
         total = state["sum"] + probability[:, None] * (float64(logits) if is_score else softmax(logits))
-        answer = total if is_score else module_of(total).log(total)
+        answer = total if is_score else find_namespace(total).log(total)
         return Step(nobody(logits), as_type(answer, logits), {"remaining": remaining, "sum": total})
 
 
@@ -262,7 +262,7 @@ class LearnedExit(ExitRule):
         return Step(lambdas < self.threshold, logits, state)
 
 
-def settings_of(menus: Mapping[str, Sequence[Value]]) -> list[Configuration]:
+def combine_settings(menus: Mapping[str, Sequence[Value]]) -> list[Configuration]:
     """List all combinations of one value for each field in `menus`; one empty setting if `menus` is empty."""
     return [dict(zip(menus, values, strict=True)) for values in itertools.product(*menus.values())]
 
@@ -282,14 +282,14 @@ def with_setting(rule: ExitRule, setting: Configuration) -> ExitRule:
     return changed
 
 
-def setting_of(rule: ExitRule) -> float | None:
+def read_setting(rule: ExitRule) -> float | None:
     """Return the value of the field that a sweep varies (`rule.field`), or None if the rule has no such field."""
     return None if rule.field is None else float(getattr(rule, rule.field))
 
 
 def describe_rule(rule: ExitRule) -> str:
     """Format the rule with its setting: `patience 3`."""
-    setting = setting_of(rule)
+    setting = read_setting(rule)
     return rule.name if setting is None else f"{rule.name} {setting:.3g}"
 
 
@@ -301,7 +301,7 @@ def rule_as_json(rule: ExitRule) -> str:
 
 def apply_exit(rule: ExitRule, outputs: LayerOutputs, generator: torch.Generator | None = None) -> ExitResult:
     """Apply a rule to the stored outputs of all layers. The result equals that of `EarlyExitModel.infer`."""
-    num_layers, where = len(outputs.logits), module_of(outputs.logits).where
+    num_layers, where = len(outputs.logits), find_namespace(outputs.logits).where
     state = rule.start(num_layers, outputs.logits[0], generator)
     answers, exit_layer = 0 * outputs.logits[0], zeros(outputs.logits[0], "int64")
     for index, logits in enumerate(outputs.logits):
@@ -338,7 +338,7 @@ def every_patience(num_layers: int, regression_threshold: float | None) -> list[
 def exit_probabilities(outputs: LayerOutputs) -> Array:
     """Compute each layer's exit probability, (layers, n), float64; the last layer takes all remaining probability."""
     assert outputs.lambdas is not None
-    module, leave = module_of(outputs.lambdas), float64(outputs.lambdas)
+    module, leave = find_namespace(outputs.lambdas), float64(outputs.lambdas)
     first = 1 + 0 * leave[:1]
     leave = module.concatenate([leave[:-1], first])
     stay = module.concatenate([first, module.cumprod(1 - leave, 0)[:-1]])
@@ -357,30 +357,30 @@ def _posterior_step(remaining: Array, lambdas: Array | None) -> tuple[Array, Arr
 
 def softmax(logits: Array) -> Array:
     """Compute the class probabilities in float64, (batch, labels)."""
-    module, exact = module_of(logits), float64(logits)
+    module, exact = find_namespace(logits), float64(logits)
     powers = module.exp(exact - module.amax(exact, 1)[:, None])
     return powers / powers.sum(1)[:, None]
 
 
-def module_of(array: Array) -> Any:
+def find_namespace(array: Array) -> Any:
     """Return the module that the array belongs to: `torch` or `numpy`."""
     return sys.modules[type(array).__module__.partition(".")[0]]
 
 
 def as_type(array: Array, other: Array) -> Array:
     """Convert an array to the dtype of another."""
-    return module_of(array).asarray(array, dtype=other.dtype)
+    return find_namespace(array).asarray(array, dtype=other.dtype)
 
 
 def float64(array: Array) -> Array:
     """Convert the array to double precision."""
-    module = module_of(array)
+    module = find_namespace(array)
     return module.asarray(array, dtype=module.float64)
 
 
 def zeros(logits: Array, kind: str) -> Array:
     """Make an array of zeros, (batch,), of the dtype named `kind`."""
-    module = module_of(logits)
+    module = find_namespace(logits)
     return module.zeros_like(logits[:, 0], dtype=getattr(module, kind))
 
 

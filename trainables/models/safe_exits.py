@@ -24,7 +24,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from trainables.models.answer_rules import read_rule, rules_for
+from trainables.models.answer_rules import list_rules, read_rule
 from trainables.models.exit_rules import ExitRule, LayerOutputs, apply_exit, stored_outputs
 
 CONFIDENCE = 0.95
@@ -69,7 +69,7 @@ def stored_rules(names: np.ndarray, fields: np.ndarray, *, name: str) -> list[Ex
 def read_walk(predictions: Path, name: str) -> tuple[Walk, np.ndarray]:
     """Read the answers under one rule's settings from a predictions file, and the labels (n,) of the examples.
 
-    The settings are those of the file's sweep. If the sweep has only other rules, they are those of `rules_for`.
+    The settings are those of the file's sweep. If the sweep has only other rules, they are those of `list_rules`.
 
     Raises:
         ValueError: if the file is damaged, or lacks the settings or the layers' outputs.
@@ -85,7 +85,7 @@ def read_walk(predictions: Path, name: str) -> tuple[Walk, np.ndarray]:
     rules = stored_rules(arrays["sweep_rule"], arrays["sweep_rule_fields"], name=name)
     if not rules and len(arrays["sweep_rule"]):
         layers, _, labels = outputs.logits.shape
-        rules = [rule for rule in rules_for(layers, labels) if rule.name == name]
+        rules = [rule for rule in list_rules(layers, labels) if rule.name == name]
     if not rules:
         raise ValueError(f"{predictions} has no settings of exit {name}")
     return walk(rules, outputs), arrays["labels"]

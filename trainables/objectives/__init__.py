@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trainables.schema import Configuration
 
 
-def available() -> list[str]:
+def list_objectives() -> list[str]:
     """List all objectives, in alphabetical order."""
     files = [file for folder in __path__ for file in Path(folder).glob("[!_]*.py")]
     return sorted(file.stem.replace("_", "-") for file in files)
@@ -32,12 +32,12 @@ def load(objective: str) -> ModuleType:
     Raises:
         ValueError: if the objective is unknown.
     """
-    if objective not in available():
-        raise unknown_name_error("objective", objective, available())
-    return importlib.import_module(module_of(objective))
+    if objective not in list_objectives():
+        raise unknown_name_error("objective", objective, list_objectives())
+    return importlib.import_module(build_module_name(objective))
 
 
-def module_of(objective: str) -> str:
+def build_module_name(objective: str) -> str:
     """Build the import name of an objective's module."""
     return f"trainables.objectives.{objective.replace('-', '_')}"
 

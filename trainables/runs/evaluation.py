@@ -27,8 +27,8 @@ from trainables.models.exit_rules import (
     Threshold,
     apply_exit,
     exit_probabilities,
+    read_setting,
     rule_as_json,
-    setting_of,
     sweep,
 )
 from trainables.runs.trial import LARGEST_CDF, EpochRow, Reported
@@ -131,7 +131,7 @@ def layer_score(outputs: LayerOutputs, layer: int, task: Task, examples: Example
 
 def full_depth_outputs(model: EarlyExitModel, examples: Examples, batch_size: int) -> LayerOutputs:
     """Compute the outputs of all layers for all examples, on the CPU, in the order of the examples."""
-    return result_of(full_depth_in_steps(model, examples, batch_size))
+    return run_to_end(full_depth_in_steps(model, examples, batch_size))
 
 
 def full_depth_in_steps(
@@ -154,7 +154,7 @@ def _list_fields(outputs: LayerOutputs) -> list[str]:
     return [name for name, values in vars(outputs).items() if values is not None]
 
 
-def result_of(steps: Generator[None, None, T]) -> T:
+def run_to_end(steps: Generator[None, None, T]) -> T:
     """Run a generator to its end and return its result."""
     while True:
         try:
@@ -231,7 +231,7 @@ def write_predictions(
         "sweep_rule": np.array([setting.rule.name for setting in settings], dtype=np.str_),
         "sweep_rule_fields": np.array([rule_as_json(setting.rule) for setting in settings], dtype=np.str_),
         "sweep_field": np.array([setting.rule.field or "" for setting in settings], dtype=np.str_),
-        "sweep_setting": np.array([setting_of(setting.rule) for setting in settings], dtype=float),
+        "sweep_setting": np.array([read_setting(setting.rule) for setting in settings], dtype=float),
         "sweep_score": np.array([setting.score for setting in settings]),
         "sweep_mean_layers": np.array([setting.mean_layers for setting in settings]),
     }

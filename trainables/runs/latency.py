@@ -17,7 +17,7 @@ from trainables.data.examples import Examples
 from trainables.devices import device_name
 from trainables.models.answer_rules import FixedLayer
 from trainables.models.early_exit import Batch, EarlyExitModel
-from trainables.models.exit_rules import ExitRule, LastLayer, setting_of
+from trainables.models.exit_rules import ExitRule, LastLayer, read_setting
 from trainables.runs.evaluation import evaluating
 from trainables.runs.trial import ExitLatency, Latency, TextFlops, Timing
 
@@ -104,7 +104,7 @@ def _summarise(rule: ExitRule, timed: list[_Timed]) -> ExitLatency:
         for size, batches in by_size.items()
     ]
     flops = count_flops(by_size[max(by_size)][0].answer) / max(by_size)
-    return ExitLatency(rule=rule.name, setting=setting_of(rule), flops=flops, timings=tuple(timings))
+    return ExitLatency(rule=rule.name, setting=read_setting(rule), flops=flops, timings=tuple(timings))
 
 
 def count_flops_of_texts(model: EarlyExitModel, examples: Examples) -> tuple[TextFlops, ...]:

@@ -50,7 +50,7 @@ class Optimiser:
         self._schedule = _make_schedule(self._optimizer, rule)
 
     @classmethod
-    def of_trial(cls, model: EarlyExitModel, config: TrainingConfig, *, num_steps: int) -> Optimiser:
+    def for_trial(cls, model: EarlyExitModel, config: TrainingConfig, *, num_steps: int) -> Optimiser:
         """Make the optimiser for a trial of at most `num_steps` steps."""
         rule = UpdateRule(
             optimizer="adamw",

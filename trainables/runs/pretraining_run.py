@@ -37,7 +37,7 @@ from trainables.models.pretraining_models import PretrainingModel, Totals
 from trainables.pretraining_configuration import PretrainingConfig, PretrainingRow, PretrainingSpec
 from trainables.runs.optimiser import FiniteLosses, Optimiser, UpdateRule, decay_groups, naming_memory_errors
 from trainables.runs.random_numbers import seeded_random
-from trainables.runs.trial import Content, available
+from trainables.runs.trial import Content, reading_inputs
 from trainables.runs.trial_files import check_same, disk_errors, read_state, readable, write_state
 from trainables.schema import from_plain, to_plain
 
@@ -108,7 +108,7 @@ class PretrainingRun:
         self.history: list[PretrainingRow] = []
         self._device = torch.device(device)
         self._config = objectives.configure(spec.objective, spec.config)
-        with available():
+        with reading_inputs():
             check_precision(self._config.precision, self._device)
         self._processes = Processes.here()
         self._examples_at_once = self._config.examples_at_once(self._processes.number)
@@ -308,7 +308,7 @@ class PretrainingRun:
         return forward_precision(self._config.precision, self._device)
 
     def _new_model(self) -> PretrainingModel:
-        with seeded_random(self.spec.seed, "weights", 0, self._device), available():
+        with seeded_random(self.spec.seed, "weights", 0, self._device), reading_inputs():
             vocab_size = len(self._data.tokenizer)
             encoder = encoder_configuration(self.spec.backbone, self._config, vocab_size=vocab_size)
             model = objectives.load(self.spec.objective).build(self._config, encoder)

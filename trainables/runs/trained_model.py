@@ -40,7 +40,7 @@ from transformers import (
 import trainables
 from trainables import method_files
 from trainables.configuration import TrainingConfig
-from trainables.data.glue import kind_of
+from trainables.data.glue import classify_data
 from trainables.data.tasks import Task
 from trainables.encoders.backbones import is_folder
 from trainables.encoders.families import family_options
@@ -49,7 +49,7 @@ from trainables.encoders.loading import quiet_transformers
 from trainables.encoders.nystrom import with_attention
 from trainables.models.classifiers import LastLayerModel
 from trainables.models.early_exit import EarlyExitModel
-from trainables.runs.trial import TrialSpec, available
+from trainables.runs.trial import TrialSpec, reading_inputs
 from trainables.runs.trial_files import DESCRIPTION, WEIGHTS, read_model
 from trainables.schema import from_plain, to_plain
 
@@ -81,7 +81,7 @@ def load_trained(folder: str | Path, device: str = "cpu") -> TrainedModel:
     folder = Path(folder)
     weights, description = _read_exported(folder) if (folder / HEADS).is_file() else read_model(folder)
     spec = from_plain(TrialSpec, description.get("spec"), where=f"{folder}/model.json")
-    if trainables.base_method(spec.method) not in trainables.available():
+    if trainables.base_method(spec.method) not in trainables.list_methods():
         methods = folder / METHODS
         place, where = (methods, ", which came with the model") if methods.is_dir() else ("FOLDER", "")
         advice = f"include the folder with its two files{where}: --include {place}"
@@ -109,7 +109,7 @@ def start_from(model: EarlyExitModel, folder: Path) -> None:
         Unavailable: the folder has no trained model.
         ValueError: the trained model lacks a part, or its shapes do not fit.
     """
-    with available():
+    with reading_inputs():
         weights, description = read_model(folder)
     for part, module in model.started_parts().items():
         of_part = {name.removeprefix(f"{part}."): held for name, held in weights.items() if name.startswith(f"{part}.")}
@@ -141,7 +141,7 @@ def export_trained(trained: TrainedModel, folder: Path) -> None:
         trained.tokenizer.save_pretrained(folder)
     save_file({name: weight for name, weight in ours.items() if name not in held}, folder / HEADS)
     methods = method_files.included()
-    for name, text in methods.of_method(trainables.base_method(trained.spec.method)).items() if methods else ():
+    for name, text in methods.for_method(trainables.base_method(trained.spec.method)).items() if methods else ():
         (folder / METHODS).mkdir(exist_ok=True)
         (folder / METHODS / name).write_text(text, encoding="utf-8")
     description = {"spec": to_plain(replace(trained.spec, **_shorten_folders(trained.spec)))}
@@ -211,6 +211,6 @@ def _find_shared_parameters(plain: PreTrainedModel) -> dict[str, nn.Parameter]:
 def _shorten_folders(spec: TrialSpec) -> dict[str, Any]:
     """Replace each path in a spec by the name of its folder; return the changed fields."""
     names = [name for name in ("backbone", "tokenizer", "start") if (place := getattr(spec, name)) and is_folder(place)]
-    names += ["data"] if kind_of(spec.data) == "folder" else []
+    names += ["data"] if classify_data(spec.data) == "folder" else []
     own_task = spec.own_task and replace(spec.own_task, place=spec.task)
     return {"own_task": own_task, **{name: Path(getattr(spec, name)).name for name in names}}

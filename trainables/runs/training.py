@@ -26,7 +26,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 import trainables
-from trainables.data.examples import ARRAYS, Examples, load_examples, split_off_holdout, tokenizer_of
+from trainables.data.examples import ARRAYS, Examples, load_examples, prepare_tokenizer, split_off_holdout
 from trainables.data.glue import fingerprint
 from trainables.data.metrics import differences_from_official
 from trainables.data.tasks import Task
@@ -34,13 +34,13 @@ from trainables.devices import backward_precision, check_precision
 from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import load_encoder
 from trainables.models.early_exit import EarlyExitModel
-from trainables.models.exit_rules import settings_of, with_setting
+from trainables.models.exit_rules import combine_settings, with_setting
 from trainables.runs.evaluation import (
     Evaluation,
     Swept,
     evaluate,
     full_depth_in_steps,
-    result_of,
+    run_to_end,
     swept,
     write_predictions,
 )
@@ -49,7 +49,7 @@ from trainables.runs.optimiser import FiniteLosses, Optimiser, naming_memory_err
 from trainables.runs.random_numbers import seeded_generator, seeded_random
 from trainables.runs.select_exit import select_exit
 from trainables.runs.trained_model import start_from
-from trainables.runs.trial import TIMED_BATCHES, Content, EpochRow, Latency, Outcome, TrialSpec, available
+from trainables.runs.trial import TIMED_BATCHES, Content, EpochRow, Latency, Outcome, TrialSpec, reading_inputs
 from trainables.runs.trial_files import (
     WEIGHTS,
     check_same,
@@ -83,8 +83,10 @@ class TrialData:
         Raises:
             Unavailable: the data or the tokenizer is missing.
         """
-        with available():
-            self.tokenizer: PreTrainedTokenizerBase = tokenizer_of(spec.tokenizer or spec.backbone, task, spec.data)
+        with reading_inputs():
+            self.tokenizer: PreTrainedTokenizerBase = prepare_tokenizer(
+                spec.tokenizer or spec.backbone, task, spec.data
+            )
         self._task, self._data, self._max_length, self._cache = task, spec.data, max_length, cache
         self._limit = limit
         self._labels: dict[str, np.ndarray] = {}  # labels by split, for every split read so far
@@ -114,7 +116,7 @@ class TrialData:
 
     def _load(self, *splits: str) -> Examples:
         length, cache = self._max_length, self._cache
-        with available():
+        with reading_inputs():
             examples = load_examples(self._task, splits, self._data, self.tokenizer, max_length=length, cache=cache)
         self._labels |= {split: examples.labels[examples.splits == split] for split in splits}
         if self._limit is None or self._limit >= len(examples):
@@ -144,9 +146,9 @@ class TrainingRun:
         self.history: list[EpochRow] = []
         self._device = torch.device(device)
         self._task = self.spec.find_task()
-        settings = settings_of(spec.post_hoc or {})
+        settings = combine_settings(spec.post_hoc or {})
         self._config = trainables.configure(spec.method, {**spec.config, **settings[0]})
-        with available():
+        with reading_inputs():
             check_precision(self._config.precision, self._device)
         self._data = TrialData(spec, self._task, max_length=self._config.max_length, cache=cache, limit=limit)
         self._model = self._make_model().to(self._device)
@@ -155,7 +157,7 @@ class TrainingRun:
         self._words = training_words(self._model, self._data.train, weight_decay=self._config.weight_decay)
         num_steps = self._config.epochs * self.steps_per_epoch
         with self._words():
-            self._optimiser = Optimiser.of_trial(self._model, self._config, num_steps=num_steps)
+            self._optimiser = Optimiser.for_trial(self._model, self._config, num_steps=num_steps)
         self._selected_weights: dict[str, Tensor] = {}
         self._selected_evaluation: Evaluation | None = None  # None after a resume
         self._saved_model: Path | None = None
@@ -216,7 +218,7 @@ class TrainingRun:
         Raises:
             TrainingError: loss, outputs or score are not finite, or memory runs out.
         """
-        return result_of(self.epoch_in_steps())
+        return run_to_end(self.epoch_in_steps())
 
     def epoch_in_steps(self) -> Generator[None, None, EpochRow]:
         """Do the same as `run_epoch`, but yield after each training or evaluation step; the caller may stop there."""
@@ -272,7 +274,7 @@ class TrainingRun:
                 self._step(self._data.train.batch(rows, self._device)).item()
             trained = time.monotonic()
         evaluated = np.arange(len(self._data.selection))[: steps * EVALUATION_FACTOR * self._config.batch_size]
-        result_of(self._evaluate(self._data.selection.take(evaluated), 1))
+        run_to_end(self._evaluate(self._data.selection.take(evaluated), 1))
         train_share = sum(map(len, batches[1:])) / len(self._data.train)
         eval_share = len(evaluated) / len(self._data.selection)
         return (trained - began) / train_share + (time.monotonic() - trained) / eval_share
@@ -329,7 +331,7 @@ class TrainingRun:
         evaluation = self._selected_evaluation if examples is self._data.selection else None
         if evaluation is None:
             with _with_weights(self._model, self._selected_weights):  # restores the run's weights afterwards
-                evaluation = result_of(self._evaluate(examples, self.best_epoch))
+                evaluation = run_to_end(self._evaluate(examples, self.best_epoch))
         if predictions is not None:
             write_predictions(predictions, self._model, self._task, examples, evaluation)
         return evaluation
@@ -359,9 +361,9 @@ class TrainingRun:
 
     def try_out(self, *, rows: int = 2) -> None:
         """Train and evaluate on `rows` rows, to test the method's code. The run must then be discarded."""
-        result_of(self.train_on([self._draw_batches(1)[0][:rows]], 1))
+        run_to_end(self.train_on([self._draw_batches(1)[0][:rows]], 1))
         examples = self._data.selection.take(np.arange(rows))
-        evaluation = result_of(self._evaluate(examples, 1, self._exit_settings))
+        evaluation = run_to_end(self._evaluate(examples, 1, self._exit_settings))
         swept(self._model, self._task, examples, evaluation.outputs)
 
     def train_on(self, batches: Iterable[np.ndarray], epoch: int) -> Generator[None, None, float]:
@@ -415,7 +417,7 @@ class TrainingRun:
 
     def _make_model(self) -> EarlyExitModel:
         with seeded_random(self.spec.seed, "weights", 0, self._device):
-            with available():
+            with reading_inputs():
                 encoder = load_encoder(self.spec.backbone, self._config, vocab_size=len(self._data.tokenizer))
             model = trainables.load(self.spec.method).build(self._config, encoder, self._task)
         if self.spec.start is not None:

@@ -140,7 +140,7 @@ class Latency(Typed, frozen=True, kw_only=True):
     texts: tuple[TextFlops, ...] = ()  # shortest, median and longest text, each length once; empty in older files
 
     @property
-    def own(self) -> ExitLatency:
+    def under_own_rule(self) -> ExitLatency:
         """The latency under the model's exit rule."""
         return self.exits[0]
 
@@ -180,7 +180,7 @@ class UnreadableState(ValueError):
 
 
 @contextmanager
-def available() -> Iterator[None]:
+def reading_inputs() -> Iterator[None]:
     """Turn errors in reading inputs into `Unavailable`; another machine may have the inputs. Let `Unusable` pass."""
     try:
         yield

@@ -15,7 +15,7 @@ from helpers.trials import expected_of, next_news, spec_of
 from msgspec.structs import replace
 
 import trainables.albert
-from study.drivers.causes import breaks_process, failure_of, lost_process
+from study.drivers.causes import breaks_process, build_failure, lost_process
 from study.drivers.messages import AssignedTrial, News
 from study.drivers.worker import RunningTrial
 from study.facts.events import TRACEBACK_CHARACTERS
@@ -68,14 +68,14 @@ def news_of(trial: AssignedTrial, number: int = 1) -> list[News]:
     ],
 )
 def test_an_error_has_the_cause_that_says_whether_trying_again_helps(error, cause):
-    assert failure_of(error, node=None).cause == cause
+    assert build_failure(error, node=None).cause == cause
 
 
 def test_a_failure_is_one_line_with_the_end_of_its_traceback():
     try:
         raise ValueError("first\n" + "second " * 10_000)
     except ValueError as error:
-        failure = failure_of(error, node=None)
+        failure = build_failure(error, node=None)
     assert failure.error == "ValueError: first"
     assert len(failure.traceback) == TRACEBACK_CHARACTERS and failure.traceback.endswith("second \n")
 

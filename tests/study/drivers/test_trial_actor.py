@@ -57,7 +57,7 @@ def test_memory_is_back_at_its_baseline_after_each_trial(tmp_path):
     gc.collect()
     baseline = tensor_bytes()
     actor = None
-    for method, task in zip(trainables.available(), cycle(("rte", "cola", "stsb", "mrpc")), strict=False):
+    for method, task in zip(trainables.list_methods(), cycle(("rte", "cola", "stsb", "mrpc")), strict=False):
         config = assignment(assigned(tmp_path, method, task))
         if actor is None:
             actor = TrialActor(config)

@@ -162,10 +162,10 @@ def test_second_launch_is_refused_when_the_lease_was_deleted(tmp_path, other_lau
 
 @pytest.mark.parametrize("lives", [True, False])
 def test_lease_of_another_machine_holds_while_it_is_touched(tmp_path, no_locks, silent_soon, monkeypatch, lives):
-    there = replace(Lease.of_this_process(), host="elsewhere")
+    there = replace(Lease.for_this_process(), host="elsewhere")
     monkeypatch.setattr("study.facts.journal.BEAT_SECONDS", 0.1)
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(Lease, "of_this_process", lambda: there)
+        elsewhere.setattr(Lease, "for_this_process", lambda: there)
         journal = Journal(tmp_path)
     if lives:
         with pytest.raises(ValueError, match=rf"another launch: process {os.getpid()} on elsewhere since"):

@@ -12,7 +12,7 @@ from study.plans.departures import describe_departures
 from study.plans.plan import EarlyStopping, Plan
 from study.plans.resolution import explain, resolve, resolve_configuration
 from study.plans.resolved_plan import Protocol, ResolvedPlan
-from trainables.departure import Departure, in_words
+from trainables.departure import Departure, join_departures
 
 
 def plan_from(*arguments: str) -> Plan:
@@ -152,7 +152,7 @@ def test_a_profile_is_tiny_on_generated_data_unless_a_backbone_is_named(profile,
 
 
 def test_a_profile_is_named_with_a_dash():
-    for name in profiles.available():
+    for name in profiles.list_profiles():
         assert profiles.load(name).profile == name and profiles.methods(name)
 
 
@@ -198,7 +198,7 @@ def test_departures_are_those_of_this_plan(capsys):
     paper = resolve(plan_from("--profile", "paper", "--method", "palbert,pabee"), unchecked=[])
     assert paper.departures["protocol"] == ()
     assert paper.departures["palbert"] and paper.departures["pabee"]
-    lines = in_words(resolved_from("--seeds", "3", "--selection", "holdout").departures["protocol"])
+    lines = join_departures(resolved_from("--seeds", "3", "--selection", "holdout").departures["protocol"])
     assert "seeds: 3 (paper: 5)" in lines and "ASHA" in lines
     assert "selection: on a slice of train (paper: on dev)" in lines and "generated" in lines
 
@@ -283,11 +283,11 @@ def test_a_variant_with_another_original_has_its_own_departures():
 
 def test_what_is_set_by_hand_is_named_among_the_departures():
     asked = ["--set", "weight_decay=0.01", "--epochs", "5", "--search", "palbert:beta=1..2", "--search-only", "beta"]
-    lines = in_words(resolved_from(*asked).departures["protocol"])
+    lines = join_departures(resolved_from(*asked).departures["protocol"])
     assert "set by hand: epochs, weight_decay; " in lines
     assert "ranges by hand: palbert:beta; " in lines
     assert "fields that the papers tune: one value (paper: searched)" in lines
-    assert "variants: " in in_words(resolved_from("--method", "palbert,palbert:a").departures["protocol"])
+    assert "variants: " in join_departures(resolved_from("--method", "palbert,palbert:a").departures["protocol"])
 
 
 def test_the_settings_of_a_profile_are_named_as_the_profile_s():
@@ -295,7 +295,7 @@ def test_the_settings_of_a_profile_are_named_as_the_profile_s():
     profile, by_hand = map(str, resolved_from(*asked, "--set", "epochs=3").departures["protocol"][:2])
     assert profile.startswith("set by profile small: batch_size, schedule")
     assert "beta" in profile and by_hand == "set by hand: epochs"
-    assert "by hand" not in in_words(resolved_from(*asked).departures["protocol"])
+    assert "by hand" not in join_departures(resolved_from(*asked).departures["protocol"])
 
 
 def test_a_tokenizer_that_is_not_there_is_called_a_tokenizer(capsys):
@@ -305,7 +305,7 @@ def test_a_tokenizer_that_is_not_there_is_called_a_tokenizer(capsys):
 
 def test_protocol_has_every_field_of_a_plan_that_is_marked_as_its():
     own = {"metric", "aggregate"}
-    assert {*profiles.load("mini").of_protocol} == {*Protocol.__struct_fields__} - own
+    assert {*profiles.load("mini").protocol_fields} == {*Protocol.__struct_fields__} - own
 
 
 def test_extended_plan_has_what_both_asked_for():

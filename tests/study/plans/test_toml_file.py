@@ -12,7 +12,7 @@ def plan_from(*arguments: str) -> Plan:
     return plan
 
 
-@pytest.mark.parametrize("profile", profiles.available())
+@pytest.mark.parametrize("profile", profiles.list_profiles())
 def test_the_plan_of_a_profile_comes_back_from_its_file(tmp_path, profile):
     path = tmp_path / "plan.toml"
     path.write_text(format_plan(profiles.load(profile)))

@@ -15,7 +15,7 @@ from study.drivers.messages import Steps
 from study.plans.resolution import resolve
 from study.screen.arms_table import COLUMNS, arms_table
 from study.screen.live_view import live_layout
-from study.screen.terminal import waiting_for
+from study.screen.terminal import show_waiting
 from study.screen.words import trial_name
 
 METHODS = ("palbert", "palbert:expectation", "pabee", "electra-small")
@@ -155,10 +155,10 @@ def test_stopping_is_said():
 
 def test_what_is_waited_for_is_said_where_there_is_a_terminal(monkeypatch):
     plain, output = io.StringIO(), io.StringIO()
-    with waiting_for("Ray to start", output=plain) as no_more:
+    with show_waiting("Ray to start", output=plain) as no_more:
         no_more()
     assert plain.getvalue() == ""
     monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, to rich
-    with waiting_for("Ray to start", output=output) as no_more:
+    with show_waiting("Ray to start", output=output) as no_more:
         no_more()
     assert "waiting for Ray to start" in output.getvalue()

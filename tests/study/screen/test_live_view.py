@@ -16,7 +16,7 @@ from study.facts.plain_words import clock
 from study.forecast import remaining_seconds
 from study.plans.resolution import resolve
 from study.screen.live_view import LiveView, TrialClocks
-from study.screen.terminal import waiting_for
+from study.screen.terminal import show_waiting
 from study.screen.words import blocked_exits
 
 
@@ -147,6 +147,6 @@ def test_what_is_waited_for_does_not_move_where_the_cursor_cannot(monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "dumb")
     output = io.StringIO()
-    with waiting_for("Ray to start", output=output):
+    with show_waiting("Ray to start", output=output):
         pass
     assert output.getvalue() == ""

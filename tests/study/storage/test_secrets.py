@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from study.drivers.causes import failure_of, lost_process
+from study.drivers.causes import build_failure, lost_process
 from study.launch import command_line
 from study.storage.addresses import masked, tracking_address
 
@@ -54,5 +54,5 @@ def test_the_command_in_plan_journal_and_report_has_none(monkeypatch):
 
 def test_the_failure_of_a_trial_has_none():
     text = "cannot reach http://anna:SECRET@proxy:3128"
-    for failure in (failure_of(OSError(text), node=None), lost_process(text, is_preempted=False, node=None)):
+    for failure in (build_failure(OSError(text), node=None), lost_process(text, is_preempted=False, node=None)):
         assert "http://anna:***@proxy:3128" in failure.error and "SECRET" not in repr(failure)

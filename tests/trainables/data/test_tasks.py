@@ -63,8 +63,8 @@ def test_unknown_method_is_answered_with_the_menu() -> None:
 
 
 def test_methods_are_the_files_with_a_search_space() -> None:
-    assert {"albert", "electra-small", "palbert"} <= set(trainables.available())
-    assert "glue" not in trainables.available()
+    assert {"albert", "electra-small", "palbert"} <= set(trainables.list_methods())
+    assert "glue" not in trainables.list_methods()
 
 
 def test_a_variant_has_its_method_s_module_and_configuration():

@@ -14,7 +14,7 @@ from trainables.encoders.backbones import (
     backbone_fingerprint,
     check_backbone,
     check_depth,
-    family_of,
+    find_family,
     is_folder,
     is_hub_name,
 )
@@ -134,7 +134,7 @@ def test_a_name_is_no_folder_and_no_hub_name_even_where_a_folder_has_it(tmp_path
     monkeypatch.chdir(tmp_path)
     (tmp_path / "electra-small").mkdir()
     assert not is_folder("electra-small") and not is_hub_name("electra-small")
-    assert family_of("electra-small") == "electra" and family_of("alectra-small") == "albert"
+    assert find_family("electra-small") == "electra" and find_family("alectra-small") == "albert"
 
 
 def test_fingerprint_is_of_the_sizes(monkeypatch):

@@ -75,7 +75,7 @@ class At:
 def without_pads(request, monkeypatch):
     """As on the device, where attention gets the examples of each length, or all with pads."""
     monkeypatch.setattr(layerwise, "PADDING_FREE_WIDTH", 0)
-    monkeypatch.setattr(Places, "of", Places._by_length if request.param == "cpu" else Places._in_order)
+    monkeypatch.setattr(Places, "of", Places._split_by_length if request.param == "cpu" else Places._keep_order)
 
 
 def test_places_there_and_back():

@@ -18,10 +18,10 @@ from trainables.models.answer_rules import (
     FPabee,
     MaxProbability,
     Pcee,
+    list_rules,
     read_rule,
-    rules_for,
 )
-from trainables.models.exit_rules import LayerOutputs, Patience, apply_exit, rule_as_json, setting_of, sweep
+from trainables.models.exit_rules import LayerOutputs, Patience, apply_exit, read_setting, rule_as_json, sweep
 
 LAYERS, EXAMPLES = 12, 60
 
@@ -111,7 +111,7 @@ def test_a_rule_equals_its_plain_loop(rule, reference, num_labels):
 def test_numpy_and_single_examples_equal_a_batch_of_torch(num_labels):
     # Halves, as in predictions files: many of them are equal, so probabilities lie on thresholds.
     logits = (2 * outputs_of(num_labels).logits).round() / 2
-    rules = rules_for(LAYERS, num_labels)
+    rules = list_rules(LAYERS, num_labels)
     whole = [result for _, result in sweep(rules, LayerOutputs(logits, None))]
     for rule, result in zip(rules, whole, strict=True):
         arrays = apply_exit(rule, LayerOutputs(logits.numpy(), None))
@@ -131,7 +131,7 @@ def test_numpy_and_single_examples_equal_a_batch_of_torch(num_labels):
 def test_inference_that_drops_finished_examples_equals_the_rule_on_all_layers(method, task):
     model, batch = copy(Subject(method, "mini-albert").decisive_model(task)), examples(task)[0]
     outputs, leave_apart = model.all_exits(batch), set()
-    for rule in rules_for(len(outputs.logits), outputs.logits.shape[2]):
+    for rule in list_rules(len(outputs.logits), outputs.logits.shape[2]):
         wanted, model.exit_rule = apply_exit(rule, outputs), rule
         found = model.infer(batch)
         assert found.exit_layer.tolist() == wanted.exit_layer.tolist(), rule
@@ -152,18 +152,18 @@ def test_equal_answers_of_all_layers_are_at_every_threshold():
 
 
 def test_every_setting_stands_once_and_scores_have_the_fixed_layer_alone():
-    rules = rules_for(LAYERS, 2)
+    rules = list_rules(LAYERS, 2)
     assert len(set(rules)) == len(rules)
     assert list(dict.fromkeys(rule.name for rule in rules)) == [
         *("fixed", "patience", "entropy", "max_probability", "pcee", "f-pabee", "beem"),
     ]
-    assert rules_for(3, 1) == [FixedLayer(1), FixedLayer(2), FixedLayer(3)]
+    assert list_rules(3, 1) == [FixedLayer(1), FixedLayer(2), FixedLayer(3)]
 
 
 def test_rules_are_read_back_from_predictions_files():
-    for rule in [*rules_for(LAYERS, 2), Patience(2, 0.5)]:
+    for rule in [*list_rules(LAYERS, 2), Patience(2, 0.5)]:
         assert read_rule(rule.name, rule_as_json(rule)) == rule
-        assert setting_of(rule) == getattr(rule, rule.field)
+        assert read_setting(rule) == getattr(rule, rule.field)
     assert read_rule("of another package", "{}") is None
     with pytest.raises(ValueError, match=r"exit beem has no fields \{\"q\": 1\}"):
         read_rule("beem", '{"q": 1}')
@@ -174,5 +174,5 @@ def test_earliest_layers_are_those_of_answers_that_suit_a_rule_best():
     rules |= {Beem(0.0): 1, Beem(0.4): 2, Beem(0.41): 3, Beem(6.0): 6, Beem(1.5, 0.1): 6}
     assert {rule: rule.earliest(6) for rule in rules} == rules
     outputs = outputs_of(2, scale=50)
-    for rule in rules_for(LAYERS, 2):
+    for rule in list_rules(LAYERS, 2):
         assert apply_exit(rule, outputs).exit_layer.min() >= rule.earliest(LAYERS)

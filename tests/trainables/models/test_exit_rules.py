@@ -19,7 +19,7 @@ from trainables.models.exit_rules import (
     apply_exit,
     every_patience,
     every_threshold,
-    setting_of,
+    read_setting,
     sweep,
 )
 
@@ -203,8 +203,8 @@ def test_sampled_layers_follow_the_posterior():
 
 def test_sweeps_cover_the_settings():
     assert SWEPT_QUANTILES[:2] == (0.05, 0.1) and SWEPT_QUANTILES[-2:] == (0.95, 1.0) and len(SWEPT_QUANTILES) == 20
-    assert [setting_of(rule) for rule in every_threshold()] == list(SWEPT_QUANTILES)
-    assert [setting_of(rule) for rule in every_patience(3, 0.2)] == [1, 2, 3]
+    assert [read_setting(rule) for rule in every_threshold()] == list(SWEPT_QUANTILES)
+    assert [read_setting(rule) for rule in every_patience(3, 0.2)] == [1, 2, 3]
 
 
 @pytest.mark.slow

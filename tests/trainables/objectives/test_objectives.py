@@ -16,7 +16,7 @@ from transformers import AlbertConfig, AutoConfig
 from search_spaces import objectives as recipes
 from trainables import base_method, objectives
 from trainables.corpora.pretraining_batches import IGNORED
-from trainables.departure import in_words
+from trainables.departure import join_departures
 from trainables.encoders.loading import encoder_configuration
 from trainables.models.pretraining_models import filled
 
@@ -32,7 +32,7 @@ SIZES = {
     "attention_probs_dropout_prob": 0.0,
     "classifier_dropout_prob": 0.0,
 }
-RECIPES = recipes.available()
+RECIPES = recipes.list_recipes()
 PAGE = (ROOT / "docs" / "pretraining.md").read_text().splitlines()
 TWO_CLASSES = ("alectra-rtd", "alectra-rtd:bert-generator", "alectra-rtd:tied-encoders", "electra-rtd:lmtuners")
 REPLACED = ("electra-rtd", *TWO_CLASSES)
@@ -185,7 +185,7 @@ def test_departures_count_what_is_tied_and_what_the_original_clones(name: str) -
     if name == "alectra-rtd:tied-encoders":  # these are one object there too
         original -= count(model.discriminator.albert.encoder.albert_layer_groups)
     sizes = f"tied: {count(model):,} parameters (paper: cloned: {original:,} parameters)"
-    assert sizes in in_words(recipe.departures)
+    assert sizes in join_departures(recipe.departures)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -238,7 +238,7 @@ def test_departure_about_a_value_is_true(name: str, words: str, fields: dict) ->
 
 
 def test_every_objective_has_a_recipe_and_says_how_it_differs() -> None:
-    assert list(dict.fromkeys(base_method(name) for name in RECIPES)) == objectives.available()
+    assert list(dict.fromkeys(base_method(name) for name in RECIPES)) == objectives.list_objectives()
     for name in RECIPES:
         here = {departure.what: departure.here for departure in recipes.load(name).departures}
         assert len(here) == len(recipes.load(name).departures)

@@ -12,7 +12,7 @@ from helpers.trials import spec_of
 from trainables import devices
 from trainables.devices import backward_precision, check_precision, forward_precision, has_tensorfloat32
 from trainables.runs import pretraining_run, training
-from trainables.runs.evaluation import result_of
+from trainables.runs.evaluation import run_to_end
 from trainables.runs.pretraining_run import PretrainingRun
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import Unavailable
@@ -70,7 +70,7 @@ def test_gradients_of_a_trial_are_computed_in_its_precision(name, believed, cach
     run = TrainingRun(spec_of(config={"precision": name, "epochs": 1}), cache=cache)
     seen, before = [], settings_now()
     [*run._model.parameters()][-1].register_hook(lambda gradient: seen.append(settings_now()))
-    result_of(run.train_on(run._draw_batches(1)[:2], 1))
+    run_to_end(run.train_on(run._draw_batches(1)[:2], 1))
     assert seen == [SET[name]] * 2 and settings_now() == before
 
 

@@ -104,7 +104,7 @@ def test_all_but_the_times_come_out_again_of_a_sampled_exit_too(cache):
         [(own.rule, own.flops, [timing.mean_layers for timing in own.timings]) for own in found.exits] + [*found.texts]
         for found in (first, second)
     ]
-    assert untimed[0] == untimed[1] and first.own.rule == "sample"
+    assert untimed[0] == untimed[1] and first.under_own_rule.rule == "sample"
 
 
 def test_the_selected_epoch_is_timed_and_the_run_keeps_its_own_weights(cache, monkeypatch):
@@ -134,7 +134,7 @@ def test_a_few_settings_of_the_sweep_are_timed_beside_the_models_own_and_all_lay
 def test_batches_are_no_larger_than_the_examples_are_many(run):
     model, few = run._model, run._data.selection.take(np.arange(3))
     found = measure_latency(model, few, [WHOLE], num_batches={1: 2, 8: 1, 32: 1})
-    assert [(timing.batch_size, timing.examples) for timing in found.own.timings] == [(1, 2), (3, 3)]
+    assert [(timing.batch_size, timing.examples) for timing in found.under_own_rule.timings] == [(1, 2), (3, 3)]
 
 
 @pytest.mark.parametrize(

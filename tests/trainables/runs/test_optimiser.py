@@ -11,7 +11,7 @@ from helpers.plain_pretraining import plain_lamb
 from torch import nn
 
 import trainables
-from trainables.data.examples import load_examples, tokenizer_of
+from trainables.data.examples import load_examples, prepare_tokenizer
 from trainables.data.tasks import TASKS
 from trainables.encoders.loading import load_encoder
 from trainables.runs import training
@@ -200,7 +200,7 @@ def trained(cache, folder, backbone="mini-albert"):
 
 def words_of(model, cache, *, weight_decay=0.0):
     task = TASKS["rte"]
-    tokenizer = tokenizer_of("mini-bert", task, "mini")
+    tokenizer = prepare_tokenizer("mini-bert", task, "mini")
     examples = load_examples(task, ("dev",), "mini", tokenizer, max_length=32, cache=cache)
     return examples, training_words(model, examples, weight_decay=weight_decay)
 
@@ -208,7 +208,7 @@ def words_of(model, cache, *, weight_decay=0.0):
 def early_exit_model(family):
     torch.manual_seed(0)
     config = config_of("palbert", max_length=32)
-    vocab_size = len(tokenizer_of("mini-bert", TASKS["rte"], "mini"))
+    vocab_size = len(prepare_tokenizer("mini-bert", TASKS["rte"], "mini"))
     return trainables.load("palbert").build(
         config, load_encoder(f"mini-{family}", config, vocab_size=vocab_size), TASKS["rte"]
     )

@@ -48,7 +48,7 @@ def untimed(rows) -> list[dict]:
     return [{name: value for name, value in row.items() if name not in TIMES} for row in to_plain(rows)]
 
 
-@pytest.mark.parametrize("objective", recipes.available())
+@pytest.mark.parametrize("objective", recipes.list_recipes())
 def test_a_resumed_run_ends_as_one_that_never_stopped(objective, corpus, cache, tmp_path) -> None:
     spec = pretraining_spec(objective, corpus, hidden_dropout=0.1, steps=5)
     whole = run_all(spec, cache)
@@ -90,7 +90,7 @@ def test_a_batch_in_parts_gives_the_same_steps(corpus, cache, tmp_path) -> None:
     assert [row.tokens for row in whole.history] == [row.tokens for row in parts.history]
 
 
-@pytest.mark.parametrize("objective", recipes.available())
+@pytest.mark.parametrize("objective", recipes.list_recipes())
 def test_the_model_that_is_left_is_one_of_transformers(objective, corpus, cache, tmp_path) -> None:
     run = run_all(pretraining_spec(objective, corpus), cache)
     folder = tmp_path / "model"
@@ -120,7 +120,7 @@ def convolutions_of(model) -> dict[str, torch.Tensor]:
     return {name: value for name, value in model.named_parameters() if name.endswith(".convolution")}
 
 
-@pytest.mark.parametrize("objective", recipes.available())
+@pytest.mark.parametrize("objective", recipes.list_recipes())
 def test_every_encoder_is_pretrained_with_the_attention_that_is_asked_for(objective, corpus, cache) -> None:
     run = PretrainingRun(pretraining_spec(objective, corpus, **NYSTROM, learning_rate=1e-2), cache=cache)
     started = convolutions_of(run._model)

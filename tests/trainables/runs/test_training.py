@@ -51,7 +51,7 @@ def assert_equal_weights(ours, theirs):
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-@pytest.mark.parametrize("method", trainables.available())
+@pytest.mark.parametrize("method", trainables.list_methods())
 def test_same_seed_gives_the_same_weights_and_rows(method, cache, tmp_path):
     spec = spec_of(method, config={"epochs": 1})
     torch.manual_seed(3)
@@ -381,7 +381,7 @@ def test_start_refuses_an_encoder_that_does_not_fit(cache, tmp_path):
         TrainingRun(spec_of(start=source.outcome().model), cache=cache)
 
 
-@pytest.mark.parametrize("method", trainables.available())
+@pytest.mark.parametrize("method", trainables.list_methods())
 def test_bfloat16_trains(method, cache):
     run = run_to_the_end(spec_of(method, config={"precision": "bfloat16", "epochs": 1}), cache)
     assert math.isfinite(run.history[0].train_loss)
