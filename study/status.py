@@ -23,9 +23,9 @@ from study.decisions.progress import StudyProgress, last_progress
 from study.drivers.steps_file import read_steps
 from study.facts.events import FILE
 from study.facts.journal import lock_holder
-from study.facts.ledger import Spent, ledger
 from study.facts.other_code import describe_code_by_launch
 from study.facts.plain_words import clock, counted, print_lines
+from study.facts.record import Spent, compute_ledger
 from study.facts.study_facts import FailedAttempt, StudyFacts, TrialFacts, read_facts
 from study.forecast import remaining_seconds
 from study.plans.plan_file import find_plan, require_plan
@@ -180,7 +180,7 @@ def collect_status(progress: StudyProgress, folder: Path) -> Status:
         left_out=[describe_notice(event) for event in facts.left_out.values()],
         failed=failed,
         missing=missing_cells(progress),
-        ledger=ledger(facts.records),
+        ledger=compute_ledger(facts.records),
         code=describe_code_by_launch(facts),
         remaining_seconds=remaining_seconds(progress, steps),
         complete=not (progress.missing or failed),

@@ -31,8 +31,8 @@ from analysis.statistics.samples import Place
 from analysis.statistics.searches import UNITS, Unit, at_equal_budget, completed_scores
 from analysis.statistics.uncertainty import Interval, PairedTest, mean_interval
 from analysis.studies.cells import Cell
-from study.facts.ledger import format_counts
 from study.facts.plain_words import joined
+from study.facts.record import format_counts
 from trainables.data.tasks import TASKS
 from trainables.models.answer_rules import FixedLayer
 from trainables.runs.trial import TIMED_BATCHES

@@ -58,7 +58,7 @@ from analysis.statistics.samples import Place, mean_facts
 from analysis.statistics.searches import variance_over_searches
 from analysis.statistics.verdicts import Verdict, Word, verdict
 from analysis.studies.cells import Cell, Row
-from study.facts.scores import summarise
+from study.facts.record import summarise
 from study.facts.winner import best_search_record
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 from trainables.departure import join_departures

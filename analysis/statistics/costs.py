@@ -12,9 +12,8 @@ from msgspec import UNSET
 from analysis.studies.cells import Cell, Row, find_repeats
 from analysis.studies.load import Study
 from analysis.studies.stored_predictions import read_cell_predictions
-from study.facts.ledger import Spent, count_by_status, format_counts, ledger
 from study.facts.plain_words import counted
-from study.facts.record import Record
+from study.facts.record import Record, Spent, compute_ledger, count_by_status, format_counts
 from study.plans.resolved_plan import Pretraining
 from trainables.runs.trial import Latency
 from trainables.schema import to_plain
@@ -117,7 +116,7 @@ def row_ledger(rows: list[Row]) -> list[Entry]:
     for row in rows:
         searched = [repeat for cell in row.cells.values() for repeat in find_repeats(cell)]
         costs = [pretraining_cost(study) for cell in searched for study in cell.studies]
-        spent = ledger(record for cell in searched for record in cell.paid)
+        spent = compute_ledger(record for cell in searched for record in cell.paid)
         unfinished = frozenset(task for task, cell in row.cells.items() if cell.state == "missing")
         entries.append(Entry(row.label, spent, [cost for cost in costs if cost is not None], unfinished))
     return entries

@@ -1,9 +1,13 @@
-"""The record of an ended trial: one flat row for `analysis`, with all scores from the same epoch."""
+"""The record of an ended trial: one flat row for `analysis`, with all scores from the same epoch.
+
+Also sums of the compute of several records, and summary statistics of scores.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Literal
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, get_args
 
 import msgspec
 
@@ -76,3 +80,70 @@ class Record(Typed, frozen=True, kw_only=True, gc=False):
 def format_records(records: Iterable[Record]) -> bytes:
     """Format the records for `records.jsonl`; equal records give equal bytes."""
     return b"".join(msgspec.json.encode(record) + b"\n" for record in records)
+
+
+class Spent(Typed, frozen=True, kw_only=True):
+    """The compute of the ended search or confirm trials of one arm (a method on a task), whatever their status."""
+
+    arm: str
+    phase: Phase
+    trials: dict[str, int]  # number by status
+    epochs: int
+    train_examples: int  # each repeat counts
+    train_seconds: float
+    eval_seconds: float
+    wall_seconds: float  # includes start-up and waiting for data
+    gpu_seconds: float  # share of a GPU times the seconds it was held
+    cpu_seconds: float  # wall-clock seconds of the trials that held no GPU
+
+    @property
+    def task(self) -> str:
+        """The task of the arm."""
+        return self.arm.rpartition("/")[2].partition("@")[0]
+
+
+_SUMMED = ("epochs", "train_examples", "train_seconds", "eval_seconds", "wall_seconds", "gpu_seconds")
+
+
+def compute_ledger(records: Iterable[Record]) -> list[Spent]:
+    """Sum the compute of trials by arm and phase; arms keep the order of the records, search precedes confirm."""
+    phases: dict[str, dict[Phase, list[Record]]] = {}
+    for record in records:
+        by_phase = phases.setdefault(record.arm, {phase: [] for phase in get_args(Phase)})
+        by_phase[record.phase].append(record)
+    return [
+        Spent(
+            arm=arm,
+            phase=phase,
+            trials=_sort_by_status(Counter(record.status for record in trials)),
+            cpu_seconds=sum(record.wall_seconds for record in trials if record.gpu_seconds == 0),
+            **{name: sum(getattr(record, name) for record in trials) for name in _SUMMED},
+        )
+        for arm, by_phase in phases.items()
+        for phase, trials in by_phase.items()
+        if trials
+    ]
+
+
+def count_by_status(entries: Iterable[Spent]) -> dict[str, int]:
+    """Count the trials of several entries by status; a status without trials is omitted."""
+    return _sort_by_status(sum((Counter(entry.trials) for entry in entries), Counter[str]()))
+
+
+def _sort_by_status(counts: Mapping[str, int]) -> dict[str, int]:
+    return {status: counts[status] for status in get_args(Status) if status in counts}
+
+
+def format_counts(trials: dict[str, int]) -> str:
+    """Format numbers of trials by status: `3 completed, 1 stopped`."""
+    return ", ".join(f"{number} {status}" for status, number in trials.items())
+
+
+def summarise(scores: Sequence[float]) -> dict[str, float]:
+    """Compute mean, standard deviation (if there are two scores or more), median, quartiles and range."""
+    import numpy as np
+
+    low, first, middle, third, high = np.percentile(scores, [0, 25, 50, 75, 100]).tolist()
+    deviation = {"standard_deviation": float(np.std(scores, ddof=1))} if len(scores) > 1 else {}
+    ranks = {"median": middle, "first_quartile": first, "third_quartile": third, "lowest": low, "highest": high}
+    return {"mean": float(np.mean(scores)), **deviation, **ranks}

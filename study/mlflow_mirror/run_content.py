@@ -41,8 +41,7 @@ from study.decisions.progress import ArmProgress, last_progress
 from study.facts.events import EpochReported, Failure
 from study.facts.other_code import FirstCode
 from study.facts.plain_words import counted
-from study.facts.record import Record
-from study.facts.scores import summarise
+from study.facts.record import Record, summarise
 from study.facts.study_facts import StudyFacts, TrialFacts
 from study.facts.study_folder import JournalDigest
 from study.plans.plan_file import PlanFile

@@ -19,7 +19,7 @@ from analysis.studies.cells import make_rows
 from analysis.studies.load import Study, load_studies, load_study
 from analysis.tables import write_tables
 from analysis.verify import verify
-from study.facts.ledger import ledger
+from study.facts.record import compute_ledger
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +77,7 @@ def test_every_arm_pays_the_same_part_of_it(two_methods):
 def test_a_dear_pretraining_that_rows_share_does_not_hide_unlike_searches(two_methods):
     shared = [PretrainingCost(PRETRAINING, Compute(1e6, 0.0), arms=2)]
     trial = two_methods.records[0]
-    own = [ledger([replace(trial, gpu_seconds=seconds)]) for seconds in (100.0, 130.0)]
+    own = [compute_ledger([replace(trial, gpu_seconds=seconds)]) for seconds in (100.0, 130.0)]
     _, warning = ledger_notes([Entry("albert", own[0], shared), Entry("pondernet", own[1], shared)])
     assert warning.startswith("warning: compute, on the tasks that all rows have, differs by more than 20 %")
     assert len(ledger_notes([Entry("albert", own[0], shared), Entry("pondernet", own[0], shared)])) == 1

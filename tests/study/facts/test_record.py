@@ -1,10 +1,10 @@
-"""The summary of scores: pytest tests/study/facts/test_scores.py"""
+"""The summary of scores: pytest tests/study/facts/test_record.py"""
 
 import statistics
 
 import pytest
 
-from study.facts.scores import summarise
+from study.facts.record import summarise
 
 
 def test_summary_is_that_of_the_standard_library():
