@@ -30,7 +30,6 @@ from benchmarks.counts import count
 from benchmarks.results_file import write_results
 from benchmarks.synthetic_trials import report, unit
 from study.decisions.scheduler import Scheduler
-from study.decisions.specs import expected_attestation
 from study.drivers.provenance import provenance
 from study.facts.events import FILE, Event, Report
 from study.facts.journal import Journal
@@ -210,7 +209,7 @@ def run_scheduler(scheduler: Scheduler, *, stops: bool) -> None:
         last = (
             trial.config["epochs"] if not stops else 3 + int(unit(trial.key) * (int(str(trial.config["epochs"])) - 2))
         )
-        expected = expected_attestation(scheduler.progress, trial, by=scheduler.provenance)
+        expected = scheduler.expected_attestation(trial)
         attested = replace(expected, tokens_digest="0" * 16, backbone_digest="0" * 16) if epoch == 1 else None
         said = replace(report_of(trial, epoch, last=last), attested=attested)
         scheduler.report(trial.key, said)

@@ -23,7 +23,7 @@ from analysis.studies.stored_predictions import Predictions, read_predictions
 from benchmarks.real_results import KEPT, backbone_folder, glue_folder
 from benchmarks.real_results_stages import SCALES
 from study.command_line import Parser, guarded
-from study.decisions.specs import trial_spec
+from study.decisions.scheduler import specify_trial
 from study.facts.events import utc_now
 from study.facts.record import Record
 from study.facts.study_folder import predictions_file
@@ -73,7 +73,7 @@ def repeat(study: Study, records: Sequence[Record], *, data: Path, backbone: Pat
     plan, facts = study.file.plan, study.facts
     with TemporaryDirectory() as folder:
         again = Study(Path(folder), study.file, facts, study.records, study.retried)
-        specs = [to_plain(trial_spec(plan, facts, facts.trials[record.key])) for record in records]
+        specs = [to_plain(specify_trial(plan, facts, facts.trials[record.key])) for record in records]
         specs = [{**spec, "data": str(data), "backbone": str(backbone)} for spec in specs]
         files = [predictions_file(again.folder, record.key) for record in records]
         files[0].parent.mkdir()

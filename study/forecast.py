@@ -22,7 +22,7 @@ from rich.filesize import decimal
 
 from study.decisions import asha
 from study.decisions.progress import ArmProgress, StudyProgress, last_progress
-from study.decisions.specs import specify_arm
+from study.decisions.scheduler import specify_arm
 from study.drivers.messages import Steps
 from study.facts.plain_words import clock, counted
 from study.facts.record import Phase, Record

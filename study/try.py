@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 import search_spaces
 from study.command_line import Command, argument, option
-from study.decisions.specs import specify_arm
+from study.decisions.scheduler import specify_arm
 from study.facts.plain_words import clock, counted
 from study.launch_options import LaunchOptions, plan_from
 from study.plans.plan import Layered, format_columns

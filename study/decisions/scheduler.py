@@ -1,4 +1,4 @@
-"""The scheduler of a study: it decides which trial runs next, which is stopped and how a trial ends, without Ray.
+"""The scheduler of a study: which trial runs next, how it is trained, when it is stopped and how it ends. Without Ray.
 
 Every change of state is an event that is written to the journal before it takes effect. A study that was interrupted
 at any point therefore continues with the same decisions.
@@ -17,7 +17,6 @@ from study.decisions.budget import GpuBudget
 from study.decisions.machine_faults import Faults
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.proposals import Proposals
-from study.decisions.specs import check_attested, expected_attestation
 from study.facts import formats
 from study.facts.attestation import Attestation, Provenance, agree_but_for_digests, contradictions
 from study.facts.events import (
@@ -43,7 +42,10 @@ from study.facts.events import (
 from study.facts.journal import Journal
 from study.facts.record import Phase, Record, Status
 from study.facts.study_facts import StudyFacts, TrialFacts
-from study.plans.resolved_plan import ResolvedPlan, derive_search_seed
+from study.plans.resolved_plan import Arm, ResolvedPlan, derive_search_seed
+from trainables.data import glue
+from trainables.encoders import backbones
+from trainables.runs.trial import TrialSpec
 from trainables.schema import Configuration
 
 
@@ -137,7 +139,7 @@ class Scheduler:
         """
         trial, row = self.facts.trials[key], report.row
         if report.attested is not None:
-            check_attested(self.progress, key, report.attested, host=report.host, by=self.provenance)
+            self.check_attested(trial, report.attested, host=report.host)
         events: list[Event] = []  # written in one sync
         if row.epoch > trial.epochs:
             self.faults.note_progress(key, node)
@@ -185,11 +187,37 @@ class Scheduler:
         Raises:
             ValueError: there is no other node, or it is unknown which node is wrong.
         """
-        expected = expected_attestation(self.progress, self.facts.trials[key], by=self.provenance)
+        trial = self.facts.trials[key]
+        expected = self.expected_attestation(trial)
         if not others or agree_but_for_digests(attested, expected):
-            check_attested(self.progress, key, attested, host=host, by=self.provenance)
+            self.check_attested(trial, attested, host=host)
         error = f"it differs from the plan: {'; '.join(contradictions(attested, expected))}"
         self.retry(key, Failure(cause="node", error=error, host=host, node=node))
+
+    def expected_attestation(self, trial: TrialFacts) -> Attestation:
+        """Collect the code and data that the trial's worker must have.
+
+        The digests of tokenised data and backbone files are those that the arm's first worker reported.
+        """
+        arm, facts = self.plan.arm(trial.started.arm), self.facts.arm(trial.started.arm)
+        code = self.provenance.for_method(arm.method)
+        return Attestation(
+            data_fingerprint=arm.data_fingerprint,
+            tokens_digest=facts.tokens_digests.get(trial.max_length),
+            backbone_fingerprint=arm.backbone_fingerprint,
+            backbone_digest=facts.backbone_digest,
+            tokenizer_fingerprint=arm.tokenizer_fingerprint,
+            code_digest=code.code_digest,
+            versions=code.versions,
+        )
+
+    def check_attested(self, trial: TrialFacts, attested: Attestation, *, host: str) -> None:
+        """Raise ValueError with all differences if the worker on `host` has other code or data than the plan."""
+        if differences := contradictions(attested, self.expected_attestation(trial)):
+            raise ValueError(
+                f"trial {trial.key} of {trial.started.arm} on {host} differs from the plan: {'; '.join(differences)}; "
+                "nothing was recorded; remove the difference and run the same command again"
+            )
 
     def restart(self, key: str, reason: str) -> None:
         """Record that a trial starts again from its beginning because its saved state is unusable."""
@@ -301,6 +329,37 @@ class Scheduler:
             recorded=decision.recorded,
             decision=decision.decision,
         )
+
+
+# ---- how a trial is trained
+
+
+def specify_trial(plan: ResolvedPlan, facts: StudyFacts, trial: TrialFacts) -> TrialSpec:
+    """Make the specification of a trial: everything on which its results depend."""
+    start, arm = facts.arm(trial.started.arm).start, plan.arm(trial.started.arm)
+    is_confirm = trial.phase == "confirm"
+    spec = specify_arm(plan, arm, trial.config, seed=trial.seed, reads_dev=is_confirm)
+    return replace(spec, post_hoc=UNSET if is_confirm else arm.post_hoc, start=start.model if start else None)
+
+
+def specify_arm(
+    plan: ResolvedPlan, arm: Arm, config: Configuration, *, seed: int, reads_dev: bool = False
+) -> TrialSpec:
+    """Make the specification of a trial that starts from the backbone; `reads_dev` adds dev scores under `holdout`."""
+    tokenizer = arm.pinned_tokenizer
+    return TrialSpec(
+        method=arm.method,
+        task=arm.task,
+        own_task=plan.own_task(arm.task),
+        config=config,
+        seed=seed,
+        data=glue.make_absolute(plan.asked.data),
+        backbone=backbones.make_absolute(arm.pinned_backbone),
+        tokenizer=tokenizer and backbones.make_absolute(tokenizer),
+        selection=plan.asked.selection,
+        select_by=plan.asked.select_by,
+        report_dev=reads_dev or plan.asked.selection == "dev",
+    )
 
 
 # ---- failed trials that run again: a failure counts only for the code and versions in its record

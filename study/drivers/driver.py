@@ -19,8 +19,7 @@ from types import FrameType
 from msgspec.structs import replace
 
 from study.cluster.resources import Resources
-from study.decisions.scheduler import Scheduler
-from study.decisions.specs import expected_attestation, trial_spec
+from study.decisions.scheduler import Scheduler, specify_trial
 from study.drivers.causes import lost_process
 from study.drivers.messages import AssignedTrial, Assignment, Message, News, Steps
 from study.drivers.smoke_steps import SmokeSteps
@@ -220,7 +219,7 @@ class Driver(ABC):
     def _assignment(self, trial: TrialFacts) -> Assignment:
         """Build the assignment of a trial, with the address of its files."""
         cpus, gpus = self._resources.cpus, self._resources.gpus
-        spec = trial_spec(self.scheduler.plan, self.scheduler.facts, trial)
+        spec = specify_trial(self.scheduler.plan, self.scheduler.facts, trial)
         if spec.start is not None and trial.start is not None:
             spec = replace(spec, start=find_model_address(spec.start, folder=self._folder, key=trial.start))
         predictions = PREDICTIONS if is_uri(self._storage) else str(predictions_file(self._folder, trial.key))
@@ -228,7 +227,7 @@ class Driver(ABC):
             key=trial.key,
             epochs=trial.epochs,
             spec=spec,
-            expected=expected_attestation(self.scheduler.progress, trial, by=self.scheduler.provenance),
+            expected=self.scheduler.expected_attestation(trial),
             place=trial_address(self._storage, trial.key),
             predictions=predictions if trial.phase == "confirm" else None,
             marks=self._marks,

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from study.decisions.progress import ArmProgress, StudyProgress
-from study.decisions.scheduler import Scheduler
-from study.decisions.specs import specify_arm
+from study.decisions.scheduler import Scheduler, specify_arm
 from study.drivers.messages import Assignment, SmokeReport
 from study.facts.attestation import Provenance, other_code
 from study.facts.events import Failure

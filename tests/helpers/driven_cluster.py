@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from study.cluster.ray_cluster import RayNodes
 from study.cluster.resources import Resources
-from study.decisions import specs
 from study.decisions.scheduler import Scheduler
 from study.drivers.messages import Message, News, Steps
 from study.drivers.tune_driver import TuneDriver
@@ -73,7 +72,7 @@ class Cluster:
         assert self.driver.reported(ray_id, Message(news=told, node=node)) == "STOP"
 
     def expected(self, key: str) -> Attestation:
-        return specs.expected_attestation(self.scheduler.progress, self.scheduler.facts.trials[key], by=PROVENANCE)
+        return self.scheduler.expected_attestation(self.scheduler.facts.trials[key])
 
     def events(self, kind: type) -> list:
         return [event for event in self.scheduler._journal.events if isinstance(event, kind)]

@@ -20,8 +20,7 @@ from msgspec.structs import replace
 from analysis.tables import write_tables
 from study import profiles
 from study.decisions.machine_faults import Faults
-from study.decisions.scheduler import Scheduler, reopen_failed
-from study.decisions.specs import expected_attestation, trial_spec
+from study.decisions.scheduler import Scheduler, reopen_failed, specify_trial
 from study.drivers.driver import end_trial
 from study.facts.attestation import Provenance
 from study.facts.events import Report
@@ -145,7 +144,7 @@ def report_of(folder: Path, plan: ResolvedPlan, scheduler: Scheduler, trial: Tri
         latency = made_latency(LAYERS, lambda layers, size: layers * (1 + 1 / size))
         outcome = replace(outcome, reported=_predict(folder, trial), model=model, latency=latency)
     costs = {"wall_seconds": 1.5 * epoch + unit(trial.key), "gpu_seconds": 1.25 * epoch}
-    expected = expected_attestation(scheduler.progress, trial, by=PROVENANCE)
+    expected = scheduler.expected_attestation(trial)
     attested = replace(expected, tokens_digest="beef", backbone_digest="f11e")
     return Report(
         row=row,
@@ -206,7 +205,7 @@ def _predict(folder: Path, trial: TrialFacts) -> Reported:
 def _save_model(folder: Path, plan: ResolvedPlan, scheduler: Scheduler, trial: TrialFacts, selected: EpochRow) -> str:
     model = folder.resolve() / "trials" / trial.key / f"model-epoch-{selected.epoch}"
     model.mkdir(parents=True, exist_ok=True)
-    spec = trial_spec(plan, scheduler.facts, trial)
+    spec = specify_trial(plan, scheduler.facts, trial)
     numbers = {"epoch": selected.epoch, "selection_score": selected.selection_score}
     encoder = {"model_type": "albert", "hidden_size": 32, "layer_norm_eps": 1e-12}
     description = {"spec": to_plain(spec), **numbers, "encoder": encoder}

@@ -10,7 +10,7 @@ import torch
 from helpers.configurations import values_of
 
 import search_spaces
-from study.decisions.specs import trial_spec
+from study.decisions.scheduler import specify_trial
 from study.drivers.messages import News, Steps
 from study.drivers.provenance import provenance
 from study.drivers.worker import RunningTrial
@@ -76,7 +76,7 @@ def check_as_alone(folder: Path, cache: Path) -> Counter[str]:
     assert len({record.key for record in facts.records}) == len(facts.records), "a record is doubled"
     for record in facts.records:
         if record.status == "completed":
-            spec = trial_spec(plan, facts, facts.trials[record.key])
+            spec = specify_trial(plan, facts, facts.trials[record.key])
             alone = run_to_the_end(spec, cache)
             scores, outcome = {row.epoch: row.selection_score for row in alone.history}, alone.outcome()
             reported = facts.trials[record.key].scores

@@ -43,7 +43,7 @@ from benchmarks import real_results, real_results_kit, real_results_page, second
 from benchmarks.real_results import Places
 from benchmarks.real_results_stages import SCALES, Launch, Measurement, launches_of, stages_of
 from study import launch
-from study.decisions.specs import trial_spec
+from study.decisions.scheduler import specify_trial
 from study.facts.study_folder import predictions_file
 from study.launch_options import plan_from
 from study.plans.resolved_plan import digest
@@ -303,7 +303,7 @@ def test_second_run_of_a_trial_gives_the_same_bits(tmp_path, out):
     shutil.copytree(out / "cpu-cola", tmp_path / "again")
     study = load_study(tmp_path / "again")
     (record,) = second_run.choose(study, 1)
-    spec = to_plain(trial_spec(study.file.plan, study.facts, study.facts.trials[record.key]))
+    spec = to_plain(specify_trial(study.file.plan, study.facts, study.facts.trials[record.key]))
     stored = predictions_file(study.folder, record.key)
     stored.unlink()
     device, loss = second_run.train(spec, stored)

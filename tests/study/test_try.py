@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from search_spaces import palbert
 from study.console import main
-from study.decisions.specs import trial_spec
+from study.decisions.scheduler import specify_trial
 from study.plans.plan import Plan
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import Range
@@ -66,7 +66,7 @@ def test_a_trial_of_a_study_can_be_tried_as_it_was():
     trial = scheduler.next_trial()
     settings = [f"{name}={json.dumps(trial.config[name])}" for name in resolved.arms[0].space]
     spec, _ = trying.resolve_spec(options(settings=settings, seed=trial.started.seed))
-    assert spec == trial_spec(resolved, scheduler.facts, trial)
+    assert spec == specify_trial(resolved, scheduler.facts, trial)
 
 
 def test_the_first_published_configuration_leads():

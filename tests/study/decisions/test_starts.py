@@ -8,7 +8,7 @@ from helpers.simulation import Simulation, scheduler_of
 from msgspec.structs import replace
 
 from study import profiles
-from study.decisions.specs import trial_spec
+from study.decisions.scheduler import specify_trial
 from study.facts.events import StartChosen
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
@@ -66,7 +66,7 @@ def test_a_trial_is_told_where_its_start_lies():
     facts = simulation.journal.facts
     (chosen,) = simulation.journal.of(StartChosen)
     trial = facts.arm("albert/rte").search[0]
-    assert trial_spec(simulation.resolved, facts, trial).start == chosen.model
+    assert specify_trial(simulation.resolved, facts, trial).start == chosen.model
     assert chosen.model == f"/models/{chosen.key}"
 
 

@@ -19,9 +19,7 @@ from helpers.trials import expected_of, next_news, spec_of
 from msgspec.structs import replace
 from transformers import AutoConfig, AutoModel
 
-from study.decisions import specs
 from study.decisions.scheduler import Scheduler
-from study.decisions.specs import check_attested
 from study.drivers import provenance
 from study.drivers.messages import AssignedTrial, Message, News
 from study.drivers.tune_driver import _Scheduler
@@ -163,7 +161,7 @@ def launch() -> tuple[Scheduler, str, Attestation]:
     scheduler = Scheduler(mini_plan(methods=("albert",), tasks=("rte",)), MadeJournal(), PROVENANCE)
     scheduler.begin_launch(command="", host="", pid=0)
     trial = scheduler.next_trial()
-    return scheduler, trial.key, specs.expected_attestation(scheduler.progress, trial, by=PROVENANCE)
+    return scheduler, trial.key, scheduler.expected_attestation(trial)
 
 
 DIFFERENT = {
@@ -190,17 +188,13 @@ def test_a_node_with_another_version_is_refused_by_the_version():
     scheduler, key, expected = launch()
     attested = replace(expected, versions={"torch": "2.1.0", "accelerate": "1.0"})
     with pytest.raises(ValueError, match=r"plan: torch 2.1.0, not 2.13.0; nothing was recorded"):
-        check_attested(scheduler.progress, key, attested, host="node-1", by=scheduler.provenance)
+        scheduler.check_attested(scheduler.facts.trials[key], attested, host="node-1")
 
 
 def test_builds_of_one_version_do_not_differ():
     scheduler, key, expected = launch()
-    check_attested(
-        scheduler.progress,
-        key,
-        replace(expected, versions={"torch": "2.13.0+cu128"}),
-        host="node-1",
-        by=scheduler.provenance,
+    scheduler.check_attested(
+        scheduler.facts.trials[key], replace(expected, versions={"torch": "2.13.0+cu128"}), host="node-1"
     )
 
 
@@ -210,12 +204,10 @@ def test_trials_of_an_arm_must_agree_with_its_first(field):
     first = replace(expected, tokens_digest="beef", backbone_digest="f11e")
     scheduler.report(key, replace(report_of(row_of(1, 0.5)), attested=first))
     second = scheduler.next_trial()
-    expected = specs.expected_attestation(scheduler.progress, second, by=PROVENANCE)
+    expected = scheduler.expected_attestation(second)
     assert (expected.tokens_digest, expected.backbone_digest) == ("beef", "f11e")
     with pytest.raises(ValueError, match=r"f00d, not (beef|f11e)"):
-        check_attested(
-            scheduler.progress, second.key, replace(first, **{field: "f00d"}), host="node-2", by=scheduler.provenance
-        )
+        scheduler.check_attested(second, replace(first, **{field: "f00d"}), host="node-2")
 
 
 def test_a_record_says_what_its_worker_found():

@@ -9,7 +9,7 @@ from helpers.launched_studies import mini_plan
 from helpers.simulation import Simulation
 
 from study import launch, launch_options
-from study.decisions.specs import trial_spec
+from study.decisions.scheduler import specify_trial
 from study.forecast import forecast_plan
 from study.plans.plan_file import compare_plans, format_plan, read_toml
 from study.plans.resolution import explain, resolve
@@ -52,7 +52,7 @@ def test_trials_of_both_phases_are_selected_by_it():
     simulation = Simulation(mini_plan(**ONE_ARM, select_by="at:6"))
     progress = simulation.launch().progress
     trials = progress.facts.trials.values()
-    specs = [trial_spec(progress.plan, progress.facts, trial) for trial in trials]
+    specs = [specify_trial(progress.plan, progress.facts, trial) for trial in trials]
     assert {trial.phase for trial in trials} == {"search", "confirm"}
     assert {spec.select_by for spec in specs} == {"at:6"}
 
