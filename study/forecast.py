@@ -29,8 +29,7 @@ from study.facts.record import Phase, Record
 from study.facts.study_facts import read_facts
 from study.plans.plan import EarlyStopping
 from study.plans.resolved_plan import Arm, ResolvedPlan
-from study.plans.samplers import describe_sampler
-from study.plans.select_by import describe_select_by
+from study.plans.samplers import describe_sampler, describe_select_by
 from trainables.schema import Typed
 
 PHASES: tuple[Phase, ...] = get_args(Phase)

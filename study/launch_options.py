@@ -33,9 +33,7 @@ from study.plans.ranges import (
     read_searched,
     split_key,
 )
-from study.plans.samplers import FORM, SAMPLERS, resolve_sampler
-from study.plans.select_by import FORMS as FORMS_OF_SELECTION
-from study.plans.select_by import read_select_by
+from study.plans.samplers import FORM, SAMPLERS, SELECT_FORMS, read_select_by, resolve_sampler
 from study.storage.addresses import (
     TRACKING_HELP,
     check_address,
@@ -144,7 +142,7 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     epochs: Annotated[AtLeastOne | None, option("maximum epochs per trial; the same as --set epochs=E", "E")] = None
     sampler: Annotated[str | None, option(_SAMPLER, "|".join([*SAMPLERS, FORM]))] = None
     selection: Annotated[Selection | None, option("split for early stopping and model selection")] = None
-    select_by: Annotated[str | None, option(_SELECT_BY, FORMS_OF_SELECTION.replace(", ", "|"))] = None
+    select_by: Annotated[str | None, option(_SELECT_BY, SELECT_FORMS.replace(", ", "|"))] = None
     early_stopping: Annotated[str | None, option(_EARLY_STOPPING, "none|asha|asha:grace=1,factor=3")] = None
     search_precision: Annotated[Precision | None, option("precision of search; default: that of confirm trials")] = None
     attention: Annotated[Literal["softmax", "nystrom"] | None, option(_ATTENTION)] = None

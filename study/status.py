@@ -29,7 +29,7 @@ from study.facts.record import Spent, compute_ledger
 from study.facts.study_facts import FailedAttempt, StudyFacts, TrialFacts, read_facts
 from study.forecast import remaining_seconds
 from study.plans.plan_file import find_plan, require_plan
-from study.plans.select_by import describe_select_by
+from study.plans.samplers import describe_select_by
 from study.screen.arms_table import arms_table
 from study.screen.words import (
     blocked_exits,

@@ -21,8 +21,7 @@ from analysis.studies.load import Study
 from analysis.studies.stored_predictions import read_cell_predictions
 from study.facts.plain_words import counted
 from study.facts.record import Record
-from study.plans.samplers import describe_sampler
-from study.plans.select_by import describe_select_by
+from study.plans.samplers import describe_sampler, describe_select_by
 from trainables.data.metrics import metric_words
 from trainables.data.tasks import TASKS
 from trainables.licences import OF_TASKS, UNKNOWN, licence_of_backbone

@@ -28,8 +28,7 @@ from study.facts.other_code import FirstCode, describe_code
 from study.facts.plain_words import CellInWords, counted, joined, shortfalls
 from study.facts.record import Record
 from study.plans.ranges import format_setting, shorten, split_key
-from study.plans.samplers import describe_sampler
-from study.plans.select_by import describe_select_by
+from study.plans.samplers import describe_sampler, describe_select_by
 from trainables.data.metrics import metric_words
 from trainables.data.tasks import TASKS
 from trainables.departure import Departure

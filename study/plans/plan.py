@@ -82,7 +82,7 @@ class Plan(Typed, frozen=True, kw_only=True):
     seeds: Growing[AtLeastOne]  # confirm trials per arm, unless the method fixes their number
     sampler: OfProtocol[str]  # a name of `study.plans.samplers`, or package.module:Factory
     selection: OfProtocol[Selection] = "dev"
-    select_by: OfProtocol[str | UnsetType] = UNSET  # `at:LAYERS` or `area`, see `study.plans.select_by`; UNSET: score
+    select_by: OfProtocol[str | UnsetType] = UNSET  # `at:LAYERS` or `area`, see `study.plans.samplers`; UNSET: score
     epochs: AtLeastOne | None = None  # only in older files; now one of the settings
     settings: Mapping[str, Setting] = {}  # --set and --search: see `study.plans.ranges`
     search_only: tuple[str, ...] | UnsetType = UNSET  # tuned fields to search; all others take a paper's value

@@ -64,8 +64,7 @@ from study.plans.resolved_plan import (
     format_arm_name,
     list_confirm_seeds,
 )
-from study.plans.samplers import check_sampler, describe_sampler
-from study.plans.select_by import describe_select_by, read_select_by
+from study.plans.samplers import check_sampler, describe_sampler, describe_select_by, read_select_by
 from trainables import method_files
 from trainables.data.glue import check_data, fingerprint, with_sizes
 from trainables.data.tasks import TASKS, trainable_tasks

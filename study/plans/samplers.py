@@ -1,6 +1,7 @@
-"""The samplers of a search: Optuna's by name, or a user's as `package.module:Factory`.
+"""The options of a search: --sampler, Optuna's by name or a user's `package.module:Factory`, and --select-by.
 
-`study.decisions.proposals` asks them for configurations. Importing this module does not import Optuna.
+`study.decisions.proposals` asks samplers for configurations. --select-by selects epochs and trials;
+`trainables/runs/select_exit.py` applies it. Importing this module does not import Optuna.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ import importlib
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec import UNSET, UnsetType
+
 from study.plans.plan import EarlyStopping
+from trainables.runs.trial import AREA, AT_LAYERS
 from trainables.spelling import resolve_name, unknown_name_error
 
 if TYPE_CHECKING:
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
 
 OWN = ":"  # only in the name of a user's sampler
 FORM = "PACKAGE.MODULE:FACTORY"
+SELECT_FORMS = f"score, {AREA}, {AT_LAYERS}LAYERS"
 RANDOM_TRIALS = 10  # random trials per arm before TPE and GP start to learn: Optuna's n_startup_trials
 
 
@@ -86,3 +91,32 @@ def describe_sampler(name: str, samples: int, stopping: EarlyStopping | None) ->
         limits.append(f"random search in effect: its model starts after {RANDOM_TRIALS} trials")
     limits += [known.always] if known.always else []
     return f"{name} ({'; '.join(limits)})" if limits else name
+
+
+def read_select_by(text: str) -> str | UnsetType:
+    """Parse a selection rule and return it as plans store it: `at:6` for `at:6.0`, UNSET for `score`.
+
+    Raises:
+        ValueError: the text is not a selection rule.
+    """
+    if text == "score":
+        return UNSET
+    try:
+        layers = float(text.removeprefix(AT_LAYERS)) if text.startswith(AT_LAYERS) else 0.0
+    except ValueError:
+        layers = 0.0
+    if text != AREA and not 1 <= layers < float("inf"):
+        raise ValueError(f"--select-by is {text!r}; allowed: {SELECT_FORMS} with LAYERS at least 1, such as at:6")
+    return AREA if text == AREA else f"{AT_LAYERS}{layers:g}"
+
+
+def describe_select_by(select_by: str) -> str:
+    """Describe a selection rule for captions and dry runs."""
+    last = "models without early exits by their score"
+    if select_by == AREA:
+        return f"selected by the mean score over the front of exit settings and single layers, {last}"
+    layers = select_by.removeprefix(AT_LAYERS)
+    return (
+        f"selected by the best score within {layers} mean layers (the score of layer {int(float(layers))} if every "
+        f"exit setting runs more; {last})"
+    )

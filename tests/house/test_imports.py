@@ -38,7 +38,6 @@ ANALYSIS_MAY_IMPORT = (
     "study.plans.ranges",
     "study.plans.resolved_plan",
     "study.plans.samplers",
-    "study.plans.select_by",
     "study.command_line",
     "trainables.licences",
     "trainables.method_files",

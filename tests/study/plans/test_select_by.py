@@ -13,7 +13,7 @@ from study.decisions.scheduler import specify_trial
 from study.forecast import forecast_plan
 from study.plans.plan_file import compare_plans, format_plan, read_toml
 from study.plans.resolution import explain, resolve
-from study.plans.select_by import read_select_by
+from study.plans.samplers import read_select_by
 from trainables.schema import to_plain
 
 ONE_ARM = {"methods": ("pabee",), "tasks": ("rte",)}
