@@ -55,9 +55,9 @@ from study.drivers.tune_driver import TuneDriver
 from study.drivers.watchdog import Watchdog
 from study.facts.journal import Journal
 from study.launch import command_line, plan_file
+from study.live_view import LiveView
 from study.plans.plan_file import write_plan
 from study.plans.resolved_plan import ResolvedPlan
-from study.screen.live_view import LiveView
 
 LIMIT_REPORT_MS = 2.0
 LIMIT_BUSY = 0.95

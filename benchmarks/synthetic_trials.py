@@ -42,10 +42,10 @@ from study.drivers.watchdog import Watchdog
 from study.facts.events import Report
 from study.facts.journal import Journal
 from study.launch import command_line, plan_file, start_mirror
+from study.live_view import LiveView
 from study.plans.plan_file import write_plan
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import Arm, ResolvedPlan
-from study.screen.live_view import LiveView
 from trainables.runs.trial import EpochRow, Outcome
 from trainables.schema import Value
 

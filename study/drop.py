@@ -19,7 +19,7 @@ from study.facts.journal import Journal
 from study.facts.plain_words import list_first
 from study.facts.record import Record
 from study.plans.plan_file import require_plan
-from study.screen.words import describe_record, python
+from study.screen import describe_record, python
 from trainables.schema import Typed
 
 MOST_NAMED = 10  # keys listed in an error

@@ -42,6 +42,7 @@ from study.launch_options import (
     default_driver,
     origins_of_settings,
 )
+from study.live_view import LiveView
 from study.mlflow_mirror.tracking import unreachable_reason
 from study.opened_study import MOST_ARMS, Study, launched_arms, open_study, plan_notes, resolve_in
 from study.own_packages import is_installed
@@ -53,9 +54,18 @@ from study.plans.pretrained_backbone import warn_of_unknown_words
 from study.plans.resolution import explain
 from study.plans.resolved_plan import ResolvedPlan, digest
 from study.rebuild import EXPORTS, write_files
-from study.screen.live_view import LiveView
-from study.screen.terminal import can_redraw, console_on, lasting_outputs, lost_outputs, show_waiting
-from study.screen.words import describe_failure, describe_retries, failures_command, missing_cells, python
+from study.screen import (
+    can_redraw,
+    console_on,
+    describe_failure,
+    describe_retries,
+    failures_command,
+    lasting_outputs,
+    lost_outputs,
+    missing_cells,
+    python,
+    show_waiting,
+)
 from study.storage.addresses import join, make_writable, masked, storage_address
 from study.storage.trial_places import choose_storage
 from study.winners import format_winners

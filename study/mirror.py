@@ -40,7 +40,7 @@ from study.mlflow_mirror.tracking import (
 )
 from study.own_packages import is_installed
 from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
-from study.screen.words import python
+from study.screen import python
 from study.storage.addresses import TRACKING_HELP, masked, tracking_address
 from trainables.atomic_files import write_text
 from trainables.configuration import NotNegative

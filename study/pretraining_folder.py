@@ -43,7 +43,7 @@ from study.mlflow_mirror.run_content import Point, Run, milliseconds
 from study.mlflow_mirror.tracking import Tracking, outages, prepare_environment, reason
 from study.plans.pretrained_backbone import Epoch, PretrainingFile, read_pretraining, write_pretraining
 from study.plans.resolved_plan import digest
-from study.screen.terminal import can_redraw, console_on
+from study.screen import can_redraw, console_on
 from study.storage.addresses import masked
 from trainables.devices import device_and_threads
 from trainables.encoders.backbones import backbone_fingerprint

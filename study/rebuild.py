@@ -22,8 +22,7 @@ from study.facts.study_folder import ANSWER, DEV_TABLE, RECORDS, read_export
 from study.own_packages import is_installed
 from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import Arm
-from study.screen.terminal import show_waiting
-from study.screen.words import python
+from study.screen import python, show_waiting
 from study.storage.addresses import TRACKING_HELP
 from study.winners import BEST, as_toml
 from trainables.atomic_files import write_bytes

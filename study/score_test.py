@@ -25,7 +25,7 @@ from study.facts.journal import Journal
 from study.facts.record import Record
 from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.plans.resolved_plan import ResolvedPlan
-from study.screen.words import python
+from study.screen import python
 from study.storage.trial_places import local_model
 from study.submit import model_answers
 from trainables.data.glue import Split, load_split, read_labelled

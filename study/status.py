@@ -30,15 +30,14 @@ from study.facts.study_facts import FailedAttempt, StudyFacts, TrialFacts, read_
 from study.forecast import remaining_seconds
 from study.plans.plan_file import find_plan, require_plan
 from study.plans.samplers import describe_select_by
-from study.screen.arms_table import arms_table
-from study.screen.words import (
+from study.screen import (
+    arms_table,
     blocked_exits,
     describe_attempts,
     describe_failure,
     describe_missing,
     describe_notice,
     describe_retries,
-    describe_smoke_failure,
     describe_step,
     failures_command,
     missing_cells,
@@ -165,7 +164,10 @@ def collect_status(progress: StudyProgress, folder: Path) -> Status:
     facts, holder = progress.facts, lock_holder(folder)
     steps = read_steps(folder) if holder else {}  # without a lock, the file is left from a killed launch
     failed = [describe_failure(record) for record in progress.failures]
-    failed += [describe_smoke_failure(event) for event in facts.smoke_failed.values()]
+    failed += [
+        f"{event.arm}: the smoke step before the first trial failed: {event.failure.error}"
+        for event in facts.smoke_failed.values()
+    ]
     return Status(
         study=folder.resolve().name,
         protocol_hash=progress.plan.protocol_hash,
@@ -200,7 +202,7 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
     total = f"{counts} of {counted(status.total, 'trial')}"
     lines = [f"study {status.study} ({status.protocol_hash}): {total}", _describe_launch(progress.facts, status.launch)]
     print_lines(lines, sys.stdout)
-    console.print(arms_table(progress, width=console.width, under_way=_choose_title(status)))
+    console.print(arms_table(progress.arms, width=console.width, under_way=_choose_title(status)))
     if precision := progress.plan.protocol.search_precision:
         line = f"best search scores are from trials in {precision}, medians from trials in the configured precision"
         print_lines([line], sys.stdout)

@@ -28,7 +28,7 @@ from study.plans.plan import Layered, format_columns
 from study.plans.plan_file import INCLUDE
 from study.plans.resolution import resolve, resolve_configuration
 from study.plans.resolved_plan import FIRST_SEED
-from study.screen.words import points
+from study.screen import points
 from study.storage.output_places import check_new_folder
 from trainables.configuration import AtLeastOne, Count
 from trainables.runs.trial import TrainingError, TrialSpec, Unavailable, blocked_exit

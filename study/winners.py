@@ -21,7 +21,7 @@ from study.facts.plain_words import counted
 from study.plans.plan import First, Plan
 from study.plans.plan_file import format_plan
 from study.plans.ranges import is_searched
-from study.screen.words import points
+from study.screen import points
 from study.status import read_progress
 from trainables.schema import Configuration, Typed, Value
 

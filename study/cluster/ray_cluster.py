@@ -18,7 +18,7 @@ from ray.exceptions import AuthenticationError, RpcError
 
 from study.cluster.ray_internals import ask_head, find_head, loopback_only, nothing_printed
 from study.cluster.resources import Autoscaler, WorkerKind
-from study.screen.terminal import show_waiting
+from study.screen import show_waiting
 from study.storage.addresses import named
 
 # Read by Ray when its modules and workers start.

@@ -150,7 +150,7 @@ def test_only_few_modules_import(package: str, allowed: tuple[str, ...]) -> None
 
 @pytest.mark.slow
 def test_what_decides_tells_and_forecasts_needs_neither_torch_ray_nor_mlflow(tmp_path: Path) -> None:
-    rooms = ("study.decisions", "study.facts", "study.plans", "study.forecast", "study.screen")
+    rooms = ("study.decisions", "study.facts", "study.plans", "study.forecast", "study.screen", "study.live_view")
     names = set(modules("study")) - outside(set(modules("study")), rooms)
     assert names > set(rooms)
     assert not (importers("ray") | importers("mlflow")) & names

@@ -14,8 +14,7 @@ from study.facts.journal import Journal
 from study.facts.study_facts import read_facts
 from study.mlflow_mirror.run_content import StudyRuns
 from study.plans.plan_file import require_plan
-from study.screen.arms_table import arms_table
-from study.screen.words import points
+from study.screen import arms_table, points
 
 PLAN = mini_plan(methods=("albert",), tasks=("rte",), samples=3, seeds=3)
 
@@ -64,7 +63,7 @@ def test_score_of_a_dropped_search_trial_is_in_neither_status_nor_picture(folder
 
 
 def best_column(folder):
-    table = arms_table(last_progress(PLAN, read_facts(folder)), width=200)
+    table = arms_table(last_progress(PLAN, read_facts(folder)).arms, width=200)
     return [*next(column for column in table.columns if column.header == "best search").cells]
 
 

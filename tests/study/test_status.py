@@ -34,7 +34,7 @@ from study.facts.study_facts import read_facts
 from study.launch import plan_file
 from study.plans.plan_file import write_plan
 from study.plans.resolution import resolve
-from study.screen.words import python
+from study.screen import python
 
 
 def study_folder(folder: Path, *, events: int | None = None) -> Path:

@@ -15,8 +15,8 @@ from study.decisions.machine_faults import PATIENCE_SECONDS, Faults
 from study.decisions.scheduler import Scheduler, reopen_failed
 from study.facts.attestation import Provenance
 from study.facts.events import TrialReopened
+from study.live_view import LiveView
 from study.plans.resolution import resolve
-from study.screen.live_view import LiveView
 
 OLD = Provenance(versions={"torch": "2.12"}, git_commit="aaaa", code_digest="aaaa")
 

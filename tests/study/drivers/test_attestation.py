@@ -26,7 +26,7 @@ from study.drivers.tune_driver import _Scheduler
 from study.drivers.worker import RunningTrial
 from study.facts.attestation import Attestation, contradictions
 from study.facts.events import EpochReported, NodeLeftOut, TrialRetried
-from study.screen.words import describe_notice
+from study.screen import describe_notice
 from trainables.data import mini_glue
 from trainables.data.tasks import TASKS
 from trainables.runs.trial import TrialSpec

@@ -1,4 +1,4 @@
-"""What a person sees while a study runs: pytest tests/study/screen/test_live_view.py"""
+"""What a person sees while a study runs: pytest tests/study/test_live_view.py"""
 
 import io
 from collections.abc import Collection, Mapping
@@ -14,10 +14,9 @@ from study.drivers.messages import Steps
 from study.facts.events import NodeLeftOut
 from study.facts.plain_words import clock
 from study.forecast import remaining_seconds
+from study.live_view import LiveView, TrialClocks
 from study.plans.resolution import resolve
-from study.screen.live_view import LiveView, TrialClocks
-from study.screen.terminal import show_waiting
-from study.screen.words import blocked_exits
+from study.screen import blocked_exits, show_waiting
 
 
 @dataclass

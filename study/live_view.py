@@ -18,9 +18,17 @@ from study.drivers.messages import Steps
 from study.facts.plain_words import clock, counted, list_first, on_screen
 from study.facts.study_facts import TrialFacts
 from study.forecast import remaining_seconds
-from study.screen.arms_table import arms_table, build_table
-from study.screen.terminal import can_redraw, console_on
-from study.screen.words import describe_notice, describe_record, describe_step, points, trial_name
+from study.screen import (
+    arms_table,
+    build_table,
+    can_redraw,
+    console_on,
+    describe_notice,
+    describe_record,
+    describe_step,
+    points,
+    trial_name,
+)
 from trainables.runs.trial import blocked_exit
 
 if TYPE_CHECKING:
@@ -267,7 +275,7 @@ def _arms(progress: StudyProgress, *, width: int, room: int) -> list[RenderableT
     if room < 1:
         return []
     if len(progress.arms) <= room:
-        return [arms_table(progress, width=width)]
+        return [arms_table(progress.arms, width=width)]
     first = sorted(progress.arms, key=_rank)[: room - 1]
     shown = [arm for arm in progress.arms if arm in first]
     rest = [arm for arm in progress.arms if arm not in first]
@@ -276,7 +284,7 @@ def _arms(progress: StudyProgress, *, width: int, room: int) -> list[RenderableT
         f"{n} {word}" for n, word in ((complete, "complete"), (len(rest) - complete, "not complete")) if n
     )
     return [
-        arms_table(progress, width=width, arms=shown),
+        arms_table(shown, width=width),
         Text(f"and {counted(len(rest), 'arm')} more: {words}", style="dim"),
     ]
 

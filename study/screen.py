@@ -1,0 +1,314 @@
+"""Terminal output of all commands: lines on trials, the table of arms, and outputs that outlive their terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from study.decisions.progress import ArmProgress, StudyProgress
+from study.drivers.messages import Steps
+from study.facts.events import NodeLeftOut, NodeTakenBack, StudyPaused, TrialReopened, TrialRestarted
+from study.facts.plain_words import CellInWords, clock, counted, list_first, shortfalls, to_second
+from study.facts.record import Record
+from study.facts.study_facts import FailedAttempt, Notice, TrialFacts
+from study.facts.study_folder import WORKERS_LOG
+from trainables.data.tasks import TASKS
+from trainables.runs.trial import blocked_exit
+
+_NUMBERS = 20  # trials listed for one error
+_BETWEEN = 2  # blanks between columns
+_OUTPUTS = ("stdout", "stderr")
+
+
+# ---- trials, failures and notices in lines
+
+
+def points(score: float | None) -> str:
+    """Format a score in [-1, 1] as points: `72.5` for 0.725, "" for None."""
+    return "" if score is None else f"{100 * score:.1f}"
+
+
+def trial_name(trial: TrialFacts) -> str:
+    """Name a trial: `palbert/rte search 3`."""
+    started = trial.started
+    return f"{started.arm} {started.phase} {started.trial}"
+
+
+def describe_step(trial: TrialFacts, steps: Mapping[str, Steps], form: str) -> str:
+    """Insert the step of a running trial into `form`: `({})` becomes `(step 3/40)`; "" if the step is unknown."""
+    step = steps.get(trial.key)
+    return form.format(f"step {step.done}/{step.of}") if step else ""
+
+
+def describe_record(record: Record) -> str:
+    """Describe an ended trial in one line: name, score, epochs and mean layers, or the error."""
+    if record.status == "failed":
+        return f"{_record_name(record)} failed: {record.error}"
+    if record.status == "dropped":
+        return f"{_record_name(record)} is dropped: {record.error}"
+    stopped = record.status == "stopped"
+    verb = f"stopped at epoch {record.epochs}" if stopped else counted(record.epochs, "epoch")
+    score = points(record.selection_score if record.score is None else record.score)
+    return f"{_record_name(record)}: {score} ({verb}, {record.mean_layers:.1f} layers)"
+
+
+def blocked_exits(progress: StudyProgress) -> dict[str, str]:
+    """Find the arms whose latest trial lets no example exit early; return the reason for each arm."""
+    seen = {record.arm: (record.metrics or {}, record.config) for record in progress.facts.records}
+    seen |= {
+        trial.started.arm: (trial.last.row.metrics, trial.config) for trial in progress.under_way.values() if trial.last
+    }
+    return {arm: reason for arm, (metrics, config) in seen.items() if (reason := blocked_exit(metrics, config))}
+
+
+def describe_missing(progress: StudyProgress) -> list[str]:
+    """Describe what each incomplete arm lacks; arms of one method that lack the same share a line."""
+    missing = progress.missing
+    return shortfalls(
+        [
+            CellInWords(
+                row=arm.arm.name.replace(f"/{arm.arm.task}", "", 1),  # each repeat of a search has its own row
+                column=TASKS[arm.arm.task].title,
+                name=arm.arm.name,
+                shortfall=missing.get(arm.arm.name, ""),
+            )
+            for arm in progress.arms
+        ]
+    )
+
+
+def missing_cells(progress: StudyProgress) -> list[str]:
+    """Describe what each incomplete arm lacks, one string for each arm: `palbert/rte: search 3 of 12`."""
+    return [f"{name}: {reason}" for name, reason in progress.missing.items()]
+
+
+def describe_failure(record: Record) -> str:
+    """Format a failed trial and its error in one line."""
+    return f"{_record_name(record)}: {record.error}"
+
+
+def describe_attempts(alike: Sequence[FailedAttempt]) -> list[str]:
+    """Describe failed attempts with the same error: the first with its traceback, the other attempts by name."""
+    attempt = alike[0]
+    failure = attempt.failure
+    node = f" (node {failure.node[:8]})" if failure.node else ""
+    place = f"{failure.host or 'an unknown host'}{node}"
+    which = f", attempt {attempt.attempt}" if attempt.key else ""
+    return [
+        f"{attempt.arm} {attempt.trial}{which}, {attempt.became}: {failure.error}",
+        *([f"  and {len(alike) - 1} more with this error: {_list_trials(alike[1:])}"] if len(alike) > 1 else []),
+        f"  {to_second(attempt.time)} in launch {attempt.launch}, on {place}; "
+        f"cause: {failure.cause}{f'; key {attempt.key}' if attempt.key else ''}",
+        f"  configuration: {json.dumps(dict(attempt.config), sort_keys=True)}",
+        *(
+            f"  {line}"
+            for line in (failure.traceback or f"no traceback: the process was lost; its output is in {WORKERS_LOG}")
+            .rstrip()
+            .splitlines()
+        ),
+    ]
+
+
+def _list_trials(attempts: Sequence[FailedAttempt]) -> str:
+    """List trials by phase, up to a limit in each: `search 1, 2; confirm 0`."""
+    numbers: dict[str, dict[str, None]] = {}
+    for attempt in attempts:
+        phase, _, number = attempt.trial.rpartition(" ")
+        numbers.setdefault(phase, {})[number] = None
+    return "; ".join(f"{phase} {list_first([*listed], _NUMBERS)}" for phase, listed in numbers.items())
+
+
+def failures_command(folder: Path | str) -> str:
+    """Format the command that shows the tracebacks of a study's failures."""
+    return f"{python()} -m study.status {shlex.quote(str(folder))} --failures"
+
+
+def python() -> str:
+    """Return the path of the Python interpreter for printed commands, relative if it is inside the current folder."""
+    here = os.path.relpath(sys.executable)
+    return sys.executable if here.startswith("..") else here
+
+
+def describe_retries(trial: TrialFacts) -> str:
+    """Format in one line how often faults of the machine interrupted a trial, and the last error."""
+    last = trial.retries[-1].failure
+    where = f" on {last.host}" if last.host else ""
+    return f"{trial_name(trial)}, {len(trial.retries)} times, last{where}: {last.error}"
+
+
+def describe_notice(event: Notice) -> str:
+    """Format in one line an event that a launch prints: a node left out or used again, a pause, a restarted trial."""
+    match event:
+        case NodeLeftOut():
+            what = f"{counted(event.trials, 'trial')} failed there: {event.error}"
+            return f"node {event.host} ({event.node[:8]}) gets no trials for {clock(event.seconds)}; {what}"
+        case NodeTakenBack():
+            return f"node {event.host} ({event.node[:8]}) gets trials again"
+        case StudyPaused():
+            return f"pausing for {clock(event.seconds)}: trials fail on every node: {event.error}"
+        case TrialRestarted():
+            return f"trial {event.key} starts again: {event.reason}"
+        case TrialReopened():
+            return f"trial {event.key}, which had failed, runs again: {_REASONS[event.reason]}"
+
+
+_REASONS = {"asked": "--retry-failed", "code": "the code has changed", "versions": "package versions have changed"}
+
+
+def _record_name(record: Record) -> str:
+    return f"{record.arm} {record.phase} {record.trial}"
+
+
+# ---- the table of arms
+
+
+def arms_table(arms: Sequence[ArmProgress], *, width: int, under_way: str = "under way") -> Table:
+    """Build a table of arms; columns that do not fit are dropped, but names are never truncated.
+
+    Args:
+        width: width of the terminal in characters.
+        under_way: heading of the column that counts unfinished trials.
+    """
+    rows = [(arm.arm.name, *_format_cells(arm)) for arm in arms]
+    columns = ("arm", "search", "stopped", "failed", under_way, "best search", "confirm", "median")
+    dispensable = ("stopped", under_way, "best search", "failed", "median")
+    return build_table(columns, rows, width=width, dispensable=dispensable)
+
+
+def build_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, width: int, dispensable: Sequence[str]
+) -> Table:
+    """Build a table without borders; the first column is left-aligned, and the other columns right-aligned.
+
+    Args:
+        width: width of the terminal in characters.
+        dispensable: headings of the columns to drop, in this order, until the table fits the width.
+    """
+    widths = {name: max(map(cell_len, (name, *cells))) for name, *cells in zip(columns, *rows, strict=True)}
+    for name in dispensable:
+        if sum(widths.values()) + _BETWEEN * (len(widths) - 1) > width:
+            widths.pop(name, None)
+    table = Table(box=None, pad_edge=False)
+    for name in widths:
+        table.add_column(name, justify="left" if name == columns[0] else "right", no_wrap=True, min_width=widths[name])
+    for row in rows:
+        table.add_row(*(cell for name, cell in zip(columns, row, strict=True) if name in widths))
+    return table
+
+
+def _format_cells(arm: ArmProgress) -> list[str]:
+    searched = [trial.record for trial in arm.facts.search if trial.record]
+    valid = [trial for trial in arm.facts.search if not (trial.record and trial.record.status in ("failed", "dropped"))]
+    best_score = max((trial.best.row.selection_score for trial in valid if trial.best), default=None)
+    return [
+        f"{len(searched)}/{arm.arm.samples}",
+        _count(sum(1 for record in searched if record.status == "stopped")),
+        _count(sum(1 for trial in arm.facts.trials if trial.record and trial.record.status == "failed")),
+        _count(len(arm.facts.under_way)),
+        points(best_score),
+        f"{len(arm.confirmed)}/{len(arm.arm.seeds)}",
+        points(arm.median),
+    ]
+
+
+def _count(number: int) -> str:
+    return str(number or "")
+
+
+# ---- the terminal
+
+
+def console_on(output: TextIO) -> Console:
+    """Return a rich console for this stream, without highlighting."""
+    return Console(file=output, highlight=False)
+
+
+def can_redraw(console: Console) -> bool:
+    """Check whether the console is a terminal that can overwrite lines; a terminal with `TERM=dumb` cannot."""
+    return console.is_terminal and not console.is_dumb_terminal
+
+
+@contextmanager
+def show_waiting(what: str, *, output: TextIO) -> Iterator[Callable[[], None]]:
+    """Show `waiting for WHAT` as an animated line until the block ends or the yielded function is called.
+
+    Shows nothing if `output` is not a terminal that can overwrite lines.
+    """
+    console = console_on(output)
+    words = f"waiting for {what}"
+    if not can_redraw(console):
+        yield lambda: None
+        return
+    columns = (SpinnerColumn(), TextColumn(words, markup=False), TimeElapsedColumn())
+    progress = Progress(*columns, console=console, transient=True)
+    with progress:
+        progress.add_task(words, total=None)
+        yield progress.stop
+
+
+class LastingOutput(io.TextIOWrapper):
+    """A replacement for sys.stdout or sys.stderr that drops all text after the reader or the terminal is gone."""
+
+    def __init__(self, stream: TextIO):
+        """Use the file descriptor and the encoding of `stream`."""
+        settings: dict[str, Any] = {name: getattr(stream, name) for name in ("encoding", "errors", "line_buffering")}
+        super().__init__(os.fdopen(stream.fileno(), "wb", closefd=False), **settings)
+        self.lost: OSError | None = None  # the first error of a write
+
+    def write(self, text: str, /) -> int:
+        """Write the text, or drop it if the output is lost; return the number of characters."""
+        with self._silent_when_lost():
+            return super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the output; do nothing if it is lost."""
+        with self._silent_when_lost():
+            super().flush()
+
+    @contextmanager
+    def _silent_when_lost(self) -> Iterator[None]:
+        """After an OSError, redirect the descriptor to the null device, also for child processes that inherit it."""
+        try:
+            yield
+        except OSError as error:
+            self.lost = self.lost or error
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+
+
+@contextmanager
+def lasting_outputs() -> Iterator[None]:
+    """Keep this process and its children running without their terminal: ignore SIGHUP and drop lost output."""
+    streams, on_hangup = (sys.stdout, sys.stderr), signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    for name, stream in zip(_OUTPUTS, streams, strict=True):
+        stream.flush()
+        with suppress(io.UnsupportedOperation):  # a stream in memory has no file descriptor
+            setattr(sys, name, LastingOutput(stream))
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stdout, sys.stderr = streams
+        signal.signal(signal.SIGHUP, on_hangup)
+
+
+def lost_outputs() -> str | None:
+    """Describe which standard outputs were lost and why, or return None if none was lost."""
+    outputs = {name: getattr(sys, name) for name in _OUTPUTS}
+    errors = {name: out.lost.strerror for name, out in outputs.items() if isinstance(out, LastingOutput) and out.lost}
+    return f"ran without {' and '.join(f'{name} ({error})' for name, error in errors.items())}" if errors else None
