@@ -64,7 +64,7 @@ def test_what_else_runs_on_a_processor_is_not_timed_where_the_thread_has_a_clock
 
 def test_layers_are_those_of_the_timed_examples_and_fewer_cost_fewer_flops(run):
     found, _ = measured(run, {1: 3, 8: 2})
-    early, whole = found.own, found.all_layers
+    early, whole = found.under_own_rule, found.all_layers
     assert {timing.mean_layers for timing in whole.timings} == {4}
     assert all(2 <= timing.mean_layers < 4 for timing in early.timings)  # an untrained model agrees with itself soon
     assert 0 < early.flops < whole.flops
