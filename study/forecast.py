@@ -51,20 +51,14 @@ class Done(Typed, frozen=True, kw_only=True):
     remaining_seconds: float | None
 
 
-class ForecastFacts(Typed, frozen=True, kw_only=True):
-    """The forecast as `--json` prints it."""
-
-    estimates: dict[str, Cost]
-    done: Done | None
-
-
 @dataclass(frozen=True)
 class Forecast:
     """The forecast of a plan, as data for programs and as lines to print."""
 
-    facts: ForecastFacts
+    estimates: dict[str, Cost]  # by arm
+    measured: dict[str, Measured]  # by arm
+    done: Done | None
     lines: list[str]
-    measured: Mapping[str, Measured]  # by arm
 
 
 def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool, slots: int = 1) -> Forecast:
@@ -78,12 +72,12 @@ def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool, slots: 
     costs = estimate(plan, measured)
     progress = last_progress(plan, facts) if facts.launches else None
     if progress and not with_probe:
-        costs = _with_time_spent(costs, progress)
+        costs = _add_time_spent(costs, progress)
     bound = "about" if plan.protocol.early_stopping else "at most"
     search, confirm = sum(arm.samples for arm in plan.arms), sum(len(arm.seeds) for arm in plan.arms)
     lines = [f"  {describe_estimate(arm, costs[arm.name], bound=bound)}" for arm in plan.arms]
     trials = f"{counted(len(plan.arms), 'arm')}, {search} search and {confirm} confirm trials"
-    lines.append(f"{trials}, {total_in_words(costs.values(), bound=bound, slots=slots)}")
+    lines.append(f"{trials}, {format_total(costs.values(), bound=bound, slots=slots)}")
     if (searches := plan.asked.search_repeats) > 1:
         once = counted(round(sum(costs[arm.name].epochs for arm in plan.first_arms)), "epoch")
         lines.append(f"methods are compared over {searches} searches per arm; one search per arm takes {bound} {once}")
@@ -96,12 +90,12 @@ def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool, slots: 
     if plan.protocol.select_by is not UNSET:
         lines.append(describe_select_by(plan.protocol.select_by))
     if progress is None:
-        return Forecast(ForecastFacts(estimates=costs, done=None), lines, measured)
+        return Forecast(costs, measured, None, lines)
     seconds, ended, under_way = remaining_seconds(progress), progress.ended_trials, len(facts.under_way)
-    left = "unknown" if seconds is None else _slot_time_in_words(seconds, slots)
+    left = "unknown" if seconds is None else _format_slot_time(seconds, slots)
     lines.append(f"{ended} of these trials have ended and {under_way} are running; time left for this launch: {left}")
     done = Done(ended=ended, under_way=under_way, remaining_seconds=seconds)
-    return Forecast(ForecastFacts(estimates=costs, done=done), lines, measured)
+    return Forecast(costs, measured, done, lines)
 
 
 def probe(resolved: ResolvedPlan) -> dict[str, Measured]:
@@ -152,12 +146,12 @@ class Measured:
 
 def estimate(resolved: ResolvedPlan, measured: Mapping[str, Measured]) -> dict[str, Cost]:
     """Estimate the cost of every arm; the keys of `measured` and of the result are arm names."""
-    return {arm.name: _cost(resolved, arm, measured.get(arm.name)) for arm in resolved.arms}
+    return {arm.name: _estimate_arm(resolved, arm, measured.get(arm.name)) for arm in resolved.arms}
 
 
-def _with_time_spent(costs: Mapping[str, Cost], progress: StudyProgress) -> dict[str, Cost]:
+def _add_time_spent(costs: Mapping[str, Cost], progress: StudyProgress) -> dict[str, Cost]:
     """Set the time of each measured arm to the time already spent plus the time left."""
-    left = _remaining_by_arm(progress) or {}
+    left = _estimate_by_arm(progress) or {}
     return {
         name: replace(cost, slot_seconds=progress.arm(name).facts.reported.wall_seconds + left[name])
         if cost.source and name in left
@@ -166,7 +160,7 @@ def _with_time_spent(costs: Mapping[str, Cost], progress: StudyProgress) -> dict
     }
 
 
-def _cost(resolved: ResolvedPlan, arm: Arm, measured: Measured | None) -> Cost:
+def _estimate_arm(resolved: ResolvedPlan, arm: Arm, measured: Measured | None) -> Cost:
     search = expected_epochs(arm.samples, arm.epochs, resolved.protocol.early_stopping)
     confirm = len(arm.seeds) * arm.epochs
     model_bytes = measured.model_bytes if measured else None
@@ -192,12 +186,12 @@ def describe_estimate(arm: Arm, cost: Cost, *, bound: str) -> str:
     return f"{arm.name:24} {trials}  {time}  backbone {arm.backbone}{pretrained}{start}"
 
 
-def _slot_time_in_words(seconds: float, slots: int) -> str:
+def _format_slot_time(seconds: float, slots: int) -> str:
     shared = f" ({clock(seconds / slots)} or more with {slots} at a time, as on this machine)" * (slots > 1)
     return f"{clock(seconds)} if trials run one at a time{shared}"
 
 
-def total_in_words(costs: Collection[Cost], *, bound: str, slots: int) -> str:
+def format_total(costs: Collection[Cost], *, bound: str, slots: int) -> str:
     """Format the total epochs, time and disk space of a plan; state if time or disk space is not known."""
     epochs = f"{bound} {counted(round(sum(cost.epochs for cost in costs)), 'epoch')}"
     seconds = [cost.slot_seconds for cost in costs if cost.slot_seconds is not None]
@@ -206,7 +200,7 @@ def total_in_words(costs: Collection[Cost], *, bound: str, slots: int) -> str:
         return f"{epochs}; time and disk are not known for {unmeasured}: --probe measures them"
     sizes = [cost.disk_bytes for cost in costs if cost.disk_bytes is not None]
     disk = f"{decimal(sum(sizes))} of models stay on disk" if len(sizes) == len(costs) else "disk not known"
-    return f"{epochs}, {_slot_time_in_words(sum(seconds), slots)}, {disk}"
+    return f"{epochs}, {_format_slot_time(sum(seconds), slots)}, {disk}"
 
 
 @cache
@@ -220,15 +214,16 @@ def expected_epochs(samples: int, epochs: int, stopping: EarlyStopping | None) -
     if samples > _LONGEST_SEARCH:
         return samples / _LONGEST_SEARCH * expected_epochs(_LONGEST_SEARCH, epochs, stopping)
     random, studies = Random(0), min(_STUDIES, max(1, _SIMULATED_TRIALS // max(1, samples)))
-    return fmean(_epochs_of_search(random, samples, epochs, stopping) for _ in range(studies))
+    return fmean(_simulate_search(random, samples, epochs, stopping) for _ in range(studies))
 
 
-def _epochs_of_search(random: Random, samples: int, epochs: int, stopping: EarlyStopping) -> int:
+def _simulate_search(random: Random, samples: int, epochs: int, stopping: EarlyStopping) -> int:
+    """Simulate a search with random scores; return the epochs of its trials."""
     rungs: dict[int, list[float]] = {rung: [] for rung in asha.list_rungs(epochs, stopping)}  # ascending scores
-    return sum(_epochs_of_trial(random.random(), rungs, epochs, stopping) for _ in range(samples))
+    return sum(_simulate_trial(random.random(), rungs, epochs, stopping) for _ in range(samples))
 
 
-def _epochs_of_trial(score: float, rungs: dict[int, list[float]], epochs: int, stopping: EarlyStopping) -> int:
+def _simulate_trial(score: float, rungs: dict[int, list[float]], epochs: int, stopping: EarlyStopping) -> int:
     """Return the epochs of a trial with this score; add the score to every rung of ASHA that the trial reaches."""
     for rung, recorded in rungs.items():
         is_stopped = bool(recorded) and score < asha.compute_cutoff(recorded, stopping)
@@ -244,18 +239,16 @@ def measure_costs(records: Sequence[Record]) -> dict[str, Measured]:
     for record in records:
         if record.epochs:
             by_arm.setdefault(record.arm, []).append(record)
-    return {name: _measured(arm_records) for name, arm_records in by_arm.items()}
+    return {name: _measure_cost(arm_records) for name, arm_records in by_arm.items()}
 
 
-def _measured(records: Sequence[Record]) -> Measured:
+def _measure_cost(records: Sequence[Record]) -> Measured:
     seconds = sum(record.wall_seconds for record in records) / sum(record.epochs for record in records)
-    model_folders = [Path(record.model) for record in records if record.model and Path(record.model).exists()]
-    return Measured(seconds, folder_bytes(model_folders[0]) if model_folders else None, "records")
-
-
-def folder_bytes(folder: Path) -> int:
-    """Add up the sizes of all files below `folder`."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    for record in records:
+        if record.model and (folder := Path(record.model)).exists():
+            size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+            return Measured(seconds, size, "records")
+    return Measured(seconds, None, "records")
 
 
 def describe_time_limit(minutes: float, measured: Mapping[str, Measured]) -> str:
@@ -278,32 +271,30 @@ def remaining_seconds(progress: StudyProgress, steps: Mapping[str, Steps] = Mapp
 
     `steps` maps the key of a running trial to the steps done in its current epoch, if they are known.
     """
-    by_arm = _remaining_by_arm(progress, steps)
+    by_arm = _estimate_by_arm(progress, steps)
     return None if by_arm is None else sum(by_arm.values())
 
 
-def _remaining_by_arm(
+def _estimate_by_arm(
     progress: StudyProgress, steps: Mapping[str, Steps] = MappingProxyType({})
 ) -> dict[str, float] | None:
     pace = progress.seconds_per_example(progress.arms, "wall_seconds")
-    if pace is None:
-        pace = _pace_within(progress, steps)
-    if pace is None:
+    if pace is None and (pace := _measure_pace_in_steps(progress, steps)) is None:
         return None
-    shares = {phase: Shares.of(progress.arms, phase) for phase in PHASES}
+    shares = {phase: _list_shares(progress.arms, phase) for phase in PHASES}
     return {
-        arm.arm.name: _remaining_epochs(progress, arm, shares, steps) * _seconds_per_epoch(progress, arm, pace)
+        arm.arm.name: _estimate_epochs_left(progress, arm, shares, steps) * _estimate_epoch_seconds(progress, arm, pace)
         for arm in progress.launched
     }
 
 
-def _seconds_per_epoch(progress: StudyProgress, arm: ArmProgress, pace: float) -> float:
+def _estimate_epoch_seconds(progress: StudyProgress, arm: ArmProgress, pace: float) -> float:
     """Estimate an arm's seconds per epoch from its ended epochs, or else from `pace`, in seconds per example."""
-    own = progress.seconds_per_example([arm], "wall_seconds")
-    return (pace if own is None else own) * progress.examples_per_epoch(arm)
+    measured = progress.seconds_per_example([arm], "wall_seconds")
+    return (pace if measured is None else measured) * progress.examples_per_epoch(arm)
 
 
-def _pace_within(progress: StudyProgress, steps: Mapping[str, Steps]) -> float | None:
+def _measure_pace_in_steps(progress: StudyProgress, steps: Mapping[str, Steps]) -> float | None:
     """Measure the seconds per example from the steps of running trials, for use before any epoch has ended."""
     seconds = [
         steps[key].seconds / steps[key].done * steps[key].of / progress.examples_per_epoch(arm)
@@ -314,48 +305,40 @@ def _pace_within(progress: StudyProgress, steps: Mapping[str, Steps]) -> float |
     return fmean(seconds) if seconds else None
 
 
-def _remaining_epochs(
-    progress: StudyProgress, arm: ArmProgress, shares: dict[Phase, Shares], steps: Mapping[str, Steps]
+def _estimate_epochs_left(
+    progress: StudyProgress, arm: ArmProgress, shares: dict[Phase, list[float]], steps: Mapping[str, Steps]
 ) -> float:
     """Estimate the epochs that an arm still needs for its running trials and for those not yet started."""
-    epochs = {phase: _expected_epochs(progress, arm, phase, shares[phase]) for phase in PHASES}
+    epochs = {phase: _estimate_trial_epochs(progress, arm, phase, shares[phase]) for phase in PHASES}
     under_way = sum(max(epochs[trial.phase] - trial.epochs, 1) for trial in arm.facts.under_way.values())
     under_way -= sum(steps[key].done / steps[key].of for key in arm.facts.under_way if key in steps)
     search = arm.search_trials_to_start * epochs["search"]
     return search + arm.confirm_trials_to_start * epochs["confirm"] + under_way
 
 
-def _expected_epochs(progress: StudyProgress, arm: ArmProgress, phase: Phase, shares_of_all: Shares) -> float:
+def _estimate_trial_epochs(progress: StudyProgress, arm: ArmProgress, phase: Phase, all_shares: list[float]) -> float:
     """Estimate a trial's epochs as the mean over the arm's ended trials and one trial with the mean of all arms."""
-    everywhere = shares_of_all.mean_with(_planned_share(progress, arm, phase))
-    return Shares.of([arm], phase).mean_with(everywhere) * arm.arm.epochs
+    mean_of_all = _mean_with(all_shares, _compute_planned_share(progress, arm, phase))
+    return _mean_with(_list_shares([arm], phase), mean_of_all) * arm.arm.epochs
 
 
-def _planned_share(progress: StudyProgress, arm: ArmProgress, phase: Phase) -> float:
+def _compute_planned_share(progress: StudyProgress, arm: ArmProgress, phase: Phase) -> float:
     samples, epochs = arm.arm.samples, arm.arm.epochs
     if phase != "search" or samples == 0:
         return 1.0
     return expected_epochs(samples, epochs, progress.plan.protocol.early_stopping) / (samples * epochs)
 
 
-@dataclass(frozen=True)
-class Shares:
-    """The share of its planned epochs that each ended trial has run, stored as a count and a sum."""
+def _list_shares(arms: list[ArmProgress], phase: Phase) -> list[float]:
+    """List the share of its planned epochs that each ended trial of a phase has run, except failed trials."""
+    return [
+        record.epochs / arm.arm.epochs
+        for arm in arms
+        for record in arm.facts.records
+        if record.phase == phase and record.status != "failed"
+    ]
 
-    trials: int
-    total: float  # sum of the shares
 
-    @staticmethod
-    def of(arms: list[ArmProgress], phase: Phase) -> Shares:
-        """Collect the shares of the trials in one phase (search or confirm) that have not failed."""
-        shares = [
-            record.epochs / arm.arm.epochs
-            for arm in arms
-            for record in arm.facts.records
-            if record.phase == phase and record.status != "failed"
-        ]
-        return Shares(len(shares), sum(shares))
-
-    def mean_with(self, share: float) -> float:
-        """Return the mean of all shares and `share`, which counts as one more trial."""
-        return (self.total + share) / (self.trials + 1)
+def _mean_with(shares: list[float], share: float) -> float:
+    """Return the mean of all shares and `share`, which counts as one more trial."""
+    return (sum(shares) + share) / (len(shares) + 1)

@@ -112,8 +112,8 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
     forecast = forecast_plan(resolved, study.folder, with_probe=options.probe, slots=slots)
     print_lines(warn_of_unknown_words(resolved), sys.stderr)
     if options.json:
-        facts = {"folder": str(study.folder), "plan": to_plain(resolved), **to_plain(forecast.facts)}
-        print(json.dumps(facts, indent=1))
+        facts = {"folder": str(study.folder), "plan": resolved, "estimates": forecast.estimates, "done": forecast.done}
+        print(json.dumps(to_plain(facts), indent=1))
         return 0
     notes = plan_notes(study, options, read_facts(study.folder), launched=launched_arms(study, options))
     if options.max_minutes is not None:
