@@ -68,7 +68,7 @@ from study.screen import (
 )
 from study.storage.addresses import join, make_writable, masked, storage_address
 from study.storage.trial_places import choose_storage
-from study.winners import format_winners
+from study.winners import list_decided
 from trainables import method_files
 from trainables.data.tasks import trainable_tasks
 from trainables.schema import to_plain
@@ -107,8 +107,8 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
     if options.toml:
         print(format_plan(resolved.asked), end="")
         return 0
-    here = Resources.of(ThisMachine(), cpus=options.cpus_per_trial, gpus=options.gpus_per_trial)
-    slots = 1 if options.address else here.slots()
+    machine = Resources.of(ThisMachine(), cpus=options.cpus_per_trial, gpus=options.gpus_per_trial)
+    slots = 1 if options.address else machine.slots()
     forecast = forecast_plan(resolved, study.folder, with_probe=options.probe, slots=slots)
     print_lines(warn_of_unknown_words(resolved), sys.stderr)
     if options.json:
@@ -182,17 +182,17 @@ def run_study(study: Study, options: LaunchOptions) -> int:
         if is_over:
             print_lines(_describe_finished(scheduler, folder, asked=options.storage, storage=storage), sys.stderr)
             is_exported = all((folder / name).exists() for name in EXPORTS)
-            said = read_export(folder, ANSWER) if is_exported else write_files(folder, scheduler.progress)
+            answer = read_export(folder, ANSWER) if is_exported else write_files(folder, scheduler.progress)
         else:
-            prints = f"output of the trials: {folder / WORKERS_LOG}"
-            lines = [study.describe(), *warn_of_unknown_words(study.resolved), prints]
+            log = f"output of the trials: {folder / WORKERS_LOG}"
+            lines = [study.describe(), *warn_of_unknown_words(study.resolved), log]
             if options.max_minutes is not None:
                 lines.append(describe_time_limit(options.max_minutes, measure_costs(journal.facts.records)))
             print_lines(lines, sys.stderr)
             if options.address is None:
                 cache_folder()  # prints an unusual cache folder here, because trials print only to their log
-            said = _launch(scheduler, journal, folder, storage, options, until=until)
-    return _conclude(scheduler, folder, said, options)
+            answer = _launch(scheduler, journal, folder, storage, options, until=until)
+    return _conclude(scheduler, folder, answer, options)
 
 
 def _as_locked(study: Study, *, is_continued: bool) -> Study:
@@ -223,12 +223,12 @@ def _describe_finished(scheduler: Scheduler, folder: Path, *, asked: str | None,
     others = find_arms_of_other_code(scheduler.progress, scheduler.provenance)
     if not others:
         return [line]
-    anew = f"{python()} -m study.launch --continue {shlex.quote(str(folder))} --dry-run --toml > plan.toml"
+    command = f"{python()} -m study.launch --continue {shlex.quote(str(folder))} --dry-run --toml > plan.toml"
     trained = f"{list_first(others, MOST_ARMS)} {'were' if len(others) > 1 else 'was'} trained"
     return [
         line,
         f"the code has changed since {trained}; the numbers are kept; to train again as another study: "
-        f"{anew}, then --plan plan.toml --name NEW",
+        f"{command}, then --plan plan.toml --name NEW",
     ]
 
 
@@ -237,10 +237,10 @@ def _keep_plan(study: Study, code: Provenance, *, is_over: bool) -> None:
 
     If a finished study gets a new plan, delete the dev table and the result (`ANSWER`) of the old plan.
     """
-    is_there = (study.folder / PLAN).exists()
-    if is_over and is_there and study.earlier is not None and study.earlier.plan == study.resolved:
-        return
     if is_over:
+        has_file = (study.folder / PLAN).exists()
+        if has_file and study.earlier is not None and study.earlier.plan == study.resolved:
+            return
         for name in (DEV_TABLE, ANSWER):
             (study.folder / name).unlink(missing_ok=True)
     write_plan(study.folder, plan_file(study.folder, study.resolved, code, study.earlier))
@@ -271,11 +271,12 @@ def _launch(
         reopen_failed(journal, scheduler.progress, scheduler.provenance, asked=options.retry_failed)
         if not scheduler.facts.trials:
             _register(journal, folder, options)
-        if silence := unreachable_reason(uri):
-            print_lines([f"{_describe_silence(uri, silence)}; the study runs, MLflow gets its runs later"], sys.stderr)
+        if reason := unreachable_reason(uri):
+            line = f"{masked(uri)} does not answer ({reason}); the study runs, MLflow gets its runs later"
+            print_lines([line], sys.stderr)
         mirror = start_mirror(folder, options.tracking_uri)
         status, note = _run_trials(scheduler, journal, folder, storage, options, until=until)
-        said = write_files(folder, scheduler.progress)
+        answer = write_files(folder, scheduler.progress)
     except BaseException as error:
         note = None if isinstance(error, KeyboardInterrupt) else (str(error) or type(error).__name__).splitlines()[0]
         with suppress(OSError, ValueError):  # if the journal cannot be written, raise the first error all the same
@@ -284,7 +285,7 @@ def _launch(
     scheduler.end_launch(status, note or lost_outputs())
     if mirror and not unreachable_reason(uri):
         wait_for_mirror(mirror)
-    return said
+    return answer
 
 
 def _register(journal: Journal, folder: Path, options: LaunchOptions) -> None:
@@ -296,10 +297,8 @@ def _register(journal: Journal, folder: Path, options: LaunchOptions) -> None:
     digest_of_plan = first_plan_digest(folder)
     places = [f"git tag {tag}" for tag in (plan_tag(digest_of_plan),) if tag]
     if options.register and options.tracking_uri:
-        where = [str(folder), "--tracking-uri", options.tracking_uri, "--patience", "10"]
-        done = subprocess.run(
-            [sys.executable, "-m", "study.mirror", *where], capture_output=True, text=True, check=False
-        )
+        command = [sys.executable, "-m", "study.mirror", str(folder), "--tracking-uri", options.tracking_uri]
+        done = subprocess.run([*command, "--patience", "10"], capture_output=True, text=True, check=False)
         if done.returncode:
             raise ValueError(f"--register: {done.stderr.strip()}; no trial was started")
         places.append(f"MLflow {masked(options.tracking_uri)}")
@@ -431,27 +430,14 @@ def browse(folder: Path, tracking_uri: str | None) -> list[str]:
     If the tracking server does not answer, return the command that copies the runs later.
     """
     uri = tracking_uri or ""
-    if silence := unreachable_reason(uri):
+    if reason := unreachable_reason(uri):
         later = f"{python()} -m study.mirror {shlex.quote(str(folder))} --tracking-uri {shlex.quote(masked(uri))}"
-        return [f"MLflow lacks some runs: {_describe_silence(uri, silence)}", f"mirror it:   {later}"]
+        return [f"MLflow lacks some runs: {masked(uri)} does not answer ({reason})", f"mirror it:   {later}"]
     path = folder / BROWSE
     return path.read_text().splitlines() if uri != "none" and path.exists() else []
 
 
-def _describe_silence(uri: str, silence: str) -> str:
-    return f"{masked(uri)} does not answer ({silence})"
-
-
-def _describe_broken_off(scheduler: Scheduler) -> list[str]:
-    """Describe the trials that this launch no longer retries after faults of the machine."""
-    if not scheduler.has_given_up:
-        return []
-    trials = scheduler.facts.under_way.values()
-    lines = [f"set aside: {describe_retries(t)}" for t in trials if scheduler.faults.is_set_aside(t.key)]
-    return [*lines, *filter(None, [scheduler.faults.give_up_reason])]
-
-
-def _conclude(scheduler: Scheduler, folder: Path, said: str, options: LaunchOptions) -> int:
+def _conclude(scheduler: Scheduler, folder: Path, answer: str, options: LaunchOptions) -> int:
     """Print the study's result, its failures and the commands to run next; return the exit status."""
     progress = scheduler.progress
     failed, missing = [describe_failure(record) for record in progress.failures], missing_cells(progress)
@@ -462,26 +448,29 @@ def _conclude(scheduler: Scheduler, folder: Path, said: str, options: LaunchOpti
         print(json.dumps({**facts, **trials}, indent=1))
         return status
     if progress.facts.records:
-        print(f"\n{for_screen(said, sys.stdout)}")
+        print(f"\n{for_screen(answer, sys.stdout)}")
     print_lines([f"failed: {line}" for line in failed], sys.stdout)
     if failed:
         print(f"tracebacks:  {failures_command(folder)}")
         print(f"prints:      {folder / WORKERS_LOG}")
-        print(f"fix the cause, then:  {_write_continuation(folder, options, '--retry-failed')}")
+        print(f"fix the cause, then:  {_format_continuation(folder, options, '--retry-failed')}")
     if not progress.is_done:
-        print_lines(_describe_broken_off(scheduler), sys.stdout)
+        if scheduler.has_given_up:
+            trials = [trial for trial in scheduler.facts.under_way.values() if scheduler.faults.is_set_aside(trial.key)]
+            print_lines([f"set aside: {describe_retries(trial)}" for trial in trials], sys.stdout)
+            print_lines(filter(None, [scheduler.faults.give_up_reason]), sys.stdout)
         word = "paused" if scheduler.has_given_up else "interrupted"
         print(f"{word}; continue:  {python()} {command_line().removeprefix('python ')}")
     if (folder / DEV_TABLE).exists():
         print(f"table:       {folder / DEV_TABLE}")
     if (folder / "report.html").exists():
         print(f"report:      {folder / 'report.html'}")
-    if format_winners(progress):
+    if list_decided(progress):
         print(f"winners:     {python()} -m study.winners {shlex.quote(str(folder))}")
     for line in browse(folder, options.tracking_uri)[:1]:  # the address only; browse.txt also has the links
         print(line)
-    for label, more in {} if status else extensions(progress.plan).items():
-        print(f"{label + ':':12} {_write_continuation(folder, options, more)}")
+    for label, change in {} if status else extensions(progress.plan).items():
+        print(f"{label + ':':12} {_format_continuation(folder, options, change)}")
     return status
 
 
@@ -500,16 +489,16 @@ def extensions(plan: ResolvedPlan) -> dict[str, str]:
     return options
 
 
-def _write_continuation(folder: Path, options: LaunchOptions, more: str) -> str:
-    """Format the command that continues the study with the options `more` and the same cluster and MLflow store."""
-    where = {
+def _format_continuation(folder: Path, options: LaunchOptions, change: str) -> str:
+    """Format the command that continues the study with the options `change` and the same cluster and MLflow store."""
+    kept = {
         "driver": options.driver if options.driver != default_driver() else None,
         "address": options.address,
         "tracking-uri": options.tracking_uri,
         "gpus-per-trial": options.gpus_per_trial,
     }
-    given = [f"--{name} {shlex.quote(masked(str(value)))}" for name, value in where.items() if value is not None]
-    return " ".join([python(), "-m study.launch --continue", shlex.quote(str(folder)), more, *given])
+    flags = [f"--{name} {shlex.quote(masked(str(value)))}" for name, value in kept.items() if value is not None]
+    return " ".join([python(), "-m study.launch --continue", shlex.quote(str(folder)), change, *flags])
 
 
 main = Command(

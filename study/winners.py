@@ -23,12 +23,12 @@ from study.plans.plan_file import format_plan
 from study.plans.ranges import is_searched
 from study.screen import points
 from study.status import read_progress
-from trainables.schema import Configuration, Typed, Value
+from trainables.schema import Configuration, Typed
 
 BEST = "best.toml"  # one of the study's exports
 
 
-def decided(progress: StudyProgress) -> list[ArmProgress]:
+def list_decided(progress: StudyProgress) -> list[ArmProgress]:
     """List the searched arms that have a winner; leave out repeats of an arm's search."""
     return [arm for arm in progress.arms if arm.arm.space and not arm.arm.repeat and arm.winner]
 
@@ -39,19 +39,14 @@ def searched_values(arm: ArmProgress) -> Configuration:
     return {name: arm.winner.config[name] for name in arm.arm.decided}
 
 
-def format_winners(progress: StudyProgress) -> list[str]:
-    """Format a line for each arm: `palbert/rte: learning_rate 2.1e-05, beta 0.31`."""
-    return [f"{arm.arm.name}: {_format_values(searched_values(arm))}" for arm in decided(progress)]
-
-
 def as_toml(progress: StudyProgress) -> str:
     """Format a plan that fixes the winners' values instead of searching; comments at its top give their scores."""
     asked = progress.plan.asked
     settings = {key: setting for key, setting in asked.settings.items() if not is_searched(setting)}
-    for arm in decided(progress):
+    for arm in list_decided(progress):
         settings |= {f"{arm.arm.name}:{name}": value for name, value in searched_values(arm).items()}
-    of_searches = dict.fromkeys(("search_only", "search_precision", "first"), UNSET)
-    plan = replace(asked, samples=0, search_repeats=1, settings=settings, **of_searches)
+    unset = {"search_only": UNSET, "search_precision": UNSET, "first": UNSET}
+    plan = replace(asked, samples=0, search_repeats=1, settings=settings, **unset)
     undecided = [arm.arm.name for arm in progress.arms if arm.arm.space and not arm.arm.repeat and not arm.winner]
     lines = [
         "The winners of a study; study.launch --plan repeats them without a search.",
@@ -72,29 +67,30 @@ def as_json(progress: StudyProgress) -> str:
             "scores": {record.seed: record.score for record in arm.confirmed},
             "median": arm.median,
         }
-        for arm in decided(progress)
+        for arm in list_decided(progress)
     ]
     return json.dumps(arms, indent=1) + "\n"
 
 
 def as_text(progress: StudyProgress) -> str:
-    """Format a line for each arm: the winner's values, its score in the search, and the median score of its seeds."""
-    arms = zip(format_winners(progress), decided(progress), strict=True)
-    return "".join(f"{line} ({_scores(arm)})\n" for line, arm in arms)
+    """Format a line for each arm: the winner's values, its score in the search, and the median score of its seeds.
+
+    The values come first: `palbert/rte: learning_rate 2.1e-05, beta 0.31`.
+    """
+    return "".join(f"{arm.arm.name}: {_format_values(arm)} ({_format_scores(arm)})\n" for arm in list_decided(progress))
 
 
-def _scores(arm: ArmProgress) -> str:
+def _format_values(arm: ArmProgress) -> str:
+    values = {
+        name: f"{value:.3g}" if isinstance(value, float) else value for name, value in searched_values(arm).items()
+    }
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def _format_scores(arm: ArmProgress) -> str:
     best = arm.winner.search if arm.winner else None
     search = f"search {points(best.selection_score)}" if best else "no search"
     return f"{search}, median {points(arm.median) or 'unknown'} of {counted(len(arm.confirmed), 'seed')}"
-
-
-def _format_values(values: Configuration) -> str:
-    return ", ".join(f"{name} {_short(value)}" for name, value in values.items())
-
-
-def _short(value: Value) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def read_winners(folder: Path, plan: Plan) -> dict[str, tuple[First, ...]]:
@@ -106,8 +102,8 @@ def read_winners(folder: Path, plan: Plan) -> dict[str, tuple[First, ...]]:
         ValueError: if the study has no winner of the plan's methods.
     """
     won = {
-        (own.arm.method, own.arm.task): First(origin=f"{folder}, {own.arm.name}", values=searched_values(own))
-        for own in decided(read_progress(folder))
+        (arm.arm.method, arm.arm.task): First(origin=f"{folder}, {arm.arm.name}", values=searched_values(arm))
+        for arm in list_decided(read_progress(folder))
     }
     firsts = dict[str, tuple[First, ...]]()
     for method, task in product(plan.methods, plan.tasks):
@@ -133,7 +129,7 @@ class Options(Typed, frozen=True, kw_only=True):
 def run(options: Options) -> int:
     """Print the winners; return 0 if a search has a winner, else 1."""
     progress = read_progress(Path(options.folder))
-    if not decided(progress):
+    if not list_decided(progress):
         print("no search of this study has completed a trial", file=sys.stderr)
         return 1
     print(FORMATS[options.format](progress), end="")
