@@ -14,10 +14,10 @@ import sys
 import tempfile
 import time
 import tomllib
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -76,9 +76,8 @@ def check_packages() -> list[Finding]:
     faults = [fault for text in _list_requirements() if (fault := _describe_missing(text))]
     if faults:
         return [Finding("packages", f"{'; '.join(faults)}: pip install -c constraints.txt -e .", True)]
-    here = {name: version.partition("+")[0] for name, version in versions().items() if name in SHOWN}
-    named = ", ".join(f"{name} {version}" for name, version in here.items())
-    return [Finding("packages", f"python {platform.python_version()}, {named}")]
+    shown = [f"{name} {version.partition('+')[0]}" for name, version in versions().items() if name in SHOWN]
+    return [Finding("packages", f"python {platform.python_version()}, {', '.join(shown)}")]
 
 
 def _list_requirements() -> list[str]:
@@ -182,17 +181,16 @@ def nearest_existing(folder: Path) -> Path:
 
 def check_node(*, gpus: float, data: str, storage: str, marker: str | None) -> list[Finding]:
     """Run the checks that must run on the node itself: packages, GPUs, data and storage."""
-    checks: dict[str, Callable[[], list[Finding]]] = {
-        "packages": check_packages,
-        "GPUs": lambda: check_gpus(gpus),
-        "data": lambda: check_data(data),
-        "storage": lambda: (
-            check_objects(storage, marker)
-            if is_uri(storage)
-            else check_storage(Path(storage), Path(marker) if marker else None)
-        ),
-    }
-    return [finding for subject, check in checks.items() for finding in _run_check(subject, check)]
+    if is_uri(storage):
+        check_place = partial(check_objects, storage, marker)
+    else:
+        check_place = partial(check_storage, Path(storage), Path(marker) if marker else None)
+    return [
+        *_run_check("packages", check_packages),
+        *_run_check("GPUs", partial(check_gpus, gpus)),
+        *_run_check("data", partial(check_data, data)),
+        *_run_check("storage", check_place),
+    ]
 
 
 def _run_check(subject: str, check: Callable[[], list[Finding]]) -> list[Finding]:
@@ -224,24 +222,24 @@ def check_cluster(address: str | None, *, data: str, storage: str, wait_minutes:
 
     from study.cluster.ray_cluster import ANY, await_workers, ray_cluster
 
-    where = f"the cluster at {address}" if address else "this machine"
+    place = f"the cluster at {address}" if address else "this machine"
     with ExitStack() as stack:
         try:
             stack.enter_context(ray_cluster(address))
         except Exception as error:  # noqa: BLE001  # Ray raises anything
             reason = str(error).strip().partition("\n")[0]
-            mend = "is it up (ray status), is the address right, does it run the same version of Ray?"
-            yield Finding("Ray", f"{reason}: {mend if address else 'see the logs of Ray'}", True)
+            advice = "is it up (ray status), is the address right, does it run the same version of Ray?"
+            yield Finding("Ray", f"{reason}: {advice if address else 'see the logs of Ray'}", True)
             return
         absent = await_workers(minutes=wait_minutes, say=lambda line: print(line, file=sys.stderr, flush=True))
         nodes = _list_nodes()
         total = ray.cluster_resources()
         size = f"{len(nodes)} nodes, {total.get('CPU', 0):g} CPUs, {total.get('GPU', 0):g} GPUs"
-        yield Finding("Ray", f"{ray.__version__} on {where}: {size}")
+        yield Finding("Ray", f"{ray.__version__} on {place}: {size}")
         for kind in absent:
-            what = "no node can hold a trial" if kind is ANY else f"no {kind.name} has joined"
-            mend = "read the autoscaler's status (ray status), start a worker, or raise --wait-minutes"
-            yield Finding("workers", f"{what} after {wait_minutes:g} minutes: {mend}", True)
+            fault = "no node can hold a trial" if kind is ANY else f"no {kind.name} has joined"
+            advice = "read the autoscaler's status (ray status), start a worker, or raise --wait-minutes"
+            yield Finding("workers", f"{fault} after {wait_minutes:g} minutes: {advice}", True)
         marker = stack.enter_context(_marker(storage))
         checked = set[str]()
         # Nodes that join during the checks are checked too.
@@ -268,11 +266,11 @@ def _check_nodes(nodes: list[dict[str, Any]], **settings: Any) -> Iterator[Findi
         code = provenance.provenance()
         return code.code_digest, dict(code.versions), doctor.check_node(gpus=gpus, **settings)
 
-    def clock() -> float:
+    def read_clock() -> float:
         return time.time()
 
     places = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
-    look, read = ray.remote(num_cpus=0, max_retries=0)(report), ray.remote(num_cpus=0, max_retries=0)(clock)
+    look, read = ray.remote(num_cpus=0, max_retries=0)(report), ray.remote(num_cpus=0, max_retries=0)(read_clock)
     tasks = [
         look.options(scheduling_strategy=place).remote(node["Resources"].get("GPU", 0.0))
         for node, place in zip(nodes, places, strict=True)
@@ -283,16 +281,16 @@ def _check_nodes(nodes: list[dict[str, Any]], **settings: Any) -> Iterator[Findi
         try:
             digest, versions, findings = ray.get(task, timeout=max(deadline - time.monotonic(), 1.0))
             before = time.time()
-            there = ray.get(read.options(scheduling_strategy=place).remote(), timeout=NODE_SECONDS)
+            node_time = ray.get(read.options(scheduling_strategy=place).remote(), timeout=NODE_SECONDS)
         except RayError as error:
             yield _blame_node(node, error)
             continue
-        found = Provenance(code_digest=digest, versions=versions, git_commit=None)
-        if differing := other_code(found, provenance()):
-            mend = "copy this node's code there (ray up), and install constraints.txt"
-            yield Finding(f"node {host}", f"{'; '.join(differing)}: {mend}", True)
-        if (off := max(before - there, there - time.time())) > CLOCK_SECONDS:
-            yield Finding(f"node {host}", f"its clock is {off / 60:.1f} minutes off: set it (chrony, ntpd)", True)
+        node_code = Provenance(code_digest=digest, versions=versions, git_commit=None)
+        if differences := other_code(node_code, provenance()):
+            advice = "copy this node's code there (ray up), and install constraints.txt"
+            yield Finding(f"node {host}", f"{'; '.join(differences)}: {advice}", True)
+        if (offset := max(before - node_time, node_time - time.time())) > CLOCK_SECONDS:
+            yield Finding(f"node {host}", f"its clock is {offset / 60:.1f} minutes off: set it (chrony, ntpd)", True)
         for finding in findings:
             yield Finding(f"{finding.subject} on {host}", finding.text, finding.is_fault)
 
@@ -312,20 +310,14 @@ def _marker(storage: str) -> Iterator[str | None]:
     """Yield the address of a small temporary file in `storage`, or None if the file cannot be written."""
     with ExitStack() as stack:
         try:
-            marker = stack.enter_context(small_object(storage) if is_uri(storage) else _small_file(Path(storage)))
+            if is_uri(storage):
+                marker = stack.enter_context(small_object(storage))
+            else:
+                place = nearest_existing(Path(storage))
+                marker = stack.enter_context(tempfile.NamedTemporaryFile(dir=place, prefix=".doctor-")).name
         except (OSError, ValueError):
             marker = None
         yield marker
-
-
-@contextmanager
-def _small_file(folder: Path) -> Iterator[str]:
-    path = nearest_existing(folder) / f".doctor-{uuid.uuid4().hex}"
-    path.touch()
-    try:
-        yield str(path)
-    finally:
-        path.unlink()
 
 
 def run(options: Options) -> int:
@@ -342,9 +334,9 @@ def run(options: Options) -> int:
 
 
 def _check_all(options: Options, storage: str, tracking: str | None) -> Iterator[Finding]:
-    here = check_packages()
-    yield from here
-    if any(finding.is_fault for finding in here):
+    findings = check_packages()
+    yield from findings
+    if any(finding.is_fault for finding in findings):
         return  # other checks would fail for the same reason
     data, minutes = glue.make_absolute(options.data), options.wait_minutes
     yield from check_cluster(options.address, data=data, storage=storage, wait_minutes=minutes)

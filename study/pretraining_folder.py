@@ -32,7 +32,7 @@ from pathlib import Path
 import torch
 from filelock import FileLock, Timeout
 from msgspec.structs import replace
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import distributed
 
 from study.drivers.provenance import attest, provenance
@@ -362,30 +362,25 @@ class _Screen:
         where = f"continues after {made.steps:,} of {size}" if made.steps else size
         words = f"{made.objective} on corpus {made.corpus}, from {made.backbone}: {where}"
         self._console.print(words, markup=False, soft_wrap=not self._console.is_terminal)
-        self._bar: Progress | None = None
-        self._task = TaskID(0)
+        steps = TextColumn("{task.completed:,.0f} of {task.total:,.0f} steps")
+        columns = (BarColumn(), steps, TimeRemainingColumn(), TextColumn("{task.description}"))
+        self._bar = Progress(*columns, console=self._console, disable=not can_redraw(self._console))
+        self._task = self._bar.add_task("", total=self._wanted, completed=self._first)
 
     def __enter__(self) -> _Screen:
-        if can_redraw(self._console):
-            steps = TextColumn("{task.completed:,.0f} of {task.total:,.0f} steps")
-            scores = TextColumn("{task.description}")
-            self._bar = Progress(BarColumn(), steps, TimeRemainingColumn(), scores, console=self._console)
-            self._task = self._bar.add_task("", total=self._wanted, completed=self._first)
-            self._bar.start()
+        self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._bar.stop()
 
     def show_step(self, step: int) -> None:
-        if self._bar is not None:
-            self._bar.update(self._task, completed=step)
+        self._bar.update(self._task, completed=step)
 
     def show_epoch(self, file: PretrainingFile) -> None:
         scores, steps = scores_in_words(file.made.scores), file.made.steps
-        if self._bar is not None:
-            self._bar.update(self._task, completed=steps, description=scores)
+        self._bar.update(self._task, completed=steps, description=scores)
+        if not self._bar.disable:
             return
         left = (time.monotonic() - self._began) / max(1, steps - self._first) * (self._wanted - steps)
         rest = f"; about {clock(left)} left" if steps < self._wanted else ""

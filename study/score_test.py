@@ -27,7 +27,7 @@ from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.plans.resolved_plan import ResolvedPlan
 from study.screen import python
 from study.storage.trial_places import local_model
-from study.submit import model_answers
+from study.submit import predict_split
 from trainables.data.glue import Split, load_split, read_labelled
 from trainables.data.metrics import compute_metrics, score
 from trainables.data.tasks import TASKS, Task
@@ -128,7 +128,7 @@ def _score_model(record: Record, rows: Split, data: str) -> ModelOnTest:
     """Score the trial's model on the labelled rows, with its exit rule; a rule that samples exits samples them once."""
     task = TASKS[record.task]
     with local_model(record.model or "") as model:
-        _, predictions, mean_layers = model_answers(task, task.test_splits[0], model, data)
+        _, predictions, mean_layers = predict_split(task, task.test_splits[0], model, data)
     assert rows.labels is not None
     metrics = compute_metrics(task, predictions, rows.labels)
     return ModelOnTest(key=record.key, score=score(task, metrics), metrics=metrics, mean_layers=mean_layers)

@@ -242,20 +242,15 @@ def can_redraw(console: Console) -> bool:
 
 
 @contextmanager
-def show_waiting(what: str, *, output: TextIO) -> Iterator[Callable[[], None]]:
-    """Show `waiting for WHAT` as an animated line until the block ends or the yielded function is called.
+def show_waiting(task: str, *, output: TextIO) -> Iterator[Callable[[], None]]:
+    """Show `waiting for TASK` as an animated line until the block ends or the yielded function is called.
 
     Shows nothing if `output` is not a terminal that can overwrite lines.
     """
     console = console_on(output)
-    words = f"waiting for {what}"
-    if not can_redraw(console):
-        yield lambda: None
-        return
-    columns = (SpinnerColumn(), TextColumn(words, markup=False), TimeElapsedColumn())
-    progress = Progress(*columns, console=console, transient=True)
-    with progress:
-        progress.add_task(words, total=None)
+    columns = (SpinnerColumn(), TextColumn(f"waiting for {task}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not can_redraw(console)) as progress:
+        progress.add_task("", total=None)
         yield progress.stop
 
 

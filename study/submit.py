@@ -11,15 +11,14 @@ import tempfile
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from msgspec.structs import replace
 
 import trainables
 from study.chosen_models import choose_best, list_confirm_records, with_current_model_address
@@ -88,8 +87,10 @@ def run(options: Options) -> int:
     check_rows(data, studied=best, any_length=options.any_length)
     for record in best.values():
         include_for(record.method, plan.asked, options.include)
-    with _on_this_machine(best) as models:
-        write_submission(out, models, data)
+    with ExitStack() as stack:
+        models = {task: stack.enter_context(local_model(record.model or "")) for task, record in best.items()}
+        texts = {file.name: _format_file(file, best, models, data) for file in FILES}
+    write_atomically(out, lambda path: _write_zip(path, texts))
     print(f"wrote {out}")
     if classify_data(data) == "mini":
         print(f"warning: {out} is for generated tasks, which the GLUE server does not score", file=sys.stderr)
@@ -115,7 +116,7 @@ def check_rows(data: str, *, studied: Collection[str], any_length: bool) -> None
         except ValueError:
             if file.answered_by in studied:
                 raise
-            continue  # `_constant_answers` reports the error
+            continue  # `_answer_constantly` reports the error
         if classify_data(data) == "mini":
             continue
         rows, size = len(ids), task.sizes[file.split]
@@ -149,40 +150,27 @@ def best_models(plan: ResolvedPlan, records: list[Record], method: str | None, f
     method = resolve_name(
         method or methods[0], methods, what="method with completed confirm trials", known=trainables.list_methods()
     )
-    own = [record for record in confirmed if record.method == method]
-    tasks = dict.fromkeys(record.task for record in own)
-    best = {task: choose_best([record for record in own if record.task == task]) for task in tasks}
-    return {task: with_current_model_address(record, folder) for task, record in best.items()}
+    by_task = dict[str, list[Record]]()
+    for record in confirmed:
+        if record.method == method:
+            by_task.setdefault(record.task, []).append(record)
+    return {task: with_current_model_address(choose_best(records), folder) for task, records in by_task.items()}
 
 
-@contextmanager
-def _on_this_machine(best: dict[str, Record]) -> Iterator[dict[str, Record]]:
-    """Yield the records with each model's address changed to a local folder, which is valid until the block ends."""
-    with ExitStack() as stack:
-        yield {
-            task: replace(record, model=str(stack.enter_context(local_model(record.model or ""))))
-            for task, record in best.items()
-        }
-
-
-def write_submission(out: Path, best: dict[str, Record], data: str) -> None:
-    """Write the zip with all eleven files atomically; print the source of the predictions in each file."""
-    texts = {file.name: _file_text(file, best.get(file.answered_by), data) for file in FILES}
-    write_atomically(out, lambda path: _write_zip(path, texts))
-
-
-def _file_text(file: SubmissionFile, record: Record | None, data: str) -> str:
-    if record is None:
-        ids, predictions = _constant_answers(file, data)
+def _format_file(file: SubmissionFile, best: dict[str, Record], models: dict[str, Path], data: str) -> str:
+    """Build the text of a file; print the source of its predictions."""
+    if file.answered_by not in best:
+        ids, predictions = _answer_constantly(file, data)
     else:
-        ids, predictions, _ = model_answers(TASKS[file.task], file.split, Path(record.model or ""), data)
+        record, model = best[file.answered_by], models[file.answered_by]
+        ids, predictions, _ = predict_split(TASKS[file.task], file.split, model, data)
         print(f"{file.name}: {record.method}, seed {record.seed}, dev score {100 * (record.score or 0):.1f}")
     rows = sorted(zip(ids, predictions, strict=True), key=itemgetter(0))
     lines = (f"{index}\t{label_text(TASKS[file.task], value)}" for index, value in rows)
     return "\n".join(["index\tprediction", *lines]) + "\n"
 
 
-def model_answers(task: Task, split: str, model: Path, data: str) -> tuple[Sequence[int], np.ndarray, float]:
+def predict_split(task: Task, split: str, model: Path, data: str) -> tuple[Sequence[int], np.ndarray, float]:
     """Predict a test set; return the rows' ids, the predictions, and the mean number of layers run."""
     import torch
 
@@ -202,7 +190,7 @@ def model_answers(task: Task, split: str, model: Path, data: str) -> tuple[Seque
     return examples.ids.tolist(), predictions, result.exit_layer.double().mean().item()
 
 
-def _constant_answers(file: SubmissionFile, data: str) -> tuple[Sequence[int], np.ndarray]:
+def _answer_constantly(file: SubmissionFile, data: str) -> tuple[Sequence[int], np.ndarray]:
     """Predict the majority class of train for every row (STS-B: the mean score); return ids and predictions.
 
     If train cannot be read, the prediction is the first class (STS-B: the middle of the range). If the test set cannot
@@ -214,12 +202,12 @@ def _constant_answers(file: SubmissionFile, data: str) -> tuple[Sequence[int], n
         ids: Sequence[int] = load_split(task, file.split, data).ids
     except ValueError as error:
         ids = range(task.sizes[file.split])
-        missing.append(_fault(error))
+        missing.append(_remove_advice(error))
     try:
-        value, what = _majority(source, data), "the mean score" if task.is_regression else "the majority class"
+        value, what = _compute_majority(source, data), "the mean score" if task.is_regression else "the majority class"
     except ValueError as error:
         value, what = sum(task.score_range or ()) / 2, "the same"  # class 0, or the middle of the range
-        missing.append(_fault(error))
+        missing.append(_remove_advice(error))
     rows = f" for the official {len(ids):,} rows" * isinstance(ids, range)
     rows += f" ({', '.join(missing)})" * bool(missing)
     answer = label_text(task, value)
@@ -227,12 +215,12 @@ def _constant_answers(file: SubmissionFile, data: str) -> tuple[Sequence[int], n
     return ids, np.full(len(ids), value)
 
 
-def _fault(error: ValueError) -> str:
+def _remove_advice(error: ValueError) -> str:
     """Format an error without its advice on --data, because the value of --data is valid."""
     return str(error).partition("; ")[0]
 
 
-def _majority(task: Task, data: str) -> float:
+def _compute_majority(task: Task, data: str) -> float:
     labels = load_split(task, task.train_split, data).labels
     assert labels is not None
     return float(labels.mean() if task.is_regression else np.bincount(labels).argmax())

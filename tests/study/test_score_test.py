@@ -19,7 +19,7 @@ from study.facts.events import ModelOnTest, ScoredOnTest
 from study.facts.journal import Journal
 from study.facts.study_facts import read_facts, read_records
 from study.score_test import labelled_test, main
-from study.submit import model_answers
+from study.submit import predict_split
 from trainables.data.glue import load_split
 from trainables.data.metrics import compute_metrics, score
 from trainables.data.tasks import TASKS
@@ -83,7 +83,7 @@ def test_every_confirm_model_has_its_scores_in_the_journal_and_in_a_table(study,
         assert event.rows == rows
         for model in event.models:
             place = Path(models[event.task, records[model.key].seed])
-            _, answers, layers = model_answers(task, "test", place, "mini")
+            _, answers, layers = predict_split(task, "test", place, "mini")
             assert model.metrics == pytest.approx(compute_metrics(task, answers, own))
             assert (model.score, model.mean_layers) == (pytest.approx(score(task, dict(model.metrics))), layers)
     printed = capsys.readouterr().out.splitlines()
