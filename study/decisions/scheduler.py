@@ -17,9 +17,9 @@ from study.decisions.budget import GpuBudget
 from study.decisions.machine_faults import Faults
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.proposals import Proposals
-from study.facts import formats
 from study.facts.attestation import Attestation, Provenance, agree_but_for_digests, contradictions
 from study.facts.events import (
+    FORMAT,
     AshaDecided,
     ConfirmClosed,
     EpochReported,
@@ -86,7 +86,7 @@ class Scheduler:
         self._journal.append(
             LaunchBegan(
                 time=self._journal.now(),
-                format=formats.FORMAT,
+                format=FORMAT,
                 launch=self.facts.launch_number + 1,
                 command=command,
                 host=host,

@@ -1,17 +1,23 @@
-"""The events of a study, one per line of `events.jsonl`, and the reader that checks them."""
+"""The events of a study, one per line of `events.jsonl`, the reader that checks them, and the number of their format.
+
+`plan.json` contains its format number. In `events.jsonl`, each launch gives the number for its own lines. If a newer
+version continues a study, the file therefore contains lines in two formats. Format 2 was the first in a release. A new
+field with a default value does not change the number. If a field is renamed, removed or changes its meaning, increase
+the number and add a `Step` from the previous format. tests/study/test_formats.py opens a study in each format.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from study.facts import formats
 from study.facts.attestation import Attestation
 from study.facts.json_lines import read_lines
 from study.facts.record import Phase, Status
@@ -21,6 +27,8 @@ from trainables.runs.trial import EpochRow, Outcome, Score
 from trainables.schema import Configuration, Reader, Typed
 
 FILE = "events.jsonl"
+FIRST_FORMAT = 2  # also the format of a `plan.json` without a format number
+FORMAT = 2
 
 LaunchStatus = Literal["complete", "partial", "drained", "interrupted", "paused"]
 Reopening = Literal["asked", "code", "versions"]
@@ -47,7 +55,7 @@ class BaseEvent(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False, 
 class LaunchBegan(BaseEvent, frozen=True, kw_only=True):
     """The start of a run of `study.launch`."""
 
-    format: Count  # of this launch's lines, see study/facts/formats.py
+    format: Count  # of this launch's lines, see `FORMAT`
     launch: AtLeastOne  # number of the launch, from 1
     command: str
     host: str
@@ -277,6 +285,52 @@ Event = (
 )
 
 
+# ---- formats
+
+Plain = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Step:
+    """The two functions that convert data from one format to the next; neither changes its argument."""
+
+    plan: Callable[[Plain], Plain]  # for a resolved plan, in `plan.json` or `launch_began`
+    event: Callable[[Plain], Plain]  # for a journal line; its plan, if any, is already converted
+
+
+STEPS: Mapping[int, Step] = {}  # format -> conversion to the next format
+
+
+def check_format(number: int, *, where: str) -> None:
+    """Raise ValueError if the format is newer than this version of the package or was never released."""
+    if FIRST_FORMAT <= number <= FORMAT:
+        return
+    is_newer = number > FORMAT
+    fault = "was written by a newer version of glue-exit-study" if is_newer else "was never released"
+    reads = f"format {FORMAT}" if FIRST_FORMAT == FORMAT else f"formats {FIRST_FORMAT} to {FORMAT}"
+    raise ValueError(
+        f"{where}: format {number} {fault}; this version reads {reads}; allowed: the version that wrote it, or a "
+        f"{'newer one' if is_newer else 'new study'}"
+    )
+
+
+def migrate_plan(plan: Plain, number: int) -> Plain:
+    """Convert a resolved plan from format `number` to the current one."""
+    for each in range(number, FORMAT):
+        plan = STEPS[each].plan(plan)
+    return plan
+
+
+def migrate_event(event: Plain, number: int) -> Plain:
+    """Convert a journal line from format `number` to the current one; a `launch_began` line keeps the old number."""
+    for each in range(number, FORMAT):
+        step = STEPS[each]
+        if "plan" in event:
+            event = {**event, "plan": step.plan(event["plan"])}
+        event = step.event(event)
+    return event
+
+
 class _Began(msgspec.Struct):
     """The field of a `launch_began` line that exists in every format."""
 
@@ -292,17 +346,17 @@ class EventReader(Reader):
     def __init__(self) -> None:
         """Expect the current format until a line names another."""
         super().__init__(Event)
-        self._format = formats.FORMAT
+        self._format = FORMAT
 
     def read(self, line: bytes, *, where: str) -> Event:
         """Parse a line of any supported format; error messages begin with `where`, the file and line number."""
         if line.startswith(_LAUNCH):
             with suppress(msgspec.DecodeError, UnicodeDecodeError):  # reported below
                 self._format = msgspec.json.decode(line, type=_Began).format
-            formats.check_format(self._format, where=where)
-        if self._format != formats.FORMAT:
+            check_format(self._format, where=where)
+        if self._format != FORMAT:
             with suppress(msgspec.DecodeError, UnicodeDecodeError):
-                line = msgspec.json.encode(formats.migrate_event(msgspec.json.decode(line), self._format))
+                line = msgspec.json.encode(migrate_event(msgspec.json.decode(line), self._format))
         try:
             event: Event = super().read(line, where=where)
         except ValueError as error:

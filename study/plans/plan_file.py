@@ -17,9 +17,8 @@ from msgspec.structs import replace
 
 import trainables
 from study import profiles
-from study.facts import formats
+from study.facts import events
 from study.facts.attestation import Provenance
-from study.facts.events import LaunchBegan, read_events
 from study.facts.plain_words import list_first
 from study.plans.plan import Plan
 from study.plans.ranges import NONE, from_tables, override_settings, split_key, to_toml
@@ -44,7 +43,7 @@ INCLUDE_NOW = "folder with your own methods, if it has moved"
 class PlanFile(Typed, frozen=True, kw_only=True):
     """The content of `plan.json`: the plan, and the command and code of the launch that wrote the file."""
 
-    format: Count = formats.FIRST
+    format: Count = events.FIRST_FORMAT
     name: str  # name of the study
     created: str  # UTC, ISO 8601
     command: str
@@ -58,7 +57,7 @@ class PlanFile(Typed, frozen=True, kw_only=True):
     def of(cls, folder: Path, plan: ResolvedPlan, code: Provenance, *, created: str, command: str) -> PlanFile:
         """Build the file's content for a launch; `created` is the time of the first launch, UTC, ISO 8601."""
         return cls(
-            format=formats.FORMAT,
+            format=events.FORMAT,
             name=folder.name,
             created=created,
             command=command,
@@ -79,9 +78,9 @@ def read_plan(folder: Path) -> PlanFile | None:
     path = folder / FILE
     try:
         content = json.loads(path.read_text())
-        number = content.get("format", formats.FIRST)
+        number = content.get("format", events.FIRST_FORMAT)
         if isinstance(number, int):  # checked before the digest, which another format may compute differently
-            formats.check_format(number, where=str(path))
+            events.check_format(number, where=str(path))
         written = content.pop("digest")
     except FileNotFoundError:
         return None
@@ -93,8 +92,8 @@ def read_plan(folder: Path) -> PlanFile | None:
     if digest(content) != written:
         fault = f"its digest is {written}, but that of its content is {digest(content)}"
         raise ValueError(f"{path} was edited: {fault}; {_describe_repair(folder)}")
-    if isinstance(number, int) and number != formats.FORMAT:
-        content["plan"] = formats.migrate_plan(content["plan"], number)
+    if isinstance(number, int) and number != events.FORMAT:
+        content["plan"] = events.migrate_plan(content["plan"], number)
     try:
         return _with_tasks(from_plain(PlanFile, content, where=str(path)))
     except ValueError as error:  # the digest matches, so the file was not edited
@@ -151,7 +150,7 @@ def _near(folder: Path) -> str:
 
 
 def _plan_in_journal(folder: Path) -> PlanFile | None:
-    began = [event for event in read_events(folder) if isinstance(event, LaunchBegan)]
+    began = [event for event in events.read_events(folder) if isinstance(event, events.LaunchBegan)]
     if not began:
         return None
     last = began[-1]

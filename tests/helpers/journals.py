@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from study.facts import formats
 from study.facts.events import (
     FILE,
+    FORMAT,
     AshaDecided,
     Cause,
     EpochReported,
@@ -127,7 +127,7 @@ class MadeJournal(Journal):
         """A launch of the folder's plan, or of one with every arm that tests start."""
         self._tick(
             LaunchBegan,
-            format=formats.FORMAT,
+            format=FORMAT,
             launch=launch,
             command="study.launch --method palbert",
             host=socket.gethostname(),

@@ -20,8 +20,7 @@ import numpy as np
 from helpers.launches import WITHOUT_RAY
 from helpers.places import PATIENCE_SECONDS, ROOT
 
-from study.facts import formats
-from study.facts.events import FILE, Event
+from study.facts.events import FILE, FORMAT, Event
 from study.facts.study_facts import read_facts
 from study.plans.plan_file import PlanFile
 
@@ -72,7 +71,7 @@ def keep(target: Path, home: Path) -> None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as home:
-        keep(FORMATS / str(formats.FORMAT), Path(home))
+        keep(FORMATS / str(FORMAT), Path(home))
 
 
 if __name__ == "__main__":

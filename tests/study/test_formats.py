@@ -15,17 +15,16 @@ from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import read_predictions
 from analysis.tables import make_tables
 from study import status
-from study.facts import formats
-from study.facts.events import LaunchBegan, read_events
-from study.facts.formats import Step
+from study.facts import events
+from study.facts.events import LaunchBegan, Step, read_events
 from study.facts.study_facts import read_facts, read_records
 from study.plans.plan_file import read_plan
 from study.plans.resolved_plan import digest
 
-NUMBERS = range(formats.FIRST, formats.FORMAT + 1)
+NUMBERS = range(events.FIRST_FORMAT, events.FORMAT + 1)
 RULE = (
     "the format has changed: {}. A new optional field of files that no release has written: run `python -m "
-    "helpers.kept_studies`. Anything else is a new format: see study/facts/formats.py"
+    "helpers.kept_studies`. Anything else is a new format: see study/facts/events.py"
 )
 
 
@@ -37,7 +36,7 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def newest(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(FORMATS / str(formats.FORMAT), tmp_path / "study"))
+    return Path(shutil.copytree(FORMATS / str(events.FORMAT), tmp_path / "study"))
 
 
 def test_schema_of_files_is_that_of_the_format(newest: Path) -> None:
@@ -74,12 +73,12 @@ def test_kept_study_is_continued_to_the_table_of_an_undisturbed_one(kept: Path, 
     tables = [(folder / "tables" / "dev.csv").read_text().splitlines() for folder in (kept, undisturbed)]
     assert [line.split(",")[0] for line in tables[0]] == [line.split(",")[0] for line in tables[1]]
     written = kept / "predictions" / f"{after[-1].key}.npz"
-    assert schema(written) == (FORMATS / str(formats.FORMAT) / "schema.txt").read_text().splitlines()
+    assert schema(written) == (FORMATS / str(events.FORMAT) / "schema.txt").read_text().splitlines()
 
 
 def test_newer_format_is_refused_in_one_line(newest: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    number = formats.FORMAT + 1
-    _edit(newest / "events.jsonl", f'"format":{formats.FORMAT},', f'"format":{number},"more":true,')
+    number = events.FORMAT + 1
+    _edit(newest / "events.jsonl", f'"format":{events.FORMAT},', f'"format":{number},"more":true,')
     with pytest.raises(
         ValueError, match=rf"events.jsonl:1: format {number} was written by a newer version of glue-exit-study"
     ):
@@ -87,11 +86,11 @@ def test_newer_format_is_refused_in_one_line(newest: Path, capsys: pytest.Captur
     _write_plan(newest, format=number, more=True)
     assert status.main([str(newest)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    reads = "this version reads format 2" if formats.FORMAT == 2 else "this version reads formats 2 to"
+    reads = "this version reads format 2" if events.FORMAT == 2 else "this version reads formats 2 to"
     assert f"plan.json: format {number} was written by a newer version of glue-exit-study; {reads}; allowed:" in line
 
 
-@pytest.mark.parametrize("number", [formats.FIRST - 1, formats.FORMAT + 1])
+@pytest.mark.parametrize("number", [events.FIRST_FORMAT - 1, events.FORMAT + 1])
 def test_format_is_checked_before_the_digest(newest: Path, number: int) -> None:
     path = newest / "plan.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": number, "digest": "of another rule"}))
@@ -100,7 +99,7 @@ def test_format_is_checked_before_the_digest(newest: Path, number: int) -> None:
 
 
 def test_format_before_the_first_release_is_refused(newest: Path) -> None:
-    _edit(newest / "events.jsonl", f'"format":{formats.FORMAT},', "")
+    _edit(newest / "events.jsonl", f'"format":{events.FORMAT},', "")
     with pytest.raises(ValueError, match=r"events.jsonl:1: format 1 was never released"):
         read_facts(newest)
 
@@ -108,13 +107,13 @@ def test_format_before_the_first_release_is_refused(newest: Path) -> None:
 def test_plan_without_a_format_is_of_the_first(newest: Path) -> None:
     _write_plan(newest, format=None)
     file = read_plan(newest)
-    assert file is not None and file.format == formats.FIRST
+    assert file is not None and file.format == events.FIRST_FORMAT
 
 
 def test_older_lines_are_migrated_and_newer_ones_are_not(newest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A made next format, which renames a field of the plan and one of an event."""
     facts, plan = read_facts(newest), read_plan(newest)
-    old, now = formats.FORMAT, formats.FORMAT + 1
+    old, now = events.FORMAT, events.FORMAT + 1
     _write_plan(newest, rename=("metric", "measure"))
     _edit(newest / "events.jsonl", '"metric":', '"measure":')
     _edit(newest / "events.jsonl", '"seed":', '"number":')
@@ -122,8 +121,8 @@ def test_older_lines_are_migrated_and_newer_ones_are_not(newest: Path, monkeypat
         plan=lambda plan: {**plan, "protocol": _renamed(plan["protocol"], "measure", "metric")},
         event=lambda event: _renamed(event, "number", "seed"),
     )
-    monkeypatch.setattr(formats, "FORMAT", now)
-    monkeypatch.setattr(formats, "STEPS", {old: step})
+    monkeypatch.setattr(events, "FORMAT", now)
+    monkeypatch.setattr(events, "STEPS", {old: step})
     assert read_facts(newest).records == facts.records
     found = read_plan(newest)
     assert found is not None and plan is not None and (found.plan, found.format) == (plan.plan, old)

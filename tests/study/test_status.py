@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from study import launch, profiles, status
 from study.drivers.messages import Steps
 from study.drivers.steps_file import FILE, read_steps, write_steps
-from study.facts import formats
 from study.facts.events import (
+    FORMAT,
     EpochReported,
     LaunchBegan,
     SearchClosed,
@@ -79,7 +79,7 @@ def test_a_search_that_a_later_launch_took_up_again_is_not_called_over(tmp_path)
     closed = SearchClosed(time="", arms=["albert/rte", "albert/cola"], max_gpu_hours=1.0)
     facts = {"command": "", "host": "", "pid": 0, "versions": {}, "git_commit": None, "code_digest": ""}
     facts |= {"storage": None, "plan": ANY_PLAN}
-    began = LaunchBegan(time="", format=formats.FORMAT, launch=2, max_gpu_hours=2.0, **facts)
+    began = LaunchBegan(time="", format=FORMAT, launch=2, max_gpu_hours=2.0, **facts)
     before = (folder / "events.jsonl").read_bytes().splitlines()
     write_journal(folder, [*before, *map(msgspec.json.encode, (closed, began))])
     assert not any(arm.is_search_closed for arm in status.read_progress(folder).arms)
