@@ -94,7 +94,7 @@ class Resolution:
     """The configurations of one arm, with the origin of every value and range."""
 
     fixed: dict[str, Layered[Value]]
-    tuned: dict[str, Layered[BaseDistribution]]
+    tuned: dict[str, Layered[Range]]
     post_hoc: dict[str, Layered[tuple[Value, ...]]]  # exit settings, each with at least two values
     first: list[dict[str, Value]]  # points of tuned fields to try first
     backbone: Layered[str]
@@ -175,51 +175,53 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
         ValueError: --set or --search names a field that the method lacks, or a value that the field cannot hold.
     """
     space, arm = search_spaces.load(method), f"{method}/{task}"
-    backbone, tokenizer = choose_backbone(space, choose_kind(plan), backbone=plan.backbone, tokenizer=plan.tokenizer)
+    kind = "mini" if "mini" in (plan.profile, plan.data) else "paper"
+    backbone, tokenizer = choose_backbone(space, kind, backbone=plan.backbone, tokenizer=plan.tokenizer)
     is_mini = is_tiny(backbone.value)
     mini_space = {name: value for name, value in space.mini_space.items() if is_mini and name in space.space}
     layers = [(f"{space.file} SPACE", space.space), (f"{space.file} POST_HOC", space.post_hoc)]
-    tuned = merge_layers([*layers, (f"{space.file} MINI_SPACE", mini_space)])
-    by_hand, searched = _collect_by_hand(plan, space, arm)
-    fixed = {
-        name: value
-        for name, value in merge_layers(_fixed_layers(space, task, is_mini)).items()
-        if name in _known(space)
-    }
-    fixed = {name: value for name, value in (fixed | by_hand).items() if name not in searched}
-    tuned = {name: value for name, value in (tuned | searched).items() if name not in fixed}
+    in_file = merge_layers([*layers, (f"{space.file} MINI_SPACE", mini_space)])
+    fixed_by_hand, searched = _collect_by_hand(plan, space, arm)
+    fixed = merge_layers(_fixed_layers(space, task, is_mini)) | fixed_by_hand
+    fixed = {name: value for name, value in fixed.items() if name not in searched}
+    tuned = {name: Layered(make_range(layered.value), layered.origin) for name, layered in in_file.items()} | searched
+    tuned = {name: ranged for name, ranged in tuned.items() if name not in fixed}
     published = () if is_mini else space.published.get(task, ())
     mini_grid = space.mini_grid if is_mini else {}
     grid = merge_layers([(f"{space.file} PAPER_GRID", space.paper_grid), (f"{space.file} MINI_GRID", mini_grid)])
     points = [(f"{space.file} PUBLISHED[{task!r}]", point) for point in published[:1]]
     points += [(layered.origin, {name: layered.value[0]}) for name, layered in grid.items()]
-    left = {} if plan.searched_alone is UNSET else {n: own for n, own in tuned.items() if n not in plan.searched_alone}
-    if tuned.keys() - left.keys() <= space.post_hoc.keys():
-        left = tuned
-    fixed |= {name: _choose_papers_value(name, ranged, points) for name, ranged in left.items()}
-    tuned = {name: ranged for name, ranged in tuned.items() if name not in left}
-    published = [point for point in published if all(_holds(tuned[name], point[name]) for name in point.keys() & tuned)]
+    unsearched = set[str]() if plan.searched_alone is UNSET else tuned.keys() - {*plan.searched_alone}
+    if tuned.keys() - unsearched <= space.post_hoc.keys():
+        unsearched = set(tuned)
+    fixed |= {name: _choose_papers_value(name, ranged, points) for name, ranged in tuned.items() if name in unsearched}
+    tuned = {name: ranged for name, ranged in tuned.items() if name not in unsearched}
+    published = [
+        point for point in published if all(tuned[name].value.holds(point[name]) for name in point.keys() & tuned)
+    ]
     if plan.sampler == "grid":
         grid |= {
-            name: Layered(_values(name, ranged, why="--sampler grid"), ranged.origin)
+            name: Layered(_list_values(name, ranged, why="--sampler grid"), ranged.origin)
             for name, ranged in tuned.items()
             if name in searched
         }
-        tuned = {n: Layered(CategoricalDistribution(grid[n].value), grid[n].origin) for n in tuned}
+        menus = {name: CategoricalDistribution(grid[name].value) for name in tuned}
+        tuned = {name: Layered(make_range(menu), grid[name].origin) for name, menu in menus.items()}
     settings = {
-        name: Layered(tuple(_values(name, ranged, why="an exit setting")), ranged.origin)
+        name: Layered(tuple(_list_values(name, ranged, why="an exit setting")), ranged.origin)
         for name, ranged in tuned.items()
         if name in space.post_hoc
     }
-    fixed |= {name: Layered(own.value[0], own.origin) for name, own in settings.items() if len(own.value) == 1}
-    post_hoc = {name: own for name, own in settings.items() if len(own.value) > 1}
+    fixed |= {name: Layered(menu.value[0], menu.origin) for name, menu in settings.items() if len(menu.value) == 1}
+    post_hoc = {name: menu for name, menu in settings.items() if len(menu.value) > 1}
     tuned = {name: ranged for name, ranged in tuned.items() if name not in settings}
-    won = [one.values for one in plan.list_firsts(arm)]
+    won = [winner.values for winner in plan.list_firsts(arm)]
     first = _without_repeats({name: point[name] for name in tuned if name in point} for point in (*won, *published))
     if plan.sampler == "grid":
-        first = _grid_points({name: grid[name].value for name in tuned}, first)
-    for one in plan.list_firsts(arm):
-        _check_range(one, tuned, arm)
+        whole_grid = list_combinations({name: grid[name].value for name in tuned})
+        first = _without_repeats([*(point for point in first if point in whole_grid), *whole_grid])
+    for winner in plan.list_firsts(arm):
+        _check_range(winner, tuned, arm)
     return Resolution(fixed, tuned, post_hoc, first, backbone, tokenizer)
 
 
@@ -231,7 +233,7 @@ def explain(plan: Plan, method: str, task: str, *, origins: Mapping[str, str]) -
     """
     resolution = resolve_configuration(plan, method, task)
     rows = [(name, json.dumps(layered.value), layered.origin) for name, layered in resolution.fixed.items()]
-    rows += [(name, str(make_range(layered.value)), layered.origin) for name, layered in resolution.tuned.items()]
+    rows += [(name, str(layered.value), layered.origin) for name, layered in resolution.tuned.items()]
     for name, settings in resolution.post_hoc.items():
         menu = " | ".join(map(json.dumps, settings.value))
         rows.append((name, f"{menu}, tried on every search trial's model", settings.origin))
@@ -276,7 +278,7 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_
     arm = Arm(
         method=method,
         task=task,
-        space={name: make_range(layered.value) for name, layered in resolution.tuned.items()},
+        space={name: layered.value for name, layered in resolution.tuned.items()},
         post_hoc={name: layered.value for name, layered in resolution.post_hoc.items()} or UNSET,
         fixed={name: layered.value for name, layered in resolution.fixed.items()},
         first=tuple(resolution.first[:samples]),
@@ -339,11 +341,6 @@ def _repeated(arm: Arm, repeat: int, arms: Collection[Arm]) -> Arm:
     return replace(arm, repeat=repeat, seeds=list_confirm_seeds(len(arm.seeds), repeat=repeat), start_from=start_from)
 
 
-def choose_kind(plan: Plan) -> str:
-    """Return the kind of default backbone: `mini` if the plan's profile or data is `mini`, else `paper`."""
-    return "mini" if "mini" in (plan.profile, plan.data) else "paper"
-
-
 def fits(method: str, backbone: str) -> bool:
     """Check if a method may use a backbone; some methods are limited to certain families."""
     families = search_spaces.load(method).families
@@ -377,7 +374,7 @@ def _known(space: SearchSpace) -> set[str]:
 
 def _collect_by_hand(
     plan: Plan, space: SearchSpace, arm: str
-) -> tuple[dict[str, Layered[Value]], dict[str, Layered[BaseDistribution]]]:
+) -> tuple[dict[str, Layered[Value]], dict[str, Layered[Range]]]:
     """Collect the fields that the plan fixes or searches by hand.
 
     Raises:
@@ -385,7 +382,7 @@ def _collect_by_hand(
     """
     profile = profiles.load(plan.profile).settings
     kinds = get_type_hints(trainables.load(space.method).Config, include_extras=True)
-    fixed, searched = dict[str, Layered[Value]](), dict[str, Layered[BaseDistribution]]()
+    fixed, searched = dict[str, Layered[Value]](), dict[str, Layered[Range]]()
     for field, key in find_keys(plan.settings, arm).items():
         setting, named = plan.settings[key], format_option(key, plan.settings[key])
         is_profiles = profile.get(key) == setting
@@ -396,7 +393,7 @@ def _collect_by_hand(
             raise no_such_field(named, field, space.method, _known(space), departures=its_departures)
         origin = f"study/profiles.py {plan.profile.upper()}" if is_profiles else named
         if isinstance(setting, Interval | tuple):
-            searched[field] = Layered(make_distribution(setting, kinds[field], named=named), origin)
+            searched[field] = Layered(make_range(make_distribution(setting, kinds[field], named=named)), origin)
         else:
             fixed[field] = Layered(convert_option(kinds[field], setting, named=named), origin)
     return fixed, searched
@@ -408,32 +405,26 @@ def list_papers_values(plan: Plan, method: str, task: str) -> list[str]:
     return [name for name, layered in fixed.items() if layered.origin.endswith(_NOT_SEARCHED)]
 
 
-def _choose_papers_value(field: str, ranged: Layered[BaseDistribution], points: Layers[Value]) -> Layered[Value]:
+def _choose_papers_value(field: str, ranged: Layered[Range], points: Layers[Value]) -> Layered[Value]:
     """Fix a tunable field at its first value in `points` that is within its range, or else at the range's middle."""
     for origin, point in points:
-        if field in point and _holds(ranged, point[field]):
+        if field in point and ranged.value.holds(point[field]):
             return Layered(point[field], f"{origin}{_NOT_SEARCHED}")
-    allowed = make_range(ranged.value)
-    return Layered(allowed.middle, f"the middle of {allowed}, {ranged.origin}{_NOT_SEARCHED}")
+    return Layered(ranged.value.middle, f"the middle of {ranged.value}, {ranged.origin}{_NOT_SEARCHED}")
 
 
-def _holds(ranged: Layered[BaseDistribution], value: Value) -> bool:
-    return make_range(ranged.value).holds(value)
-
-
-def _values(field: str, ranged: Layered[BaseDistribution], *, why: str) -> Sequence[Value]:
+def _list_values(field: str, ranged: Layered[Range], *, why: str) -> Sequence[Value]:
     """List every value of a field.
 
     Raises:
         ValueError: the field is continuous; the message begins with `why`, such as `--sampler grid`.
     """
-    allowed = make_range(ranged.value)
-    if allowed.values is None:
+    if ranged.value.values is None:
         raise ValueError(
-            f"{why}: {field} is {allowed} ({ranged.origin}), which is continuous; allowed: choices (A,B,C), or whole "
-            "numbers"
+            f"{why}: {field} is {ranged.value} ({ranged.origin}), which is continuous; allowed: choices (A,B,C), or "
+            "whole numbers"
         )
-    return allowed.values
+    return ranged.value.values
 
 
 def make_range(distribution: BaseDistribution) -> Range:
@@ -441,19 +432,13 @@ def make_range(distribution: BaseDistribution) -> Range:
     return from_json(Range, distribution_to_json(distribution).encode(), where="an Optuna distribution")
 
 
-def _grid_points(grid: Mapping[str, Sequence[Value]], first: list[dict[str, Value]]) -> list[dict[str, Value]]:
-    """List every point of the grid once; points that are also in `first` come first."""
-    points = list_combinations(grid)
-    return _without_repeats([*(point for point in first if point in points), *points])
-
-
-def _check_range(first: First, tuned: Mapping[str, Layered[BaseDistribution]], arm: str) -> None:
+def _check_range(first: First, tuned: Mapping[str, Layered[Range]], arm: str) -> None:
     """Raise ValueError if a winning value from another study is outside the arm's ranges."""
     for name in tuned.keys() & first.values.keys():
-        if not make_range(tuned[name].value).holds(first.values[name]):
+        if not tuned[name].value.holds(first.values[name]):
             raise ValueError(
                 f"--first-from: {name} was {json.dumps(first.values[name])} in {first.origin}, but {arm} searches it "
-                f"in {make_range(tuned[name].value)}; allowed: a range that contains it, or leave out --first-from"
+                f"in {tuned[name].value}; allowed: a range that contains it, or leave out --first-from"
             )
 
 

@@ -11,7 +11,7 @@ from study import launch, launch_options, profiles
 from study.plans.plan import Plan
 from study.plans.plan_file import format_plan, read_toml
 from study.plans.ranges import Interval, find_keys, override_settings
-from study.plans.resolution import Resolution, make_range, resolve, resolve_configuration
+from study.plans.resolution import Resolution, resolve, resolve_configuration
 from trainables.schema import from_plain, to_plain
 
 EVERY_SCOPE = [
@@ -74,7 +74,7 @@ def test_a_range_is_searched_where_the_method_s_file_has_another_or_fixes_the_fi
         "--search", "learning_rate=3e-5..3e-4:log", "--search", "batch_size=16,8", "--search", "epsilon=0.01..0.1"
     )
     names = ("learning_rate", "batch_size", "epsilon")
-    searched = {name: str(make_range(found(plan).tuned[name].value)) for name in names}
+    searched = {name: str(found(plan).tuned[name].value) for name in names}
     assert searched == {"learning_rate": "3e-05 to 0.0003 log", "batch_size": "16 | 8", "epsilon": "0.01 to 0.1"}
     assert not {"batch_size", "epsilon"} & {*found(plan).fixed}
     assert found(plan).tuned["epsilon"].origin == "--search epsilon"
@@ -107,7 +107,7 @@ def test_what_is_said_later_takes_the_place_of_what_its_scope_holds():
 
 def test_whole_numbers_stay_whole_where_the_field_is_and_only_there():
     plan = plan_from("--search", "num_lambda_layers=1..2", "--search", "beta=1..2")
-    ranges = {name: make_range(found(plan).tuned[name].value).name for name in ("num_lambda_layers", "beta")}
+    ranges = {name: found(plan).tuned[name].value.name for name in ("num_lambda_layers", "beta")}
     assert ranges == {"num_lambda_layers": "IntDistribution", "beta": "FloatDistribution"}
 
 
@@ -263,7 +263,7 @@ def test_a_wrong_value_in_a_file_is_answered_with_its_table_and_key(tmp_path, ca
 
 def test_the_small_profile_has_ranges_of_its_own_and_every_one_can_be_taken_back():
     plan = plan_from("--profile", "small", "--backbone", "mini-bert", "--search", "palbert:beta=0.1..1")
-    ranges = {name: str(make_range(layered.value)) for name, layered in found(plan, "palbert/cola").tuned.items()}
+    ranges = {name: str(layered.value) for name, layered in found(plan, "palbert/cola").tuned.items()}
     assert ranges["learning_rate"] == "5e-05 to 0.0002 log" and ranges["beta"] == "0.1 to 1.0"
     assert found(plan, "albert/cola").tuned["learning_rate"].origin == "study/profiles.py SMALL"
     fixed = {name: layered.value for name, layered in found(plan, "pabee/cola").fixed.items()}
