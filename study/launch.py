@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from study.cluster.resources import Nodes, Resources, ThisMachine, check_room
 from study.command_line import Command
 from study.decisions.machine_faults import Faults
-from study.decisions.scheduler import Scheduler, find_arms_of_other_code, reopen_failed, to_reopen
+from study.decisions.scheduler import Scheduler
 from study.drivers.driver import end_unsettled
 from study.drivers.provenance import plan_tag, provenance
 from study.drivers.smoke_steps import SmokeSteps, SmokeStepsFailed
@@ -168,7 +168,7 @@ def run_study(study: Study, options: LaunchOptions) -> int:
             raise ValueError(f"--register: {folder} already has trials; allowed: only before a study's first trial")
         last = journal.facts.last_launch
         is_reported = last is not None and last.ended is not None and last.ended.status == "complete"
-        reopened = to_reopen(scheduler.progress, code, asked=options.retry_failed)
+        reopened = scheduler.find_reopenable(asked=options.retry_failed)
         is_over = scheduler.progress.is_finished and is_reported and not reopened
         if reopened or not scheduler.progress.is_finished:
             journal.facts.check_unscored()
@@ -220,7 +220,7 @@ def _describe_finished(scheduler: Scheduler, folder: Path, *, asked: str | None,
         )
     if asked is not None and storage_address(asked) != storage:
         line += f"; --storage {asked} is ignored, because the study is stored in {storage}"
-    others = find_arms_of_other_code(scheduler.progress, scheduler.provenance)
+    others = scheduler.find_arms_of_other_code()
     if not others:
         return [line]
     command = f"{python()} -m study.launch --continue {shlex.quote(str(folder))} --dry-run --toml > plan.toml"
@@ -268,7 +268,7 @@ def _launch(
     scheduler.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid(), storage=elsewhere)
     uri = options.tracking_uri or ""  # "": the study's default store
     try:
-        reopen_failed(journal, scheduler.progress, scheduler.provenance, asked=options.retry_failed)
+        scheduler.reopen_failed(asked=options.retry_failed)
         if not scheduler.facts.trials:
             _register(journal, folder, options)
         if reason := unreachable_reason(uri):

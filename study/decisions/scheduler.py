@@ -72,14 +72,10 @@ class Scheduler:
         self.faults = faults or Faults()
         self.draining = False
         self._journal = journal
+        self.facts = journal.facts
         self.provenance = provenance
         self._proposals = {arm.name: Proposals(arm, sampler=plan.asked.sampler) for arm in plan.arms}
         self._handed_out: set[str] = set()  # keys of trials that run in this launch
-
-    @property
-    def facts(self) -> StudyFacts:
-        """The state of the study, as the journal holds it."""
-        return self._journal.facts
 
     def begin_launch(self, *, command: str, host: str, pid: int, storage: str | None = None) -> None:
         """Write the start of a launch to the journal; `storage` is None for the study's folder."""
@@ -106,13 +102,35 @@ class Scheduler:
         now, number = self._journal.now(), self.facts.launch_number
         self._journal.append(LaunchEnded(time=now, launch=number, status=status, note=note))
 
+    def reopen_failed(self, *, asked: bool) -> None:
+        """Let failed trials run again: those that failed with other code or versions, or all of them if `asked`."""
+        for key, reason in self.find_reopenable(asked=asked).items():
+            self._journal.append(TrialReopened(time=self._journal.now(), key=key, reason=reason))
+
+    def find_reopenable(self, *, asked: bool) -> dict[str, Reopening]:
+        """Find the failed trials that this launch runs again: trial key -> reason."""
+        launched = {arm.arm.name for arm in self.progress.launched}
+        failures = [record for record in self.progress.failures if record.arm in launched]
+        reasons = {record.key: "asked" if asked else find_change(record, self.provenance) for record in failures}
+        return {key: reason for key, reason in reasons.items() if reason}
+
+    def find_arms_of_other_code(self) -> list[str]:
+        """List the arms in which any trial was trained with other code than this launch's."""
+        trained = [record for arm in self.progress.arms for record in arm.facts.records if record.epochs]
+        return list(dict.fromkeys(record.arm for record in trained if find_change(record, self.provenance) == "code"))
+
     def next_trial(self) -> TrialFacts | None:
-        """Choose the next trial to run and write its start to the journal; None if no trial can run now."""
+        """Choose the next trial to run and write its start to the journal; None if no trial can run now.
+
+        Trials that an earlier launch or a machine fault interrupted come first.
+        """
         for event in self.faults.nodes_due(time=self._journal.now()):
             self._journal.append(event)
         if self.draining or not self.faults.room(running=self.running):
             return None
-        trial = self._taken_back() or self._start_one()
+        waiting = (trial for key, trial in self.progress.under_way.items() if key not in self._handed_out)
+        interrupted = next((trial for trial in waiting if self.faults.is_due(trial.key)), None)
+        trial = interrupted or self._start_one()
         if trial is not None:
             self._handed_out.add(trial.key)
         return trial
@@ -143,7 +161,7 @@ class Scheduler:
         events: list[Event] = []  # written in one sync
         if row.epoch > trial.epochs:
             self.faults.note_progress(key, node)
-            events.append(self._reported(trial, report))
+            events.append(self._make_epoch_event(trial, report))
         may_stop = trial.phase == "search" and not row.finished
         if may_stop and trial.stopped_at is None and (decided := self._decide(trial, row.epoch, row.selection_score)):
             events.append(decided)
@@ -152,14 +170,14 @@ class Scheduler:
         is_stopped = trial.stopped_at is not None and row.epoch >= trial.stopped_at
         return "stop" if may_stop and is_stopped else "continue"
 
-    def _reported(self, trial: TrialFacts, report: Report) -> EpochReported:
+    def _make_epoch_event(self, trial: TrialFacts, report: Report) -> EpochReported:
         """Make the journal's event for a report, without values that the journal already has."""
         row, outcome, process = report.row, report.outcome, None
         selected = trial.best.row if trial.best and row.best_epoch != row.epoch else row
         if outcome is not None and outcome.reported == selected.reported:
             outcome = replace(outcome, reported=None)
-        if found := report.attested:
-            digests = {"tokens_digest": found.tokens_digest, "backbone_digest": found.backbone_digest}
+        if attested := report.attested:
+            digests = {"tokens_digest": attested.tokens_digest, "backbone_digest": attested.backbone_digest}
             process = Process(host=report.host, device=report.device, **digests)
         return EpochReported(
             time=self._journal.now(),
@@ -238,11 +256,6 @@ class Scheduler:
         self._handed_out.discard(key)
         assert trial.record is not None, "a trial that has ended has a record"
         return trial.record
-
-    def _taken_back(self) -> TrialFacts | None:
-        """Return an unfinished trial that can continue now; an earlier launch or a machine fault interrupted it."""
-        waiting = (trial for key, trial in self.progress.under_way.items() if key not in self._handed_out)
-        return next((trial for trial in waiting if self.faults.is_due(trial.key)), None)
 
     def _start_one(self) -> TrialFacts | None:
         while True:
@@ -331,9 +344,6 @@ class Scheduler:
         )
 
 
-# ---- how a trial is trained
-
-
 def specify_trial(plan: ResolvedPlan, facts: StudyFacts, trial: TrialFacts) -> TrialSpec:
     """Make the specification of a trial: everything on which its results depend."""
     start, arm = facts.arm(trial.started.arm).start, plan.arm(trial.started.arm)
@@ -362,37 +372,10 @@ def specify_arm(
     )
 
 
-# ---- failed trials that run again: a failure counts only for the code and versions in its record
-
-
-def reopen_failed(journal: Journal, progress: StudyProgress, provenance: Provenance, *, asked: bool) -> None:
-    """Let failed trials run again: those that failed with other code or versions, or all of them if `asked`."""
-    for key, reason in to_reopen(progress, provenance, asked=asked).items():
-        journal.append(TrialReopened(time=journal.now(), key=key, reason=reason))
-
-
-def to_reopen(progress: StudyProgress, provenance: Provenance, *, asked: bool) -> dict[str, Reopening]:
-    """Find the failed trials that a launch with this code runs again: trial key -> reason."""
-    others = {arm.arm.name for arm in progress.arms} - {arm.arm.name for arm in progress.launched}
-    failures = [record for record in progress.failures if record.arm not in others]
-    reasons = {record.key: "asked" if asked else find_change(record, provenance) for record in failures}
-    return {key: reason for key, reason in reasons.items() if reason}
-
-
-def find_arms_of_other_code(progress: StudyProgress, provenance: Provenance) -> list[str]:
-    """List the arms in which any trial was trained with other code than this launch's."""
-    trained = [record for arm in progress.arms for record in arm.facts.records if record.epochs]
-    return list(dict.fromkeys(record.arm for record in trained if find_change(record, provenance) == "code"))
-
-
 def find_change(record: Record, now: Provenance) -> Reopening | None:
     """Return what has changed since the trial was last trained: the code or else the versions; None if neither."""
-    if _last(record.code_digest) != now.for_method(record.method).code_digest:
+    # `join_code` puts the latest value last.
+    if record.code_digest.rpartition(", ")[2] != now.for_method(record.method).code_digest:
         return "code"
-    versions = {name: _last(version) for name, version in record.versions.items()}
+    versions = {name: version.rpartition(", ")[2] for name, version in record.versions.items()}
     return "versions" if versions != dict(now.versions) else None
-
-
-def _last(text: str) -> str:
-    """Return the last of the values that `join_code` joined."""
-    return text.rpartition(", ")[2]

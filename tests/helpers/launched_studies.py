@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from analysis.tables import write_tables
 from study import profiles
 from study.decisions.machine_faults import Faults
-from study.decisions.scheduler import Scheduler, reopen_failed, specify_trial
+from study.decisions.scheduler import Scheduler, specify_trial
 from study.drivers.driver import end_trial
 from study.facts.attestation import Provenance
 from study.facts.events import Report
@@ -97,7 +97,7 @@ def launch(
         code = code or PROVENANCE
         scheduler = Scheduler(plan, journal, code, max_gpu_hours=max_gpu_hours, faults=faults)
         scheduler.begin_launch(command="python -m study.launch --task rte", host="node-1", pid=12345)
-        reopen_failed(journal, scheduler.progress, code, asked=retry_failed)
+        scheduler.reopen_failed(asked=retry_failed)
         for key in list(scheduler.facts.under_way):
             scheduler.retry(key, failure_of("machine", error="node 7 is gone"))
         running: deque[tuple[TrialFacts, int]] = deque()  # with the next epoch

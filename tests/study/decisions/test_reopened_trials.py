@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from study import profiles
 from study.decisions.machine_faults import PATIENCE_SECONDS, Faults
-from study.decisions.scheduler import Scheduler, reopen_failed
+from study.decisions.scheduler import Scheduler
 from study.facts.attestation import Provenance
 from study.facts.events import TrialReopened
 from study.live_view import LiveView
@@ -54,7 +54,7 @@ def run_to_the_end(scheduler: Scheduler, trial) -> None:
 
 def test_a_failure_is_final_under_the_same_code_and_versions(journal):
     scheduler = scheduler_of(journal)
-    reopen_failed(journal, scheduler.progress, scheduler.provenance, asked=False)
+    scheduler.reopen_failed(asked=False)
     assert scheduler.progress.is_finished and journal.of(TrialReopened) == []
 
 
@@ -68,7 +68,7 @@ def test_a_failure_is_final_under_the_same_code_and_versions(journal):
 )
 def test_a_failed_trial_runs_again_when_asked_and_under_other_code_or_versions(journal, provenance, asked, reason):
     scheduler = scheduler_of(journal, provenance)
-    reopen_failed(journal, scheduler.progress, scheduler.provenance, asked=asked)
+    scheduler.reopen_failed(asked=asked)
     (event,) = journal.of(TrialReopened)
     trial = scheduler.next_trial()
     assert event.reason == reason and trial.key == event.key
@@ -78,7 +78,7 @@ def test_a_failed_trial_runs_again_when_asked_and_under_other_code_or_versions(j
 
 def test_a_reopened_trial_has_one_record_that_counts_its_last(journal):
     scheduler = scheduler_of(journal)
-    reopen_failed(journal, scheduler.progress, scheduler.provenance, asked=True)
+    scheduler.reopen_failed(asked=True)
     trial = scheduler.next_trial()
     assert [record.key for record in scheduler.progress.failures] == []
     run_to_the_end(scheduler, trial)
@@ -92,7 +92,7 @@ def test_a_reopened_trial_has_one_record_that_counts_its_last(journal):
 
 def test_a_trial_that_runs_again_is_counted_once_in_the_lines_of_a_launch(journal):
     scheduler, said = scheduler_of(journal), io.StringIO()
-    reopen_failed(journal, scheduler.progress, scheduler.provenance, asked=True)
+    scheduler.reopen_failed(asked=True)
     view = LiveView(scheduler, slots=lambda without: 1, output=said)
     while trial := scheduler.next_trial():
         run_to_the_end(scheduler, trial)
