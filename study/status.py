@@ -21,9 +21,9 @@ from rich.table import Table
 from study.command_line import Command, argument, option
 from study.decisions.progress import StudyProgress, last_progress
 from study.drivers.steps_file import read_steps
+from study.facts.attestation import describe_code_by_launch
 from study.facts.events import FILE
 from study.facts.journal import lock_holder
-from study.facts.other_code import describe_code_by_launch
 from study.facts.plain_words import clock, counted, print_lines
 from study.facts.record import Spent, compute_ledger
 from study.facts.study_facts import FailedAttempt, StudyFacts, TrialFacts, read_facts

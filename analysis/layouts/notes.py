@@ -24,7 +24,7 @@ from analysis.statistics.costs import pretraining_cost
 from analysis.statistics.samples import Place, Sample
 from analysis.studies.cells import Cell, Row, find_repeats, name_studies, table_seeds
 from analysis.studies.load import Study
-from study.facts.other_code import FirstCode, describe_code
+from study.facts.attestation import FirstCode, describe_code
 from study.facts.plain_words import CellInWords, counted, joined, shortfalls
 from study.facts.record import Record
 from study.plans.ranges import format_setting, shorten, split_key
@@ -310,7 +310,7 @@ def _code_notes(study: Study, cells: list[Cell]) -> list[str]:
     for key, trial in study.facts.trials.items():
         if key in records:
             trained.setdefault(trial.started.arm, []).append(records[key])
-            for code in first.others(trial):
+            for code in first.list_others(trial):
                 others.setdefault(code, {}).setdefault(trial.started.arm, []).append(records[key])
     if first.launch is None or not others:
         return []

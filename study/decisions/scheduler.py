@@ -17,7 +17,7 @@ from study.decisions.budget import GpuBudget
 from study.decisions.machine_faults import Faults
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.proposals import Proposals
-from study.facts.attestation import Attestation, Provenance, agree_but_for_digests, contradictions
+from study.facts.attestation import Attestation, Provenance, contradictions
 from study.facts.events import (
     FORMAT,
     AshaDecided,
@@ -207,7 +207,8 @@ class Scheduler:
         """
         trial = self.facts.trials[key]
         expected = self.expected_attestation(trial)
-        if not others or agree_but_for_digests(attested, expected):
+        has_other_code_or_data = contradictions(attested, replace(expected, tokens_digest=None, backbone_digest=None))
+        if not others or not has_other_code_or_data:
             self.check_attested(trial, attested, host=host)
         error = f"it differs from the plan: {'; '.join(contradictions(attested, expected))}"
         self.retry(key, Failure(cause="node", error=error, host=host, node=node))

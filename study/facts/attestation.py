@@ -1,12 +1,16 @@
-"""The code of a launch, and the check that a worker has the same code and data."""
+"""The code of a launch, the check that a worker has the same code and data, and trials that other code trained."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from study.facts.plain_words import counted
 from study.plans.resolved_plan import digest
 from trainables import base_method
 from trainables.runs.trial import Content
@@ -15,14 +19,16 @@ from trainables.schema import Typed
 if TYPE_CHECKING:
     from study.drivers.messages import SmokeReport
     from study.facts.events import LaunchBegan
+    from study.facts.study_facts import StudyFacts, TrialFacts
 
-_WORDS = {
+_TITLES = {
     "data_fingerprint": "data",
     "tokens_digest": "tokenised data",
     "backbone_fingerprint": "backbone",
     "backbone_digest": "backbone files",
     "tokenizer_fingerprint": "tokenizer",
 }
+_SHOWN_DIGITS = 12  # of a commit or a digest
 _DIGESTS = ("tokens_digest", "backbone_digest")  # known once the first trial of an arm has reported them
 
 
@@ -56,15 +62,15 @@ def join_code(method: str, launches: Sequence[LaunchBegan]) -> Provenance:
     codes = [Provenance.of(launch).for_method(method) for launch in launches]
     names = dict.fromkeys(name for code in codes for name in code.versions)
     return Provenance(
-        versions={name: _joined(code.versions.get(name) for code in codes) for name in names},
-        git_commit=_joined(code.git_commit for code in codes) or None,
-        code_digest=_joined(code.code_digest for code in codes),
+        versions={name: _join(code.versions.get(name) for code in codes) for name in names},
+        git_commit=_join(code.git_commit for code in codes) or None,
+        code_digest=_join(code.code_digest for code in codes),
     )
 
 
-def _joined(values: Iterable[str | None]) -> str:
+def _join(values: Iterable[str | None]) -> str:
     latest_first = dict.fromkeys(value for value in reversed([*values]) if value is not None)
-    return ", ".join(reversed([*latest_first]))
+    return ", ".join(reversed(latest_first))
 
 
 class Attestation(Content, frozen=True, kw_only=True):
@@ -76,24 +82,84 @@ class Attestation(Content, frozen=True, kw_only=True):
 
 def contradictions(attested: Attestation, expected: Attestation) -> list[str]:
     """List the differences; builds of the same version (`2.8.0+cpu`, `2.8.0+cu128`) count as equal."""
-    pairs = [(word, getattr(attested, name), getattr(expected, name)) for name, word in _WORDS.items()]
-    known = [pair for pair, name in zip(pairs, _WORDS, strict=True) if name not in _DIGESTS or pair[2] is not None]
-    differing = [f"{word} {found}, not {wanted}" for word, found, wanted in known if found != wanted]
-    return differing + other_code(attested, expected)
+    differences = []
+    for name, title in _TITLES.items():
+        value, wanted = getattr(attested, name), getattr(expected, name)
+        if value != wanted and not (name in _DIGESTS and wanted is None):
+            differences.append(f"{title} {value}, not {wanted}")
+    return differences + other_code(attested, expected)
 
 
-def other_code(found: Attestation | Provenance | SmokeReport, wanted: Attestation | Provenance) -> list[str]:
+def other_code(code: Attestation | Provenance | SmokeReport, wanted: Attestation | Provenance) -> list[str]:
     """List the differences in code and versions; a package that either side lacks is ignored."""
-    both = [name for name in found.versions if name in wanted.versions]
-    pairs = [("code", found.code_digest, wanted.code_digest)]
-    pairs += [(name, _release(found.versions[name]), _release(wanted.versions[name])) for name in both]
-    return [f"{word} {there}, not {here}" for word, there, here in pairs if there != here]
-
-
-def agree_but_for_digests(attested: Attestation, expected: Attestation) -> bool:
-    """Check if everything agrees, ignoring the digests of tokenised data and backbone files."""
-    return not contradictions(attested, replace(expected, **dict.fromkeys(_DIGESTS)))
+    packages = [name for name in code.versions if name in wanted.versions]
+    values = [("code", code.code_digest, wanted.code_digest)]
+    values += [(name, _release(code.versions[name]), _release(wanted.versions[name])) for name in packages]
+    return [f"{name} {value}, not {expected}" for name, value, expected in values if value != expected]
 
 
 def _release(version: str) -> str:
     return version.partition("+")[0]
+
+
+class FirstCode:
+    """The code of a study's first trials and, for a user's own methods, of each method's first trials."""
+
+    def __init__(self, facts: StudyFacts) -> None:
+        """Find the first launch that trained any trial, and the first that trained each method."""
+        self._launches = {number: launch.began for number, launch in facts.launches.items()}
+        trials = facts.trials.values()
+        trained = sorted((number, base_method(trial.arm.method)) for trial in trials for number in trial.trained_in)
+        # None if no trial has run an epoch. Launches without an epoch are skipped: they produced no numbers.
+        self.launch = self._launches[trained[0][0]] if trained else None
+        self._files: dict[str, str | None] = {}  # method -> digest of its files; None for the package's methods
+        for number, method in trained:
+            self._files.setdefault(method, _find_files(method, self._launches[number]))
+
+    def list_others(self, trial: TrialFacts) -> list[str]:
+        """List the code that trained the trial and differs from the first code of the study or of the method."""
+        differences = [self._describe_difference(trial, self._launches[number]) for number in trial.trained_in]
+        return list(dict.fromkeys(filter(None, differences)))
+
+    def _describe_difference(self, trial: TrialFacts, launch: LaunchBegan) -> str:
+        """Describe how a launch's code differs from the first code; "" if it is the same.
+
+        The description gives commit and digest, or the digest alone if the commit is the same.
+        """
+        assert self.launch is not None, "the trial was trained"
+        method, differences = base_method(trial.arm.method), list[str]()
+        if launch.code_digest != self.launch.code_digest:
+            is_commit_the_same = launch.git_commit == self.launch.git_commit
+            differences.append(_format_digest(launch) if is_commit_the_same else describe_code(launch))
+        if (files := _find_files(method, launch)) != self._files[method]:
+            differences.append(f"the method's own files {(files or 'none')[:_SHOWN_DIGITS]}")
+        return ", ".join(differences)
+
+
+def describe_code(launch: LaunchBegan) -> str:
+    """Format a launch's commit, if known, and the digest of its training code, both shortened."""
+    if launch.git_commit is None:
+        return _format_digest(launch)
+    commit, _, changed = launch.git_commit.partition("-")
+    return f"commit {commit[:_SHOWN_DIGITS]}{'-' * bool(changed)}{changed}, {_format_digest(launch)}"
+
+
+def describe_code_by_launch(facts: StudyFacts) -> list[str]:
+    """List the code of all launches that trained a trial; successive launches with the same code share a line."""
+    trained = Counter(number for trial in facts.trials.values() for number in trial.trained_in)
+    began, lines = [facts.launches[number].began for number in sorted(trained)], list[str]()
+    for _, launches in groupby(began, attrgetter("format", "git_commit", "code_digest", "versions")):
+        first, *others = launches
+        title = f"launches {first.launch} to {others[-1].launch}" if others else f"launch {first.launch}"
+        trials = counted(sum(trained[launch.launch] for launch in (first, *others)), "trial")
+        versions = ", ".join(f"{name} {version[:_SHOWN_DIGITS]}" for name, version in first.versions.items())
+        lines.append(f"{title} ({trials}): {describe_code(first)}, {versions}; format {first.format}")
+    return lines
+
+
+def _format_digest(launch: LaunchBegan) -> str:
+    return f"sources {launch.code_digest[:_SHOWN_DIGITS]}"
+
+
+def _find_files(method: str, launch: LaunchBegan) -> str | None:
+    return (launch.included or {}).get(method)

@@ -38,8 +38,8 @@ from statistics import median
 from types import MappingProxyType
 
 from study.decisions.progress import ArmProgress, last_progress
+from study.facts.attestation import FirstCode
 from study.facts.events import EpochReported, Failure
-from study.facts.other_code import FirstCode
 from study.facts.plain_words import counted
 from study.facts.record import Record, summarise
 from study.facts.study_facts import StudyFacts, TrialFacts
@@ -254,7 +254,7 @@ class StudyRuns:
 
     def _code_tag(self, trials: Sequence[TrialFacts]) -> dict[str, str]:
         """Return a tag with the code of these trials that differs from the study's first code; {} if none does."""
-        codes = dict.fromkeys(code for trial in trials for code in self._first.others(trial))
+        codes = dict.fromkeys(code for trial in trials for code in self._first.list_others(trial))
         return {"other_code": "; ".join(codes)} if codes else {}
 
 
