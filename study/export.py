@@ -56,8 +56,8 @@ def run(options: Options) -> int:
     plan = require_plan(Path(options.study)).plan
     include_for(record.method, plan.asked, options.include)
     study = Path(options.study).resolve().name
-    made = plan.arm(record.arm).pretraining or None
-    loaded_as = export(record, folder, study=study, data=plan.asked.data, pretraining=made)
+    pretraining = plan.arm(record.arm).pretraining or None
+    loaded_as = export(record, folder, study=study, data=plan.asked.data, pretraining=pretraining)
     print(f"wrote {folder}: {loaded_as}, {record.arm}, seed {record.seed}, trial {record.key}")
     return 0
 
@@ -84,8 +84,8 @@ def _fill(folder: Path, record: Record, model: Path, pretraining: Pretraining | 
         export_trained(load_trained(model), folder)
     except ValueError as error:
         raise ValueError(f"trial {record.key} ({record.arm}) cannot be exported: {error}") from error
-    own = METHODS if (folder / METHODS).is_dir() else None
-    card = model_card(record, _find_class(folder), pretraining, study=study, data=data, methods=own)
+    methods = METHODS if (folder / METHODS).is_dir() else None
+    card = format_model_card(record, _find_class(folder), pretraining, study=study, data=data, methods=methods)
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
@@ -93,7 +93,7 @@ def _find_class(folder: Path) -> str:
     return str(json.loads((folder / "config.json").read_text())["architectures"][0])
 
 
-def model_card(
+def format_model_card(
     record: Record,
     loaded_as: str,
     pretraining: Pretraining | None = None,
@@ -112,20 +112,18 @@ def model_card(
         methods: name of the subfolder with the method's files; None for a built-in method.
     """
     parts = [
-        f"---\n{front_matter(record, data)}\n---",
+        f"---\n{_format_front_matter(record, data)}\n---",
         f"# {record.method} on {record.task}",
-        *_loading(record, loaded_as, methods),
-    ]
-    parts += [
+        *_explain_loading(record, loaded_as, methods),
         "## Scores",
-        "\n".join(_scores(record)),
+        *_format_scores(record),
         "## Origin",
-        "\n".join(_origin(record, pretraining, study)),
+        _format_origin(record, pretraining, study),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def front_matter(record: Record, data: str) -> str:
+def _format_front_matter(record: Record, data: str) -> str:
     """Format the card's metadata for the hub as YAML: licence, base model, data set and scores, if known."""
     from huggingface_hub import EvalResult, ModelCardData
 
@@ -159,12 +157,12 @@ def front_matter(record: Record, data: str) -> str:
     ).to_yaml()
 
 
-def _loading(record: Record, loaded_as: str, methods: str | None) -> Iterator[str]:
+def _explain_loading(record: Record, loaded_as: str, methods: str | None) -> Iterator[str]:
     """Explain how to load the model, and which of its parts `transformers` does not load."""
     is_classifier = loaded_as.endswith("ForSequenceClassification")
     auto = "AutoModelForSequenceClassification" if is_classifier else "AutoModel"
-    own = [f"import {module}  # registers it" for name, module in REGISTERS.items() if loaded_as.startswith(name)]
-    lines = ["```python", f"from transformers import {auto}, AutoTokenizer", *own, ""]
+    imports = [f"import {module}  # registers it" for name, module in REGISTERS.items() if loaded_as.startswith(name)]
+    lines = ["```python", f"from transformers import {auto}, AutoTokenizer", *imports, ""]
     lines += [f'model = {auto}.from_pretrained("FOLDER")', 'tokenizer = AutoTokenizer.from_pretrained("FOLDER")', "```"]
     yield f"The model's class in `transformers` is `{loaded_as}`; FOLDER is the folder of this README.md."
     yield "\n".join(lines)
@@ -187,22 +185,22 @@ def _loading(record: Record, loaded_as: str, methods: str | None) -> Iterator[st
         )
 
 
-def _scores(record: Record) -> Iterator[str]:
+def _format_scores(record: Record) -> Iterator[str]:
     """Tabulate the scores of this one trial; the tables of a study give the median over seeds instead."""
     epoch = f"epoch {record.epoch} of {record.epochs}"
-    yield f"Dev scores at {epoch} with seed {record.seed}, which may be the best of several seeds on these examples.\n"
+    yield f"Dev scores at {epoch} with seed {record.seed}, which may be the best of several seeds on these examples."
     values = {"score": record.score, **record.metrics}
-    yield from _table({name: f"{value:.4f}" for name, value in values.items() if value is not None})
+    yield _format_table({name: f"{value:.4f}" for name, value in values.items() if value is not None})
 
 
-def _origin(record: Record, pretraining: Pretraining | None, study: str) -> Iterator[str]:
+def _format_origin(record: Record, pretraining: Pretraining | None, study: str) -> str:
     layers = "" if record.mean_layers is None else f"{record.mean_layers:.2f} of {record.num_layers} on average"
     facts = {
         "study": study,
         "trial": f"{record.key}, {record.phase}",
         "parameters": f"{record.num_parameters:,}",
         "layers run": layers,
-        **(_pretraining_facts(pretraining) if pretraining else {}),
+        **(_list_pretraining_facts(pretraining) if pretraining else {}),
         "backbone": record.backbone_fingerprint,
         "tokenizer": record.tokenizer_fingerprint,
         "data": record.data_fingerprint,
@@ -213,10 +211,10 @@ def _origin(record: Record, pretraining: Pretraining | None, study: str) -> Iter
         "configuration": ", ".join(f"{name} {value}" for name, value in record.config.items() if value is not None),
         "ended": record.ended,
     }
-    yield from _table({name: value for name, value in facts.items() if value})
+    return _format_table({name: value for name, value in facts.items() if value})
 
 
-def _pretraining_facts(made: Pretraining) -> dict[str, str]:
+def _list_pretraining_facts(made: Pretraining) -> dict[str, str]:
     """Describe how the backbone was pretrained; a folder is given by its name, without its path."""
     corpus, backbone = made.corpus, made.backbone
     return {
@@ -228,9 +226,8 @@ def _pretraining_facts(made: Pretraining) -> dict[str, str]:
     }
 
 
-def _table(rows: dict[str, str]) -> Iterator[str]:
-    yield from ("| what | value |", "| --- | --- |")
-    yield from (f"| {name} | {value} |" for name, value in rows.items())
+def _format_table(rows: dict[str, str]) -> str:
+    return "\n".join(["| what | value |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows.items())])
 
 
 main = Command("study.export", Options, __doc__ or "", run)

@@ -456,8 +456,9 @@ def _conclude(scheduler: Scheduler, folder: Path, answer: str, options: LaunchOp
         print(f"fix the cause, then:  {_format_continuation(folder, options, '--retry-failed')}")
     if not progress.is_done:
         if scheduler.has_given_up:
-            trials = [trial for trial in scheduler.facts.under_way.values() if scheduler.faults.is_set_aside(trial.key)]
-            print_lines([f"set aside: {describe_retries(trial)}" for trial in trials], sys.stdout)
+            under_way, faults = scheduler.facts.under_way.values(), scheduler.faults
+            set_aside = [describe_retries(trial) for trial in under_way if faults.is_set_aside(trial.key)]
+            print_lines([f"set aside: {line}" for line in set_aside], sys.stdout)
             print_lines(filter(None, [scheduler.faults.give_up_reason]), sys.stdout)
         word = "paused" if scheduler.has_given_up else "interrupted"
         print(f"{word}; continue:  {python()} {command_line().removeprefix('python ')}")

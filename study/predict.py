@@ -87,8 +87,8 @@ def run(options: Options) -> int:
         else:
             write_text(Path(options.to), answers)
         facts = sys.stderr if options.to is None else sys.stdout
-        done = f"{len(examples):,} rows answered by {trained.spec.method} for {trained.task.title}"
-        print(f"wrote {options.to}: {done}" if options.to else done, file=facts)
+        summary = f"{len(examples):,} rows answered by {trained.spec.method} for {trained.task.title}"
+        print(f"wrote {options.to}: {summary}" if options.to else summary, file=facts)
         mean_layers, layers = result.exit_layer.double().mean(), trained.model.encoder.num_layers
         rule = describe_rule(trained.model.exit_rule)
         print(f"layers run: {mean_layers:.2f} of {layers} on average, by exit {rule}", file=facts)
@@ -148,9 +148,9 @@ def set_exit(trained: TrainedModel, settings: Configuration) -> None:
         return
     method, config = trained.spec.method, trained.spec.config
     known = [name for name in vars(trained.model.exit_rule) if config.get(name) is not None]
-    if strange := next((name for name in settings if name not in known), None):
+    if unknown := next((name for name in settings if name not in known), None):
         menu = f"this model's exit settings are {', '.join(known)}" if known else "this model has no exit settings"
-        raise ValueError(f"--set {strange}: {menu}{suggest_nearest(strange, known)}")
+        raise ValueError(f"--set {unknown}: {menu}{suggest_nearest(unknown, known)}")
     trainables.configure(method, {**config, **settings}).check_task(trained.task)
     trained.model.exit_rule = with_setting(trained.model.exit_rule, settings)
 
@@ -160,7 +160,7 @@ def _choose_rule(trained: TrainedModel, rule: Value, **settings: Value) -> ExitR
     from trainables.models.answer_rules import KEPT
     from trainables.models.exit_rules import rule_as_json, with_setting
 
-    chosen = _collect_rules(trained)[_resolve_rule_name(trained, rule)]
+    chosen = _find_rule(trained, rule)
     if chosen is not trained.model.exit_rule and chosen.field not in settings:
         raise ValueError(f"--set rule={rule} needs a value for the rule's setting; add --set {chosen.field}=NUMBER")
     changed = with_setting(chosen, settings)
@@ -169,20 +169,17 @@ def _choose_rule(trained: TrainedModel, rule: Value, **settings: Value) -> ExitR
     return changed
 
 
-def _collect_rules(trained: TrainedModel) -> dict[str, ExitRule]:
-    """Return one exit rule of each kind that the model can use, by name."""
+def _find_rule(trained: TrainedModel, name: Value) -> ExitRule:
+    """Return the exit rule called `name`; raise ValueError if the model can use no such rule."""
     from trainables.models.answer_rules import list_rules
 
     model = trained.model
     swept = model.sweep_rules()  # empty if only the last layer has a classifier
     known = list_rules(model.encoder.num_layers, trained.task.num_labels) if swept else []
-    return {one.name: one for one in [*known, *swept, model.exit_rule]}
-
-
-def _resolve_rule_name(trained: TrainedModel, rule: Value) -> str:
-    has_scores = " (a regression task)" * trained.task.is_regression
-    what = f"exit rule of {trained.spec.method} on {trained.task.title}{has_scores}"
-    return resolve_name(str(rule), _collect_rules(trained), what=what)
+    rules = {rule.name: rule for rule in [*known, *swept, model.exit_rule]}
+    note = " (a regression task)" * trained.task.is_regression
+    title = f"exit rule of {trained.spec.method} on {trained.task.title}{note}"
+    return rules[resolve_name(str(name), rules, what=title)]
 
 
 def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float, *, rule: Value = None) -> str:
@@ -199,23 +196,22 @@ def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float, 
     from trainables.models.exit_rules import LastLayer, describe_rule
     from trainables.models.safe_exits import CONFIDENCE, confident, read_walk
 
-    task, own = trained.task, trained.model.exit_rule
-    if rule is not None:
-        own = _collect_rules(trained)[_resolve_rule_name(trained, rule)]
-    if task.is_regression or own.field is None:
-        why = f"{task.title} has scores, not classes" if task.is_regression else f"exit {own.name} has no settings"
-        raise ValueError(f"--risk {risk:g}: {why}; leave it out")
+    task = trained.task
+    chosen = trained.model.exit_rule if rule is None else _find_rule(trained, rule)
+    if task.is_regression or chosen.field is None:
+        fault = f"{task.title} has scores, not classes" if task.is_regression else f"exit {chosen.name} has no settings"
+        raise ValueError(f"--risk {risk:g}: {fault}; leave it out")
     if predictions is None or not predictions.exists():
         missing = f"no {predictions}" if predictions else "an exported model has no dev predictions"
         raise ValueError(f"--risk {risk:g}: {missing}; allowed: the folder of a study that stored them")
-    settings, labels = read_walk(predictions, own.name)
+    settings, labels = read_walk(predictions, chosen.name)
     place = confident(settings.lost(labels), risk)
     is_early = place is not None and settings.mean_layers[place] < trained.model.encoder.num_layers
     trained.model.exit_rule = settings.rules[place] if place is not None and is_early else LastLayer()
     rule_text = describe_rule(trained.model.exit_rule)
-    shown = f"exit {rule_text}: dev shows that" if is_early else "all layers run: dev shows for no exit that"
+    claim = f"exit {rule_text}: dev shows that" if is_early else "all layers run: dev shows for no exit that"
     return (
-        f"{shown} at most {100 * risk:g} % of rows lose a correct answer compared with all layers "
+        f"{claim} at most {100 * risk:g} % of rows lose a correct answer compared with all layers "
         f"({100 * CONFIDENCE:.0f} % confidence, {len(labels):,} labelled rows of {predictions})"
     )
 
@@ -266,10 +262,10 @@ def _measure_latencies(trained: TrainedModel, examples: Examples) -> Iterator[st
 
     rules = list(dict.fromkeys([trained.model.exit_rule, LastLayer()]))
     latency = measure_latency(trained.model, examples, rules, num_batches=TIMED)
-    for own, whole in zip(latency.under_own_rule.timings, latency.all_layers.timings, strict=True):
+    for early, whole in zip(latency.under_own_rule.timings, latency.all_layers.timings, strict=True):
         yield (
-            f"batches of {own.batch_size}: {own.milliseconds:.2f} ms per example with exits, {whole.milliseconds:.2f} "
-            f"ms with all layers (means over {own.examples:,} examples)"
+            f"batches of {early.batch_size}: {early.milliseconds:.2f} ms per example with exits, "
+            f"{whole.milliseconds:.2f} ms with all layers (means over {early.examples:,} examples)"
         )
     yield flops_in_words(latency.under_own_rule.flops, latency.all_layers.flops)
     yield f"measured on {latency.device}, {counted(latency.threads, 'thread')}"

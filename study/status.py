@@ -202,7 +202,8 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
     total = f"{counts} of {counted(status.total, 'trial')}"
     lines = [f"study {status.study} ({status.protocol_hash}): {total}", _describe_launch(progress.facts, status.launch)]
     print_lines(lines, sys.stdout)
-    console.print(arms_table(progress.arms, width=console.width, under_way=_choose_title(status)))
+    title = "under way" if status.launch else "begun"
+    console.print(arms_table(progress.arms, width=console.width, under_way=title))
     if precision := progress.plan.protocol.search_precision:
         line = f"best search scores are from trials in {precision}, medians from trials in the configured precision"
         print_lines([line], sys.stdout)
@@ -210,9 +211,9 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
         print_lines([describe_select_by(rule)], sys.stdout)
     if status.ledger:
         console.print(_ledger_table(status.ledger))
-    parts = {_choose_title(status): status.under_way, "broken off": status.waiting, "left out": status.left_out}
+    parts = {title: status.under_way, "broken off": status.waiting, "left out": status.left_out}
     parts |= {"failed": status.failed, "missing": describe_missing(progress)}
-    lines = [f"{title}: {line}" for title, part in parts.items() for line in part]
+    lines = [f"{name}: {line}" for name, part in parts.items() for line in part]
     lines += [f"{arm}: {reason}" for arm, reason in blocked_exits(progress).items()]
     lines += [f"trained by {line}" for line in status.code] if len(status.code) > 1 else []
     print_lines(lines, sys.stdout)
@@ -233,12 +234,7 @@ def _describe_launch(facts: StudyFacts, holder: str | None) -> str:
     return f"run by {holder}" if holder else f"no launch is running{noted}"
 
 
-def _choose_title(status: Status) -> str:
-    """Choose the heading of unfinished trials: `under way` if a launch runs the study, else `begun`."""
-    return "under way" if status.launch else "begun"
-
-
-def _group_alike(attempts: Iterable[FailedAttempt]) -> list[list[FailedAttempt]]:
+def _group_attempts(attempts: Iterable[FailedAttempt]) -> list[list[FailedAttempt]]:
     """Group an arm's failed attempts that have the same error and, unless the method is at fault, the same host."""
     groups: dict[tuple[object, ...], list[FailedAttempt]] = {}
     for attempt in attempts:
@@ -253,7 +249,7 @@ def _print_failures(folder: Path, attempts: Sequence[FailedAttempt], *, as_json:
     if as_json:
         print(json.dumps({"study": folder.resolve().name, "failures": to_plain(attempts)}, indent=1))
         return
-    for group in _group_alike(attempts):
+    for group in _group_attempts(attempts):
         print("\n".join(describe_attempts(group)), end="\n\n")
     print(counted(len(attempts), "failed attempt") if attempts else "no failed attempts")
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from study.chosen_models import ModelChoice, chosen_model
-from study.export import export, main, model_card
+from study.export import export, format_model_card, main
 from study.facts.study_facts import read_records
 from trainables.runs.trained_model import load_trained
 
@@ -93,7 +93,7 @@ def test_the_card_says_where_the_model_comes_from_and_nothing_of_the_machine(stu
 
 def test_the_card_names_the_pretraining_behind_the_backbone(launched):
     row = chosen_model(launched, choice(method="albert", task="rte"))
-    card = model_card(row, "AlbertForSequenceClassification", PRETRAINING)
+    card = format_model_card(row, "AlbertForSequenceClassification", PRETRAINING)
     for name, value in {
         "objective": "albert-mlm",
         "began with": "mini-albert",
@@ -103,13 +103,13 @@ def test_the_card_names_the_pretraining_behind_the_backbone(launched):
     }.items():
         assert f"| pretraining {name} | {value} |\n" in card, name
     there = replace(PRETRAINING, corpus="/home/me/books", backbone="/home/me/begun")
-    card = model_card(row, "AlbertForSequenceClassification", there)
+    card = format_model_card(row, "AlbertForSequenceClassification", there)
     assert "| pretraining corpus | the folder books |" in card and "/home" not in card
     assert "| pretraining began with | the folder begun |" in card
 
 
 def front_of(row, data):
-    return ModelCard(model_card(row, "AlbertForSequenceClassification", data=data)).data
+    return ModelCard(format_model_card(row, "AlbertForSequenceClassification", data=data)).data
 
 
 def test_hub_reads_licence_base_model_data_set_and_scores_of_a_card(launched):
@@ -139,7 +139,7 @@ def test_card_of_generated_data_and_an_unknown_backbone_claims_neither(launched)
 
 
 def test_a_card_of_what_was_not_pretrained_here_says_nothing_of_it(study):
-    assert "pretrain" not in model_card(chosen_model(study, choice()), "AlbertModel", None).split("```")[-1]
+    assert "pretrain" not in format_model_card(chosen_model(study, choice()), "AlbertModel", None).split("```")[-1]
 
 
 def exported(study: Path, folder: Path) -> Path:

@@ -20,7 +20,7 @@ from analysis.studies.load import load_study
 from analysis.tables import write_tables
 from analysis.verify import verify
 from study import launch, status
-from study.export import model_card
+from study.export import format_model_card
 from study.launch_options import plan_from
 from study.mirror import Mirror
 from study.mlflow_mirror.run_content import StudyRuns
@@ -186,4 +186,4 @@ def test_mlflow_and_model_cards_show_each_trials_own(made):
     assert not any("superseded" in runs.trial(key).tags for key in mirrored.facts.trials)
     for record in mirrored.facts.records:
         if record.status == "completed":
-            assert f"precision {own[record.key]['precision']}," in model_card(record, "AlbertModel")
+            assert f"precision {own[record.key]['precision']}," in format_model_card(record, "AlbertModel")
