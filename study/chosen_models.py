@@ -8,12 +8,11 @@ from typing import Annotated
 
 import trainables
 from study.command_line import option
+from study.decisions.progress import StudyProgress, last_progress
 from study.facts.plain_words import list_first
 from study.facts.record import Record
-from study.facts.study_facts import read_records
-from study.facts.winner import choose_winner
+from study.facts.study_facts import read_facts
 from study.plans.plan_file import require_plan
-from study.plans.resolved_plan import Arm, ResolvedPlan
 from study.storage.trial_places import keeps_model, locate_model, model_exists
 from trainables.data.tasks import TASKS
 from trainables.schema import Typed
@@ -40,19 +39,24 @@ def chosen_model(folder: Path, choice: ModelChoice) -> Record:
     Raises:
         ValueError: if no model fits the options, or if models of several arms fit them.
     """
-    plan, records = require_plan(folder).plan, read_records(folder)
+    progress = last_progress(require_plan(folder).plan, read_facts(folder))
     if choice.trial is None:
-        return with_current_model_address(_choose_best_of_arm(plan, records, choice), folder)
+        return with_current_model_address(_choose_best_of_arm(progress, choice), folder)
     if choice.method is not None or choice.task is not None:
         raise ValueError("--trial already chooses the model; allowed: --trial, or --method and --task")
-    return with_current_model_address(_find_trial(records, choice.trial), folder)
+    return with_current_model_address(_find_trial(progress.facts.records, choice.trial), folder)
 
 
-def list_confirm_records(arm: Arm, records: Sequence[Record]) -> list[Record]:
-    """List the completed confirm trials (final runs) of an arm's best configuration, sorted by seed."""
-    own = [record for record in records if record.arm == arm.name]
-    winner = choose_winner(arm, own)
-    return [record for record in winner.confirm_trials(own) if record.status == "completed"] if winner else []
+def list_best_records(progress: StudyProgress) -> list[Record]:
+    """List the record of each arm's best completed confirm trial; leave out repeats of an arm's search.
+
+    Raises:
+        ValueError: if no confirm trial is completed.
+    """
+    records = [record for arm in progress.arms if not arm.arm.repeat and (record := arm.best_confirmed)]
+    if not records:
+        raise ValueError("the study has no completed confirm trial yet")
+    return records
 
 
 def with_current_model_address(record: Record, folder: Path) -> Record:
@@ -65,11 +69,6 @@ def with_current_model_address(record: Record, folder: Path) -> Record:
     if not model_exists(record.model):
         raise ValueError(f"the model of record {record.key} ({record.task}) is gone: {record.model}")
     return record
-
-
-def choose_best(records: Sequence[Record]) -> Record:
-    """Return the record with the highest score; ties go to the first record."""
-    return max(records, key=lambda record: record.score or 0.0)
 
 
 def _find_trial(records: Sequence[Record], key: str) -> Record:
@@ -87,10 +86,8 @@ def _find_trial(records: Sequence[Record], key: str) -> Record:
     )
 
 
-def _choose_best_of_arm(plan: ResolvedPlan, records: Sequence[Record], choice: ModelChoice) -> Record:
-    models = {arm.name: found for arm in plan.first_arms if (found := list_confirm_records(arm, records))}
-    if not models:
-        raise ValueError("the study has no completed confirm trial yet")
+def _choose_best_of_arm(progress: StudyProgress, choice: ModelChoice) -> Record:
+    models = {record.arm: record for record in list_best_records(progress)}
     methods, tasks = ({name.split("/")[place]: None for name in models} for place in (0, 1))
     if choice.method is not None:
         resolve_name(choice.method, methods, what="method with a model", known=trainables.list_methods())
@@ -98,11 +95,11 @@ def _choose_best_of_arm(plan: ResolvedPlan, records: Sequence[Record], choice: M
         resolve_name(choice.task, tasks, what="task with a model", known=TASKS)
     wanted = [name for name in models if _fits(name, choice)]
     if not wanted:
-        asked = f"{choice.method or 'any method'} on {choice.task or 'any task'}"
-        raise ValueError(f"no model of {asked}; available: {', '.join(models)}")
+        arms = f"{choice.method or 'any method'} on {choice.task or 'any task'}"
+        raise ValueError(f"no model of {arms}; available: {', '.join(models)}")
     if len(wanted) > 1:
         raise ValueError(f"several arms have a model; choose one with --method and --task: {', '.join(wanted)}")
-    return choose_best(models[wanted[0]])
+    return models[wanted[0]]
 
 
 def _fits(arm: str, choice: ModelChoice) -> bool:

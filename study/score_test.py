@@ -17,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
-from study.chosen_models import list_confirm_records, with_current_model_address
+from study.chosen_models import with_current_model_address
 from study.command_line import Command, argument, option
-from study.decisions.progress import last_progress
+from study.decisions.progress import StudyProgress, last_progress
 from study.facts.events import ModelOnTest, ScoredOnTest
 from study.facts.journal import Journal
 from study.facts.record import Record
@@ -34,7 +34,7 @@ from trainables.data.tasks import TASKS, Task
 from trainables.schema import Typed
 
 FILE = "test_full.tsv"
-MOST_UNLIKE = 0.01  # share of the rows whose text may differ between copies of the test set
+MOST_UNEQUAL = 0.01  # share of the rows whose text may differ between copies of the test set
 
 
 class Options(Typed, frozen=True, kw_only=True):
@@ -52,25 +52,26 @@ def run(options: Options) -> int:
     plan = require_plan(folder).plan
     journal = Journal(folder)
     try:
-        if not last_progress(plan, journal.facts).is_finished:
+        progress = last_progress(plan, journal.facts)
+        if not progress.is_finished:
             raise ValueError(
                 f"the study {folder} is not finished; test labels are used only after its last trial, see study.status"
             )
-        files = _label_files(Path(options.labels), plan)
+        files = _find_label_files(Path(options.labels), plan)
         times = {event.task: event.time for event in journal.facts.scored_on_test}
         if not (files.keys() - times):
             raise ValueError(f"{folder} already has test scores of {', '.join(files)}, from {times[next(iter(files))]}")
         data = options.data or plan.asked.data
-        rows = {task: labelled_test(TASKS[task], files[task], data) for task in files if task not in times}
-        models = {task: _list_models(plan, journal.facts.records, task, folder) for task in rows}
-        for method in {record.method for own in models.values() for record in own}:
+        rows = {task: load_labelled_test(TASKS[task], files[task], data) for task in files if task not in times}
+        models = {task: _list_models(progress, task, folder) for task in rows}
+        for method in {record.method for records in models.values() for record in records}:
             include_for(method, plan.asked, options.include)
         answers = {task: [_score_model(record, rows[task], data) for record in models[task]] for task in rows}
         journal.append(*(_make_event(journal.now(), files[task], rows[task], task, answers[task]) for task in rows))
     finally:
         journal.close()
-    for task, own in answers.items():
-        print(*_format_lines(TASKS[task], models[task], own), sep="\n")
+    for task, scores in answers.items():
+        print(*_format_lines(TASKS[task], models[task], scores), sep="\n")
     print(f"to write the table scores_on_test: {python()} -m study.rebuild {folder}")
     return 0
 
@@ -80,7 +81,7 @@ def _make_event(time: str, file: Path, rows: Split, task: str, models: list[Mode
     return ScoredOnTest(time=time, task=task, rows=len(rows.ids), labels_digest=digest, models=models)
 
 
-def labelled_test(task: Task, file: Path, data: str) -> Split:
+def load_labelled_test(task: Task, file: Path, data: str) -> Split:
     """Return the task's test set with the labels in `file`.
 
     Raises:
@@ -90,11 +91,11 @@ def labelled_test(task: Task, file: Path, data: str) -> Split:
     if len(labelled.ids) != len(test.ids):
         raise ValueError(f"{file} has {len(labelled.ids):,} rows; allowed: the {len(test.ids):,} rows of the test set")
     pairs = zip(labelled.texts, test.texts, strict=True)
-    unlike = [row for row, (copy, own) in enumerate(pairs) if _keep_letters(copy) != _keep_letters(own)]
-    if len(unlike) > MOST_UNLIKE * len(test.ids):
+    unequal = [row for row, (copy, text) in enumerate(pairs) if _keep_letters(copy) != _keep_letters(text)]
+    if len(unequal) > MOST_UNEQUAL * len(test.ids):
         raise ValueError(
-            f"{file}: the texts of {len(unlike):,} rows differ from the test set of {task.title}, first in row "
-            f"{unlike[0]}; allowed: the rows of the test set in their order"
+            f"{file}: the texts of {len(unequal):,} rows differ from the test set of {task.title}, first in row "
+            f"{unequal[0]}; allowed: the rows of the test set in their order"
         )
     return Split(test.ids, test.texts, labelled.labels)
 
@@ -103,7 +104,7 @@ def _keep_letters(texts: Sequence[str]) -> list[str]:
     return ["".join(filter(str.isalnum, text.casefold())) for text in texts]
 
 
-def _label_files(labels: Path, plan: ResolvedPlan) -> dict[str, Path]:
+def _find_label_files(labels: Path, plan: ResolvedPlan) -> dict[str, Path]:
     """Find the label files of the study's tasks in the folder `labels`, by task.
 
     Raises:
@@ -111,17 +112,17 @@ def _label_files(labels: Path, plan: ResolvedPlan) -> dict[str, Path]:
     """
     tasks = [TASKS[name] for name in plan.asked.tasks]
     wanted = {task.name: labels / task.folder / FILE for task in tasks if len(task.test_splits) == 1}
-    found = {task: file for task, file in wanted.items() if file.is_file()}
-    if not found:
+    files = {task: file for task, file in wanted.items() if file.is_file()}
+    if not files:
         menu = ", ".join(map(str, wanted.values())) or "a study of tasks with one test set"
         raise ValueError(f"--labels {labels} has no labels for the study's tasks; allowed: {menu}")
-    return found
+    return files
 
 
-def _list_models(plan: ResolvedPlan, records: list[Record], task: str, folder: Path) -> list[Record]:
+def _list_models(progress: StudyProgress, task: str, folder: Path) -> list[Record]:
     """List the records of the winners' confirm trials on the task, with the current addresses of their models."""
-    arms = [arm for arm in plan.first_arms if arm.task == task]
-    return [with_current_model_address(record, folder) for arm in arms for record in list_confirm_records(arm, records)]
+    arms = [arm for arm in progress.arms if arm.arm.task == task and not arm.arm.repeat]
+    return [with_current_model_address(record, folder) for arm in arms for record in arm.confirmed]
 
 
 def _score_model(record: Record, rows: Split, data: str) -> ModelOnTest:
@@ -135,9 +136,9 @@ def _score_model(record: Record, rows: Split, data: str) -> ModelOnTest:
 
 
 def _format_lines(task: Task, records: list[Record], answers: list[ModelOnTest]) -> Iterator[str]:
-    for record, own in zip(records, answers, strict=True):
-        scores = f"test {100 * own.score:.1f}, dev {100 * (record.score or 0):.1f}"
-        yield f"{task.title}: {record.method}, seed {record.seed}: {scores}, {own.mean_layers:.2f} layers"
+    for record, model in zip(records, answers, strict=True):
+        scores = f"test {100 * model.score:.1f}, dev {100 * (record.score or 0):.1f}"
+        yield f"{task.title}: {record.method}, seed {record.seed}: {scores}, {model.mean_layers:.2f} layers"
 
 
 main = Command("study.score_test", Options, __doc__ or "", run)

@@ -21,12 +21,12 @@ from typing import Annotated
 import numpy as np
 
 import trainables
-from study.chosen_models import choose_best, list_confirm_records, with_current_model_address
+from study.chosen_models import list_best_records, with_current_model_address
 from study.command_line import Command, argument, option
+from study.decisions.progress import StudyProgress, last_progress
 from study.facts.record import Record
-from study.facts.study_facts import read_records
+from study.facts.study_facts import read_facts
 from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
-from study.plans.resolved_plan import ResolvedPlan
 from study.predict import INFERENCE_BATCH, label_text
 from study.storage.output_places import check_file
 from study.storage.trial_places import local_model
@@ -78,7 +78,7 @@ def run(options: Options) -> int:
     """Write the submission and return 0; raise ValueError if it cannot be written."""
     folder = Path(options.study)
     plan = require_plan(folder).plan
-    best = best_models(plan, read_records(folder), options.method, folder)
+    best = choose_models(last_progress(plan, read_facts(folder)), options.method, folder)
     if not best.keys() & {file.answered_by for file in FILES}:
         raise ValueError(f"{folder} has models only for {', '.join(best)}; the GLUE server scores only GLUE tasks")
     out = Path(options.out) if options.out else folder / "submission.zip"
@@ -132,7 +132,7 @@ def check_rows(data: str, *, studied: Collection[str], any_length: bool) -> None
             )
 
 
-def best_models(plan: ResolvedPlan, records: list[Record], method: str | None, folder: Path) -> dict[str, Record]:
+def choose_models(progress: StudyProgress, method: str | None, folder: Path) -> dict[str, Record]:
     """Choose for each task the winner's confirm record with the highest score; of equal scores, the first.
 
     Args:
@@ -141,20 +141,14 @@ def best_models(plan: ResolvedPlan, records: list[Record], method: str | None, f
     Raises:
         ValueError: if no confirm trial is completed, `method` is missing or unknown, or a model is gone.
     """
-    confirmed = [record for arm in plan.first_arms for record in list_confirm_records(arm, records)]
-    methods = sorted({record.method for record in confirmed})
-    if not methods:
-        raise ValueError("the study has no completed confirm trial yet")
+    records = list_best_records(progress)
+    methods = sorted({record.method for record in records})
     if method is None and len(methods) > 1:
         raise ValueError(f"--method is missing, and the study has several methods: {', '.join(methods)}")
     method = resolve_name(
         method or methods[0], methods, what="method with completed confirm trials", known=trainables.list_methods()
     )
-    by_task = dict[str, list[Record]]()
-    for record in confirmed:
-        if record.method == method:
-            by_task.setdefault(record.task, []).append(record)
-    return {task: with_current_model_address(choose_best(records), folder) for task, records in by_task.items()}
+    return {record.task: with_current_model_address(record, folder) for record in records if record.method == method}
 
 
 def _format_file(file: SubmissionFile, best: dict[str, Record], models: dict[str, Path], data: str) -> str:

@@ -18,7 +18,7 @@ from study import drop, launch
 from study.facts.events import ModelOnTest, ScoredOnTest
 from study.facts.journal import Journal
 from study.facts.study_facts import read_facts, read_records
-from study.score_test import labelled_test, main
+from study.score_test import load_labelled_test, main
 from study.submit import predict_split
 from trainables.data.glue import load_split
 from trainables.data.metrics import compute_metrics, score
@@ -156,7 +156,7 @@ def test_labels_of_other_rows_are_refused(study, tmp_path, capsys):
 
 def test_labels_come_with_the_texts_of_the_test_set(tmp_path):
     file = write_labels(tmp_path, "mrpc") / "MRPC" / "test_full.tsv"
-    rows, test = labelled_test(TASKS["mrpc"], file, "mini"), load_split(TASKS["mrpc"], "test", "mini")
+    rows, test = load_labelled_test(TASKS["mrpc"], file, "mini"), load_split(TASKS["mrpc"], "test", "mini")
     assert (rows.ids, rows.texts) == (test.ids, test.texts) and rows.labels.tolist()[:4] == [0, 1, 0, 0]
 
 
