@@ -25,8 +25,7 @@ from analysis.studies.given_predictions import COLUMNS, ENDINGS, read_answers, r
 from analysis.tables import table_files
 from study.command_line import Command, argument, option
 from study.facts.plain_words import counted, for_screen
-from study.storage.addresses import make_writable
-from study.storage.output_places import check_folder
+from study.storage.addresses import check_folder, make_writable
 from trainables.atomic_files import write_text
 from trainables.data.metrics import metric_words
 from trainables.schema import Typed

@@ -32,7 +32,7 @@ from study.command_line import Command, argument
 from study.facts.plain_words import counted
 from study.facts.record import Record
 from study.facts.study_folder import first_plan_digest, predictions_file
-from study.storage.output_places import check_folder
+from study.storage.addresses import check_folder
 from trainables.atomic_files import write_bytes
 from trainables.data.tasks import TASKS
 from trainables.departure import Departure

@@ -25,8 +25,7 @@ from analysis.written_by import FILE as SEAL
 from analysis.written_by import Seal
 from study.command_line import Command, argument, option, read_pair
 from study.facts.plain_words import for_screen
-from study.storage.addresses import make_writable
-from study.storage.output_places import check_folder
+from study.storage.addresses import check_folder, make_writable
 from trainables.atomic_files import write_bytes
 from trainables.schema import Typed
 

@@ -20,7 +20,7 @@ from study.command_line import Command, argument, option
 from study.facts.record import Record
 from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.plans.resolved_plan import Pretraining
-from study.storage.output_places import check_new_folder
+from study.storage.addresses import check_new_folder
 from study.storage.trial_places import local_model
 from trainables.atomic_files import write_folder
 from trainables.corpora.corpus import classify_corpus

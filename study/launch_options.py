@@ -37,13 +37,13 @@ from study.plans.samplers import FORM, SAMPLERS, SELECT_FORMS, read_select_by, r
 from study.storage.addresses import (
     TRACKING_HELP,
     check_address,
+    check_folder,
     cluster_address,
     is_uri,
     named,
     storage_address,
     tracking_address,
 )
-from study.storage.output_places import check_folder
 from study.winners import read_winners
 from trainables import base_method, method_files
 from trainables.configuration import AtLeastOne, Count, NotNegative, Positive, Precision

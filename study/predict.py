@@ -28,7 +28,7 @@ from study.facts.plain_words import counted
 from study.facts.study_folder import predictions_file
 from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
-from study.storage.output_places import check_new_file
+from study.storage.addresses import check_new_file
 from study.storage.trial_places import local_model
 from trainables.atomic_files import write_text
 from trainables.configuration import Inside

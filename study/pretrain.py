@@ -28,8 +28,7 @@ from study.plans.departures import WIDTH, pretraining_departures
 from study.plans.plan import Layered, choose_backbone, format_columns, merge_layers, no_such_field
 from study.plans.pretrained_backbone import PretrainingFile, is_tiny, read_pretraining, warn_of_unknown
 from study.plans.resolved_plan import FIRST_SEED, Pretraining
-from study.storage.addresses import TRACKING_HELP, tracking_address
-from study.storage.output_places import check_folder
+from study.storage.addresses import TRACKING_HELP, check_folder, tracking_address
 from trainables import objectives
 from trainables.configuration import AtLeastOne, Count
 from trainables.corpora import corpus as corpora

@@ -28,7 +28,7 @@ from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.predict import INFERENCE_BATCH, label_text
-from study.storage.output_places import check_file
+from study.storage.addresses import check_file
 from study.storage.trial_places import local_model
 from trainables.atomic_files import write_atomically
 from trainables.data.glue import classify_data, load_split

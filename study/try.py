@@ -29,7 +29,7 @@ from study.plans.plan_file import INCLUDE
 from study.plans.resolution import resolve, resolve_configuration
 from study.plans.resolved_plan import FIRST_SEED
 from study.screen import points
-from study.storage.output_places import check_new_folder
+from study.storage.addresses import check_new_folder
 from trainables.configuration import AtLeastOne, Count
 from trainables.runs.trial import TrainingError, TrialSpec, Unavailable, blocked_exit
 from trainables.schema import Typed, Value

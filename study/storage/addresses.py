@@ -1,4 +1,4 @@
-"""Addresses of a Ray cluster, a storage or MLflow, as users give them. No address may contain a password.
+"""Addresses of a Ray cluster, a storage, MLflow or an output, as users give them. None may contain a password.
 
 A storage holds the states and models of trials. It is the path of a folder that every node sees, or a URI
 (s3://bucket/path).
@@ -227,3 +227,50 @@ def make_parent(files: FileSystem, path: str) -> None:
     """Create the parent folder of `path` on a local file system; object stores need none."""
     if files.type_name == "local":
         files.create_dir(str(PurePosixPath(path).parent))
+
+
+# ---- checks that a command's output can be written, before the command starts its work; `option` gave the path
+
+
+_FILE = "a file in a writable folder"
+
+
+def check_file(option: str, path: Path) -> None:
+    """Check that a file can be written at `path`, which may be an existing file."""
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{option} {path} is not a file; allowed: {_FILE}")
+    _check_within(path.parent, f"{option} {path}", allowed=_FILE)
+
+
+def check_new_file(option: str, path: Path) -> None:
+    """Check that `path` does not exist, and that a file can be written there in an existing folder."""
+    if os.path.lexists(path):
+        raise ValueError(f"{option} {path} exists; allowed: a new file")
+    if not path.absolute().parent.is_dir():
+        raise ValueError(f"{option} {path}: its folder does not exist; allowed: a new file in an existing folder")
+    check_file(option, path)
+
+
+def check_folder(option: str, path: Path) -> None:
+    """Check that files can be written in the folder, or that the folder can be created."""
+    _check_within(path, f"{option} {path}", allowed="a writable folder, or a new folder in one")
+
+
+def check_new_folder(option: str, path: Path) -> None:
+    """Check that a new folder can be created at `path`; an existing folder must be empty."""
+    folder = Path(os.path.realpath(path))
+    if os.path.lexists(folder) and not (folder.is_dir() and not any(folder.iterdir())):
+        raise ValueError(f"{option} {path} exists; allowed: a new or an empty folder")
+    _check_within(folder.parent, f"{option} {path}", allowed="a new folder in a writable one")
+
+
+def _check_within(folder: Path, output: str, *, allowed: str) -> None:
+    """Check that files can be written in the folder or, if it is missing, in the nearest existing parent."""
+    whole = Path(os.path.realpath(folder))
+    nearest = next(place for place in (whole, *whole.parents) if os.path.lexists(place))
+    if not nearest.is_dir():
+        raise ValueError(f"{output} cannot be written: {nearest} is not a folder; allowed: {allowed}")
+    try:
+        tempfile.TemporaryFile(dir=nearest).close()
+    except OSError:
+        raise ValueError(f"{output} cannot be written: {nearest} is not writable; allowed: {allowed}") from None

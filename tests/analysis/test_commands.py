@@ -40,7 +40,7 @@ def test_a_study_where_nothing_can_be_written_is_told_before_anything_is_compute
         raise PermissionError
 
     study = write_study(tmp_path / "study", arm("palbert", "rte", [0.5, 0.7]))
-    monkeypatch.setattr("study.storage.output_places.tempfile.TemporaryFile", full)
+    monkeypatch.setattr("study.storage.addresses.tempfile.TemporaryFile", full)
     monkeypatch.setattr("analysis.tables.gather", lambda *_, **__: pytest.fail("computed"))
     monkeypatch.setattr("analysis.report.gather", lambda *_, **__: pytest.fail("computed"))
     assert module.main([str(study)]) == 2

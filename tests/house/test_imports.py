@@ -31,7 +31,6 @@ ANALYSIS_MAY_IMPORT = (
     "study.facts",
     "study.decisions.progress",
     "study.storage.addresses",
-    "study.storage.output_places",
     "study.storage.trial_places",
     "study.plans.plan",
     "study.plans.plan_file",
