@@ -20,7 +20,7 @@ from rich.table import Table
 
 from study.command_line import Command, argument, option
 from study.decisions.progress import StudyProgress, last_progress
-from study.drivers.steps_file import read_steps
+from study.drivers.messages import read_steps
 from study.facts.attestation import describe_code_by_launch
 from study.facts.events import FILE
 from study.facts.journal import lock_holder

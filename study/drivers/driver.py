@@ -21,9 +21,8 @@ from msgspec.structs import replace
 from study.cluster.resources import Resources
 from study.decisions.scheduler import Scheduler, specify_trial
 from study.drivers.causes import lost_process
-from study.drivers.messages import AssignedTrial, Assignment, Message, News, Steps
+from study.drivers.messages import AssignedTrial, Assignment, Message, News, Steps, remove_steps, write_steps
 from study.drivers.smoke_steps import SmokeSteps
-from study.drivers.steps_file import remove_steps, write_steps
 from study.drivers.watchdog import Watchdog
 from study.facts.events import Failure
 from study.facts.plain_words import clock

@@ -1,16 +1,22 @@
-"""The messages between a driver and its workers: JSON, which the receiver validates."""
+"""The messages between a driver and its workers: JSON, which the receiver validates.
+
+A launch also writes the newest `Steps` of its running trials to a file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Literal
 
 from study.facts.attestation import Attestation
 from study.facts.events import Failure, Report
+from trainables.atomic_files import write_json
 from trainables.configuration import AtLeastOne, Count, NotNegative
 from trainables.method_files import IncludedMethods
 from trainables.runs.trial import TrialSpec
-from trainables.schema import Reader, Typed
+from trainables.schema import Reader, Typed, to_plain
 
 
 class AssignedTrial(Typed, frozen=True, kw_only=True):
@@ -82,3 +88,30 @@ class Message(Typed, frozen=True, kw_only=True):
 
 ASSIGNMENTS = Reader(Assignment)
 MESSAGES = Reader(Message)
+_STEPS = Reader(tuple[Steps, ...])
+
+
+# ---- the file that `study.status` reads
+
+STEPS_FILE = "steps.json"  # in the study's folder, while a launch runs
+
+
+def write_steps(folder: Path, steps: Collection[Steps]) -> None:
+    """Replace the steps file; ignore errors, because the launch does not depend on the file."""
+    with suppress(OSError):
+        write_json(folder / STEPS_FILE, to_plain(tuple(steps)))
+
+
+def remove_steps(folder: Path) -> None:
+    """Delete the steps file at the end of a launch."""
+    with suppress(OSError):
+        (folder / STEPS_FILE).unlink(missing_ok=True)
+
+
+def read_steps(folder: Path) -> Mapping[str, Steps]:
+    """Return the steps by trial key, or {} if the file cannot be read."""
+    try:
+        running: tuple[Steps, ...] = _STEPS.read((folder / STEPS_FILE).read_bytes(), where=STEPS_FILE)
+    except (OSError, ValueError):
+        return {}
+    return {steps.key: steps for steps in running}

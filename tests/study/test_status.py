@@ -17,8 +17,7 @@ from helpers.simulation import NO_PROVENANCE, Simulation
 from msgspec.structs import replace
 
 from study import launch, profiles, status
-from study.drivers.messages import Steps
-from study.drivers.steps_file import FILE, read_steps, write_steps
+from study.drivers.messages import STEPS_FILE, Steps, read_steps, write_steps
 from study.facts.events import (
     FORMAT,
     EpochReported,
@@ -146,7 +145,7 @@ def test_steps_within_an_epoch_are_those_of_the_launch_that_runs(tmp_path, monke
 
 @pytest.mark.parametrize("text", ["", "[{", "{}"])
 def test_steps_that_cannot_be_read_are_left_out(tmp_path, text):
-    (tmp_path / FILE).write_text(text)
+    (tmp_path / STEPS_FILE).write_text(text)
     assert read_steps(tmp_path) == {}
 
 

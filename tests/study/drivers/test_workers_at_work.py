@@ -8,9 +8,8 @@ import pytest
 from helpers.driven_cluster import Cluster
 
 from study.cluster.resources import Resources, ThisMachine
-from study.drivers.messages import Message, SmokeReport
+from study.drivers.messages import Message, SmokeReport, read_steps
 from study.drivers.smoke_steps import SmokeSteps
-from study.drivers.steps_file import read_steps
 from study.facts.events import EpochReported
 
 
