@@ -48,11 +48,10 @@ from study.cluster.ray_cluster import RAY_SETTINGS, RayNodes
 from study.cluster.ray_internals import loopback_only
 from study.cluster.resources import Resources
 from study.decisions.scheduler import Scheduler
-from study.drivers.driver import Driver
+from study.drivers.driver import Driver, Watchdog
 from study.drivers.messages import Message
 from study.drivers.provenance import provenance
 from study.drivers.tune_driver import TuneDriver
-from study.drivers.watchdog import Watchdog
 from study.facts.journal import Journal
 from study.launch import command_line, plan_file
 from study.live_view import LiveView

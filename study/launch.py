@@ -23,10 +23,9 @@ from study.cluster.resources import Nodes, Resources, ThisMachine, check_room
 from study.command_line import Command
 from study.decisions.machine_faults import Faults
 from study.decisions.scheduler import Scheduler
-from study.drivers.driver import end_unsettled
+from study.drivers.driver import Stalled, Watchdog, end_unsettled
 from study.drivers.provenance import plan_tag, provenance
 from study.drivers.smoke_steps import SmokeSteps, SmokeStepsFailed
-from study.drivers.watchdog import Stalled, Watchdog
 from study.facts.attestation import Provenance
 from study.facts.events import LaunchStatus, PlanRegistered, SmokeStepFailed, utc_now
 from study.facts.journal import Journal

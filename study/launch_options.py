@@ -17,7 +17,7 @@ from search_spaces._every_method import ATTENTION
 from study import profiles
 from study.cluster.resources import local_gpus
 from study.command_line import Grouped, add_once, option, read_pair, read_setting
-from study.drivers.watchdog import IDLE_HOURS
+from study.drivers.driver import IDLE_HOURS
 from study.own_packages import PACKAGES, check_not_shadowed, is_installed
 from study.plans.plan import EarlyStopping, Plan, SearchRepeats
 from study.plans.plan_file import INCLUDE, include_folder, read_toml

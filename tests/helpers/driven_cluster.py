@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from study.cluster.ray_cluster import RayNodes
 from study.cluster.resources import Resources
 from study.decisions.scheduler import Scheduler
+from study.drivers.driver import Watchdog
 from study.drivers.messages import Message, News, Steps
 from study.drivers.tune_driver import TuneDriver
-from study.drivers.watchdog import Watchdog
 from study.facts.attestation import Attestation
 from study.facts.study_facts import TrialFacts
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from study.drivers.watchdog import Stalled, Watchdog
+from study.drivers.driver import Stalled, Watchdog
 
 HOUR = 3600.0
 
