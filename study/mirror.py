@@ -37,6 +37,7 @@ from study.mlflow_mirror.tracking import (
     prepare_environment,
     read_runs,
     reason,
+    register,
 )
 from study.own_packages import is_installed
 from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
@@ -331,14 +332,12 @@ def _compare(folder: Path, uri: str) -> int:
 
 def register_models(mirrored: Mirror, *, include: str | None = None) -> None:
     """Register the models of confirm trials in MLflow's model registry, and print a line for each model."""
-    from study.mlflow_mirror.registration import register
-
     assert mirrored.tracking is not None, "copy the study first"
     asked = mirrored.progress().plan.asked
     for method in asked.methods:
         include_for(method, asked, include)
-    for model in register(mirrored.tracking, mirrored.progress(), mirrored.folder):
-        print(f"registered {model.name} version {model.version} (trial {model.key})", flush=True)
+    for line in register(mirrored.tracking, mirrored.progress(), mirrored.folder):
+        print(line, flush=True)
 
 
 main = Command(

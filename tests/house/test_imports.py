@@ -23,7 +23,6 @@ RAY_IS_IMPORTED_BY = (
 )
 MLFLOW_IS_IMPORTED_BY = (
     "study.mlflow_mirror.tracking",
-    "study.mlflow_mirror.registration",
     "study.mlflow_mirror.served_model",
 )
 ANALYSIS_MAY_IMPORT = (

@@ -114,7 +114,7 @@ def test_predictions_that_a_dead_launcher_had_not_fetched_come_at_the_next_launc
 
 @pytest.mark.slow
 def test_a_model_under_a_uri_is_registered_as_one_in_a_folder(under_uri, tmp_path):
-    from study.mlflow_mirror.registration import save_model
+    from study.mlflow_mirror.tracking import save_model
 
     row = next(row for row in read_records(under_uri) if row.phase == "confirm")
     assert row.model
