@@ -23,65 +23,62 @@ WIDTH = 120  # columns of the list of departures if there is no terminal
 OF_TINY_RECIPE = Departure("steps, packing, optimiser", "", "unpublished, for tiny random backbones")
 
 
-def departures(asked: Plan, arms: Sequence[Arm]) -> dict[str, Departures]:
+def list_departures(asked: Plan, arms: Sequence[Arm]) -> dict[str, Departures]:
     """Map "protocol", each pretraining objective and each method to its departures from the papers."""
-    by_name = dict[str, list[Arm]]()
-    for arm in arms:
-        by_name.setdefault(_name(arm), []).append(arm)
     by_method: dict[str, Departures] = {
         name: tuple(
-            one
-            for one in trainables.departures(name)
-            if any(holds(one, arm.method, arm.task, arm.fixed, searched=arm.decided) for arm in its)
+            departure
+            for departure in trainables.departures(name)
+            if any(
+                does_hold(departure, arm.method, arm.task, arm.fixed, searched=arm.decided)
+                for arm in arms
+                if _choose_name(arm) == name
+            )
         )
-        for name, its in by_name.items()
+        for name in dict.fromkeys(map(_choose_name, arms))
     }
     return {"protocol": _list_protocol(asked, arms)} | _list_pretraining(arms) | by_method
 
 
-def _name(arm: Arm) -> str:
+def _choose_name(arm: Arm) -> str:
     """Return the arm's variant (`palbert:a`) if its departures differ from the method's, or else the method's name."""
-    has_own = trainables.departures(arm.method) != trainables.departures(arm.base_method)
-    return arm.method if has_own else arm.base_method
+    is_special = trainables.departures(arm.method) != trainables.departures(arm.base_method)
+    return arm.method if is_special else arm.base_method
 
 
-def holds(
+def does_hold(
     departure: Departure, method: str, task: str, fixed: Mapping[str, object], *, searched: Iterable[str]
 ) -> bool:
     """Check if an arm searches each field that the departure names, or fixes it as in the method's file."""
     space = search_spaces.load(trainables.base_method(method))
     in_file = {**space.fixed, **space.fixed_by_task.get(task, {})}
     menus = {**space.paper_grid, **{field: [value] for field, value in in_file.items()}}
-    about, tuned = menus.keys() & {*departure.what.split(", ")}, {*searched} & {*space.space}
-    return all(field in tuned or menus[field] == [fixed.get(field)] != [None] for field in about)
+    fields, tuned = menus.keys() & {*departure.what.split(", ")}, {*searched} & {*space.space}
+    return all(field in tuned or menus[field] == [fixed.get(field)] != [None] for field in fields)
 
 
 def describe_departures(plan: ResolvedPlan) -> list[str]:
     """Format the departures from the papers as lines, in the order protocol, pretrainings, all methods, each method."""
     rules = ["protocol", *_list_pretraining(plan.arms)]
-    by_method = {who: lines for who, lines in plan.departures.items() if who not in rules}
+    by_method = {name: lines for name, lines in plan.departures.items() if name not in rules}
     shared = [line for line in next(iter(by_method.values()), ()) if all(line in lines for lines in by_method.values())]
-    shown = {who: plan.departures[who] for who in rules}
+    shown = {name: plan.departures[name] for name in rules}
     if len(by_method) > 1:
         shown["all methods"] = tuple(shared)
-        by_method = {who: tuple(line for line in lines if line not in shared) for who, lines in by_method.items()}
-    width = columns(sys.stdout) or WIDTH
-    text = [
-        text
-        for who, lines in (shown | by_method).items()
-        if lines
-        for text in (f"  {who}:", *(wrapped(f"    {line}", width) for line in lines))
-    ]
+        by_method = {name: tuple(line for line in lines if line not in shared) for name, lines in by_method.items()}
+    width, text = columns(sys.stdout) or WIDTH, list[str]()
+    for name, lines in (shown | by_method).items():
+        if lines:
+            text += [f"  {name}:", *(wrapped(f"    {line}", width) for line in lines)]
     return ["differences from the papers and their code:", *text] if text else []
 
 
 def pretraining_departures(recipe: Recipe, settings: Configuration, *, is_tiny: bool) -> Departures:
     """Collect a pretraining's departures from papers; for a tiny backbone, `OF_TINY_RECIPE` replaces the recipe's."""
     changed = {field for field, value in settings.items() if value != recipe.fixed[field]}
-    true = tuple(one for one in recipe.departures if not changed & {*one.what.split(", ")})
-    lines = (OF_TINY_RECIPE,) if is_tiny else true
-    by_hand = Departure("set by hand", "", ", ".join(settings))
-    return (*lines, *([by_hand] if settings else []))
+    unchanged = [departure for departure in recipe.departures if not changed & {*departure.what.split(", ")}]
+    by_hand = [Departure("set by hand", "", ", ".join(settings))] if settings else []
+    return (*([OF_TINY_RECIPE] if is_tiny else unchanged), *by_hand)
 
 
 def _list_pretraining(arms: Sequence[Arm]) -> dict[str, Departures]:
@@ -90,13 +87,13 @@ def _list_pretraining(arms: Sequence[Arm]) -> dict[str, Departures]:
 
 
 def _list_protocol(asked: Plan, arms: Sequence[Arm]) -> Departures:
-    of_profile = profiles.load(asked.profile).settings
-    by_hand = [key for key, setting in asked.settings.items() if (key, setting) not in of_profile.items()]
+    profile = profiles.load(asked.profile).settings
+    by_hand = [key for key, setting in asked.settings.items() if (key, setting) not in profile.items()]
     searched = dict.fromkeys(shorten(key) for key in by_hand if is_searched(asked.settings[key]))
     fixed = dict.fromkeys(shorten(key) for key in by_hand if not is_searched(asked.settings[key]))
     kept = ", ".join(key for key in asked.settings if key not in by_hand)
     precision = asked.search_precision
-    ours = {  # (subject, in the papers, here) -> whether the departure holds
+    differences = {  # (subject, in the papers, here) -> whether the departure holds
         (f"set by profile {asked.profile}", "", kept): bool(kept),
         ("set by hand", "", ", ".join(fixed)): bool(fixed),
         ("ranges by hand", "", ", ".join(searched)): bool(searched),
@@ -113,7 +110,7 @@ def _list_protocol(asked: Plan, arms: Sequence[Arm]) -> Departures:
         ("fields that the papers tune", "searched", "one value"): asked.searched_alone is not UNSET,
         ("precision of search trials", "", str(precision)): precision is not UNSET,
         ("variants", "", "fix some fields, whatever is listed below"): (
-            len({arm.method for arm in arms}) > len({_name(arm) for arm in arms})
+            len({arm.method for arm in arms}) > len({*map(_choose_name, arms)})
         ),
     }
-    return tuple(Departure(*line) for line, holds in ours.items() if holds)
+    return tuple(Departure(*line) for line, holds in differences.items() if holds)

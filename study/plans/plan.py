@@ -118,8 +118,9 @@ class Plan(Typed, frozen=True, kw_only=True):
     def extended_from(self, earlier: Plan) -> Plan:
         """Return this plan merged with the study's earlier plan: for example, methods are joined."""
         rules = {name: join for name, join in read_marks(Plan).items() if callable(join)}
-        joined = {name: join(getattr(earlier, name), getattr(self, name)) for name, join in rules.items()}
-        return replace(self, **joined)
+        return replace(
+            self, **{name: join(getattr(earlier, name), getattr(self, name)) for name, join in rules.items()}
+        )
 
     @property
     def protocol_fields(self) -> dict[str, Any]:
@@ -132,9 +133,9 @@ class Plan(Typed, frozen=True, kw_only=True):
         names = [name for name, mark in read_marks(Plan).items() if mark in (None, "protocol")]
         return {name: value for name in names if (value := getattr(self, name)) is not UNSET}
 
-    def find_start(self, method: str, task: str, its_own: str | None = None) -> str | None:
-        """Return the arm whose model this arm starts from, if any; `its_own` is START in the method's file."""
-        source = self.start_from.get(f"{method}/{task}", f"{its_own}/{task}" if its_own else self.start_from.get(task))
+    def find_start(self, method: str, task: str, default: str | None) -> str | None:
+        """Return the arm whose model this arm starts from, if any; `default` is START in the method's file."""
+        source = self.start_from.get(f"{method}/{task}", f"{default}/{task}" if default else self.start_from.get(task))
         return source if source is None or "/" in source else f"{method}/{source}"
 
     def list_firsts(self, arm: str) -> tuple[First, ...]:
@@ -183,11 +184,11 @@ def choose_backbone(
     source: SearchSpace | Recipe, kind: str, *, backbone: str | None, tokenizer: str | None
 ) -> tuple[Layered[str], Layered[str | None]]:
     """Take backbone and tokenizer from the options, or else from the file of the method or pretraining objective."""
-    loaded = Layered(source.backbone[kind], f"{source.file} BACKBONE[{kind!r}]")
-    its_own = Layered[str | None](source.tokenizer.get(kind), f"{source.file} TOKENIZER[{kind!r}]")
+    chosen = Layered(source.backbone[kind], f"{source.file} BACKBONE[{kind!r}]")
+    default = Layered[str | None](source.tokenizer.get(kind), f"{source.file} TOKENIZER[{kind!r}]")
     if backbone is not None:
-        loaded, its_own = Layered(backbone, "--backbone"), Layered(None, "--backbone")
-    return loaded, its_own if tokenizer is None else Layered(tokenizer, "--tokenizer")
+        chosen, default = Layered(backbone, "--backbone"), Layered(None, "--backbone")
+    return chosen, default if tokenizer is None else Layered(tokenizer, "--tokenizer")
 
 
 # options for what PALBERT's scripts call exit_criteria=sample
@@ -228,14 +229,15 @@ def nearest_field(field: str, known: Collection[str]) -> str:
 
 
 def no_such_field(
-    named: str, field: str, what: str, known: Collection[str], *, departures: Collection[Departure] = ()
+    option: str, field: str, owner: str, known: Collection[str], *, departures: Collection[Departure] = ()
 ) -> ValueError:
-    """Build the error for a field that a method or an objective lacks.
+    """Build the error for a field that a method or an objective, `owner`, lacks.
 
     Args:
-        named: the option that names the field, for the message.
+        option: the option that names the field, for the message.
         departures: the method's departures from its paper; the first that names the field replaces the suggestion.
     """
-    naming = (f"; {one}" for one in departures if "_" in field and field in re.findall(r"\w+", str(one)))
+    lines = map(str, departures)
+    naming = (f"; {line}" for line in lines if "_" in field and field in re.findall(r"\w+", line))
     near = next(naming, nearest_field(field, known))
-    return ValueError(f"{named}: {what} has no such field; it has {', '.join(sorted(known))}{near}")
+    return ValueError(f"{option}: {owner} has no such field; it has {', '.join(sorted(known))}{near}")

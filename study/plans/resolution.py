@@ -32,7 +32,7 @@ from search_spaces import SearchSpace
 from study import profiles
 from study.contract.space_rules import check_files, list_combinations
 from study.facts.plain_words import counted
-from study.plans.departures import departures, holds
+from study.plans.departures import does_hold, list_departures
 from study.plans.plan import (
     First,
     Layered,
@@ -114,22 +114,24 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
         ValueError: a part of the plan cannot be run.
     """
     _check_plan(plan)
-    plan = replace(plan, baseline=_baseline(plan))
+    plan = replace(plan, baseline=_choose_baseline(plan))
     for task in plan.tasks:
         check_data(TASKS[task], plan.data)
     places = {task: TASKS[task].place or plan.data for task in plan.tasks}
     data = {task: checked(partial(fingerprint, TASKS[task], at), at, unchecked) for task, at in places.items()}
     fingerprints = dict(pins or {})
 
-    def fingerprint_of(name: str, kind: str) -> str:
+    def find_fingerprint(name: str, kind: str) -> str:
         if name not in fingerprints:
             fingerprints[name] = checked(lambda: backbone_fingerprint(name, kind=kind), name, unchecked)
         return fingerprints[name]
 
     first = tuple(
-        _arm(plan, method, task, data[task], fingerprint_of) for method in plan.methods for task in plan.tasks
+        _resolve_arm(plan, method, task, data[task], find_fingerprint) for method in plan.methods for task in plan.tasks
     )
-    arms = first + tuple(_repeated(arm, n, first) for n in range(1, plan.search_repeats) for arm in first if arm.space)
+    arms = first + tuple(
+        _repeat_arm(arm, n, first) for n in range(1, plan.search_repeats) for arm in first if arm.space
+    )
     _check_starts({arm.name: arm for arm in arms})
     _check_search_precision(plan, arms)
     protocol = Protocol(
@@ -141,14 +143,14 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
         asked=plan,
         arms=arms,
         protocol=protocol,
-        departures=departures(plan, arms),
+        departures=list_departures(plan, arms),
         own_tasks={task: with_sizes(TASKS[task]) for task in plan.tasks if TASKS[task].place} or UNSET,
     )
     _check_backbones(resolved, unchecked)
     return resolved
 
 
-def _baseline(plan: Plan) -> str | None:
+def _choose_baseline(plan: Plan) -> str | None:
     """Return the baseline; if several methods are studied without it, return ALBERT, or else the first method."""
     if plan.baseline is None or plan.baseline in plan.methods or len(plan.methods) == 1:
         return plan.baseline
@@ -157,9 +159,9 @@ def _baseline(plan: Plan) -> str | None:
 
 def _check_backbones(plan: ResolvedPlan, unchecked: list[str] | None) -> None:
     """Check that the backbones and tokenizers exist and fit the configurations of their arms."""
-    for backbone, tokenizer in {(arm.pinned_backbone, arm.pinned_tokenizer): None for arm in plan.arms}:
-        asked = backbone if tokenizer is None or is_hub_name(backbone) else tokenizer  # the hub name, if there is one
-        checked(partial(check_backbone, backbone, tokenizer), hub_revision(asked)[0], unchecked)
+    for backbone, tokenizer in dict.fromkeys((arm.pinned_backbone, arm.pinned_tokenizer) for arm in plan.arms):
+        name = backbone if tokenizer is None or is_hub_name(backbone) else tokenizer  # the hub name, if there is one
+        checked(partial(check_backbone, backbone, tokenizer), hub_revision(name)[0], unchecked)
     for arm in plan.arms:
         config, depth = trainables.configure(arm.method, arm.any_configuration), arm.most("num_hidden_layers")
         checked(partial(check_depth, arm.pinned_backbone, depth, of=arm.method), arm.backbone, unchecked)
@@ -182,7 +184,7 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
     layers = [(f"{space.file} SPACE", space.space), (f"{space.file} POST_HOC", space.post_hoc)]
     in_file = merge_layers([*layers, (f"{space.file} MINI_SPACE", mini_space)])
     fixed_by_hand, searched = _collect_by_hand(plan, space, arm)
-    fixed = merge_layers(_fixed_layers(space, task, is_mini)) | fixed_by_hand
+    fixed = merge_layers(_list_fixed_layers(space, task, is_mini)) | fixed_by_hand
     fixed = {name: value for name, value in fixed.items() if name not in searched}
     tuned = {name: Layered(make_range(layered.value), layered.origin) for name, layered in in_file.items()} | searched
     tuned = {name: ranged for name, ranged in tuned.items() if name not in fixed}
@@ -249,10 +251,11 @@ def explain(plan: Plan, method: str, task: str, *, origins: Mapping[str, str]) -
         rows.append(("starts from", f"the best model of {source}", origin))
     won, published = plan.list_firsts(f"{method}/{task}"), space.published.get(task, ())
     first = list[str]()
-    for point, one in zip_longest(resolution.first, won[: len(resolution.first)]):
-        if one or any(point.items() <= known.items() for known in published):
+    for point, winner in zip_longest(resolution.first, won[: len(resolution.first)]):
+        if winner or any(point.items() <= known.items() for known in published):
             values = ", ".join(f"{name} {json.dumps(value)}" for name, value in point.items())
-            first.append(f"  {'then' if first else 'first'} tried: {values} ({one.origin if one else 'PUBLISHED'})")
+            origin = winner.origin if winner else "PUBLISHED"
+            first.append(f"  {'then' if first else 'first'} tried: {values} ({origin})")
     if others := len(resolution.first) - len(first):
         first.append(f"  {'then' if first else 'first'} tried: {counted(others, 'grid point')}")
     if resolution.tuned:
@@ -261,13 +264,19 @@ def explain(plan: Plan, method: str, task: str, *, origins: Mapping[str, str]) -
     if plan.select_by is not UNSET:
         first.append(f"  {describe_select_by(plan.select_by)}")
     fields = resolution.fixed.keys() | resolution.tuned.keys()
-    relevant = [one for one in trainables.departures(method) if fields & {*one.what.replace(",", "").split()}]
-    notes = [f"  differs: {one}" for one in relevant if holds(one, method, task, fixed, searched=resolution.tuned)]
+    notes = [
+        f"  differs: {departure}"
+        for departure in trainables.departures(method)
+        if fields & {*departure.what.replace(",", "").split()}
+        and does_hold(departure, method, task, fixed, searched=resolution.tuned)
+    ]
     rows = [(name, value, origins.get(origin, origin)) for name, value, origin in rows]
     return "\n".join([f"{method}/{task}", *format_columns(rows), *first, *notes])
 
 
-def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_of: Callable[[str, str], str]) -> Arm:
+def _resolve_arm(
+    plan: Plan, method: str, task: str, data_fingerprint: str, find_fingerprint: Callable[[str, str], str]
+) -> Arm:
     resolution = resolve_configuration(plan, method, task)
     tokenizer = resolution.tokenizer.value
     samples = len(resolution.first) if plan.samples is None else plan.samples
@@ -285,9 +294,9 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_
         samples=samples,
         seeds=list_confirm_seeds(search_spaces.load(method).seeds or plan.seeds),
         backbone=resolution.backbone.value,
-        backbone_fingerprint=fingerprint_of(resolution.backbone.value, "backbone"),
+        backbone_fingerprint=find_fingerprint(resolution.backbone.value, "backbone"),
         tokenizer=tokenizer,
-        tokenizer_fingerprint=tokenizer and fingerprint_of(tokenizer, "tokenizer"),
+        tokenizer_fingerprint=tokenizer and find_fingerprint(tokenizer, "tokenizer"),
         data_fingerprint=data_fingerprint,
         start_from=plan.find_start(method, task, search_spaces.load(method).start),
         pretraining=read_finished_pretraining(resolution.backbone.value) or UNSET,
@@ -334,7 +343,7 @@ def _check_ends(arm: Arm, resolution: Resolution) -> None:
                 raise ValueError(f"{origin}: {error}") from None
 
 
-def _repeated(arm: Arm, repeat: int, arms: Collection[Arm]) -> Arm:
+def _repeat_arm(arm: Arm, repeat: int, arms: Collection[Arm]) -> Arm:
     """Copy an arm for a repeated search; if it starts from a searched arm, the copy starts from that arm's repeat."""
     source = next((other for other in arms if other.name == arm.start_from), None)
     start_from = format_arm_name(source.method, source.task, repeat) if source and source.space else arm.start_from
@@ -358,7 +367,7 @@ def check_family(method: str, backbone: str) -> None:
         )
 
 
-def _fixed_layers(space: SearchSpace, task: str, is_mini: bool) -> Layers[Value]:
+def _list_fixed_layers(space: SearchSpace, task: str, is_mini: bool) -> Layers[Value]:
     return [
         ("search_spaces/_every_method.py NEUTRAL", space.neutral),
         (f"{space.file} FIXED", space.own_fixed),
@@ -368,7 +377,7 @@ def _fixed_layers(space: SearchSpace, task: str, is_mini: bool) -> Layers[Value]
     ]
 
 
-def _known(space: SearchSpace) -> set[str]:
+def _list_fields(space: SearchSpace) -> set[str]:
     return {*space.space, *space.fixed}
 
 
@@ -385,13 +394,15 @@ def _collect_by_hand(
     fixed, searched = dict[str, Layered[Value]](), dict[str, Layered[Range]]()
     for field, key in find_keys(plan.settings, arm).items():
         setting, named = plan.settings[key], format_option(key, plan.settings[key])
-        is_profiles = profile.get(key) == setting
-        if field not in _known(space):
-            if is_profiles or (key == field and any(field in _known(search_spaces.load(m)) for m in plan.methods)):
+        is_from_profile = profile.get(key) == setting
+        if field not in _list_fields(space):
+            if is_from_profile or (
+                key == field and any(field in _list_fields(search_spaces.load(m)) for m in plan.methods)
+            ):
                 continue
-            its_departures = trainables.departures(space.method)
-            raise no_such_field(named, field, space.method, _known(space), departures=its_departures)
-        origin = f"study/profiles.py {plan.profile.upper()}" if is_profiles else named
+            departures = trainables.departures(space.method)
+            raise no_such_field(named, field, space.method, _list_fields(space), departures=departures)
+        origin = f"study/profiles.py {plan.profile.upper()}" if is_from_profile else named
         if isinstance(setting, Interval | tuple):
             searched[field] = Layered(make_range(make_distribution(setting, kinds[field], named=named)), origin)
         else:
@@ -452,9 +463,9 @@ def _without_repeats(points: Iterable[dict[str, Value]]) -> list[dict[str, Value
 
 def _check_plan(plan: Plan) -> None:
     menus = ("method", plan.methods, search_spaces.list_methods()), ("task", plan.tasks, trainable_tasks())
-    for what, names, menu in menus:
+    for noun, names, menu in menus:
         if not names:
-            raise ValueError(f"no {what} given; available: {', '.join(menu)}")
+            raise ValueError(f"no {noun} given; available: {', '.join(menu)}")
     for name, kind in ((plan.backbone, "backbone"), (plan.tokenizer, "tokenizer")):
         if name is not None:
             check_spelling(name, kind=kind)
@@ -484,10 +495,9 @@ def _check_settings(plan: Plan) -> None:
             missing += [f"--task {task}"] * (task not in ("", *plan.tasks))
             fault = f"no method or arm of this study named {scope!r}; available: {', '.join(plan.scopes)}"
             raise ValueError(f"{format_option(key, setting)}: {fault}; add it by {' '.join(missing)}")
-    only = () if plan.search_only is UNSET else plan.search_only
     tuned = {field for method in plan.methods for field in search_spaces.load(method).space}
     tuned |= {split_key(key)[1] for key, setting in plan.settings.items() if is_searched(setting)}
-    for field in only:
+    for field in plan.search_only or ():
         if field not in tuned:
             menu = ", ".join(sorted(tuned)) + nearest_field(field, tuned)
             raise ValueError(

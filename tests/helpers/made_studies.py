@@ -119,7 +119,7 @@ def plan_of(
             tokenizer=None,
             tokenizer_fingerprint=None,
             data_fingerprint=data_fingerprint,
-            start_from=asked.find_start(method, task),
+            start_from=asked.find_start(method, task, None),
         )
         for method in methods
         for task in tasks
