@@ -248,7 +248,7 @@ def _keep_plan(study: Study, code: Provenance, *, is_over: bool) -> None:
 def plan_file(folder: Path, plan: ResolvedPlan, code: Provenance, earlier: PlanFile | None = None) -> PlanFile:
     """Build the content of `plan.json`, with the creation time of the `earlier` file if there is one."""
     created = earlier.created if earlier else utc_now()
-    return PlanFile.of(folder, plan, code, created=created, command=command_line())
+    return PlanFile.build(folder, plan, code, created=created, command=command_line())
 
 
 def command_line() -> str:

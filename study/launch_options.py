@@ -28,7 +28,7 @@ from study.plans.ranges import (
     Setting,
     format_option,
     is_searched,
-    joined,
+    merge_settings,
     override_settings,
     read_searched,
     split_key,
@@ -396,7 +396,7 @@ def read_settings(options: StudyOptions) -> dict[str, Setting]:
         except ValueError as error:
             fault = str(error).removeprefix(f"--search {key}: ").removeprefix(f"{ranged}: ")
             raise ValueError(f"--search {text}: {fault}") from None
-    said, words = joined(fixed, searched), _list_words(options)
+    said, words = merge_settings(fixed, searched), _list_words(options)
     if twice := next((field for field in ("epochs", "attention") if field in words and field in said), None):
         by_hand = format_option(twice, said[twice])
         raise ValueError(f"{words[twice][0].split()[0]} and {by_hand} both give {twice}; allowed: one of the two")

@@ -20,10 +20,10 @@ from study.plans.plan_file import (
     blame_plan_file,
     check_in_one_folder,
     compare_plans,
+    describe_data_change,
     find_plan,
     include_folder,
     mismatch_error,
-    other_data,
     require_plan,
 )
 from study.plans.resolution import list_papers_values, resolve
@@ -137,7 +137,7 @@ def resolve_in(
     plan = plan.extended_from(had)
     settled = cache(lambda: {trial.started.arm for trial in read_facts(folder).trials.values()})
     if glue.classify_data(plan.data) != glue.classify_data(had.data) and settled():  # raised before data are read
-        raise mismatch_error(folder, [other_data(had, plan)], is_continued=is_continued)
+        raise mismatch_error(folder, [describe_data_change(had, plan)], is_continued=is_continued)
     changed = (
         [arm for arm in settled() if plan.list_firsts(arm) != had.list_firsts(arm)] if plan.first != had.first else []
     )
@@ -149,7 +149,7 @@ def resolve_in(
     _check_files(plan)
     if plan.include is not UNSET:
         include_folder(plan.methods, plan.include)
-    check_in_one_folder(had.methods, plan, had)
+    check_in_one_folder(plan, had)
     resolved = resolve(plan, unchecked=unchecked, pins=earlier.plan.pins)
     if unchecked or not compare_plans(earlier.plan, resolved):
         return resolved

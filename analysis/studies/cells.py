@@ -19,7 +19,7 @@ import numpy as np
 
 from analysis.studies.load import Study, confirm_trials
 from study.facts.record import Record
-from study.plans.plan_file import changes, compare_arms
+from study.plans.plan_file import compare_arms, list_changes
 from study.plans.ranges import find_keys, format_setting
 from study.plans.resolved_plan import Arm
 from trainables.data.tasks import TASKS
@@ -281,7 +281,7 @@ def _check_one_method(label: str, cells: dict[str, Cell]) -> None:
     first = next(iter(cells.values()))
     for cell in cells.values():
         mine, theirs = (_collect_settings(one) for one in (first, cell))
-        differing = _differing(SAME_METHOD, first.arm, cell.arm) + changes("settings", mine, theirs)
+        differing = _differing(SAME_METHOD, first.arm, cell.arm) + list_changes("settings", mine, theirs)
         _require_same(label, first.studies[0], cell.studies[0], differing)
 
 
@@ -294,7 +294,7 @@ def _collect_settings(cell: Cell) -> dict[str, object]:
 
 def _differing(fields: Iterable[str], one: Arm | Record, other: Arm | Record) -> list[str]:
     mine, theirs = to_plain(one), to_plain(other)
-    return [line for field in fields for line in changes(field, mine.get(field), theirs.get(field))]
+    return [line for field in fields for line in list_changes(field, mine.get(field), theirs.get(field))]
 
 
 def _require_same(what: str, first: Study, other: Study, differing: list[str]) -> None:

@@ -17,7 +17,7 @@ from study.facts.study_facts import StudyFacts, read_facts
 from study.facts.study_folder import JournalDigest, journal_digest
 from study.facts.winner import choose_winner
 from study.plans.plan import Plan
-from study.plans.plan_file import FILE, PlanFile, changes, require_plan
+from study.plans.plan_file import FILE, PlanFile, list_changes, require_plan
 from study.plans.resolved_plan import Arm, Protocol, list_confirm_seeds
 from trainables.data.metrics import score
 from trainables.data.tasks import TASKS, find_task
@@ -223,7 +223,7 @@ def load_studies(folders: list[Path]) -> list[Study]:
 def _check_same_protocol(first: Study, other: Study) -> None:
     if first.protocol_hash == other.protocol_hash:
         return
-    differing = changes("", to_plain(first.protocol), to_plain(other.protocol))
+    differing = list_changes("", to_plain(first.protocol), to_plain(other.protocol))
     raise ValueError(
         f"two protocols never share a table: {first.folder} has {first.protocol_hash}, {other.folder} has "
         f"{other.protocol_hash} ({';'.join(differing).strip()})"

@@ -101,7 +101,7 @@ def find_untried_arms(progress: StudyProgress, code: Provenance) -> list[Arm]:
 def _has_trained(arm: ArmProgress, progress: StudyProgress, code: Provenance) -> bool:
     launches = {number for trial in arm.facts.trials for number in trial.trained_in}
     now, began = code.for_method(arm.arm.method), [progress.facts.launches[number].began for number in launches]
-    return any(Provenance.of(launch).for_method(arm.arm.method) == now for launch in began)
+    return any(Provenance.from_launch(launch).for_method(arm.arm.method) == now for launch in began)
 
 
 def specify_smoke_step(plan: ResolvedPlan, arm: Arm) -> TrialSpec:

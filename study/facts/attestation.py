@@ -41,7 +41,7 @@ class Provenance(Typed, frozen=True, kw_only=True):
     included: Mapping[str, str] = {}  # method of an included folder -> digest of its files
 
     @classmethod
-    def of(cls, launch: LaunchBegan) -> Provenance:
+    def from_launch(cls, launch: LaunchBegan) -> Provenance:
         """Read the code and versions from a launch's event."""
         return cls(
             versions=launch.versions,
@@ -59,7 +59,7 @@ class Provenance(Typed, frozen=True, kw_only=True):
 
 def join_code(method: str, launches: Sequence[LaunchBegan]) -> Provenance:
     """Join a method's code and versions over several launches: each value once, the latest last."""
-    codes = [Provenance.of(launch).for_method(method) for launch in launches]
+    codes = [Provenance.from_launch(launch).for_method(method) for launch in launches]
     names = dict.fromkeys(name for code in codes for name in code.versions)
     return Provenance(
         versions={name: _join(code.versions.get(name) for code in codes) for name in names},

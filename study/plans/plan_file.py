@@ -54,7 +54,7 @@ class PlanFile(Typed, frozen=True, kw_only=True):
     plan: ResolvedPlan
 
     @classmethod
-    def of(cls, folder: Path, plan: ResolvedPlan, code: Provenance, *, created: str, command: str) -> PlanFile:
+    def build(cls, folder: Path, plan: ResolvedPlan, code: Provenance, *, created: str, command: str) -> PlanFile:
         """Build the file's content for a launch; `created` is the time of the first launch, UTC, ISO 8601."""
         return cls(
             format=events.FORMAT,
@@ -95,7 +95,7 @@ def read_plan(folder: Path) -> PlanFile | None:
     if isinstance(number, int) and number != events.FORMAT:
         content["plan"] = events.migrate_plan(content["plan"], number)
     try:
-        return _with_tasks(from_plain(PlanFile, content, where=str(path)))
+        return _register_tasks(from_plain(PlanFile, content, where=str(path)))
     except ValueError as error:  # the digest matches, so the file was not edited
         raise ValueError(f"{error}; another version of glue-exit-study wrote it") from None
 
@@ -103,7 +103,7 @@ def read_plan(folder: Path) -> PlanFile | None:
 def _describe_repair(folder: Path) -> str:
     """Explain how to regenerate an invalid `plan.json`; if the journal has the last launch's command, quote it."""
     try:
-        lost = _plan_in_journal(folder)
+        lost = _read_journal(folder)
     except ValueError:
         lost = None
     return f"delete the file, then rerun: {lost.command if lost else 'the launch of this study'}"
@@ -121,7 +121,7 @@ def find_plan(folder: Path) -> PlanFile | None:
     Raises:
         ValueError: the file is invalid or was edited, or the file is missing and the journal is damaged.
     """
-    return read_plan(folder) or _plan_in_journal(folder)
+    return read_plan(folder) or _read_journal(folder)
 
 
 def require_plan(folder: Path) -> PlanFile:
@@ -131,33 +131,33 @@ def require_plan(folder: Path) -> PlanFile:
         ValueError: the file is missing, invalid or edited; if the journal has the plan, the message gives the command
             that restores the file.
     """
-    if found := read_plan(folder):
-        return found
-    if lost := _plan_in_journal(folder):
+    if file := read_plan(folder):
+        return file
+    if lost := _read_journal(folder):
         raise ValueError(
             f"{folder} has lost its {FILE}; to restore it from the journal, repeat the launch: {lost.command}"
         )
-    raise ValueError(f"no {FILE} in {folder}; allowed: the folder of a study{_near(folder)}")
+    raise ValueError(f"no {FILE} in {folder}; allowed: the folder of a study{_suggest_studies(folder)}")
 
 
-def _near(folder: Path) -> str:
+def _suggest_studies(folder: Path) -> str:
     """Suggest the studies in the folder or, if it does not exist, the study beside it with the most similar name."""
-    if held := sorted(str(path.parent) for path in folder.glob(f"*/{FILE}")):
-        return f", {list_first(held, MOST_NAMED)}"
+    if studies := sorted(str(path.parent) for path in folder.glob(f"*/{FILE}")):
+        return f", {list_first(studies, MOST_NAMED)}"
     if folder.exists():
         return ""
     return suggest_nearest(str(folder), [str(path.parent) for path in folder.parent.glob(f"*/{FILE}")])
 
 
-def _plan_in_journal(folder: Path) -> PlanFile | None:
-    began = [event for event in events.read_events(folder) if isinstance(event, events.LaunchBegan)]
-    if not began:
+def _read_journal(folder: Path) -> PlanFile | None:
+    launches = [event for event in events.read_events(folder) if isinstance(event, events.LaunchBegan)]
+    if not launches:
         return None
-    last = began[-1]
-    return _with_tasks(PlanFile.of(folder, last.plan, Provenance.of(last), created=began[0].time, command=last.command))
+    code, created, last = Provenance.from_launch(launches[-1]), launches[0].time, launches[-1]
+    return _register_tasks(PlanFile.build(folder, last.plan, code, created=created, command=last.command))
 
 
-def _with_tasks(file: PlanFile) -> PlanFile:
+def _register_tasks(file: PlanFile) -> PlanFile:
     """Register the plan's user-defined tasks, except those whose names are already registered; return the file."""
     for name, task in (file.plan.own_tasks or {}).items():
         TASKS.setdefault(name, task)
@@ -201,10 +201,9 @@ def _from_tables(tables: Mapping[str, Any]) -> Plan:
     allowed = [*(name for name in Plan.__struct_fields__ if name not in ("epochs", "settings")), *TABLES]
     for name in tables:
         if name not in allowed:
-            is_methods = name in TrainingConfig.__struct_fields__
-            near = (
-                f"; fields of methods belong in [set]: {name} = ..." if is_methods else suggest_nearest(name, allowed)
-            )
+            near = suggest_nearest(name, allowed)
+            if name in TrainingConfig.__struct_fields__:
+                near = f"; fields of methods belong in [set]: {name} = ..."
             raise ValueError(f"no field named {name}; available: {', '.join(allowed)}{near}")
     fields = {name: None if value == NONE else value for name, value in tables.items() if name not in TABLES}
     plan = from_plain(Plan, {**to_plain(base), **fields}, where="")
@@ -231,23 +230,23 @@ def blame_plan_file(fault: str, plan: Plan, *, path: str, typed: Collection[str]
         return fault if name in typed else f"--plan {path}: {name}{fault[field.end() :]}"
     else:
         default = profiles.load(plan.profile)
-        set_here = {name: value for name in _NAMED if (value := getattr(plan, name)) != getattr(default, name)}
-        name = next((name for name, value in set_here.items() if name not in typed and value and value in fault), "")
+        changed = {name: value for name in _NAMED if (value := getattr(plan, name)) != getattr(default, name)}
+        name = next((name for name, value in changed.items() if name not in typed and value and value in fault), "")
         return f"--plan {path}: {name}: {fault}" if name else fault
     return fault if key in typed or key not in plan.settings else f"--plan {path}: [{table}] {key}{rest}"
 
 
-def other_data(earlier: Plan, later: Plan) -> str:
+def describe_data_change(earlier: Plan, later: Plan) -> str:
     """Format the --data options of two plans for an error: `--data mini against --data hub`."""
     return f"--data {earlier.data} against --data {later.data}"
 
 
 def mismatch_error(folder: Path, changed: Iterable[str], *, is_continued: bool) -> ValueError:
     """Build the error for a command that does not match the study on disk; `changed` is from `compare_plans`."""
-    more = f", or --continue {folder} to keep all other settings"
+    advice = " instead of --continue" if is_continued else f", or --continue {folder} to keep all other settings"
     return ValueError(
         f"study {folder} does not match this command (value in the study against value here): {'; '.join(changed)}. "
-        f"Choose another --name{' instead of --continue' if is_continued else more}"
+        f"Choose another --name{advice}"
     )
 
 
@@ -256,19 +255,19 @@ def compare_plans(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collec
 
     `settled` names the arms that may not change because one of their trials has started; None stands for all arms.
     """
-    changed = changes("protocol", to_plain(earlier.protocol), to_plain(later.protocol))
+    changed = list_changes("protocol", to_plain(earlier.protocol), to_plain(later.protocol))
     before, arms_by_change = {arm.name: arm for arm in earlier.arms}, dict[str, list[str]]()
     compared = [arm for arm in later.arms if arm.name in before and (settled is None or arm.name in settled)]
     for arm in compared:
         for change in compare_arms(before[arm.name], arm):
-            is_named = change.startswith("data_fingerprint ") and earlier.asked.data != later.asked.data
-            line = other_data(earlier.asked, later.asked) if is_named else change
+            is_of_data = change.startswith("data_fingerprint ") and earlier.asked.data != later.asked.data
+            line = describe_data_change(earlier.asked, later.asked) if is_of_data else change
             arms_by_change.setdefault(line, []).append(arm.name)
     changes_by_arms = dict[tuple[str, ...], list[str]]()
     for change, arms in arms_by_change.items():
         changes_by_arms.setdefault(tuple(arms), []).append(change)
-    for arms_alike, lines in changes_by_arms.items():
-        where = f" ({list_first(arms_alike, MOST_NAMED)})" if len(arms_alike) < len(compared) else ""
+    for arms_changed, lines in changes_by_arms.items():
+        where = f" ({list_first(arms_changed, MOST_NAMED)})" if len(arms_changed) < len(compared) else ""
         changed.append(", ".join(lines) + where)
     return changed
 
@@ -284,17 +283,17 @@ def compare_arms(before: Arm, after: Arm) -> list[str]:
     ]
     for fact in FACTS_OF_ARM:
         if fact not in ("space", "fixed", "post_hoc"):
-            changed += changes(fact, to_plain(getattr(before, fact)), to_plain(getattr(after, fact)))
+            changed += list_changes(fact, to_plain(getattr(before, fact)), to_plain(getattr(after, fact)))
     return changed
 
 
-def changes(where: str, before: object, after: object) -> list[str]:
+def list_changes(where: str, before: object, after: object) -> list[str]:
     """List the fields, at any depth, in which two JSON-like values differ: `WHERE PATH BEFORE against AFTER`."""
     if before == after:
         return []
     if isinstance(before, dict) and isinstance(after, dict):
         names = sorted(before.keys() | after.keys())
-        return [line for name in names for line in changes(f"{where} {name}", before.get(name), after.get(name))]
+        return [line for name in names for line in list_changes(f"{where} {name}", before.get(name), after.get(name))]
     return [f"{where} {json.dumps(before)} against {json.dumps(after)}"]
 
 
@@ -318,11 +317,11 @@ def include_folder(methods: Iterable[str], folder: str) -> None:
         )
 
 
-def check_in_one_folder(methods: Iterable[str], asked: Plan, earlier: Plan) -> None:
+def check_in_one_folder(asked: Plan, earlier: Plan) -> None:
     """Raise ValueError if --include names another folder and that folder lacks one of the study's methods."""
     if UNSET in (asked.include, earlier.include) or asked.include == earlier.include:
         return
-    missing = [method for method in methods if base_method(method) not in method_files.names()]
+    missing = [method for method in earlier.methods if base_method(method) not in method_files.names()]
     if missing:
         raise ValueError(
             f"the study's method {missing[0]} comes from {earlier.include}, but is not in {asked.include}; allowed: "
@@ -330,13 +329,13 @@ def check_in_one_folder(methods: Iterable[str], asked: Plan, earlier: Plan) -> N
         )
 
 
-def include_for(method: str, asked: Plan | None, given: str | None) -> None:
-    """Register a method from the folder `given`, or else from the folder that the study's plan names.
+def include_for(method: str, asked: Plan | None, folder: str | None) -> None:
+    """Register a method from the folder, or else from the folder that the study's plan names.
 
     Raises:
         ValueError: the folder is missing, or is not a folder of methods.
     """
-    if given is not None:
-        trainables.include(given, named="--include")
+    if folder is not None:
+        trainables.include(folder, named="--include")
     elif asked is not None and asked.include is not UNSET:
         include_folder([method], asked.include)

@@ -77,7 +77,7 @@ def find_keys(settings: Settings, arm: str) -> dict[str, str]:
     """Map each field to the key that applies to the arm: one for the arm, or else its method, or else all methods."""
     scopes = ("", arm.partition("/")[0], arm)
     parts = {key: split_key(key) for key in settings}
-    return {field: key for scope in scopes for key, (its, field) in parts.items() if its == scope}
+    return {field: key for scope in scopes for key, (own_scope, field) in parts.items() if own_scope == scope}
 
 
 def override_settings(base: Settings, over: Settings) -> dict[str, Setting]:
@@ -90,14 +90,14 @@ def override_settings(base: Settings, over: Settings) -> dict[str, Setting]:
     return {key: value for key, value in base.items() if not is_replaced(*split_key(key))} | dict(over)
 
 
-def joined(fixed: Mapping[str, Value], searched: Mapping[str, Choices | Interval]) -> dict[str, Setting]:
+def merge_settings(fixed: Mapping[str, Value], searched: Mapping[str, Choices | Interval]) -> dict[str, Setting]:
     """Merge fixed and searched settings.
 
     Raises:
         ValueError: a key is both fixed and searched.
     """
-    if both := fixed.keys() & searched.keys():
-        raise ValueError(f"{min(both)} is both set and searched; allowed: one of the two")
+    if repeated := fixed.keys() & searched.keys():
+        raise ValueError(f"{min(repeated)} is both set and searched; allowed: one of the two")
     return {**fixed, **searched}
 
 
@@ -105,14 +105,14 @@ def read_value(text: str) -> Value:
     """Parse the text as a number or other JSON; if that fails, return the text itself."""
     is_number = text.strip(_OF_NUMBERS) == ""
     try:
-        read: Value = float(text) if is_number else json.loads(text)
+        value: Value = float(text) if is_number else json.loads(text)
     except ValueError:
         return text
-    if is_number and isinstance(read, float):
-        if not math.isfinite(read):
+    if is_number and isinstance(value, float):
+        if not math.isfinite(value):
             return text
-        return int(read) if read.is_integer() else read  # 1e3 becomes 1000; the field's type converts it later
-    return read
+        return int(value) if value.is_integer() else value  # 1e3 becomes 1000; the field's type converts it later
+    return value
 
 
 def read_searched(text: str) -> Choices | Interval:
@@ -132,14 +132,14 @@ def read_searched(text: str) -> Choices | Interval:
     if dots:
         plain = {"low": read_value(low), "high": read_value(high), "log": ends != text}
         return from_plain(Interval, plain, where=text)
-    return _choices([read_value(choice.strip()) for choice in text.split(",")], text)
+    return _check_choices([read_value(choice.strip()) for choice in text.split(",")], text)
 
 
-def _choices(values: list[Value], given: object) -> Choices:
+def _check_choices(values: list[Value], source: object) -> Choices:
     if len(values) < 2:
-        raise ValueError(f"{given} is one value; allowed: {FORMS}, or one value with --set")
+        raise ValueError(f"{source} is one value; allowed: {FORMS}, or one value with --set")
     if len({*map(json.dumps, values)}) < len(values):
-        raise ValueError(f"{given} repeats a choice; allowed: each choice once")
+        raise ValueError(f"{source} repeats a choice; allowed: each choice once")
     return tuple(values)
 
 
@@ -149,33 +149,33 @@ def from_tables(tables: Mapping[str, object]) -> dict[str, Setting]:
     Raises:
         ValueError: a setting is invalid; the message begins with its table and key.
     """
-    fixed = _flat(tables, "set", lambda value: from_plain(Value, None if value == NONE else value, where=""))  # type: ignore[arg-type]  # a union
-    return joined(fixed, _flat(tables, "search", _from_plain))
+    fixed = _read_table(tables, "set", lambda value: from_plain(Value, None if value == NONE else value, where=""))  # type: ignore[arg-type]  # a union
+    return merge_settings(fixed, _read_table(tables, "search", _read_ranged))
 
 
-def _from_plain(value: object) -> Choices | Interval:
+def _read_ranged(value: object) -> Choices | Interval:
     if isinstance(value, list):
-        read = from_plain(list[Value], [None if each == NONE else each for each in value], where="")
-        return _choices(read, value)
+        choices = from_plain(list[Value], [None if each == NONE else each for each in value], where="")
+        return _check_choices(choices, value)
     if not isinstance(value, dict):
         raise ValueError(f"it is {value!r}; allowed: {{ low = 1e-5, high = 1e-4, log = true }}, or a list of choices")
     return from_plain(Interval, value, where="")
 
 
-def _flat(tables: Mapping[str, object], table: str, read: Callable[[object], Any]) -> dict[str, Any]:
-    held = tables.get(table, {})
-    if not isinstance(held, dict):
-        raise ValueError(f"{table} is {held!r}; allowed: a table")
+def _read_table(tables: Mapping[str, object], name: str, read: Callable[[object], Any]) -> dict[str, Any]:
+    table = tables.get(name, {})
+    if not isinstance(table, dict):
+        raise ValueError(f"{name} is {table!r}; allowed: a table")
     settings: dict[str, object] = {}
-    for name, value in held.items():
+    for key, value in table.items():
         is_scope = isinstance(value, dict) and not {"low", "high"} & {*value}
-        settings |= {f"{name}:{field}": each for field, each in value.items()} if is_scope else {name: value}
+        settings |= {f"{key}:{field}": each for field, each in value.items()} if is_scope else {key: value}
     result = {}
     for key, value in settings.items():
         try:
             result[key] = read(value)
         except ValueError as error:
-            raise ValueError(f"[{table}] {key}: {str(error).removeprefix(': ')}") from None
+            raise ValueError(f"[{name}] {key}: {str(error).removeprefix(': ')}") from None
     return result
 
 
@@ -220,8 +220,9 @@ def make_distribution(setting: Choices | Interval, kind: Any, *, named: str) -> 
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     values = setting if isinstance(setting, tuple) else (setting.low, setting.high)
-    held = [convert_option(kind, value, named=named) for value in values]
+    converted = [convert_option(kind, value, named=named) for value in values]
     if isinstance(setting, tuple):
-        return CategoricalDistribution(held)
-    of_numbers = IntDistribution if all(type(end) is int for end in held) else FloatDistribution
-    return of_numbers(low=held[0], high=held[1], log=setting.log)
+        return CategoricalDistribution(converted)
+    low, high = converted
+    distribution = IntDistribution if type(low) is type(high) is int else FloatDistribution
+    return distribution(low=low, high=high, log=setting.log)
