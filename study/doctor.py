@@ -71,13 +71,13 @@ class Finding:
     is_fault: bool = False
 
 
-def check_packages() -> list[Finding]:
+def check_packages() -> Finding:
     """Check that every dependency of the project is installed in an allowed version."""
     faults = [fault for text in _list_requirements() if (fault := _describe_missing(text))]
     if faults:
-        return [Finding("packages", f"{'; '.join(faults)}: pip install -c constraints.txt -e .", True)]
+        return Finding("packages", f"{'; '.join(faults)}: pip install -c constraints.txt -e .", True)
     shown = [f"{name} {version.partition('+')[0]}" for name, version in versions().items() if name in SHOWN]
-    return [Finding("packages", f"python {platform.python_version()}, {', '.join(shown)}")]
+    return Finding("packages", f"python {platform.python_version()}, {', '.join(shown)}")
 
 
 def _list_requirements() -> list[str]:
@@ -100,22 +100,22 @@ def _describe_missing(requirement: str) -> str | None:
     return None if fits else f"{wanted.name} is {version}, wanted {wanted.specifier}"
 
 
-def check_gpus(expected: float) -> list[Finding]:
+def check_gpus(expected: float) -> Finding:
     """Check for a CUDA build of torch and an NVIDIA driver, unless the `expected` number of GPUs is 0."""
     import torch
 
     if not expected:
-        return [Finding("GPUs", "none")]
+        return Finding("GPUs", "none")
     if torch.version.cuda is None:
         advice = "install a CUDA build: pip install --force-reinstall torch==VERSION from PyPI"
-        return [Finding("GPUs", f"{expected:g} GPUs, but torch {torch.__version__} is a CPU build: {advice}", True)]
+        return Finding("GPUs", f"{expected:g} GPUs, but torch {torch.__version__} is a CPU build: {advice}", True)
     driver = Path("/proc/driver/nvidia/version")
     if not driver.exists():
-        return [Finding("GPUs", f"{expected:g} GPUs, but no NVIDIA driver is loaded: use an image with a driver", True)]
-    return [Finding("GPUs", f"{expected:g}, torch for CUDA {torch.version.cuda}, {driver.read_text().splitlines()[0]}")]
+        return Finding("GPUs", f"{expected:g} GPUs, but no NVIDIA driver is loaded: use an image with a driver", True)
+    return Finding("GPUs", f"{expected:g}, torch for CUDA {torch.version.cuda}, {driver.read_text().splitlines()[0]}")
 
 
-def check_data(data: str) -> list[Finding]:
+def check_data(data: str) -> Finding:
     """Check that `data` has at least one task, and that the development split of each task can be read."""
     from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 
@@ -129,19 +129,19 @@ def check_data(data: str) -> list[Finding]:
         try:
             glue.load_split(TASKS[name], TASKS[name].dev_splits[0], data)
         except (ValueError, OSError) as error:
-            return [Finding("data", f"{error}: mend the file, or choose another --data", True)]
+            return Finding("data", f"{error}: mend the file, or choose another --data", True)
         tasks.append(name)
     if not tasks:
-        return [
-            Finding("data", f"{data} holds no task; allowed: mini, hub or a folder with files like RTE/dev.tsv", True)
-        ]
+        return Finding(
+            "data", f"{data} holds no task; allowed: mini, hub or a folder with files like RTE/dev.tsv", True
+        )
     without = f"; without {', '.join(absent)}" if absent else ""
-    return [Finding("data", f"{data}: {', '.join(tasks)}{without}")]
+    return Finding("data", f"{data}: {', '.join(tasks)}{without}")
 
 
-def check_storage(folder: Path, marker: Path | None) -> list[Finding]:
+def check_storage(folder: Path, marker: Path | None) -> Finding:
     """Check that a storage folder is writable and has free space, and that it has the driver's file `marker`."""
-    place = nearest_existing(folder)
+    place = find_nearest_existing(folder)
     try:
         with tempfile.NamedTemporaryFile(dir=place, prefix=".doctor-") as file:
             file.write(b"written by study.doctor")
@@ -149,32 +149,30 @@ def check_storage(folder: Path, marker: Path | None) -> list[Finding]:
             os.fsync(file.fileno())
     except OSError as error:
         advice = "make it writable, or choose another --storage"
-        return [Finding("storage", f"{place} cannot be written ({error.strerror}): {advice}", True)]
+        return Finding("storage", f"{place} cannot be written ({error.strerror}): {advice}", True)
     if marker is not None and not marker.exists():
         advice = "mount one shared folder at the same path on every node and give it as --storage"
-        return [Finding("storage", f"{folder} is not the folder that the other nodes see: {advice}", True)]
+        return Finding("storage", f"{folder} is not the folder that the other nodes see: {advice}", True)
     free = shutil.disk_usage(place).free / 1e9
     if free < LITTLE_SPACE_GB:
-        return [
-            Finding("storage", f"{folder} has only {free:.1f} GB free: make room, or choose another --storage", True)
-        ]
-    return [Finding("storage", f"{folder}, {free:.0f} GB free")]
+        return Finding("storage", f"{folder} has only {free:.1f} GB free: make room, or choose another --storage", True)
+    return Finding("storage", f"{folder}, {free:.0f} GB free")
 
 
-def check_objects(uri: str, marker: str | None) -> list[Finding]:
+def check_objects(uri: str, marker: str | None) -> Finding:
     """Check that objects can be written and deleted under `uri`, and that this node sees the driver's `marker`."""
     try:
         with small_object(uri):
             seen = marker is None or exists(marker)
     except (OSError, ValueError) as error:
         advice = "give this node the credentials (a role, or environment variables), or choose another --storage"
-        return [Finding("storage", f"{error}: {advice}", True)]
+        return Finding("storage", f"{error}: {advice}", True)
     if not seen:
-        return [Finding("storage", f"{uri} is not the place that the other nodes see: choose another --storage", True)]
-    return [Finding("storage", f"{uri} can be written")]
+        return Finding("storage", f"{uri} is not the place that the other nodes see: choose another --storage", True)
+    return Finding("storage", f"{uri} can be written")
 
 
-def nearest_existing(folder: Path) -> Path:
+def find_nearest_existing(folder: Path) -> Path:
     """Return `folder` if it exists, else the nearest existing folder above it."""
     return next(path for path in (folder, *folder.parents) if path.exists())
 
@@ -186,21 +184,21 @@ def check_node(*, gpus: float, data: str, storage: str, marker: str | None) -> l
     else:
         check_place = partial(check_storage, Path(storage), Path(marker) if marker else None)
     return [
-        *_run_check("packages", check_packages),
-        *_run_check("GPUs", partial(check_gpus, gpus)),
-        *_run_check("data", partial(check_data, data)),
-        *_run_check("storage", check_place),
+        _run_check("packages", check_packages),
+        _run_check("GPUs", partial(check_gpus, gpus)),
+        _run_check("data", partial(check_data, data)),
+        _run_check("storage", check_place),
     ]
 
 
-def _run_check(subject: str, check: Callable[[], list[Finding]]) -> list[Finding]:
+def _run_check(subject: str, check: Callable[[], Finding]) -> Finding:
     try:
         return check()
     except Exception as error:  # noqa: BLE001  # a broken install can raise anything, and the other checks must run
-        return [Finding(subject, f"{type(error).__name__}: {error}: pip install -c constraints.txt -e . again", True)]
+        return Finding(subject, f"{type(error).__name__}: {error}: pip install -c constraints.txt -e . again", True)
 
 
-def check_tracking(uri: str) -> list[Finding]:
+def check_tracking(uri: str) -> Finding:
     """Check that the MLflow tracking store at `uri` answers."""
     from study.mlflow_mirror.tracking import count_experiments, outages, prepare_environment, reason
 
@@ -209,8 +207,8 @@ def check_tracking(uri: str) -> list[Finding]:
         count = count_experiments(uri)
     except outages() as error:
         advice = "start the server, mend --tracking-uri, or go on without: python -m study.mirror catches up later"
-        return [Finding("tracking", f"{masked(uri)} does not answer ({reason(error)}): {advice}", True)]
-    return [Finding("tracking", f"{masked(uri)}, {counted(count, 'experiment')}")]
+        return Finding("tracking", f"{masked(uri)} does not answer ({reason(error)}): {advice}", True)
+    return Finding("tracking", f"{masked(uri)}, {counted(count, 'experiment')}")
 
 
 def check_cluster(address: str | None, *, data: str, storage: str, wait_minutes: float = 0.0) -> Iterator[Finding]:
@@ -283,7 +281,7 @@ def _check_nodes(nodes: list[dict[str, Any]], **settings: Any) -> Iterator[Findi
             before = time.time()
             node_time = ray.get(read.options(scheduling_strategy=place).remote(), timeout=NODE_SECONDS)
         except RayError as error:
-            yield _blame_node(node, error)
+            yield _describe_silent_node(node, error)
             continue
         node_code = Provenance(code_digest=digest, versions=versions, git_commit=None)
         if differences := other_code(node_code, provenance()):
@@ -295,7 +293,7 @@ def _check_nodes(nodes: list[dict[str, Any]], **settings: Any) -> Iterator[Findi
             yield Finding(f"{finding.subject} on {host}", finding.text, finding.is_fault)
 
 
-def _blame_node(node: dict[str, Any], error: Exception) -> Finding:
+def _describe_silent_node(node: dict[str, Any], error: Exception) -> Finding:
     """Report a node that does not answer as a fault, unless Ray no longer lists the node as alive."""
     subject = f"node {node['NodeManagerAddress']}"
     if node["NodeID"] not in {alive["NodeID"] for alive in _list_nodes()}:
@@ -313,7 +311,7 @@ def _marker(storage: str) -> Iterator[str | None]:
             if is_uri(storage):
                 marker = stack.enter_context(small_object(storage))
             else:
-                place = nearest_existing(Path(storage))
+                place = find_nearest_existing(Path(storage))
                 marker = stack.enter_context(tempfile.NamedTemporaryFile(dir=place, prefix=".doctor-")).name
         except (OSError, ValueError):
             marker = None
@@ -334,14 +332,14 @@ def run(options: Options) -> int:
 
 
 def _check_all(options: Options, storage: str, tracking: str | None) -> Iterator[Finding]:
-    findings = check_packages()
-    yield from findings
-    if any(finding.is_fault for finding in findings):
+    packages = check_packages()
+    yield packages
+    if packages.is_fault:
         return  # other checks would fail for the same reason
     data, minutes = glue.make_absolute(options.data), options.wait_minutes
     yield from check_cluster(options.address, data=data, storage=storage, wait_minutes=minutes)
     if tracking is not None:
-        yield from check_tracking(tracking)
+        yield check_tracking(tracking)
 
 
 main = Command(

@@ -20,13 +20,8 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
-def only(findings: list[Finding]) -> Finding:
-    (finding,) = findings
-    return finding
-
-
 def test_the_packages_of_these_tests_are_in_order() -> None:
-    finding = only(doctor.check_packages())
+    finding = doctor.check_packages()
     assert not finding.is_fault and "torch" in finding.text
 
 
@@ -41,7 +36,7 @@ def test_a_gpu_under_a_cpu_build_of_torch_is_a_fault() -> None:
 
     if torch.version.cuda is not None:
         pytest.skip("this torch has CUDA")
-    finding = only(doctor.check_gpus(1.0))
+    finding = doctor.check_gpus(1.0)
     assert finding.is_fault and "CPU build" in finding.text
 
 
@@ -50,13 +45,13 @@ def test_the_tasks_of_a_folder_are_listed_and_the_absent_ones_too(tmp_path: Path
     for split in ("train", "dev"):
         rows = "index\tsentence1\tsentence2\tlabel\n0\tIt rains.\tIt is wet.\tentailment\n"
         (tmp_path / "RTE" / f"{split}.tsv").write_text(rows)
-    finding = only(doctor.check_data(str(tmp_path)))
+    finding = doctor.check_data(str(tmp_path))
     assert not finding.is_fault
     assert ": rte; without" in finding.text and "cola" in finding.text
 
 
 def test_data_without_a_task_is_a_fault(tmp_path: Path) -> None:
-    finding = only(doctor.check_data(str(tmp_path)))
+    finding = doctor.check_data(str(tmp_path))
     assert finding.is_fault and "holds no task" in finding.text
 
 
@@ -64,28 +59,28 @@ def test_broken_data_is_named_by_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "RTE").mkdir()
     for split in ("train", "dev"):
         (tmp_path / "RTE" / f"{split}.tsv").write_text("index\tsentence1\tsentence2\tlabel\n0\tIt rains.\tmaybe\n")
-    finding = only(doctor.check_data(str(tmp_path)))
+    finding = doctor.check_data(str(tmp_path))
     assert finding.is_fault and "dev.tsv, line 2" in finding.text
 
 
 def test_storage_that_can_be_written_is_left_as_it_was(tmp_path: Path) -> None:
-    assert not only(doctor.check_storage(tmp_path / "runs", None)).is_fault
+    assert not doctor.check_storage(tmp_path / "runs", None).is_fault
     assert list(tmp_path.iterdir()) == []
 
 
 def test_storage_that_cannot_be_written_is_a_fault() -> None:
-    finding = only(doctor.check_storage(Path("/proc/runs"), None))
+    finding = doctor.check_storage(Path("/proc/runs"), None)
     assert finding.is_fault and "choose another --storage" in finding.text
 
 
 def test_storage_that_other_nodes_do_not_see_is_a_fault(tmp_path: Path) -> None:
-    finding = only(doctor.check_storage(tmp_path, tmp_path / "marker of the driver"))
+    finding = doctor.check_storage(tmp_path, tmp_path / "marker of the driver")
     assert finding.is_fault and "shared folder" in finding.text
 
 
 @pytest.mark.slow
 def test_a_tracking_server_that_is_away_is_a_fault_without_its_password() -> None:
-    finding = only(doctor.check_tracking(f"http://anna:secret@127.0.0.1:{free_port()}"))
+    finding = doctor.check_tracking(f"http://anna:secret@127.0.0.1:{free_port()}")
     assert finding.is_fault and "refused" in finding.text and "secret" not in finding.text
 
 
@@ -99,7 +94,7 @@ def test_a_check_that_breaks_is_a_finding_too() -> None:
     def broken() -> list[Finding]:
         raise ImportError("libcudart.so not found")
 
-    finding = only(doctor._run_check("GPUs", broken))
+    finding = doctor._run_check("GPUs", broken)
     assert finding.is_fault and "libcudart.so" in finding.text
 
 
@@ -140,5 +135,5 @@ def test_a_new_task_has_no_generated_data_and_the_others_go_on(
     assert error.count("\n") == 1
     assert launch.main([*said, "rte"]) == 0
     assert list(glue.vocabulary_texts(TASKS["rte"], "mini"))
-    finding = only(doctor.check_data("mini"))
+    finding = doctor.check_data("mini")
     assert not finding.is_fault and finding.text.endswith("; without boolq")
