@@ -39,11 +39,11 @@ from study.launch_options import (
     LaunchOptions,
     check_options,
     default_driver,
-    origins_of_settings,
+    trace_settings,
 )
 from study.live_view import LiveView
 from study.mlflow_mirror.tracking import unreachable_reason
-from study.opened_study import MOST_ARMS, Study, launched_arms, open_study, plan_notes, resolve_in
+from study.opened_study import MOST_ARMS, Study, find_launched_arms, list_plan_notes, open_study, resolve_in
 from study.own_packages import is_installed
 from study.plans.departures import describe_departures
 from study.plans.plan import MOST_REPEATS
@@ -101,7 +101,7 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
         names = [arm.name for arm in resolved.arms if not arm.repeat]
         known = [f"{method}/{task}" for method in method_files.names() for task in trainable_tasks()]
         method, _, task = resolve_name(options.explain, names, what="arm of this study", known=known).partition("/")
-        print(explain(resolved.asked, method, task, origins=origins_of_settings(options, resolved.asked)))
+        print(explain(resolved.asked, method, task, origins=trace_settings(options, resolved.asked)))
         return 0
     if options.toml:
         print(format_plan(resolved.asked), end="")
@@ -114,7 +114,7 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
         facts = {"folder": str(study.folder), "plan": resolved, "estimates": forecast.estimates, "done": forecast.done}
         print(json.dumps(to_plain(facts), indent=1))
         return 0
-    notes = plan_notes(study, options, read_facts(study.folder), launched=launched_arms(study, options))
+    notes = list_plan_notes(study, options, read_facts(study.folder), launched=find_launched_arms(study, options))
     if options.max_minutes is not None:
         notes.append(describe_time_limit(options.max_minutes, forecast.measured))
     if len(resolved.asked.methods) > 1 and resolved.asked.baseline:
@@ -161,7 +161,7 @@ def run_study(study: Study, options: LaunchOptions) -> int:
         journal = stack.enter_context(closing(Journal(folder)))
         study = _as_locked(study, is_continued=options.continue_study is not None)
         code, faults = provenance(), Faults(max_failures=options.max_failures)
-        limit, arms = options.max_gpu_hours, launched_arms(study, options)
+        limit, arms = options.max_gpu_hours, find_launched_arms(study, options)
         scheduler = Scheduler(study.resolved, journal, code, max_gpu_hours=limit, faults=faults, launched=arms)
         if options.register and journal.facts.trials:
             raise ValueError(f"--register: {folder} already has trials; allowed: only before a study's first trial")
@@ -174,7 +174,7 @@ def run_study(study: Study, options: LaunchOptions) -> int:
         storage = choose_storage(None if is_over else options.storage, folder, journal.facts)
         if not is_over:
             make_writable(join(storage, "trials"))
-        notes = plan_notes(study, options, journal.facts, launched=arms)
+        notes = list_plan_notes(study, options, journal.facts, launched=arms)
         _keep_plan(study, code, is_over=is_over)
         print_lines(notes, sys.stderr)
         end_unsettled(scheduler, storage=storage, folder=folder)

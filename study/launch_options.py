@@ -268,9 +268,15 @@ def _check_machine(options: LaunchOptions) -> None:
 
 
 def _check_places(options: LaunchOptions) -> None:
-    """Raise ValueError if --name, --out, --storage or --tracking-uri is invalid or not usable."""
-    if options.name is not None:
-        _check_name(options.name)
+    """Raise ValueError if --name, --out, --storage or --tracking-uri is invalid or not usable.
+
+    A name is that of a short folder, without `?` and `%`, which MLflow cannot handle.
+    """
+    if (name := options.name) is not None:
+        if Path(name).name != name or name in ("", "..") or not name.isprintable() or {*"?%"} & {*name}:
+            raise ValueError(f"--name is {name!r}; allowed: the name of one folder, without /, ? and %")
+        if (size := len(os.fsencode(name))) > MOST_BYTES:
+            raise ValueError(f"--name is {name[:20]!r}... of {size} bytes; allowed: at most {MOST_BYTES}")
     if options.out is not None:
         check_folder("--out", Path(options.out))
     if options.storage and not is_uri(storage_address(options.storage)):
@@ -279,14 +285,6 @@ def _check_places(options: LaunchOptions) -> None:
         raise ValueError("--register needs an MLflow store outside the study's folder; add --tracking-uri URI")
     if options.tracking_uri not in (None, "none"):
         tracking_address(options.tracking_uri)
-
-
-def _check_name(name: str) -> None:
-    """Raise ValueError unless the name is a short folder name without `?` and `%`, which MLflow cannot handle."""
-    if Path(name).name != name or name in ("", "..") or not name.isprintable() or {*"?%"} & {*name}:
-        raise ValueError(f"--name is {name!r}; allowed: the name of one folder, without /, ? and %")
-    if len(os.fsencode(name)) > MOST_BYTES:
-        raise ValueError(f"--name is {name[:20]!r}... of {len(os.fsencode(name))} bytes; allowed: at most {MOST_BYTES}")
 
 
 def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan, str]:
@@ -301,7 +299,7 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
     Raises:
         ValueError: if an option names something unknown, or sets what --continue has already fixed.
     """
-    base, why = _read_base(options, earlier)
+    base, origin = _read_base(options, earlier)
     if options.include:
         trainables.include(options.include, named="--include")
     elif not (folder := base.include):
@@ -314,7 +312,7 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
     if options.plan:
         base = _resolve_file_names(base, options.plan)
     names = [name for name in Plan.__struct_fields__ if name not in ("profile", "epochs", "settings")]
-    given = {name: value for name in names if (value := getattr(options, name, None)) not in (None, [])}
+    values = {name: value for name in names if (value := getattr(options, name, None)) not in (None, [])}
     readers: dict[str, Callable[[Any], object]] = {
         "methods": lambda texts: _resolve_names(texts, profiles.methods(base.profile), _resolve_method),
         "tasks": lambda texts: _resolve_names(texts, profiles.tasks(), _resolve_task),
@@ -325,35 +323,34 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
         "baseline": resolve_method,
         "search_only": lambda texts: _resolve_names(texts, (), _refuse_scope),
     }
-    read = {name: readers[name](value) if name in readers else value for name, value in given.items()}
-    held = base.settings if options.plan is None else _keep_named_arms(base, read)
-    by_hand = read_settings(options)
-    read["settings"] = override_settings(held, by_hand)
-    plan = replace(base, **{name: value for name, value in read.items() if name != "start_from"})
+    changes = {name: readers[name](value) if name in readers else value for name, value in values.items()}
+    kept_settings = base.settings if options.plan is None else _keep_named_arms(base, changes)
+    settings = read_settings(options)
+    changes["settings"] = override_settings(kept_settings, settings)
+    plan = replace(base, **{name: value for name, value in changes.items() if name != "start_from"})
     if plan.backbone is None and plan.profile in profiles.NEED_BACKBONE:
         raise ValueError(
             f"--profile {plan.profile} names no backbone; allowed: --backbone with a folder of study.pretrain or a hub "
             "name, such as nreimers/MiniLM-L6-H384-uncased"
         )
-    _check_search_only(by_hand, plan)
+    _check_search_only(settings, plan)
     if options.start_from:
         plan = replace(plan, start_from=_read_starts(options.start_from, plan))
-    if options.first_from and plan.samples == 0:
-        raise ValueError("--first-from begins searches, but --samples 0 searches nothing; leave out one")
     if options.first_from:
-        had = {} if base.first is UNSET else base.first
-        plan = replace(plan, first={**had, **read_winners(Path(options.first_from), plan)})
+        if plan.samples == 0:
+            raise ValueError("--first-from begins searches, but --samples 0 searches nothing; leave out one")
+        plan = replace(plan, first={**(base.first or {}), **read_winners(Path(options.first_from), plan)})
     if options.data is not None and plan.tasks and not {*TRAINABLE_TASKS} & {*plan.tasks}:
         raise ValueError(
             f"--data chooses the data of GLUE tasks, but the study only has {', '.join(plan.tasks)}; leave it out"
         )
-    return plan, why
+    return plan, origin
 
 
-def _keep_named_arms(plan: Plan, given: Mapping[str, Any]) -> dict[str, Setting]:
+def _keep_named_arms(plan: Plan, changes: Mapping[str, Any]) -> dict[str, Setting]:
     """Return the settings of a plan, except those of methods and tasks that --method and --task leave out."""
-    left_out = {*plan.methods} - {*given.get("methods", plan.methods)}
-    left_out |= {*plan.tasks} - {*given.get("tasks", plan.tasks)}
+    left_out = {*plan.methods} - {*changes.get("methods", plan.methods)}
+    left_out |= {*plan.tasks} - {*changes.get("tasks", plan.tasks)}
     return {key: setting for key, setting in plan.settings.items() if not left_out & {*split_key(key)[0].split("/")}}
 
 
@@ -371,10 +368,10 @@ def _read_early_stopping(text: str) -> EarlyStopping | None:
     if rule != "asha" or (colon and not fields):
         raise ValueError(f"--early-stopping is {text!r}; allowed: none, asha, asha:grace=1,factor=3")
     pairs = [read_setting(pair, "--early-stopping asha:") for pair in fields.split(",") if pair]
-    given = dict(pairs)
-    if len(given) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         raise ValueError(f"--early-stopping {text} gives a field twice; allowed: grace and factor, once each")
-    return from_plain(EarlyStopping, given, where=f"--early-stopping {text}")
+    return from_plain(EarlyStopping, values, where=f"--early-stopping {text}")
 
 
 def read_settings(options: StudyOptions) -> dict[str, Setting]:
@@ -396,22 +393,23 @@ def read_settings(options: StudyOptions) -> dict[str, Setting]:
         except ValueError as error:
             fault = str(error).removeprefix(f"--search {key}: ").removeprefix(f"{ranged}: ")
             raise ValueError(f"--search {text}: {fault}") from None
-    said, words = merge_settings(fixed, searched), _list_words(options)
-    if twice := next((field for field in ("epochs", "attention") if field in words and field in said), None):
-        by_hand = format_option(twice, said[twice])
-        raise ValueError(f"{words[twice][0].split()[0]} and {by_hand} both give {twice}; allowed: one of the two")
-    return {**{field: value for field, (_, value) in words.items() if field not in searched}, **said}
+    settings, short_forms = merge_settings(fixed, searched), _read_short_forms(options)
+    for name in ("epochs", "attention"):
+        if name in short_forms and name in settings:
+            flags = f"{short_forms[name][0].split()[0]} and {format_option(name, settings[name])}"
+            raise ValueError(f"{flags} both give {name}; allowed: one of the two")
+    return {**{field: value for field, (_, value) in short_forms.items() if field not in searched}, **settings}
 
 
-def _check_search_only(by_hand: Mapping[str, Setting], plan: Plan) -> None:
+def _check_search_only(settings: Mapping[str, Setting], plan: Plan) -> None:
     """Raise ValueError if a --search or --set contradicts --search-only or --samples 0."""
-    ranges = [key for key, setting in by_hand.items() if is_searched(setting)]
+    ranges = [key for key, setting in settings.items() if is_searched(setting)]
     if ranges and plan.samples == 0:
         raise ValueError(f"--search {ranges[0]} gives a range, but --samples 0 searches nothing; leave one out")
     if plan.search_only is UNSET:
         return
     only = ",".join(plan.search_only)
-    for key, setting in by_hand.items():
+    for key, setting in settings.items():
         field = split_key(key)[1]
         if is_searched(setting) and field not in plan.search_only:
             raise ValueError(
@@ -421,30 +419,30 @@ def _check_search_only(by_hand: Mapping[str, Setting], plan: Plan) -> None:
             raise ValueError(f"--set {key} and --search-only {only}: both set and searched; allowed: one of the two")
 
 
-def _list_words(options: StudyOptions) -> dict[str, tuple[str, Value]]:
+def _read_short_forms(options: StudyOptions) -> dict[str, tuple[str, Value]]:
     """Map each field that --attention or --epochs fixes to the option and the field's value."""
     epochs: dict[str, tuple[str, Value]] = {} if options.epochs is None else {"epochs": ("--epochs", options.epochs)}
     if options.attention is None:
         return epochs
-    named = f"--attention {options.attention}"
-    return {field: (named, value) for field, value in ATTENTION[options.attention].items()} | epochs
+    flag = f"--attention {options.attention}"
+    return {field: (flag, value) for field, value in ATTENTION[options.attention].items()} | epochs
 
 
-def origins_of_settings(options: StudyOptions, plan: Plan) -> dict[str, str]:
+def trace_settings(options: StudyOptions, plan: Plan) -> dict[str, str]:
     """Return the origin of each setting that --set and --search did not give: --epochs, --attention or a plan.
 
     A key is, for example, `--set epochs`; its value is then `--epochs` or `--plan FILE: epochs`.
     """
-    said, words = read_settings(replace(options, epochs=None, attention=None)), _list_words(options)
+    settings, short_forms = read_settings(replace(options, epochs=None, attention=None)), _read_short_forms(options)
     file = f"--plan {options.plan}" if options.plan else f"--continue {options.continue_study}"
     return {
-        format_option(key, setting): words[key][0] if key in words else f"{file}: {key}"
+        format_option(key, setting): short_forms[key][0] if key in short_forms else f"{file}: {key}"
         for key, setting in plan.settings.items()
-        if key not in said
+        if key not in settings
     }
 
 
-def _spell_key(key: str, named: str) -> str:
+def _spell_key(key: str, option: str) -> str:
     """Return a setting's key with its method and task in standard spelling, such as `palbert/rte:epochs`."""
     scope, field = split_key(key)
     if not scope:
@@ -453,7 +451,7 @@ def _spell_key(key: str, named: str) -> str:
     try:
         return f"{resolve_method(method)}{slash}{_resolve_task(task) if slash else ''}:{field}"
     except ValueError as error:
-        raise ValueError(f"{named}: {error}") from None
+        raise ValueError(f"{option}: {error}") from None
 
 
 def _read_base(options: LaunchOptions, earlier: Plan | None) -> tuple[Plan, str]:
@@ -462,60 +460,60 @@ def _read_base(options: LaunchOptions, earlier: Plan | None) -> tuple[Plan, str]
         return earlier, "continued"
     if options.plan is not None:
         return read_toml(Path(options.plan)), f"plan {options.plan}"
-    profile, why = _choose_profile(options)
-    return profiles.load(profile), why
+    profile, origin = _choose_profile(options)
+    return profiles.load(profile), origin
 
 
 def _check_continued(options: LaunchOptions, plan: Plan) -> None:
     """Raise ValueError if --profile, --name, --out or --plan is given together with --continue, which fixes them."""
-    folder, said = Path(options.continue_study or ""), f"--continue {options.continue_study}"
-    for name, own in {"profile": plan.profile, "name": folder.resolve().name, "out": str(folder.parent)}.items():
+    folder, flag = Path(options.continue_study or ""), f"--continue {options.continue_study}"
+    for name, fixed in {"profile": plan.profile, "name": folder.resolve().name, "out": str(folder.parent)}.items():
         value = getattr(options, name)
-        if value == own:
-            raise ValueError(f"{said} already fixes --{name}; leave --{name} out")
+        if value == fixed:
+            raise ValueError(f"{flag} already fixes --{name}; leave --{name} out")
         if value is not None:
-            raise ValueError(f"--{name} is {value}, but {said} fixes {own}; leave one of them out")
+            raise ValueError(f"--{name} is {value}, but {flag} fixes {fixed}; leave one of them out")
     if options.plan is not None:
-        raise ValueError(f"--plan is {options.plan}, but {said} already has a plan; leave one of them out")
+        raise ValueError(f"--plan is {options.plan}, but {flag} already has a plan; leave one of them out")
 
 
 def _choose_profile(options: LaunchOptions) -> tuple[str, str]:
-    asked = resolve_name(options.profile or "auto", ["auto", *profiles.list_profiles()], what="profile")
-    if asked != "auto":
-        return asked, f"profile {asked}"
+    profile = resolve_name(options.profile or "auto", ["auto", *profiles.list_profiles()], what="profile")
+    if profile != "auto":
+        return profile, f"profile {profile}"
     if options.address:
         from study.cluster.ray_cluster import count_cluster_gpus
 
-        gpus, where = count_cluster_gpus(options.address), f"the Ray cluster at {options.address}"
+        gpus, place = count_cluster_gpus(options.address), f"the Ray cluster at {options.address}"
     else:
-        gpus, where = local_gpus(), "this machine"
+        gpus, place = local_gpus(), "this machine"
     profile = "paper" if gpus else "mini"
-    return profile, f"profile {profile}: {where} has {gpus or 'no'} GPUs"
+    return profile, f"profile {profile}: {place} has {gpus or 'no'} GPUs"
 
 
 def _resolve_file_names(plan: Plan, file: str) -> Plan:
     """Return a plan read from a file, with its methods, tasks, sampler and scopes in standard spelling."""
-    meanings: dict[str, Callable[[str], str]] = {
+    resolvers: dict[str, Callable[[str], str]] = {
         "methods": resolve_method,
         "tasks": _resolve_task,
         "sampler": resolve_sampler,
         "baseline": resolve_method,
     }
-    found = dict[str, object]()
-    for name, meaning in meanings.items():
-        given = getattr(plan, name)
+    changes = dict[str, object]()
+    for name, resolve in resolvers.items():
+        value = getattr(plan, name)
         try:
-            found[name] = tuple(map(meaning, given)) if isinstance(given, tuple) else given and meaning(given)
+            changes[name] = tuple(map(resolve, value)) if isinstance(value, tuple) else value and resolve(value)
         except ValueError as error:
             raise ValueError(f"--plan {file}: {name}: {error}") from None
     tables = {key: "search" if is_searched(setting) else "set" for key, setting in plan.settings.items()}
     settings = {_spell_key(key, f"--plan {file}: [{tables[key]}] {key}"): value for key, value in plan.settings.items()}
-    return replace(plan, **found, settings=settings)
+    return replace(plan, **changes, settings=settings)
 
 
-def _resolve_names(given: list[str], menu: Sequence[str], as_meant: Callable[[str], str]) -> tuple[str, ...]:
-    names = [name.strip() for text in given for name in text.split(",") if name.strip()]
-    return tuple(dict.fromkeys(one for name in names for one in (menu if name == "all" else [as_meant(name)])))
+def _resolve_names(texts: list[str], menu: Sequence[str], resolve: Callable[[str], str]) -> tuple[str, ...]:
+    names = [name.strip() for text in texts for name in text.split(",") if name.strip()]
+    return tuple(dict.fromkeys(each for name in names for each in (menu if name == "all" else [resolve(name)])))
 
 
 def _resolve_method(name: str) -> str:
@@ -532,8 +530,8 @@ def _resolve_task(name: str) -> str:
     try:
         return resolve_name(name, trainable_tasks(), what="task")
     except ValueError as error:
-        own = "" if method_files.included() else " (a task of your own needs --include FOLDER)"
-        raise ValueError(f"{error}{own}") from None
+        advice = "" if method_files.included() else " (a task of your own needs --include FOLDER)"
+        raise ValueError(f"{error}{advice}") from None
 
 
 def _read_starts(texts: list[str], plan: Plan) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,7 +82,7 @@ def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = No
     Raises:
         ValueError: if the plan cannot be run, or the folder holds a different study.
     """
-    folder = Path(options.continue_study or Path(options.out or OUT) / (options.name or default_name(plan)))
+    folder = Path(options.continue_study or Path(options.out or OUT) / (options.name or build_default_name(plan)))
     earlier = earlier or find_plan(folder)
     if options.retry_failed and earlier is None:
         raise ValueError(
@@ -99,7 +100,7 @@ def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = No
     return Study(resolved, folder, plan, earlier, why, tuple(unchecked or ()))
 
 
-def default_name(plan: Plan) -> str:
+def build_default_name(plan: Plan) -> str:
     """Build the default name of a study from its methods and a hash of all settings that affect the scores.
 
     The content of a local backbone or tokenizer is hashed. A backbone or tokenizer from the hub is hashed by name.
@@ -138,14 +139,12 @@ def resolve_in(
     settled = cache(lambda: {trial.started.arm for trial in read_facts(folder).trials.values()})
     if glue.classify_data(plan.data) != glue.classify_data(had.data) and settled():  # raised before data are read
         raise mismatch_error(folder, [describe_data_change(had, plan)], is_continued=is_continued)
-    changed = (
-        [arm for arm in settled() if plan.list_firsts(arm) != had.list_firsts(arm)] if plan.first != had.first else []
-    )
-    if changed:
-        raise ValueError(
-            f"--first-from: {changed[0]} of {folder} already has trials, so its first trial cannot change; allowed: "
-            "arms without trials (--method, --task), or a new study (--name)"
-        )
+    for arm in settled() if plan.first != had.first else ():
+        if plan.list_firsts(arm) != had.list_firsts(arm):
+            raise ValueError(
+                f"--first-from: {arm} of {folder} already has trials, so its first trial cannot change; allowed: "
+                "arms without trials (--method, --task), or a new study (--name)"
+            )
     _check_files(plan)
     if plan.include is not UNSET:
         include_folder(plan.methods, plan.include)
@@ -188,7 +187,7 @@ def _check_tensorfloat32(options: LaunchOptions, resolved: ResolvedPlan) -> None
         )
 
 
-def launched_arms(study: Study, options: LaunchOptions) -> frozenset[str]:
+def find_launched_arms(study: Study, options: LaunchOptions) -> frozenset[str]:
     """Name the arms that this launch runs: those of --method and --task, and the arms whose models they start from.
 
     Raises:
@@ -202,51 +201,43 @@ def launched_arms(study: Study, options: LaunchOptions) -> frozenset[str]:
     sources = {arm.name: arm.start_from for arm in arms}
     while added := {source for name in names if (source := sources[name]) is not None} - names:
         names |= added
-    if options.max_gpu_hours is not None and (left := [arm.name for arm in arms if arm.name not in names]):
+    if options.max_gpu_hours is not None and (left_out := [arm.name for arm in arms if arm.name not in names]):
         raise ValueError(
-            f"--max-gpu-hours applies to all arms of the study, but {left[0]} is not named; leave out --method and "
+            f"--max-gpu-hours applies to all arms of the study, but {left_out[0]} is not named; leave out --method and "
             "--task, or --max-gpu-hours"
         )
     return frozenset(names)
 
 
-def plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:
+def list_plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:
     """List facts about this launch that may surprise its user, one line each.
 
     Examples: the backbone has random weights; the launch leaves out some arms; another study has the same arms.
     """
-    asked = study.resolved.asked
-    raised = [
-        f"--{name} {given} is ignored: the study already has {'its whole grid' if had is None else had}"
-        for name, given, had in (("samples", options.samples, asked.samples), ("seeds", options.seeds, asked.seeds))
-        if given is not None and given != had
-    ]
-    elsewhere = _note_same_arms_elsewhere(study) if study.earlier is None else []
-    names = ", ".join(study.resolved.untrained)
-    untrained = [f"backbone {names} has random weights; --backbone chooses a pretrained one"] * bool(names)
-    is_task = options.name in trainable_tasks() and not options.tasks
-    name_of_task = [f"--name {options.name} only names the study; --task {options.name} chooses the task"] * is_task
-    return [
-        *name_of_task,
-        *untrained,
-        *_note_unsearched(study.resolved),
-        *_note_first_tries(study.resolved),
-        *raised,
-        *_note_unlaunched(study, options, facts, launched=launched),
-        *elsewhere,
-    ]
+    notes, asked = list[str](), study.resolved.asked
+    if options.name in trainable_tasks() and not options.tasks:
+        notes.append(f"--name {options.name} only names the study; --task {options.name} chooses the task")
+    if names := ", ".join(study.resolved.untrained):
+        notes.append(f"backbone {names} has random weights; --backbone chooses a pretrained one")
+    notes += [*_note_unsearched(study.resolved), *_note_first_tries(study.resolved)]
+    for name in ("samples", "seeds"):
+        number, had = getattr(options, name), getattr(asked, name)
+        if number is not None and number != had:
+            kept = "its whole grid" if had is None else had
+            notes.append(f"--{name} {number} is ignored: the study already has {kept}")
+    notes += _note_unlaunched(study, options, facts, launched=launched)
+    return notes + (_note_same_arms_elsewhere(study) if study.earlier is None else [])
 
 
 def _note_unsearched(plan: ResolvedPlan) -> list[str]:
     """Return a note on the fields that --samples 0 or --search-only excludes from the search; [] if there are none."""
     if plan.asked.searched_alone is UNSET:
         return []
-    why = "--samples 0" if plan.asked.samples == 0 else f"--search-only {','.join(plan.asked.searched_alone)}"
-    left = list(
-        dict.fromkeys(name for arm in plan.arms for name in list_papers_values(plan.asked, arm.method, arm.task))
-    )
-    note = f"not searched, because of {why}: {', '.join(left)}; --explain METHOD/TASK prints each value and its source"
-    return [note] * bool(left)
+    cause = "--samples 0" if plan.asked.samples == 0 else f"--search-only {','.join(plan.asked.searched_alone)}"
+    lists = [list_papers_values(plan.asked, arm.method, arm.task) for arm in plan.arms]
+    if not (names := ", ".join(dict.fromkeys(chain.from_iterable(lists)))):
+        return []
+    return [f"not searched, because of {cause}: {names}; --explain METHOD/TASK prints each value and its source"]
 
 
 def _note_first_tries(plan: ResolvedPlan) -> list[str]:
@@ -262,37 +253,38 @@ def _note_first_tries(plan: ResolvedPlan) -> list[str]:
 
 def _note_unlaunched(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:
     """Return notes on the arms that this launch leaves out, and how to run them; [] if it runs all arms."""
-    left = [arm.name for arm in study.resolved.arms if arm.name not in launched]
-    if not left:
+    left_out = [arm.name for arm in study.resolved.arms if arm.name not in launched]
+    if not left_out:
         return []
-    given = [name for name, value in (("--method", options.methods), ("--task", options.tasks)) if value is not None]
-    whole = f"leave out {' and '.join(given)}" if options.continue_study else f"--continue {study.folder}"
+    flags = [name for name, value in (("--method", options.methods), ("--task", options.tasks)) if value is not None]
+    advice = f"leave out {' and '.join(flags)}" if options.continue_study else f"--continue {study.folder}"
     runs = ", ".join(arm.name for arm in study.resolved.arms if arm.name in launched)
-    notes = [f"this launch runs only {runs}; not run now: {', '.join(left)}; to run all: {whole}"]
+    notes = [f"this launch runs only {runs}; not run now: {', '.join(left_out)}; to run all: {advice}"]
     progress = StudyProgress(study.resolved, facts, max_gpu_hours=None)
-    had = {name: (len(progress.arm(name).confirmed), len(progress.arm(name).arm.seeds)) for name in left}
-    if fewer := [f"{name} {number} of {wanted}" for name, (number, wanted) in had.items() if 0 < number < wanted]:
+    counts = {name: (len(progress.arm(name).confirmed), len(progress.arm(name).arm.seeds)) for name in left_out}
+    if fewer := [f"{name} {number} of {wanted}" for name, (number, wanted) in counts.items() if 0 < number < wanted]:
         notes.append(f"arms that lack seeds and are not run now: {', '.join(fewer)}")
     return notes
 
 
 def _note_same_arms_elsewhere(study: Study) -> list[str]:
     """Return a note on other studies in the parent folder that have arms of this study with the same protocol."""
-    beside, own = study.folder.parent, {arm.name for arm in study.resolved.arms}
-    having: dict[Path, str] = {}
-    for file in sorted(beside.glob(f"*/{PLAN}")):
+    parent, arms = study.folder.parent, {arm.name for arm in study.resolved.arms}
+    shared: dict[Path, str] = {}
+    for file in sorted(parent.glob(f"*/{PLAN}")):
         try:
             other = require_plan(file.parent).plan
         except ValueError:  # a launch of that study reports the error
             continue
-        names = {arm.name for arm in other.arms} & own
+        names = {arm.name for arm in other.arms} & arms
         if names and not compare_plans(other, study.resolved):
-            having[file.parent] = ", ".join(sorted(names))
-    if len(having) > 1:
-        shown = list_first([other.name for other in having], MOST_STUDIES)
-        to_add = f"to add to one of them: --continue {beside}/NAME"
-        return [f"{len(having)} studies in {beside} have arms of this study with the same protocol: {shown}; {to_add}"]
+            shared[file.parent] = ", ".join(sorted(names))
+    if len(shared) > 1:
+        studies = list_first([folder.name for folder in shared], MOST_STUDIES)
+        advice = f"to add to one of them: --continue {parent}/NAME"
+        title = f"{len(shared)} studies in {parent} have arms of this study with the same protocol"
+        return [f"{title}: {studies}; {advice}"]
     return [
-        f"{other} also has {arms} with the same protocol; to add to it: --continue {other}"
-        for other, arms in having.items()
+        f"{folder} also has {names} with the same protocol; to add to it: --continue {folder}"
+        for folder, names in shared.items()
     ]

@@ -11,7 +11,7 @@ from study import launch
 from study.facts.study_facts import read_facts
 from study.launch import extensions
 from study.launch_options import LaunchOptions, plan_from
-from study.opened_study import launched_arms, open_study, plan_notes, prepare
+from study.opened_study import find_launched_arms, list_plan_notes, open_study, prepare
 from study.plans.plan_file import compare_plans, require_plan
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
@@ -28,7 +28,7 @@ def prepared(*arguments: str) -> ResolvedPlan:
 def launched(*arguments: str) -> set[str]:
     options = options_of(*arguments)
     made = open_study(options)
-    return {*launched_arms(made, options)}
+    return {*find_launched_arms(made, options)}
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_a_launch_of_some_arms_says_that_the_others_stay_as_they_are(study):
     def note(*arguments: str) -> list[str]:
         options = options_of(*arguments)
         made = open_study(options)
-        return plan_notes(made, options, read_facts(study), launched=launched_arms(made, options))
+        return list_plan_notes(made, options, read_facts(study), launched=find_launched_arms(made, options))
 
     names = [arm.name for arm in require_plan(study).plan.arms]
     own, others = ([name for name in names if name.endswith("/rte") is wanted] for wanted in (True, False))
@@ -156,7 +156,7 @@ def test_an_arm_is_launched_with_those_that_it_starts_from(tmp_path):
     options = options_of(*asked)
     made = open_study(options)
     again = options_of("--task", "rte", "--start-from", "rte=mnli", "--out", str(tmp_path))
-    assert launched_arms(made._replace(asked=plan_from(again)[0]), again) == {
+    assert find_launched_arms(made._replace(asked=plan_from(again)[0]), again) == {
         "palbert/rte",
         "palbert/mnli",
     }
@@ -166,7 +166,7 @@ def test_a_limit_that_all_arms_share_is_refused_beside_some_of_them(study):
     options = options_of("--continue", str(study), "--task", "rte", "--max-gpu-hours", "1")
     made = open_study(options)
     with pytest.raises(ValueError, match=r"--max-gpu-hours applies to all arms of the study, but .* is not named"):
-        launched_arms(made, options)
+        find_launched_arms(made, options)
 
 
 def test_arms_that_are_not_launched_stay_as_they_are_and_the_next_launch_goes_on_as_if_they_had_waited():

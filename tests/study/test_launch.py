@@ -301,7 +301,7 @@ def test_the_name_of_a_study_knows_a_backbone_by_its_content(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
 
     def name_of(*arguments: str) -> str:
-        return opened_study.default_name(plan_from("--profile", "mini", *arguments))
+        return opened_study.build_default_name(plan_from("--profile", "mini", *arguments))
 
     names = [name_of("--backbone", backbone) for backbone in ("./one", str(tmp_path / "one"), "./other", "./third")]
     assert names[0] == names[1] == names[2] != names[3]

@@ -14,7 +14,7 @@ from study import launch as command
 from study import profiles
 from study.facts.record import Record
 from study.launch_options import plan_from
-from study.opened_study import default_name
+from study.opened_study import build_default_name
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
 
@@ -79,7 +79,7 @@ def test_where_nothing_is_searched_nothing_is_repeated():
 
 def test_more_repeats_extend_a_study_under_the_same_name():
     once, twice = resolved(), resolved(search_repeats=2)
-    assert default_name(once.asked) == default_name(twice.asked)
+    assert build_default_name(once.asked) == build_default_name(twice.asked)
     assert once.asked.extended_from(twice.asked).search_repeats == 2
     assert once.protocol_hash == twice.protocol_hash
 
