@@ -147,8 +147,11 @@ class Window:
 class WindowedDriver(TuneDriver):
     """The driver of a launch, timed within the window, and drained after it."""
 
+    actor = synthetic.StudyTrial
+
     def __init__(self, scheduler: Scheduler, *, window: Window, slots: int, view: LiveView, **arguments: Any):
-        super().__init__(scheduler, actor=synthetic.StudyTrial, on_progress=self._look, **arguments)
+        super().__init__(scheduler, on_progress=self._look, **arguments)
+        self._smoke.parts.clear()  # no smoke steps
         self._window, self._full, self._view = window, slots, view
 
     def _look(self, driver: Driver) -> None:

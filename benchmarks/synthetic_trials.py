@@ -35,7 +35,6 @@ from study.decisions.scheduler import Scheduler
 from study.drivers.driver import Driver, Watchdog
 from study.drivers.messages import ASSIGNMENTS, Message, News, SmokeReport
 from study.drivers.provenance import provenance
-from study.drivers.smoke_steps import SmokeSteps
 from study.drivers.trial_actor import MESSAGE, WAIT_SECONDS
 from study.drivers.tune_driver import TuneDriver
 from study.facts.events import Report
@@ -230,8 +229,10 @@ def fit_with_tune(
 class TimedDriver(TuneDriver):
     """The driver of a launch, with the seconds that each report took it."""
 
+    actor = StudyTrial
+
     def __init__(self, scheduler: Scheduler, **arguments: Any):
-        super().__init__(scheduler, actor=StudyTrial, **arguments)
+        super().__init__(scheduler, **arguments)
         self.report_seconds: list[float] = []
 
     def reported(self, ray_id: str, message: Message) -> str:
@@ -290,7 +291,6 @@ def run_driver(scheduler: Scheduler, folder: Path, on_progress: Callable[[Schedu
             resources=resources,
             on_progress=progress,
             watchdog=Watchdog(say=view.say),
-            smoke=SmokeSteps(scheduler, resources),
         )
         driver.run()
     return driver

@@ -25,7 +25,7 @@ from study.decisions.machine_faults import Faults
 from study.decisions.scheduler import Scheduler
 from study.drivers.driver import Stalled, Watchdog, end_unsettled
 from study.drivers.provenance import plan_tag, provenance
-from study.drivers.smoke_steps import SmokeSteps, SmokeStepsFailed
+from study.drivers.smoke_steps import SmokeStepsFailed
 from study.facts.attestation import Provenance
 from study.facts.events import LaunchStatus, PlanRegistered, SmokeStepFailed, utc_now
 from study.facts.journal import Journal
@@ -361,7 +361,6 @@ def _drive(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOpti
             resources=resources,
             on_progress=view.update,
             watchdog=Watchdog(max_idle_hours=options.max_idle_hours, say=view.say),
-            smoke=SmokeSteps(scheduler, resources),
             until=until,
         ).run()
 

@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -39,6 +39,7 @@ from study.storage.trial_places import (
     trial_address,
 )
 from trainables.method_files import included
+from trainables.runs.trial import TrialSpec
 
 LOOK_SECONDS = 5.0  # between two checks of the nodes
 SPEAK_SECONDS = 600.0  # without progress before the first warning; later warnings come at growing intervals
@@ -62,14 +63,13 @@ class Driver(ABC):
         resources: Resources,
         on_progress: Callable[[Driver], None],
         watchdog: Watchdog,
-        smoke: SmokeSteps | None = None,
         until: float = math.inf,
     ):
         """`until`: the value of `time.monotonic()` at which the launch ends, even within an epoch."""
         self.scheduler = scheduler
         self.on_progress = on_progress
         self._watchdog = watchdog
-        self._smoke = smoke
+        self._smoke = SmokeSteps(scheduler, slots=resources.slots())
         self._until, self._is_time_over, self._next_look = until, False, 0.0
         self._folder = folder
         self._storage = storage
@@ -110,16 +110,17 @@ class Driver(ABC):
 
         Smoke steps, one training step per arm, come first. No trial starts before all of them are done.
         """
-        if self._smoke and not self._smoke.are_over:
-            part = None if self.scheduler.draining else self._smoke.next_part(work_id)
-            if part is not None:
-                self._keys[work_id] = None
-            return part
+        if not self._smoke.are_over:
+            specs = None if self.scheduler.draining else self._smoke.next_part(work_id)
+            if specs is None:
+                return None
+            self._keys[work_id] = None
+            return self._build_assignment(None, smoke=specs)
         trial = self.scheduler.next_trial()
         if trial is None:
             return None
         self._keys[work_id] = trial.key
-        return self._assignment(trial)
+        return self._build_assignment(trial, smoke={})
 
     @property
     def has_ended(self) -> bool:
@@ -139,7 +140,7 @@ class Driver(ABC):
     @property
     def awaited(self) -> str:
         """Status text while the launch prepares the first trial; empty afterwards."""
-        if self._smoke is None or self._smoke.are_over:
+        if self._smoke.are_over:
             return ""
         if self._training and self._smoke.specs:
             return "workers are trying one training step of each arm"
@@ -160,8 +161,8 @@ class Driver(ABC):
             return self._is_time_over
         if message.news:
             self.steps.pop(message.news.key, None)
-        if self._smoke and message.smoke:
-            self._smoke.taken(work_id, message.smoke)
+        if message.smoke:
+            self._smoke.process_report(work_id, message.smoke)
         if message.news and self._process_news(message.news, message.node):
             self._keys[work_id] = None
         return self._keys[work_id] is None or self.scheduler.draining  # when draining, the trial's epoch is saved
@@ -170,8 +171,7 @@ class Driver(ABC):
         """Give the trial of a lost worker back to the scheduler, which hands it out again."""
         self._watchdog.moved()
         self._training.discard(work_id)
-        if self._smoke:
-            self._smoke.lost(work_id)
+        self._smoke.drop_part(work_id)
         node, lost_nodes = self._node_of.get(work_id), self._resources.nodes.lost()
         failure = lost_process(error, is_preempted=preempted, node=node, lost_nodes=lost_nodes)
         if failure.host:
@@ -218,14 +218,27 @@ class Driver(ABC):
         key = max(seconds, key=lambda key: seconds[key])
         return f"; an epoch of {self.scheduler.facts.trials[key].started.arm} would take about {clock(seconds[key])}"
 
-    def _assignment(self, trial: TrialFacts) -> Assignment:
-        """Build the assignment of a trial, with the address of its files."""
+    def _build_assignment(self, trial: TrialFacts | None, *, smoke: Mapping[str, TrialSpec]) -> Assignment:
+        """Build the assignment of a trial or of smoke steps."""
         cpus, gpus = self._resources.cpus, self._resources.gpus
+        return Assignment(
+            trial=self._assign_trial(trial) if trial else None,
+            smoke=smoke,
+            device="cuda" if gpus else "cpu",
+            cpus=cpus,
+            gpus=gpus,
+            threads=max(1, int(cpus)),
+            avoid=self._list_avoided_nodes(trial) if trial else (),
+            included=included(),
+        )
+
+    def _assign_trial(self, trial: TrialFacts) -> AssignedTrial:
+        """Describe a trial for its worker, with the address of its files."""
         spec = specify_trial(self.scheduler.plan, self.scheduler.facts, trial)
         if spec.start is not None and trial.start is not None:
             spec = replace(spec, start=find_model_address(spec.start, folder=self._folder, key=trial.start))
         predictions = PREDICTIONS if is_uri(self._storage) else str(predictions_file(self._folder, trial.key))
-        assigned = AssignedTrial(
+        return AssignedTrial(
             key=trial.key,
             epochs=trial.epochs,
             spec=spec,
@@ -234,17 +247,8 @@ class Driver(ABC):
             predictions=predictions if trial.phase == "confirm" else None,
             marks=self._marks,
         )
-        return Assignment(
-            trial=assigned,
-            device="cuda" if gpus else "cpu",
-            cpus=cpus,
-            gpus=gpus,
-            threads=max(1, int(cpus)),
-            avoid=self._avoided_by(trial),
-            included=included(),
-        )
 
-    def _avoided_by(self, trial: TrialFacts) -> tuple[str, ...]:
+    def _list_avoided_nodes(self, trial: TrialFacts) -> tuple[str, ...]:
         """List the nodes that the trial should avoid; () if no other node has room."""
         avoided = self.scheduler.faults.avoided_by(trial.key)
         others = avoided and self._resources.find_nodes_with_room() - avoided

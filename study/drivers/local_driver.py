@@ -27,10 +27,10 @@ class _Slot:
 class LocalDriver(Driver):
     """A driver whose workers are child processes; its work ids are consecutive numbers."""
 
-    def __init__(self, scheduler: Scheduler, *, resources: Resources, **given: Any):
+    def __init__(self, scheduler: Scheduler, **arguments: Any):
         """Take the arguments of `Driver`."""
-        super().__init__(scheduler, resources=resources, **given)
-        self._slots = [_Slot(gpus=gpus) for gpus in assign_gpus(resources)]
+        super().__init__(scheduler, **arguments)
+        self._slots = [_Slot(gpus=gpus) for gpus in assign_gpus(self._resources)]
         self._handed_out = 0
 
     def _run(self) -> None:

@@ -7,22 +7,17 @@ method causes end the launch. Other failures would also occur in trials, which a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.scheduler import Scheduler, specify_arm
-from study.drivers.messages import Assignment, SmokeReport
+from study.drivers.messages import SmokeReport
 from study.facts.attestation import Provenance, other_code
 from study.facts.events import Failure
 from study.facts.plain_words import list_first
 from study.plans.resolved_plan import Arm, ResolvedPlan
-from trainables import method_files
 from trainables.runs.trial import TrialSpec
-
-if TYPE_CHECKING:
-    from study.cluster.resources import Resources
 
 
 class SmokeStepsFailed(ValueError):
@@ -38,14 +33,14 @@ class SmokeStepsFailed(ValueError):
 class SmokeSteps:
     """The smoke steps of a launch. Each worker then runs trials in the same process, so modules are imported once."""
 
-    def __init__(self, scheduler: Scheduler, resources: Resources):
+    def __init__(self, scheduler: Scheduler, *, slots: int):
         """Split the steps into a part for each worker that the trials need; an empty part only starts the worker."""
         arms = find_untried_arms(scheduler.progress, scheduler.provenance)
         # By arm name. If all arms have trained with this code, this is empty, and the workers only start.
         self.specs = {arm.name: specify_smoke_step(scheduler.plan, arm) for arm in arms}
-        self._resources, self._code = resources, scheduler.provenance
+        self._code = scheduler.provenance
         to_come = scheduler.progress.total_trials - scheduler.progress.ended_trials
-        number = min(to_come, max(1, resources.slots()))
+        number = min(to_come, max(1, slots))
         self.parts = [dict(list(self.specs.items())[start::number]) for start in range(number)]  # not yet handed out
         self._held = set[str]()  # work ids of the workers that have a part
 
@@ -54,22 +49,14 @@ class SmokeSteps:
         """True if every part of the steps has been run, or was lost with its process."""
         return not (self.parts or self._held)
 
-    def next_part(self, work_id: str) -> Assignment | None:
-        """Return the next part of the steps as an assignment, or None if no part is left."""
+    def next_part(self, work_id: str) -> dict[str, TrialSpec] | None:
+        """Return the next part of the steps, a spec for each arm's name, or None if no part is left."""
         if not self.parts:
             return None
         self._held.add(work_id)
-        cpus, gpus = self._resources.cpus, self._resources.gpus
-        return Assignment(
-            smoke=self.parts.pop(),
-            included=method_files.included(),
-            device="cuda" if gpus else "cpu",
-            cpus=cpus,
-            gpus=gpus,
-            threads=max(1, int(cpus)),
-        )
+        return self.parts.pop()
 
-    def taken(self, work_id: str, report: SmokeReport) -> None:
+    def process_report(self, work_id: str, report: SmokeReport) -> None:
         """Process a worker's report; failures are ignored if the worker's code differs from the launch's.
 
         Raises:
@@ -79,7 +66,7 @@ class SmokeSteps:
         if report.failures and not other_code(report, self._code):
             raise SmokeStepsFailed(report.failures, self.specs)
 
-    def lost(self, work_id: str) -> None:
+    def drop_part(self, work_id: str) -> None:
         """Drop the part of a lost process without a retry: if a method killed it, the method's trials will fail too."""
         self._held.discard(work_id)
 

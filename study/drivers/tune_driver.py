@@ -17,7 +17,6 @@ from ray import tune
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
-from study.cluster.resources import Resources
 from study.decisions.scheduler import Scheduler
 from study.drivers.driver import LOOK_SECONDS, Driver
 from study.drivers.messages import ASSIGNMENTS, MESSAGES, Message
@@ -30,22 +29,21 @@ START_SECONDS = 10.0  # shortest wait of the first actor for other actors, which
 class TuneDriver(Driver):
     """The driver on Ray; its work ids are the ids of Ray's trials."""
 
-    def __init__(
-        self, scheduler: Scheduler, *, resources: Resources, actor: type[tune.Trainable] = TrialActor, **given: Any
-    ):
-        """Take the arguments of `Driver`, and the class of the actors that run trials."""
-        super().__init__(scheduler, resources=resources, **given)
-        self._actor = actor
+    actor: type[tune.Trainable] = TrialActor  # benchmarks replace it
+
+    def __init__(self, scheduler: Scheduler, **arguments: Any):
+        """Take the arguments of `Driver`."""
+        super().__init__(scheduler, **arguments)
         self._waiting: dict[str, frozenset[str]] = {}  # Ray's ids of trials without an actor yet -> nodes they avoid
         self._next_placing = 0.0
         self._began, self._start_over = time.monotonic(), math.inf  # when first actors stop waiting for other actors
-        self._to_come = resources.count_slots_to_come()
+        self._to_come = self._resources.count_slots_to_come()
         self._known_slots, self._slots_asked = 0, -math.inf
 
     def _run(self) -> None:
         with tempfile.TemporaryDirectory(prefix="study-ray-") as ray_storage:
             tuner = tune.Tuner(
-                tune.with_resources(self._actor, choose_placement),
+                tune.with_resources(self.actor, choose_placement),
                 tune_config=tune.TuneConfig(
                     search_alg=_Searcher(self),
                     scheduler=_Scheduler(self),
@@ -106,7 +104,7 @@ class TuneDriver(Driver):
 
         Otherwise, Ray would discard this actor (because no trial is pending) or an actor that is still starting.
         """
-        is_under_way = self._smoke is not None and not self._smoke.are_over and not self._smoke.parts
+        is_under_way = not self._smoke.are_over and not self._smoke.parts
         return is_under_way and time.monotonic() < self._start_over and not self.scheduler.draining
 
     def begun(self, ray_id: str) -> None:

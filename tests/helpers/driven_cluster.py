@@ -37,6 +37,7 @@ class Cluster:
             on_progress=lambda driver: None,
             watchdog=Watchdog(say=print),
         )
+        self.driver._smoke.parts.clear()
 
     def nodes_are(self, *nodes: str) -> None:
         self._nodes = [{"NodeID": node, "Alive": True, "Resources": {"CPU": 1.0}} for node in nodes]

@@ -230,7 +230,8 @@ def test_a_node_with_other_code_or_data_is_left_out_and_the_study_goes_on(tmp_pa
     assert again.failure.cause == "node" and not cluster.scheduler.faults.is_final(again.key, again.failure)
     cluster.driver.begun(second)
     assert cluster.hand_out() == ["ray-2"]
-    assert [cluster.driver._avoided_by(trial) for trial in cluster.scheduler.facts.trials.values()] == [("a",)] * 3
+    trials = cluster.scheduler.facts.trials.values()
+    assert [cluster.driver._list_avoided_nodes(trial) for trial in trials] == [("a",)] * 3
 
 
 def test_a_node_that_is_left_out_is_not_waited_for(tmp_path, monkeypatch):

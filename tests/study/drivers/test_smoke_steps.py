@@ -17,7 +17,6 @@ from helpers.simulation import NO_PROVENANCE, Simulation, scheduler_of
 from msgspec.structs import replace
 
 from study import profiles
-from study.cluster.resources import Resources, ThisMachine
 from study.drivers.smoke_steps import SmokeSteps, find_untried_arms, specify_smoke_step
 from study.drivers.worker import smoke_report
 from study.facts.events import EpochReported, LaunchEnded, SmokeStepFailed, TrialStarted, read_events
@@ -124,14 +123,13 @@ def test_each_worker_that_there_is_room_and_a_trial_for_begins_before_any_trial(
     asked = replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=samples, seeds=1)
     simulation = Simulation(resolve(asked))
     scheduler = scheduler_of(simulation.resolved, simulation.journal)
-    room = Resources(nodes=ThisMachine(), cpus=len(os.sched_getaffinity(0)) / 4, gpus=0)
-    steps = SmokeSteps(scheduler, room)
+    steps = SmokeSteps(scheduler, slots=4)
     parts = [steps.next_part(str(number)) for number in range(workers)]
-    assert [len(part.smoke) for part in parts if part] == [0] * (workers - 1) + [1]
+    assert [len(part) for part in parts if part is not None] == [0] * (workers - 1) + [1]
     assert steps.next_part("more") is None and not steps.parts
     for number in range(workers):
         assert not steps.are_over
-        steps.taken(str(number), smoke_report(parts[number].smoke, device="cpu", node=None))
+        steps.process_report(str(number), smoke_report(parts[number], device="cpu", node=None))
     assert steps.are_over
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from helpers.driven_cluster import Cluster
 
-from study.cluster.resources import Resources, ThisMachine
 from study.drivers.messages import Message, SmokeReport, read_steps
 from study.drivers.smoke_steps import SmokeSteps
 from study.facts.events import EpochReported
@@ -53,9 +52,7 @@ def test_before_the_first_trial_workers_start_and_then_take_their_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster(tmp_path, monkeypatch, "node-a")
-    resources = Resources(nodes=ThisMachine(), cpus=1, gpus=0)
-    cluster.driver._smoke = SmokeSteps(cluster.scheduler, resources)
-    cluster.driver._smoke.parts = cluster.driver._smoke.parts[:1]  # of one worker, however many there is room for
+    cluster.driver._smoke = SmokeSteps(cluster.scheduler, slots=1)
     (first,) = cluster.hand_out()
     assert cluster.driver.awaited == "workers are starting"
     cluster.driver.begun(first)
