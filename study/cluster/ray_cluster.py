@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import socket
 import sys
 import time
@@ -18,6 +17,7 @@ from ray.exceptions import AuthenticationError, RpcError
 
 from study.cluster.ray_internals import ask_head, find_head, loopback_only, nothing_printed
 from study.cluster.resources import Autoscaler, WorkerKind
+from study.facts.journal import handle_signals
 from study.screen import show_waiting
 from study.storage.addresses import named
 
@@ -117,12 +117,8 @@ def interrupts_held(doing: str) -> Iterator[None]:
         held = True
         print(f"{doing}; the interrupt follows afterwards, Ctrl-C again stops at once", file=sys.stderr, flush=True)
 
-    before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with handle_signals(interrupted):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     if held:
         raise KeyboardInterrupt
 

@@ -7,12 +7,10 @@ handed out again. Each subclass starts workers in its own way.
 from __future__ import annotations
 
 import math
-import signal
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 
@@ -24,6 +22,7 @@ from study.drivers.causes import lost_process
 from study.drivers.messages import AssignedTrial, Assignment, Message, News, Steps, remove_steps, write_steps
 from study.drivers.smoke_steps import SmokeSteps
 from study.facts.events import Failure
+from study.facts.journal import handle_signals
 from study.facts.plain_words import clock
 from study.facts.record import Record
 from study.facts.study_facts import TrialFacts
@@ -83,10 +82,7 @@ class Driver(ABC):
 
     def run(self) -> None:
         """Run trials until none is left, until the running trials are saved after Ctrl-C, or until the time limit."""
-        with (
-            launch_marks(self._storage, self._folder) as self._marks,
-            drain_on_interrupt(self.scheduler),
-        ):
+        with launch_marks(self._storage, self._folder) as self._marks, handle_signals(self._drain):
             self.on_progress(self)
             try:
                 self._run()
@@ -200,6 +196,13 @@ class Driver(ABC):
 
     # ---- inside
 
+    def _drain(self, signal_number: int, frame: FrameType | None) -> None:
+        """On Ctrl-C or SIGTERM, let running trials save their epoch; on the second, raise KeyboardInterrupt."""
+        if self.scheduler.draining:
+            raise KeyboardInterrupt
+        self.scheduler.draining = True
+        print("saving the epochs under way, then stopping; Ctrl-C again stops at once", file=sys.stderr, flush=True)
+
     def _look_at_clock(self) -> None:
         """Begin to stop the launch if the time limit is reached."""
         if time.monotonic() < self._until or self._is_time_over:
@@ -310,24 +313,6 @@ class Driver(ABC):
             self.scheduler.restart(news.key, str(gone))
             failure = Failure(cause="node", error=masked(str(gone)), host=news.host, node=node)
             self._break_off(news.key, self._blame(failure))
-
-
-@contextmanager
-def drain_on_interrupt(scheduler: Scheduler) -> Iterator[None]:
-    """On the first Ctrl-C or SIGTERM, let running trials save their epoch; on the second, raise KeyboardInterrupt."""
-
-    def interrupted(signal_number: int, frame: FrameType | None) -> None:
-        if scheduler.draining:
-            raise KeyboardInterrupt
-        scheduler.draining = True
-        print("saving the epochs under way, then stopping; Ctrl-C again stops at once", file=sys.stderr, flush=True)
-
-    before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def end_trial(

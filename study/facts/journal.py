@@ -13,9 +13,10 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 
 import msgspec
 
@@ -191,16 +192,25 @@ def delay_signals() -> Iterator[None]:
         yield
         return
     came: list[int] = []
+    try:
+        with handle_signals(lambda number, _: came.append(number)):
+            yield
+    finally:
+        for number in came:
+            signal.raise_signal(number)
+
+
+@contextmanager
+def handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Call `handler` on Ctrl-C or SIGTERM until the block ends."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         for number in before:
-            signal.signal(number, lambda late, _: came.append(late))
+            signal.signal(number, handler)
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for late in came:
-            signal.raise_signal(late)
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 class Journal:
