@@ -15,11 +15,10 @@ from typing import Annotated, Literal
 import msgspec
 
 from analysis.answer import answer
-from analysis.layouts import certainty_tables, checklist, cost_tables, guarantees, paper_tables, scores_on_test
+from analysis.layouts import certainty_tables, checklist, cost_tables, paper_tables
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.rendering import FORMATS, Format, render
-from analysis.layouts.selection import select
-from analysis.layouts.table import Table
+from analysis.layouts.table import Table, select
 from analysis.studies.load import Study, load_studies
 from analysis.written_by import FILE as SEAL
 from analysis.written_by import Seal
@@ -35,7 +34,7 @@ LAYOUTS = (
     cost_tables.exits_table,
     cost_tables.exit_rules_table,
     cost_tables.exit_settings_table,
-    guarantees.guarantees_table,
+    cost_tables.guarantees_table,
     certainty_tables.sources_table,
     certainty_tables.verdicts_table,
     certainty_tables.winners_table,
@@ -44,7 +43,7 @@ LAYOUTS = (
     cost_tables.compute_table,
     cost_tables.compute_of_arms_table,
     checklist.data_table,
-    scores_on_test.scores_on_test_table,
+    certainty_tables.scores_on_test_table,
     paper_tables.ablation_table,
     paper_tables.pabee_table,
     paper_tables.electra_table,

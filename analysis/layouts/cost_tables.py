@@ -1,9 +1,10 @@
-"""Tables of cost: layers and time with early exits, scores at equal compute, and the compute spent."""
+"""Tables of cost: layers and time with early exits, safe exits, scores at equal compute, and the compute spent."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from analysis.statistics import costs
 from analysis.statistics.comparisons import Comparison
 from analysis.statistics.curves import Curves, shared_ranges
 from analysis.statistics.exits import Sweep
+from analysis.statistics.guarantees import RISKS, Guarantee, guarantees
 from analysis.statistics.samples import Place
 from analysis.statistics.searches import UNITS, Unit, at_equal_budget, completed_scores
 from analysis.statistics.uncertainty import Interval, PairedTest, mean_interval
@@ -35,6 +37,7 @@ from study.facts.plain_words import joined
 from study.facts.record import format_counts
 from trainables.data.tasks import TASKS
 from trainables.models.answer_rules import FixedLayer
+from trainables.models.safe_exits import CONFIDENCE
 from trainables.runs.trial import TIMED_BATCHES
 from trainables.schema import to_plain
 
@@ -322,6 +325,69 @@ def exit_rules_table(evidence: Evidence) -> Table | None:
         ),
         notes=[f"{joined(scores)} has scores, not classes: rules on probabilities do not apply"] if scores else [],
         further={"rules": [{"row": row, "task": task} | rule.to_json() for (row, task, _), rule in rules.items()]},
+    )
+
+
+def _safe_layers(promise: str, risk: float, guarantee: Guarantee) -> Entry:
+    bounds = guarantee.layers[promise, risk]
+    numbers = [HUNDREDTHS.text(float(np.median(layers))) for layers in bounds]
+    are_safe = (bounds < guarantee.num_layers).any(axis=1)
+    texts = [number if is_safe else "none" for number, is_safe in zip(numbers, are_safe, strict=True)]
+    return Entry(" / ".join(texts), dict(zip(("_with_labels", "_without"), numbers, strict=True)))
+
+
+GUARANTEES: list[Column[Guarantee]] = [
+    Column("num_layers", "of", lambda guarantee: WHOLE.entry(guarantee.num_layers)),
+    Column("examples", "examples", lambda guarantee: WHOLE.entry(guarantee.examples)),
+    *(
+        Column(f"{promise}_{100 * risk:.0f}", f"{100 * risk:.0f} %{words}", partial(_safe_layers, promise, risk))
+        for promise, words in (("confident", ""), ("expected", " on average"))
+        for risk in RISKS
+    ),
+]
+
+
+def guarantees_table(evidence: Evidence) -> Table | None:
+    """Tabulate the mean layers of the earliest safe exit; None if no classification task has exit settings."""
+    exits = {
+        f"{label}/{cell.task}, {guarantee.rule}": guarantee
+        for label, cell in evidence.cells
+        for guarantee in guarantees(cell)
+    }
+    if not exits:
+        return None
+    selected = any(study.protocol.selection == "dev" for study in evidence.studies)
+    chosen = "the same dev set chose the epoch of each model, so the share lost on new examples may be a little larger"
+    return make_table(
+        evidence,
+        "guarantees",
+        title="Exits that are shown to be safe{data}, median over {seeds}",
+        first_column="exit",
+        columns=GUARANTEES,
+        subjects=exits.items(),
+        unit="layers",
+        caption=(
+            "Mean layers under the earliest exit that is shown to lose at most this share of examples: "
+            f"with {100 * CONFIDENCE:.0f} % confidence, or on average over draws of the dev set. The first number uses "
+            "dev labels (lost: all layers are right, the exit is wrong). The second number does not (lost: the exit "
+            "answers differently). None: no exit is shown to be safe. Each number is guaranteed by itself, not jointly."
+        ),
+        notes=[chosen] * selected,
+        further={
+            "guarantees": [
+                {
+                    "row": name,
+                    "examples": guarantee.examples,
+                    "num_layers": guarantee.num_layers,
+                    "promise": promise,
+                    "risk": risk,
+                    "with_labels": bounds[0].tolist(),
+                    "without_labels": bounds[1].tolist(),
+                }
+                for name, guarantee in exits.items()
+                for (promise, risk), bounds in guarantee.layers.items()
+            ]
+        },
     )
 
 
