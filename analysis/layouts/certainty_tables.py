@@ -236,10 +236,7 @@ def _searched_lines(evidence: Evidence, fields: Iterable[str]) -> list[Line]:
         ranges = {name: _format_range(cell.arm.field(name)) for name in fields if name in cell.arm.decided}
         if ranges and lines.setdefault(label, ranges) != ranges:
             lines[f"{label}/{cell.task}"] = ranges
-    return [
-        Line(f"{name}, searched in", {field: Entry.from_text(text) for field, text in ranges.items()})
-        for name, ranges in lines.items()
-    ]
+    return [Line.from_texts(f"{name}, searched in", ranges) for name, ranges in lines.items()]
 
 
 def _format_range(searched: object) -> str:
@@ -379,8 +376,7 @@ def _columns(task: str, on_test: OnTest) -> list[Column[Row]]:
         return POINTS.entry(model.score if model else None)
 
     def spread(cell: Cell) -> Entry:
-        scores = _scores(cell, on_test)
-        return POINTS_RANGE.entry_in_range(float(np.median(scores)), min(scores), max(scores))
+        return POINTS_RANGE.entry_over_seeds(_scores(cell, on_test))
 
     def entry_of(entry: Callable[[Cell], Entry]) -> Callable[[Row], Entry | None]:
         return lambda row: entry(row.cells[task]) if task in row.cells and _scores(row.cells[task], on_test) else None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -27,7 +27,7 @@ from analysis.layouts.table import (
 from analysis.statistics import costs
 from analysis.statistics.comparisons import Comparison
 from analysis.statistics.curves import Curves, shared_ranges
-from analysis.statistics.exits import Sweep
+from analysis.statistics.exits import Exits, Sweep
 from analysis.statistics.guarantees import RISKS, Guarantee, guarantees
 from analysis.statistics.samples import Place
 from analysis.statistics.searches import UNITS, Unit, at_equal_budget, completed_scores
@@ -57,12 +57,11 @@ class Arm:
     flops: float | None  # per example
     test: PairedTest | None  # test of the difference from the baseline
     scores_at_half: list[float] | None  # interpolated at half the layers, one per seed
-    fixed_at_half: np.ndarray | None  # (seeds,) scores of the middle layer; None if unknown or without a classifier
+    fixed_at_half: list[float] | None  # scores of the middle layer, one per seed; None without a classifier there
     curve: PairedTest | None  # test of the arm's score-over-layers curve against the reference curve
     curve_by_flops: PairedTest | None  # the same test over FLOPs
     elue: tuple[float, Interval] | None
-    depth: int | None
-    is_early: bool
+    exits: Exits | None
 
     def to_json(self) -> dict[str, Any]:
         """Return the arm's facts for the table's sidecar."""
@@ -70,7 +69,7 @@ class Arm:
             "relative_time": self.relative_time,
             "flops": self.flops,
             "scores_at_half": self.scores_at_half,
-            "fixed_at_half": None if self.fixed_at_half is None else self.fixed_at_half.tolist(),
+            "fixed_at_half": self.fixed_at_half,
             "curve_difference": self.curve and vars(self.curve),
             "curve_difference_by_flops": self.curve_by_flops and vars(self.curve_by_flops),
             "elue_score": self.elue and {"mean": self.elue[0], **vars(self.elue[1])},
@@ -78,37 +77,34 @@ class Arm:
         }
 
 
-def _relative_time(size: int) -> Callable[[Arm], Entry | None]:
-    return lambda arm: HUNDREDTHS.entry(arm.relative_time[size])
+def _relative_time(size: int, arm: Arm) -> Entry:
+    return HUNDREDTHS.entry(arm.relative_time[size])
 
 
 def _layers(arm: Arm) -> Entry:
-    facts = costs.speed_facts(arm.cell)
-    values = [facts[name] for name in ("mean_layers", "fewest_layers", "most_layers")]
-    return Entry() if None in values else LAYERS_RANGE.entry_in_range(*values)
+    layers = [record.mean_layers for record in arm.cell.records if record.mean_layers is not None]
+    return LAYERS_RANGE.entry_over_seeds(layers) if layers else Entry()
 
 
 def _megaflops(arm: Arm) -> Entry | None:
     if arm.flops is None:
         return None
     number = arm.flops / 1e6
-    text = f"{number:.0f}" if number >= 100 else f"{number:.3g}"
-    return Entry.from_text(text)
+    return Entry.from_text(f"{number:.0f}" if number >= 100 else f"{number:.3g}")
 
 
 def _score_at_half(arm: Arm) -> Entry | None:
-    scores = arm.scores_at_half
-    if scores is None:
-        return Entry() if arm.is_early else None
-    return POINTS_RANGE.entry_in_range(float(np.median(scores)), min(scores), max(scores))
+    if arm.scores_at_half is None:
+        return Entry() if arm.exits and arm.exits.is_early else None
+    return POINTS_RANGE.entry_over_seeds(arm.scores_at_half)
 
 
 def _elue(curves: Curves) -> tuple[float, Interval] | None:
     """Return the mean ELUE score of the models and its interval; None for a single model."""
     if len(curves.whole) < 2:
         return None
-    found = curves.elue()
-    return float(np.mean(found.scores)), mean_interval(found.resampled, found.scores)
+    elue = curves.elue()
+    return float(np.mean(elue.scores)), mean_interval(elue.resampled, elue.scores)
 
 
 def _elue_entry(arm: Arm) -> Entry | None:
@@ -120,14 +116,13 @@ def _difference(test: PairedTest | None) -> Entry | None:
 
 
 def _fixed_at_half(arm: Arm) -> Entry | None:
-    scores = arm.fixed_at_half
-    return None if scores is None else POINTS_RANGE.entry_in_range(float(np.median(scores)), scores.min(), scores.max())
+    return None if arm.fixed_at_half is None else POINTS_RANGE.entry_over_seeds(arm.fixed_at_half)
 
 
 EXITS: list[Column[Arm]] = [
     Column("mean_layers", "layers", _layers),
-    Column("depth_layers", "of", lambda arm: WHOLE.entry(arm.depth)),
-    *(Column(f"time_ratio_{size}", f"time, {size}", _relative_time(size)) for size in ENDS),
+    Column("depth_layers", "of", lambda arm: WHOLE.entry(arm.exits and arm.exits.num_layers)),
+    *(Column(f"time_ratio_{size}", f"time, {size}", partial(_relative_time, size)) for size in ENDS),
     Column("megaflops", "MFLOPs", _megaflops),
     Column("score_at_half", "at half its layers", _score_at_half),
     Column("fixed_at_half", "fixed layer", _fixed_at_half),
@@ -140,9 +135,9 @@ EXITS: list[Column[Arm]] = [
 
 # The subject of a line is a triple: number of layers, mean layers (seeds,) and scores (seeds,).
 SETTINGS: list[Column[tuple[int, np.ndarray, np.ndarray]]] = [
-    Column("score", "score", lambda found: POINTS.entry(float(np.median(found[2])))),
-    Column("mean_layers", "layers", lambda found: HUNDREDTHS.entry(float(np.median(found[1])))),
-    Column("speed_up", "speed-up", lambda found: HUNDREDTHS.entry(found[0] / float(np.median(found[1])))),
+    Column("score", "score", lambda setting: POINTS.entry(float(np.median(setting[2])))),
+    Column("mean_layers", "layers", lambda setting: HUNDREDTHS.entry(float(np.median(setting[1])))),
+    Column("speed_up", "speed-up", lambda setting: HUNDREDTHS.entry(setting[0] / float(np.median(setting[1])))),
 ]
 
 
@@ -198,7 +193,9 @@ def exit_settings_table(evidence: Evidence) -> Table | None:
         title="Exit settings of the trained models{data}, median over {seeds}",
         first_column="setting",
         columns=SETTINGS,
-        subjects=[(f"{row}/{task}, {field} {value:g}", found) for (row, task, field, value), found in settings.items()],
+        subjects=[
+            (f"{row}/{task}, {field} {value:g}", numbers) for (row, task, field, value), numbers in settings.items()
+        ],
         caption=(
             "Each line evaluates the same models under another setting, on dev; which setting is best is known only "
             "afterwards. Speed-up: all / mean layers; PABEE, GPFEE, PCEE-BERT and F-PABEE print 1 - mean / all."
@@ -245,66 +242,51 @@ def _arm(
     """Collect the facts about an arm; `curve_differences` compare curves over layers and over FLOPs."""
     place = (label, cell.task)
     compared, exits, curves = evidence.differences.get(place), evidence.exits.get(place), evidence.curves.get(place)
-    is_early = exits is not None and exits.is_early
-    curve, by_flops = (found[place].test if place in found else None for found in curve_differences)
+    curve, by_flops = (tests[place].test if place in tests else None for tests in curve_differences)
     return Arm(
         cell=cell,
         relative_time={size: costs.relative_time([(cell, baseline)], size) if baseline else None for size in ENDS},
         flops=costs.flops(cell),
         test=compared.test if compared else None,
         scores_at_half=curves.score_at(exits.num_layers / 2) if curves and exits else None,
-        fixed_at_half=_scores_of_middle(evidence.rules.get(place, ())),
+        fixed_at_half=_read_middle_scores(evidence.rules.get(place, ())),
         curve=curve,
         curve_by_flops=by_flops,
         elue=_elue(curves) if curves else None,
-        depth=exits.num_layers if exits else None,
-        is_early=is_early,
+        exits=exits,
     )
 
 
-def _scores_of_middle(rules: Sequence[Sweep]) -> np.ndarray | None:
-    """Return the scores (seeds,) of the middle layer (rounded down); None if fixed layers were not evaluated."""
+def _read_middle_scores(rules: Sequence[Sweep]) -> list[float] | None:
+    """Return the seeds' scores of the middle layer (rounded down); None if fixed layers were not evaluated."""
     fixed = next((sweep for sweep in rules if sweep.rule == FixedLayer.name), None)
-    return None if fixed is None else fixed.scores[:, len(fixed.settings) // 2 - 1]
+    return None if fixed is None else fixed.scores[:, len(fixed.settings) // 2 - 1].tolist()
 
 
-@dataclass(frozen=True)
-class Rule:
-    """Results of one exit rule at all its settings: a line of the table of exit rules."""
-
-    sweep: Sweep
-    depth: int  # layers
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the results at all settings, with one row of scores and layers per seed."""
-        return {name: getattr(value, "tolist", lambda value=value: value)() for name, value in vars(self.sweep).items()}
+Rule = tuple[Sweep, int]  # results of an exit rule at all its settings, and the number of layers
 
 
-def _near(share: float) -> Callable[[Rule], Entry]:
-    """Return a function that formats the setting nearest to a share of the layers as `score at layers (setting)`."""
-
-    def entry(rule: Rule) -> Entry:
-        sweep = rule.sweep
-        place = sweep.nearest(share * rule.depth, within=rule.depth * NEARBY)
-        if place is None:
-            return Entry()
-        score = POINTS.text(float(np.median(sweep.scores[:, place])))
-        layers = TENTHS.text(float(np.median(sweep.mean_layers[:, place])))
-        setting = f"{sweep.settings[place]:g}"
-        numbers = {"": score, "_layers": layers, "_setting": setting}
-        return Entry(f"{score} at {layers} ({setting})", numbers)
-
-    return entry
+def _format_nearest(share: float, rule: Rule) -> Entry:
+    """Format the setting nearest to a share of the layers as `score at layers (setting)`."""
+    sweep, depth = rule
+    place = sweep.nearest(share * depth, within=depth * NEARBY)
+    if place is None:
+        return Entry()
+    score = POINTS.text(float(np.median(sweep.scores[:, place])))
+    layers = TENTHS.text(float(np.median(sweep.mean_layers[:, place])))
+    setting = f"{sweep.settings[place]:g}"
+    return Entry(f"{score} at {layers} ({setting})", {"": score, "_layers": layers, "_setting": setting})
 
 
-RULES: list[Column[Rule]] = [Column(f"at_{share:.0%}"[:-1], f"near {share:.0%}", _near(share)) for share in SHARES]
+RULES: list[Column[Rule]] = [
+    Column(f"at_{share:.0%}"[:-1], f"near {share:.0%}", partial(_format_nearest, share)) for share in SHARES
+]
 
 
 def exit_rules_table(evidence: Evidence) -> Table | None:
     """Tabulate exit rules on the same models near 25, 50 and 75 % of the layers; None if no model has two rules."""
-    depths = {place: exits.num_layers for place, exits in evidence.exits.items()}
     rules = {
-        (*place, sweep.rule): Rule(sweep, depths[place])
+        (*place, sweep.rule): (sweep, evidence.exits[place].num_layers)
         for place, sweeps in evidence.rules.items()
         for sweep in sweeps
         if len(sweeps) > 1
@@ -324,7 +306,16 @@ def exit_rules_table(evidence: Evidence) -> Table | None:
             "Models were trained and selected under the first rule of their arm. The JSON file has all settings."
         ),
         notes=[f"{joined(scores)} has scores, not classes: rules on probabilities do not apply"] if scores else [],
-        further={"rules": [{"row": row, "task": task} | rule.to_json() for (row, task, _), rule in rules.items()]},
+        further={
+            "rules": [
+                {"row": row, "task": task}
+                | {
+                    name: value.tolist() if isinstance(value, np.ndarray) else value
+                    for name, value in vars(sweep).items()
+                }
+                for (row, task, _), (sweep, _) in rules.items()
+            ]
+        },
     )
 
 
@@ -408,35 +399,41 @@ def compute_table(evidence: Evidence) -> Table:
         }
         for entry in ledger
     }
-    by_row = text_table(
-        "compute", title="Compute of each method", first_column="method", lines=of_rows.items(), caption=caption
+    return text_table(
+        "compute",
+        title="Compute of each method",
+        lines=of_rows.items(),
+        caption=caption,
+        notes=costs.ledger_notes(ledger)[1:],
+        sidecar={"compute": [entry.to_json() for entry in ledger]},
     )
-    sidecar = {"compute": [entry.to_json() for entry in ledger]}
-    return replace(by_row, notes=costs.ledger_notes(ledger)[1:], sidecar=sidecar)
 
 
 def compute_of_arms_table(evidence: Evidence) -> Table:
     """Tabulate the compute of each arm's search and confirm trials."""
     arms = [spent for entry in costs.row_ledger(evidence.rows) for spent in entry.spent]
     longest = costs.time_unit(max((max(spent.wall_seconds, spent.gpu_seconds) for spent in arms), default=0.0))
-    of_arms = [
-        {
-            "phase": spent.phase,
-            "epochs": str(spent.epochs),
-            "examples": f"{spent.train_examples:,}",
-            "training": costs.format_time(spent.train_seconds, longest),
-            "evaluation": costs.format_time(spent.eval_seconds, longest),
-            "wall clock": costs.format_time(spent.wall_seconds, longest),
-            "GPU": costs.format_time(spent.gpu_seconds, longest),
-            "trials": format_counts(spent.trials),
-        }
+    lines = [
+        (
+            spent.arm,
+            {
+                "phase": spent.phase,
+                "epochs": str(spent.epochs),
+                "examples": f"{spent.train_examples:,}",
+                "training": costs.format_time(spent.train_seconds, longest),
+                "evaluation": costs.format_time(spent.eval_seconds, longest),
+                "wall clock": costs.format_time(spent.wall_seconds, longest),
+                "GPU": costs.format_time(spent.gpu_seconds, longest),
+                "trials": format_counts(spent.trials),
+            },
+        )
         for spent in arms
     ]
     return text_table(
         "compute_of_arms",
         title="Compute of each arm and phase",
         first_column="arm",
-        lines=[(spent.arm, texts) for spent, texts in zip(arms, of_arms, strict=True)],
+        lines=lines,
         caption="Training examples are counted again in every epoch.",
     )
 
@@ -453,12 +450,10 @@ def equal_compute_table(evidence: Evidence) -> Table | None:
     if not budgets_by_unit["trials"]:
         return None
 
-    def at_equal(unit: Unit) -> Column[Place]:
-        def entry(place: Place) -> Entry | None:
-            budget = budgets_by_unit[unit].get(place[1])
-            return POINTS.entry(budget.scores.get(place[0])) if budget else None
-
-        return Column(f"equal_{unit}", f"equal {unit}", entry)
+    def expected_score(unit: Unit, place: Place) -> Entry | None:
+        row, task = place
+        budget = budgets_by_unit[unit].get(task)
+        return POINTS.entry(budget.scores.get(row)) if budget else None
 
     epochs = [f"{TASKS[task].title} {budget.budget:,.0f}" for task, budget in budgets_by_unit["epochs"].items()]
     pretrained = any(entry.pretrained for entry in costs.row_ledger(evidence.rows))
@@ -467,7 +462,7 @@ def equal_compute_table(evidence: Evidence) -> Table | None:
         "equal_compute",
         title="Search scores at equal compute{data}",
         first_column="arm",
-        columns=[at_equal(unit) for unit in UNITS],
+        columns=[Column(f"equal_{unit}", f"equal {unit}", partial(expected_score, unit)) for unit in UNITS],
         subjects=[("/".join(place), place) for place in evidence.cells_by_place],
         caption=(
             "Points: expected best selection score of each search at the smallest budget of any row on the same task "

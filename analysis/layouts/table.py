@@ -7,6 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeVar
 
+import numpy as np
+
 from trainables.spelling import resolve_name
 
 GAP = "–"  # printed for a planned number that is missing
@@ -61,9 +63,10 @@ class Style:
         numbers = dict(zip(self.suffixes, texts, strict=True))
         return Entry(self.pattern.format(*(text or GAP for text in texts)), numbers, mark=mark)
 
-    def entry_in_range(self, value: float, low: float, high: float) -> Entry:
-        """Format a number with its range; leave out a range that is a single point."""
-        entry = self.entry(value, low, high)
+    def entry_over_seeds(self, values: Sequence[float]) -> Entry:
+        """Format the median of the seeds' numbers with their range; leave out a range that is a single point."""
+        low, high = min(values), max(values)
+        entry = self.entry(float(np.median(values)), low, high)
         return entry if low < high else replace(entry, text=entry.numbers[""])
 
 
@@ -94,6 +97,11 @@ class Line:
     label: str
     entries: Mapping[str, Entry]
     source: Literal["ours", "mean", "published"] = "ours"  # "mean": mean of our scores, beneath our line
+
+    @classmethod
+    def from_texts(cls, label: str, texts: Mapping[str, str]) -> Line:
+        """Make one of our lines from texts by column."""
+        return cls(label, {column: Entry.from_text(text) for column, text in texts.items()})
 
     @property
     def published(self) -> bool:
@@ -152,16 +160,11 @@ class Table:
         return [Block("", self.lines), *self.blocks]
 
 
-def text_table(
-    name: str, *, title: str, first_column: str, lines: Iterable[tuple[str, Mapping[str, str]]], caption: str = ""
-) -> Table:
-    """Make a table of texts; each line is a label and a mapping from headings to texts."""
-    texts = list(lines)
-    columns = {heading: heading for _, line in texts for heading in line}
-    made = [Line(label, {heading: Entry.from_text(text) for heading, text in line.items()}) for label, line in texts]
-    return Table(
-        name=name, title=title, columns=columns, lines=made, caption=caption, first_column=first_column, unit=""
-    )
+def text_table(name: str, *, lines: Iterable[tuple[str, Mapping[str, str]]], caption: str = "", **others: Any) -> Table:
+    """Make a table of texts: each line is a label and texts by heading; `others` are fields of `Table`."""
+    made = [Line.from_texts(label, texts) for label, texts in lines]
+    columns = {heading: heading for line in made for heading in line.entries}
+    return Table(name=name, columns=columns, lines=made, caption=caption, unit="", **others)
 
 
 def select(
