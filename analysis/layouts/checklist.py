@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Collection, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
-from analysis.layouts.evidence import Evidence, make_table
+from analysis.layouts.evidence import Evidence, add_provenance, make_table
 from analysis.layouts.notes import first_from_notes, format_unequal_counts, own_task_notes, provenance, seed_notes
-from analysis.layouts.table import Column, Entry, Line, Table
+from analysis.layouts.table import Column, Entry, Table, text_table
 from analysis.statistics.costs import SECONDS, row_ledger, speed_facts, sum_compute
 from analysis.studies.cells import Cell, find_repeats
 from analysis.studies.load import Study
 from analysis.studies.stored_predictions import read_cell_predictions
 from study.facts.plain_words import counted
-from study.facts.record import Record
 from study.plans.samplers import describe_sampler, describe_select_by
 from trainables.data.metrics import metric_words
 from trainables.data.tasks import TASKS
@@ -38,41 +38,39 @@ class Answer(NamedTuple):
 
 def checklist_table(evidence: Evidence, tables: Collection[str]) -> Table:
     """Tabulate every checklist item with its answer; `tables` are the names of the study's other tables."""
-    answered, checklists = answers(evidence, tables), _checklists()
-    columns: list[Column[None]] = [Column(name, name, lambda _: None) for name in ("asked", "answer", "evidence")]
-    sources = "; ".join(f"{name}: {own['title']} ({own['source']})" for name, own in checklists.items())
-    return make_table(
-        evidence,
+    answered, checklists = answers(evidence, tables), _read_checklists()
+    sources = "; ".join(
+        f"{name}: {checklist['title']} ({checklist['source']})" for name, checklist in checklists.items()
+    )
+    table = text_table(
         "checklist",
         title="Checklist of reproducibility{data}",
-        columns=columns,
-        lines=[_line(name, item, answered) for name, own in checklists.items() for item in own["items"]],
         first_column="item",
+        lines=[
+            (f"{name} {number}", {"asked": asked} | _answer_item([answered[key] for key in keys.split()]))
+            for name, checklist in checklists.items()
+            for number, asked, keys in checklist["items"]
+        ],
         caption=f"Items are in our words. No: this study does not show it, but its author may know it. {sources}.",
-        unit="",
         is_prose=True,
     )
+    return add_provenance(evidence, table)
 
 
 @cache
-def _file() -> dict[str, dict[str, Any]]:
+def _read_file() -> dict[str, dict[str, Any]]:
     return tomllib.loads(FILE.read_text())
 
 
-def _checklists() -> dict[str, dict[str, Any]]:
-    return {name: own for name, own in _file().items() if "items" in own}
+def _read_checklists() -> dict[str, dict[str, Any]]:
+    return {name: part for name, part in _read_file().items() if "items" in part}
 
 
-def _line(name: str, item: list[str], answered: Mapping[str, Answer]) -> Line:
-    number, asked, keys = item
-    own = [answered[key] for key in keys.split()]
-    holds = None if all(one.holds is None for one in own) else all(one.holds is not False for one in own)
-    texts = {
-        "asked": asked,
-        "answer": "n/a" if holds is None else "Yes" if holds else "No",
-        "evidence": "; ".join(one.evidence for one in own),
-    }
-    return Line(f"{name} {number}", {column: Entry.from_text(text) for column, text in texts.items()})
+def _answer_item(parts: list[Answer]) -> dict[str, str]:
+    """Join the answers to the parts of an item: No if one of them is No, n/a if none of them applies."""
+    values = {part.holds for part in parts}
+    answer = "No" if False in values else "Yes" if True in values else "n/a"
+    return {"answer": answer, "evidence": "; ".join(part.evidence for part in parts)}
 
 
 def answers(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
@@ -80,11 +78,11 @@ def answers(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
     studies, cells = evidence.studies, [cell for _, cell in evidence.cells]
     records = [record for cell in cells for record in cell.arm_records]
     made, unlicensed, looks = provenance(records), _licence_gaps(evidence), evidence.looks
-    has_public_data, source, gap = _data_source(studies)
+    has_public_data, source = _describe_data_source(studies)
     seeds = sorted({seed for study in studies for arm in study.file.plan.arms for seed in arm.seeds})
     kinds = sorted({record.device for record in records if record.device})
     holds = {
-        "splits": {cell.task for cell in cells} == {cell.task for cell in cells if _sizes(cell)},
+        "splits": {cell.task for cell in cells} == {cell.task for cell in cells if _read_sizes(cell)},
         **dict.fromkeys(("parameters", "compute", "runtime"), bool(records)),
         "devices": bool(kinds) and not any(kind == "cpu" or kind.startswith("cuda:") for kind in kinds),
         "spread": bool(evidence.samples),
@@ -98,12 +96,12 @@ def answers(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
     words = {
         "parameters": _parameters(evidence),
         "compute": sum_compute(entry.total for entry in row_ledger(evidence.rows)).describe(),
-        "runtime": _average(evidence),
+        "runtime": _describe_mean_times(evidence),
         "devices": ", ".join(kinds) or "no trial",
         "statistic": counted(len(studies[0].seeds), "seed"),
         "packages": str(made.get("versions")),
         "code": str(made.get("commit", "unknown")),
-        "data": source if has_public_data else gap,
+        "data": source,
         "licences": ", ".join(unlicensed),
         "held_out": f"{len(looks)} times: with {', then '.join(looks)}" if len(looks) > 1 else "once",
         "seeds": ", ".join(map(str, seeds)),
@@ -116,7 +114,7 @@ def _search_answers(evidence: Evidence, tables: Collection[str]) -> dict[str, An
     """Answer the questions about the search; without a search, every answer is n/a."""
     rules, cells = evidence.studies[0].protocol, [cell for _, cell in evidence.cells]
     if not any(cell.arm.decided for cell in cells):
-        return dict.fromkeys(_file()["search_answers"], Answer(None, "nothing was searched"))
+        return dict.fromkeys(_read_file()["search_answers"], Answer(None, "nothing was searched"))
     trials = dict.fromkeys((label for label, _ in evidence.cells), 0)
     for label, cell in evidence.cells:
         trials[label] += _search_trials(cell)
@@ -156,7 +154,7 @@ def _search_trials(cell: Cell) -> int:
 def _answered(part: str, holds: Mapping[str, bool | None], words: Mapping[str, str]) -> dict[str, Answer]:
     """Fill in one part of `checklist.toml`: `holds` chooses yes, no or n/a; `words` replace the placeholders {}."""
     answered = {}
-    for name, texts in _file()[part].items():
+    for name, texts in _read_file()[part].items():
         key = {True: "yes", False: "no", None: "na"}[holds[name]] if name in holds else next(iter(texts))
         answered[name] = Answer({"yes": True, "no": False, "na": None}[key], texts[key].format(words.get(name)))
     return answered
@@ -167,20 +165,22 @@ def _parameters(evidence: Evidence) -> str:
     return ", ".join(f"{label} {size:.3g} million" for label, size in sizes.items() if size is not None)
 
 
-def _average(evidence: Evidence) -> str:
+def _describe_mean_times(evidence: Evidence) -> str:
     """Describe the mean wall-clock minutes of a completed confirm trial for each row."""
     seconds: dict[str, list[float]] = {}
     for label, cell in evidence.cells:
         seconds.setdefault(label, []).extend(record.wall_seconds for record in cell.records)
-    means = [f"{label} {sum(own) / len(own) / SECONDS['min']:.3g} min" for label, own in seconds.items() if own]
+    means = [f"{label} {fmean(times) / SECONDS['min']:.3g} min" for label, times in seconds.items() if times]
     return f"wall-clock time of a confirm trial: {', '.join(means)}; by arm: tables/compute_of_arms.md"
 
 
-def _data_source(studies: list[Study]) -> tuple[bool, str, str]:
-    asked, own = studies[0].file.plan.asked, [name for study in studies for name in study.file.plan.own_tasks or {}]
+def _describe_data_source(studies: list[Study]) -> tuple[bool, str]:
+    """Return whether others can get the data, and where they are from."""
     sources = {"hub": "nyu-mll/glue on the hub", "mini": "generated by trainables/data/mini_glue.py"}
-    missing = f"tasks outside GLUE: {', '.join(own)}" if own else "files in a folder; plan.json has their fingerprints"
-    return asked.data in sources and not own, sources.get(asked.data, ""), missing
+    if names := [name for study in studies for name in study.file.plan.own_tasks or {}]:
+        return False, f"tasks outside GLUE: {', '.join(names)}"
+    data = studies[0].file.plan.asked.data
+    return data in sources, sources.get(data, "files in a folder; plan.json has their fingerprints")
 
 
 def _unlike_ranges(cells: list[Cell]) -> list[str]:
@@ -196,47 +196,51 @@ def _unlike_ranges(cells: list[Cell]) -> list[str]:
 def _licence_gaps(evidence: Evidence) -> list[str]:
     """List the tasks and backbones without a known licence; generated data and untrained backbones need no licence."""
     arms = [cell.arm for _, cell in evidence.cells]
-    tasks = [] if evidence.on_mini else [TASKS[arm.task].title for arm in arms if _licence(arm.task) == UNKNOWN]
+    if evidence.on_mini:
+        return []
+    tasks = [TASKS[arm.task].title for arm in arms if OF_TASKS.get(arm.task, UNKNOWN) == UNKNOWN]
     made = {name for study in evidence.studies for name in study.file.plan.untrained}
     unknown = [arm.whole_backbone for arm in arms if licence_of_backbone(arm.whole_backbone) == UNKNOWN]
-    backbones = [f"backbone {Path(name).name}" for name in unknown if name not in made and not evidence.on_mini]
+    backbones = [f"backbone {Path(name).name}" for name in unknown if name not in made]
     return list(dict.fromkeys([*tasks, *backbones]))
 
 
 # ---- the data
 
 
-def _licence(task: str) -> str:
-    return OF_TASKS.get(task, UNKNOWN)
-
-
-def _sizes(cell: Cell) -> tuple[int, int] | None:
+def _read_sizes(cell: Cell) -> tuple[int, int] | None:
     """Return the numbers of train and dev examples in the trials; None if they are not recorded."""
     stored = read_cell_predictions(cell)
-    record: Record | None = cell.records[0] if cell.records else None
-    if record is None or not record.train_examples or not record.epochs or not stored:
+    if not stored or not cell.records[0].train_examples or not cell.records[0].epochs:
         return None
-    return record.train_examples // record.epochs, len(stored[0].labels)
+    return cell.records[0].train_examples // cell.records[0].epochs, len(stored[0].labels)
 
 
-def _official(task: str, split: str) -> int | None:
-    names = {"train": (TASKS[task].train_split,), "dev": TASKS[task].dev_splits, "test": TASKS[task].test_splits}[split]
-    return sum(TASKS[task].sizes.get(name, 0) for name in names) or None
+def _format_size(place: int, cell: Cell) -> Entry:
+    sizes = _read_sizes(cell)
+    return _format_count(sizes[place]) if sizes else Entry()
 
 
-def _count(number: int | None) -> Entry:
-    return Entry() if number is None else Entry(f"{number:,}", {"": str(number)})
+def _format_official_size(split: str, cell: Cell) -> Entry:
+    task = TASKS[cell.task]
+    names = {"train": (task.train_split,), "dev": task.dev_splits, "test": task.test_splits}[split]
+    size = sum(task.sizes.get(name, 0) for name in names)
+    return _format_count(size) if size else Entry()
+
+
+def _format_count(number: int) -> Entry:
+    return Entry(f"{number:,}", {"": str(number)})
 
 
 DATA: list[Column[Cell]] = [
-    Column("train", "train", lambda cell: _count((_sizes(cell) or (None, None))[0])),
-    Column("dev", "dev", lambda cell: _count((_sizes(cell) or (None, None))[1])),
+    Column("train", "train", partial(_format_size, 0)),
+    Column("dev", "dev", partial(_format_size, 1)),
     *(
-        Column(f"official_{split}", f"official {split}", lambda cell, split=split: _count(_official(cell.task, split)))  # type: ignore[misc]
+        Column(f"official_{split}", f"official {split}", partial(_format_official_size, split))
         for split in ("train", "dev", "test")
     ),
     Column("metric", "metric", lambda cell: Entry.from_text(metric_words(TASKS[cell.task]))),
-    Column("licence", "licence", lambda cell: Entry.from_text(_licence(cell.task))),
+    Column("licence", "licence", lambda cell: Entry.from_text(OF_TASKS.get(cell.task, UNKNOWN))),
     Column(
         "backbone_licence",
         "backbone's licence",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from helpers.made_studies import arm, predicted_study, write_records, write_study
 
-from analysis.layouts.checklist import UNKNOWN, _checklists, answers, data_table
+from analysis.layouts.checklist import UNKNOWN, _read_checklists, answers, data_table
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.table import Table
 from analysis.studies.load import load_study
@@ -39,7 +39,7 @@ def holds(evidence: Evidence, key: str) -> bool | None:
 
 
 def test_every_item_of_the_four_lists_has_an_answer(written: dict[str, Table]) -> None:
-    assert {name: len(own["items"]) for name, own in _checklists().items()} == {
+    assert {name: len(own["items"]) for name, own in _read_checklists().items()} == {
         "ARR": 5,
         "NeurIPS": 6,
         "Dodge": 10,
@@ -52,7 +52,7 @@ def test_every_item_of_the_four_lists_has_an_answer(written: dict[str, Table]) -
 
 
 def test_every_answer_is_asked_for_by_an_item(study: Path) -> None:
-    asked = {key for own in _checklists().values() for _, _, keys in own["items"] for key in keys.split()}
+    asked = {key for own in _read_checklists().values() for _, _, keys in own["items"] for key in keys.split()}
     assert asked == answers(evidence_of(study), ["winners"]).keys()
 
 
