@@ -40,10 +40,10 @@ class GpuBudget:
         if self._pace is None:
             return self._committed < self._limit and arm is self._shortest and not self._progress.facts.under_way
         if phase == "confirm":
-            return self._committed + self._owed_to_cheaper(arm) + self._confirm_cost(arm) / _MARGIN <= self._limit
+            return self._committed + self._sum_cheaper_reserves(arm) + self._confirm_cost(arm) / _MARGIN <= self._limit
         if not arm.facts.search:
             return arm.arm.name in self._served
-        return self._are_all_measured and self._committed + self._with_one_more(arm) <= self._limit
+        return self._are_all_measured and self._committed + (self._reserve_of_all + self._cost(arm)) <= self._limit
 
     def searches_to_close(self) -> list[str]:
         """List the arms whose searches end now for lack of GPU time.
@@ -85,9 +85,9 @@ class GpuBudget:
     @cached_property
     def _committed(self) -> float:
         """The seconds used so far plus the remaining seconds that running trials are expected to use."""
-        return self._used + sum(map(self._to_come, self._progress.facts.under_way.values()))
+        return self._used + sum(map(self._estimate_rest, self._progress.facts.under_way.values()))
 
-    def _to_come(self, trial: TrialFacts) -> float:
+    def _estimate_rest(self, trial: TrialFacts) -> float:
         arm = self._progress.arm(trial.started.arm)
         cost = self._confirm_cost if trial.phase == "confirm" else self._cost
         return max(0.0, cost(arm) - trial.gpu_seconds)
@@ -103,10 +103,10 @@ class GpuBudget:
         return served
 
     @cached_property
-    def _owed_to_all(self) -> float:
+    def _reserve_of_all(self) -> float:
         return sum(self._compute_reserve(self._progress.arm(name)) for name in self._served)
 
-    def _owed_to_cheaper(self, arm: ArmProgress) -> float:
+    def _sum_cheaper_reserves(self, arm: ArmProgress) -> float:
         """Sum the time reserved for arms with cheaper confirm trials, so that only costly arms may stay incomplete."""
         cheaper = [other for other in self._startable if self._confirm_cost(other) < self._confirm_cost(arm)]
         return sum(self._compute_reserve(other) for other in cheaper if other.arm.name in self._served)
@@ -125,10 +125,6 @@ class GpuBudget:
     def _part_of_all(self) -> float:
         begun = [arm for arm in self._progress.arms if arm.facts.search]
         return min(map(_part_searched, begun), default=0.0)
-
-    def _with_one_more(self, arm: ArmProgress) -> float:
-        """Compute the time reserved for all arms, plus one more search trial of this arm."""
-        return self._owed_to_all + self._cost(arm)
 
     # ---- trials that can start
 
@@ -164,7 +160,7 @@ class GpuBudget:
         is_under_way = bool(self._progress.facts.under_way)
         if self._pace is None or not arm.facts.search or not self._are_all_measured:
             return is_under_way
-        return is_under_way and self._used + self._with_one_more(arm) <= self._limit
+        return is_under_way and self._used + (self._reserve_of_all + self._cost(arm)) <= self._limit
 
     # ---- expected costs of trials, estimated from the study's measurements so far
 

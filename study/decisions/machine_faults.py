@@ -106,7 +106,7 @@ class Faults:
             for trial in self._trials.values():
                 trial.forget_node(node)
 
-    def nodes_due(self, *, time: str) -> list[NodeTakenBack]:
+    def take_back_nodes(self, *, time: str) -> list[NodeTakenBack]:
         """Readmit the nodes whose time without trials is over; return the events."""
         due = {node: host for node, (until, host) in self._left_out.items() if self._clock() >= until}
         for node in due:
@@ -129,7 +129,7 @@ class Faults:
             return sum(earlier.cause == "memory" for earlier in before) >= self.max_failures
         return failure.cause == "method"
 
-    def room(self, *, running: int) -> bool:
+    def has_room(self, *, running: int) -> bool:
         """Check if any trial may start now; after two pauses in a row, only one trial may run at a time."""
         return self._clock() >= self._paused_until and (self._pauses < 2 or running == 0)
 
@@ -152,7 +152,7 @@ class Faults:
     def _last_error(self) -> str:
         return self._in_a_row[-1][1].error
 
-    def avoided_by(self, key: str) -> frozenset[str]:
+    def list_avoided_nodes(self, key: str) -> frozenset[str]:
         """Return the nodes that the trial should avoid if another node is available."""
         failures = self._trials[key].failures if key in self._trials else []
         return frozenset(self._left_out) | {failure.node for failure in failures if failure.node is not None}
@@ -178,8 +178,7 @@ class Faults:
         node, host = failure.node or "", failure.host or "an unknown host"
         self._left_out[node] = self._clock() + LEFT_OUT_SECONDS, host
         trials = len(self._broken.pop(node))
-        for trial in self._trials.values():
-            trial.forget_node(node)
+        self.forget([node])
         return NodeLeftOut(
             time=time, node=node, host=host, trials=trials, seconds=LEFT_OUT_SECONDS, error=failure.error
         )

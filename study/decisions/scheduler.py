@@ -124,9 +124,9 @@ class Scheduler:
 
         Trials that an earlier launch or a machine fault interrupted come first.
         """
-        for event in self.faults.nodes_due(time=self._journal.now()):
+        for event in self.faults.take_back_nodes(time=self._journal.now()):
             self._journal.append(event)
-        if self.draining or not self.faults.room(running=self.running):
+        if self.draining or not self.faults.has_room(running=self.running):
             return None
         waiting = (trial for key, trial in self.progress.under_way.items() if key not in self._handed_out)
         interrupted = next((trial for trial in waiting if self.faults.is_due(trial.key)), None)
@@ -146,7 +146,7 @@ class Scheduler:
         under_way = self.progress.under_way
         if self.running or not under_way:
             return False
-        is_stuck = all(map(self.faults.is_set_aside, under_way)) and self.faults.room(running=0)
+        is_stuck = all(map(self.faults.is_set_aside, under_way)) and self.faults.has_room(running=0)
         return self.faults.give_up_reason is not None or is_stuck
 
     def report(self, key: str, report: Report, *, node: str | None = None) -> Literal["continue", "stop"]:

@@ -253,7 +253,7 @@ class Driver(ABC):
 
     def _list_avoided_nodes(self, trial: TrialFacts) -> tuple[str, ...]:
         """List the nodes that the trial should avoid; () if no other node has room."""
-        avoided = self.scheduler.faults.avoided_by(trial.key)
+        avoided = self.scheduler.faults.list_avoided_nodes(trial.key)
         others = avoided and self._resources.find_nodes_with_room() - avoided
         return tuple(sorted(avoided)) if others else ()
 

@@ -67,13 +67,13 @@ def test_a_node_that_fails_what_another_can_do_is_left_out_for_a_stated_time():
     assert event == NodeLeftOut(
         time=NOW, node="a", host="host-of-a", trials=2, seconds=LEFT_OUT_SECONDS, error="no GPU"
     )
-    assert launch.faults.avoided_by("another") == {"a"}
+    assert launch.faults.list_avoided_nodes("another") == {"a"}
     launch.seconds += LEFT_OUT_SECONDS - 1
-    assert launch.faults.nodes_due(time=NOW) == []
+    assert launch.faults.take_back_nodes(time=NOW) == []
     launch.seconds += 1
-    (event,) = launch.faults.nodes_due(time=NOW)
+    (event,) = launch.faults.take_back_nodes(time=NOW)
     assert (event.node, event.host) == ("a", "host-of-a")
-    assert launch.faults.avoided_by("another") == frozenset()
+    assert launch.faults.list_avoided_nodes("another") == frozenset()
 
 
 def test_what_broke_off_on_a_node_that_is_left_out_is_not_held_against_the_trial():
@@ -100,35 +100,35 @@ def test_one_trial_or_one_outage_leaves_no_node_out(keys):
         launch.breaks(key, "a")
     launch.faults.note_progress("second", "b")
     assert NodeLeftOut not in (launch.breaks("x", "a") if len(set(keys)) == 1 else launch.breaks("z", "b"))
-    assert launch.faults.avoided_by("second") == frozenset()
+    assert launch.faults.list_avoided_nodes("second") == frozenset()
 
 
 def test_a_trial_is_retried_elsewhere():
     launch = Launch()
     launch.breaks("x", "a")
-    assert launch.faults.avoided_by("x") == {"a"} and launch.faults.avoided_by("y") == frozenset()
+    assert launch.faults.list_avoided_nodes("x") == {"a"} and launch.faults.list_avoided_nodes("y") == frozenset()
 
 
 def test_a_fault_on_every_node_pauses_the_study_longer_each_time_until_a_trial_gets_on():
     launch = Launch()
     assert launch.breaks("x", "a") == []
     assert launch.breaks("y", "b") == [StudyPaused]
-    assert not launch.faults.room(running=0)
+    assert not launch.faults.has_room(running=0)
     assert launch.breaks("z", "a") == []  # of the same moment
     launch.seconds += 1
-    assert launch.faults.room(running=5)
+    assert launch.faults.has_room(running=5)
     (event,) = launch.faults.add("x", failure_of("machine", error="disk full"), running=0, time=NOW)
     assert event == StudyPaused(time=NOW, seconds=2, faults=4, error="disk full")
     launch.seconds += 2
-    assert launch.faults.room(running=0) and not launch.faults.room(running=1)  # one shows the way
+    assert launch.faults.has_room(running=0) and not launch.faults.has_room(running=1)  # one shows the way
     launch.faults.note_progress("x", "a")
-    assert launch.faults.room(running=1)
+    assert launch.faults.has_room(running=1)
 
 
 def test_one_node_at_fault_does_not_pause_the_other():
     launch = Launch()
     assert launch.breaks("x", "a") == launch.breaks("y", "a") == launch.breaks("x", "a") == []
-    assert launch.faults.room(running=1)
+    assert launch.faults.has_room(running=1)
 
 
 def test_patience_is_over_after_ten_minutes_in_which_no_trial_got_on():
@@ -158,11 +158,11 @@ def test_a_node_with_other_code_is_left_out_at_once_and_looked_at_afresh_when_it
     launch = Launch(max_failures=0)
     (event,) = launch.faults.add("x", failure_of("node", error="code f00d, not c0de", node="a"), running=1, time=NOW)
     assert (event.node, event.trials, event.error) == ("a", 1, "code f00d, not c0de")
-    assert launch.faults.differing == {"a"} and launch.faults.avoided_by("y") == {"a"}
+    assert launch.faults.differing == {"a"} and launch.faults.list_avoided_nodes("y") == {"a"}
     launch.faults.note_progress("second", "b")
     assert not launch.faults.is_set_aside("x") and not launch.faults.is_final("x", failure_of("node"))
     launch.seconds += LEFT_OUT_SECONDS
-    launch.faults.nodes_due(time=NOW)
+    launch.faults.take_back_nodes(time=NOW)
     assert launch.faults.differing == set() and launch.breaks("y", "a") == []
 
 
