@@ -31,14 +31,14 @@ def shortfalls(cells: Sequence[CellInWords]) -> list[str]:
         if cell.shortfall:
             incomplete.setdefault((cell.row, cell.shortfall), []).append(cell)
     sizes = Counter(cell.row for cell in cells)
-    return [f"{_place(row, alike, of=sizes[row])}: {shortfall}" for (row, shortfall), alike in incomplete.items()]
+    return [f"{_name_cells(row, group, sizes[row])}: {shortfall}" for (row, shortfall), group in incomplete.items()]
 
 
-def _place(row: str, cells: Sequence[CellInWords], *, of: int) -> str:
+def _name_cells(row: str, cells: Sequence[CellInWords], row_size: int) -> str:
     if len(cells) == 1:
         return cells[0].name
-    every = "both tasks" if of == 2 else f"all {of} tasks"
-    return f"{row} on {every if len(cells) == of else joined([cell.column for cell in cells])}"
+    every = "both tasks" if row_size == 2 else f"all {row_size} tasks"
+    return f"{row} on {every if len(cells) == row_size else joined([cell.column for cell in cells])}"
 
 
 def joined(parts: Sequence[str]) -> str:
@@ -95,11 +95,10 @@ def for_screen(markdown: str, output: TextIO) -> str:
     if not output.isatty():
         return markdown
     text, width = re.sub(r"\\([\\*`<\[|])", r"\1", markdown), columns(output)
-    return text if width is None else "\n".join(_prose(line, width) for line in text.split("\n"))
-
-
-def _prose(line: str, width: int) -> str:
-    return line if line.startswith("|") else wrapped(line, width, hang="  " if line.startswith("- ") else "")
+    if width is None:
+        return text
+    hangs = [(line, "  " if line.startswith("- ") else "") for line in text.split("\n")]
+    return "\n".join(line if line.startswith("|") else wrapped(line, width, hang=hang) for line, hang in hangs)
 
 
 def clock(seconds: float) -> str:

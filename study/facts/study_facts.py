@@ -230,7 +230,7 @@ class StudyFacts:
         self.launch_number = 0  # of the launch under way, or of the last one; 0 before any
         self.time = ""  # of the latest event
         self._planned: dict[str, Arm] = {}  # arms in the plan of the last launch, by name
-        self._shared: dict[tuple[str, tuple[int, ...]], dict[str, Any]] = {}  # see `_shared_facts`
+        self._shared: dict[tuple[str, tuple[int, ...]], dict[str, Any]] = {}  # see `_collect_shared_facts`
 
     def arm(self, name: str) -> ArmFacts:
         """Return the state of an arm, which is empty before the arm's first event."""
@@ -280,8 +280,14 @@ class StudyFacts:
                 self._reopen(event)
             case TrialDropped():
                 self._drop(event)
-            case NodeLeftOut() | NodeTakenBack() | StudyPaused():
-                self._notice(event)
+            case NodeLeftOut():
+                self.left_out[event.node] = event
+                self.notices.append(event)
+            case NodeTakenBack():
+                self.left_out.pop(event.node, None)
+                self.notices.append(event)
+            case StudyPaused():
+                self.notices.append(event)
             case SearchClosed():
                 for name in event.arms:
                     self.arm(name).closed.append(event)
@@ -355,7 +361,7 @@ class StudyFacts:
             if trial.ended != event:  # otherwise the line is a duplicate
                 raise ValueError(f"trial {event.key!r} has already ended")
             return
-        record, arm = self._record(trial, event), self.arm(trial.started.arm)
+        record, arm = self._make_record(trial, event), self.arm(trial.started.arm)
         trial.ended, trial.record = event, record
         self.under_way.pop(event.key, None)
         arm.under_way.pop(event.key, None)
@@ -366,7 +372,7 @@ class StudyFacts:
         if event.failure is not None:
             self._note(event, event.failure, "failed")
 
-    def _record(self, trial: TrialFacts, event: TrialEnded) -> Record:
+    def _make_record(self, trial: TrialFacts, event: TrialEnded) -> Record:
         """Make the record of a trial that ends with this event.
 
         The scores come from the trial's best epoch. If ASHA stopped the trial, its record has a dev score only if dev
@@ -374,18 +380,20 @@ class StudyFacts:
         """
         last = trial.last
         config = trial.config if trial.best is None else {**trial.config, **trial.best.row.exit_setting}
-        facts = self._shared_facts(trial) | _copied(trial.started, "key", "phase", "trial", "seed", "start")
-        facts |= _copied(trial.process, "host", "device", "tokens_digest", "backbone_digest")
+        facts = self._collect_shared_facts(trial) | _copy_fields(
+            trial.started, "key", "phase", "trial", "seed", "start"
+        )
+        facts |= _copy_fields(trial.process, "host", "device", "tokens_digest", "backbone_digest")
         if last is not None:
-            facts |= _copied(last.row, "num_layers", "train_examples", "train_seconds", "eval_seconds")
-            facts |= _copied(last, "gpu_seconds", "wall_seconds")
+            facts |= _copy_fields(last.row, "num_layers", "train_examples", "train_seconds", "eval_seconds")
+            facts |= _copy_fields(last, "gpu_seconds", "wall_seconds")
         if last is not None and trial.best is not None and event.status != "failed":
             row, outcome = trial.best.row, last.outcome
             reported = (outcome.reported if outcome else None) or row.reported
             has_score = outcome is not None or (self.plan is not None and self.plan.protocol.selection == "dev")
-            facts |= _copied(outcome, "num_parameters", "data_differences", "model", "latency")
+            facts |= _copy_fields(outcome, "num_parameters", "data_differences", "model", "latency")
             facts["score"] = reported.score if has_score else None
-            facts |= _copied(reported, "metrics", "mean_layers") | _copied(row, "epoch", "selection_score")
+            facts |= _copy_fields(reported, "metrics", "mean_layers") | _copy_fields(row, "epoch", "selection_score")
         return Record(
             **facts,
             config=config,
@@ -397,7 +405,7 @@ class StudyFacts:
             ended=event.time,
         )
 
-    def _shared_facts(self, trial: TrialFacts) -> dict[str, Any]:
+    def _collect_shared_facts(self, trial: TrialFacts) -> dict[str, Any]:
         """Collect the fields of a record that depend only on the arm and the launches that trained the trial.
 
         If no launch trained an epoch of the trial, the code is that of the current launch.
@@ -407,8 +415,8 @@ class StudyFacts:
             assert self.plan is not None, "no trial starts before a launch"
             code = join_code(trial.arm.method, [self.launches[number].began for number in numbers])
             pinned = ("backbone_fingerprint", "tokenizer_fingerprint", "data_fingerprint")
-            facts = _copied(trial.arm, "method", "task", "repeat", *pinned)
-            facts |= _copied(code, "versions", "git_commit", "code_digest")
+            facts = _copy_fields(trial.arm, "method", "task", "repeat", *pinned)
+            facts |= _copy_fields(code, "versions", "git_commit", "code_digest")
             facts |= {"protocol_hash": self.plan.protocol_hash}
             self._shared[trial.started.arm, numbers] = facts
         return self._shared[trial.started.arm, numbers]
@@ -416,18 +424,18 @@ class StudyFacts:
     def _note(self, event: TrialRetried | TrialEnded | SmokeStepFailed, failure: Failure, became: Became) -> None:
         """Add a failed attempt at a trial, or a failed smoke step, to the list `failed`."""
         if isinstance(event, SmokeStepFailed):
-            arm, of, key, attempt, config = event.arm, "smoke step", None, 1, event.config
+            arm, title, key, attempt, config = event.arm, "smoke step", None, 1, event.config
         else:
             trial = self.trials[event.key]
             trial.attempts += 1
             arm, key, attempt, config = trial.started.arm, trial.key, trial.attempts, trial.config
-            of = f"{trial.phase} {trial.started.trial}"
+            title = f"{trial.phase} {trial.started.trial}"
         self.failed.append(
             FailedAttempt(
                 time=event.time,
                 launch=max(self.launch_number, 1),
                 arm=arm,
-                trial=of,
+                trial=title,
                 key=key,
                 attempt=attempt,
                 config=config,
@@ -453,21 +461,14 @@ class StudyFacts:
         trial = self._touch(event.key)
         if trial.record is None or trial.ended is None:
             raise ValueError(f"trial {event.key!r} has not ended, so it cannot be dropped")
-        before, after = trial.record, self._record(trial, trial.ended)
+        before, after = trial.record, self._make_record(trial, trial.ended)
         if event.because is not None:
             after = replace(after, status="dropped", error=event.because)
         trial.record = after
         for records in (self.records, self.arm(trial.started.arm).records):
             records[records.index(before)] = after
 
-    def _notice(self, event: NodeLeftOut | NodeTakenBack | StudyPaused) -> None:
-        if isinstance(event, NodeLeftOut):
-            self.left_out[event.node] = event
-        elif isinstance(event, NodeTakenBack):
-            self.left_out.pop(event.node, None)
-        self.notices.append(event)
 
-
-def _copied(source: object | None, *names: str) -> dict[str, Any]:
+def _copy_fields(source: object | None, *names: str) -> dict[str, Any]:
     """Return the attributes `names` of `source` as a dict; {} if `source` is None."""
     return {} if source is None else {name: getattr(source, name) for name in names}

@@ -114,7 +114,8 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
         ValueError: a part of the plan cannot be run.
     """
     _check_plan(plan)
-    plan = replace(plan, baseline=_choose_baseline(plan))
+    if plan.baseline is not None and plan.baseline not in plan.methods and len(plan.methods) > 1:
+        plan = replace(plan, baseline="albert" if "albert" in plan.methods else plan.methods[0])
     for task in plan.tasks:
         check_data(TASKS[task], plan.data)
     places = {task: TASKS[task].place or plan.data for task in plan.tasks}
@@ -148,13 +149,6 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
     )
     _check_backbones(resolved, unchecked)
     return resolved
-
-
-def _choose_baseline(plan: Plan) -> str | None:
-    """Return the baseline; if several methods are studied without it, return ALBERT, or else the first method."""
-    if plan.baseline is None or plan.baseline in plan.methods or len(plan.methods) == 1:
-        return plan.baseline
-    return "albert" if "albert" in plan.methods else plan.methods[0]
 
 
 def _check_backbones(plan: ResolvedPlan, unchecked: list[str] | None) -> None:

@@ -36,21 +36,30 @@ class Range(Typed, frozen=True, kw_only=True):
     attributes: Mapping[str, Value | list[Value]]
 
     @property
+    def choices(self) -> list[Value] | None:
+        """All choices; None for an interval."""
+        choices = self.attributes.get("choices")
+        return choices if isinstance(choices, list) else None
+
+    @property
+    def ends(self) -> tuple[int | float, int | float]:
+        """Both ends of the interval."""
+        low, high = self.attributes["low"], self.attributes["high"]
+        assert isinstance(low, int | float) and isinstance(high, int | float)
+        return low, high
+
+    @property
     def extremes(self) -> list[Value]:
         """All choices, or both ends of the interval."""
-        choices = self.attributes.get("choices")
-        values = choices if isinstance(choices, list) else [self.attributes["low"], self.attributes["high"]]
-        return [value for value in values if not isinstance(value, list)]
+        return self.choices or [*self.ends]
 
     @property
     def middle(self) -> Value:
         """The middle choice, or the mean of both ends: geometric for a log range, rounded down to a step."""
-        choices, low, high = (self.attributes.get(name) for name in ("choices", "low", "high"))
-        if isinstance(choices, list):
-            return choices[(len(choices) - 1) // 2]
-        assert isinstance(low, int | float) and isinstance(high, int | float)
+        if self.choices:
+            return self.choices[(len(self.choices) - 1) // 2]
+        (low, high), step = self.ends, self.attributes.get("step")
         middle = math.sqrt(low * high) if self.attributes.get("log") else (low + high) / 2
-        step = self.attributes.get("step")
         if isinstance(step, int | float):
             middle = low + (middle - low) // step * step
         return int(middle) if isinstance(low, int) else float(f"{middle:.6g}")
@@ -58,10 +67,9 @@ class Range(Typed, frozen=True, kw_only=True):
     @property
     def values(self) -> Sequence[Value] | None:
         """Every value that the field can have; None for a continuous range."""
-        choices, low, high, step = (self.attributes.get(name) for name in ("choices", "low", "high", "step"))
-        if isinstance(choices, list):
-            return choices
-        assert isinstance(low, int | float) and isinstance(high, int | float)
+        if self.choices:
+            return self.choices
+        (low, high), step = self.ends, self.attributes.get("step")
         if low == high or not isinstance(step, int | float):
             return [low] if low == high else None
         if isinstance(low, int) and isinstance(high, int) and isinstance(step, int):
@@ -70,24 +78,23 @@ class Range(Typed, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """Format the range for captions: `16 | 32`, `1e-05 to 0.0001 log`."""
-        choices, log = self.attributes.get("choices"), " log" * (self.attributes.get("log") is True)
-        if isinstance(choices, list):
-            return " | ".join(json.dumps(choice) for choice in choices)
-        return f"{self.attributes['low']} to {self.attributes['high']}{log}"
+        if self.choices:
+            return " | ".join(map(json.dumps, self.choices))
+        return f"{self.attributes['low']} to {self.attributes['high']}{' log' * (self.attributes.get('log') is True)}"
 
     @property
     def as_option(self) -> str:
         """The range in the syntax of --search: `16,32`, `1e-05..0.0001:log`."""
-        if isinstance(self.attributes.get("choices"), list):
+        if self.choices:
             return str(self).replace('"', "").replace(" | ", ",")
         return str(self).replace(" to ", "..").replace(" log", ":log")
 
     def holds(self, value: Value) -> bool:
         """Check if the range contains this value."""
-        choices, low, high = (self.attributes.get(name) for name in ("choices", "low", "high"))
-        if isinstance(choices, list):
-            return value in choices
-        return isinstance(value, int | float) and low <= value <= high  # type: ignore[operator]  # ends are numbers
+        if self.choices:
+            return value in self.choices
+        low, high = self.ends
+        return isinstance(value, int | float) and low <= value <= high
 
 
 class Pretraining(Typed, frozen=True, kw_only=True):
