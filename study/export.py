@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from study.chosen_models import ModelChoice, chosen_model
 from study.command_line import Command, argument, option
 from study.facts.record import Record
 from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.plans.resolved_plan import Pretraining
+from study.predict import ModelChoice, choose_model
 from study.storage.addresses import check_new_folder
 from study.storage.trial_places import local_model
 from trainables.atomic_files import write_folder
@@ -52,7 +52,7 @@ def run(options: Options) -> int:
     """Export the chosen model, print its class in `transformers`, and return 0."""
     check_new_folder("--to", Path(options.to))
     folder = Path(os.path.realpath(options.to))
-    record = chosen_model(Path(options.study), options)
+    record = choose_model(Path(options.study), options)
     plan = require_plan(Path(options.study)).plan
     include_for(record.method, plan.asked, options.include)
     study = Path(options.study).resolve().name

@@ -22,20 +22,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import trainables
-from study.chosen_models import ModelChoice, chosen_model
 from study.command_line import Command, argument, option, read_settings
-from study.facts.plain_words import counted
+from study.decisions.progress import StudyProgress, last_progress
+from study.facts.plain_words import counted, list_first
+from study.facts.record import Record
+from study.facts.study_facts import read_facts
 from study.facts.study_folder import predictions_file
 from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.storage.addresses import check_new_file
-from study.storage.trial_places import local_model
+from study.storage.trial_places import keeps_model, local_model, locate_model, model_exists
 from trainables.atomic_files import write_text
 from trainables.configuration import Inside
 from trainables.data.glue import Split, load_split, read_texts
 from trainables.data.metrics import predictions_from_logits
 from trainables.data.tasks import TASKS, Task
-from trainables.schema import Configuration, Value, from_plain
+from trainables.schema import Configuration, Typed, Value, from_plain
 from trainables.spelling import resolve_name, suggest_nearest
 
 if TYPE_CHECKING:
@@ -46,7 +48,17 @@ if TYPE_CHECKING:
 WEIGHTS = "model.safetensors"  # as in trainables.runs.trial_files, which imports torch
 INFERENCE_BATCH = 128  # examples per batch
 TIMED = {1: 20, 8: 8, 32: 4, INFERENCE_BATCH: 4}  # batch size -> most batches to time
+MOST_NAMED = 10  # trials named in one line
+_TRIAL = "use the model of this trial; default: the final run with the best dev score"
 _UNITS = (("GFLOPs", 1e9), ("MFLOPs", 1e6), ("kFLOPs", 1e3))
+
+
+class ModelChoice(Typed, frozen=True, kw_only=True):
+    """The options that choose a model."""
+
+    trial: Annotated[str | None, option(_TRIAL, "KEY")] = None
+    method: Annotated[str | None, option("method, if the study has several", "NAME")] = None
+    task: Annotated[str | None, option("task, if the study has several", "NAME")] = None
 
 
 class Options(ModelChoice, frozen=True, kw_only=True):
@@ -235,7 +247,7 @@ def _find_model_folder(options: Options) -> Iterator[tuple[Path, Path | None]]:
     """Yield the model's folder and the path of its dev predictions, which is None for an exported model."""
     folder = Path(options.model)
     if (folder / PLAN).exists():
-        record = chosen_model(folder, options)
+        record = choose_model(folder, options)
         include_for(record.method, require_plan(folder).plan.asked, options.include)
         with local_model(record.model or "") as model:
             yield model, predictions_file(folder, record.key)
@@ -275,6 +287,90 @@ def flops_in_words(with_exits: float, with_all_layers: float) -> str:
     """Format FLOPs per example in the largest unit in which `with_exits` is at least 0.1."""
     unit, size = next(((name, size) for name, size in _UNITS if with_exits >= size / 10), _UNITS[-1])
     return f"{with_exits / size:.3f} {unit} per example with exits, {with_all_layers / size:.3f} with all layers"
+
+
+# ---- the choice of a model
+
+
+def choose_model(folder: Path, choice: ModelChoice) -> Record:
+    """Return the record of the chosen trial, with the current address of the trial's model.
+
+    Without --trial, choose the confirm trial (a final run of the best configuration) with the highest dev score, as
+    `study.submit` does. Ties go to the first seed.
+
+    Raises:
+        ValueError: if no model fits the options, or if models of several arms fit them.
+    """
+    progress = last_progress(require_plan(folder).plan, read_facts(folder))
+    if choice.trial is None:
+        return with_current_model_address(_choose_best_of_arm(progress, choice), folder)
+    if choice.method is not None or choice.task is not None:
+        raise ValueError("--trial already chooses the model; allowed: --trial, or --method and --task")
+    return with_current_model_address(_find_trial(progress.facts.records, choice.trial), folder)
+
+
+def list_best_records(progress: StudyProgress) -> list[Record]:
+    """List the record of each arm's best completed confirm trial; leave out repeats of an arm's search.
+
+    Raises:
+        ValueError: if no confirm trial is completed.
+    """
+    records = [record for arm in progress.arms if not arm.arm.repeat and (record := arm.best_confirmed)]
+    if not records:
+        raise ValueError("the study has no completed confirm trial yet")
+    return records
+
+
+def with_current_model_address(record: Record, folder: Path) -> Record:
+    """Return the record with the current address of its model.
+
+    Raises:
+        ValueError: if the model no longer exists.
+    """
+    record = locate_model(record, folder)
+    if not model_exists(record.model):
+        raise ValueError(f"the model of record {record.key} ({record.task}) is gone: {record.model}")
+    return record
+
+
+def _find_trial(records: Sequence[Record], key: str) -> Record:
+    kept = [record for record in records if keeps_model(record)]
+    for record in kept:
+        if record.key == key:
+            return record
+    ended = next((record for record in records if record.key == key), None)
+    if ended is None:
+        raise ValueError(f"no trial {key!r} has ended; trials with a model: {_list_models(kept)}")
+    siblings = [record for record in kept if record.arm == ended.arm]
+    raise ValueError(
+        f"trial {key} has no model: it is a {ended.status} {ended.phase} trial of {ended.arm}, and only completed "
+        f"confirm trials keep one; trials with a model: {_list_models(siblings or kept)}"
+    )
+
+
+def _choose_best_of_arm(progress: StudyProgress, choice: ModelChoice) -> Record:
+    records = list_best_records(progress)
+    method, task = choice.method, choice.task
+    if method is not None:
+        menu = dict.fromkeys(record.method for record in records)
+        method = resolve_name(method, menu, what="method with a model", known=trainables.list_methods())
+    if task is not None:
+        menu = dict.fromkeys(record.task for record in records)
+        task = resolve_name(task, menu, what="task with a model", known=TASKS)
+    fitting = [record for record in records if method in (None, record.method) and task in (None, record.task)]
+    if not fitting:
+        arms = f"{choice.method or 'any method'} on {choice.task or 'any task'}"
+        raise ValueError(f"no model of {arms}; available: {', '.join(record.arm for record in records)}")
+    if len(fitting) > 1:
+        arms = ", ".join(record.arm for record in fitting)
+        raise ValueError(f"several arms have a model; choose one with --method and --task: {arms}")
+    return fitting[0]
+
+
+def _list_models(records: Sequence[Record]) -> str:
+    if not records:
+        return "none"
+    return list_first([f"{record.key} ({record.arm}, seed {record.seed})" for record in records], MOST_NAMED)
 
 
 main = Command("study.predict", Options, __doc__ or "", run)

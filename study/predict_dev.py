@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from study.chosen_models import ModelChoice, chosen_model
 from study.command_line import Command, argument, option
 from study.facts.record import Record
 from study.plans.plan_file import include_for, require_plan
+from study.predict import ModelChoice, choose_model
 from study.storage.trial_places import local_model
 from trainables.schema import Typed
 
@@ -30,7 +30,7 @@ def run(options: Options) -> int:
     """Write the predictions of all named trials and return 0; raise ValueError if a model or its data are missing."""
     folder = Path(options.study)
     for key in options.trials:
-        record = chosen_model(folder, ModelChoice(trial=key))
+        record = choose_model(folder, ModelChoice(trial=key))
         include_for(record.method, require_plan(folder).plan.asked, None)
         with local_model(record.model or "") as model:
             _answer(record, model, Path(options.to) / f"{key}.npz")

@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
-from study.chosen_models import with_current_model_address
 from study.command_line import Command, argument, option
 from study.decisions.progress import StudyProgress, last_progress
 from study.facts.events import ModelOnTest, ScoredOnTest
@@ -25,6 +24,7 @@ from study.facts.journal import Journal
 from study.facts.record import Record
 from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.plans.resolved_plan import ResolvedPlan
+from study.predict import with_current_model_address
 from study.screen import python
 from study.storage.trial_places import local_model
 from study.submit import predict_split

@@ -21,13 +21,12 @@ from typing import Annotated
 import numpy as np
 
 import trainables
-from study.chosen_models import list_best_records, with_current_model_address
 from study.command_line import Command, argument, option
 from study.decisions.progress import StudyProgress, last_progress
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
-from study.predict import INFERENCE_BATCH, label_text
+from study.predict import INFERENCE_BATCH, label_text, list_best_records, with_current_model_address
 from study.storage.addresses import check_file
 from study.storage.trial_places import local_model
 from trainables.atomic_files import write_atomically

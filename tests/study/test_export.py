@@ -14,9 +14,9 @@ from huggingface_hub import ModelCard
 from msgspec.structs import replace
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from study.chosen_models import ModelChoice, chosen_model
 from study.export import export, format_model_card, main
 from study.facts.study_facts import read_records
+from study.predict import ModelChoice, choose_model
 from trainables.runs.trained_model import load_trained
 
 
@@ -73,7 +73,7 @@ def test_a_colleague_can_read_what_a_trial_left_and_what_was_exported(tmp_path):
 
 
 def test_the_card_says_where_the_model_comes_from_and_nothing_of_the_machine(study, tmp_path):
-    row = chosen_model(study, choice())
+    row = choose_model(study, choice())
     export(replace(row, start="0123456789abcdef"), tmp_path / "to", study="mine")
     card = (tmp_path / "to" / "README.md").read_text()
     for fact in (
@@ -92,7 +92,7 @@ def test_the_card_says_where_the_model_comes_from_and_nothing_of_the_machine(stu
 
 
 def test_the_card_names_the_pretraining_behind_the_backbone(launched):
-    row = chosen_model(launched, choice(method="albert", task="rte"))
+    row = choose_model(launched, choice(method="albert", task="rte"))
     card = format_model_card(row, "AlbertForSequenceClassification", PRETRAINING)
     for name, value in {
         "objective": "albert-mlm",
@@ -113,7 +113,7 @@ def front_of(row, data):
 
 
 def test_hub_reads_licence_base_model_data_set_and_scores_of_a_card(launched):
-    row = chosen_model(launched, choice(method="albert", task="mrpc"))
+    row = choose_model(launched, choice(method="albert", task="mrpc"))
     hub = replace(row, backbone_fingerprint="albert/albert-base-v2@8e2f239c5f8a2c0f253781ca60135db913e5c80c")
     data = front_of(hub, "hub")
     assert (data.license, data.base_model, data.datasets) == ("apache-2.0", "albert/albert-base-v2", ["nyu-mll/glue"])
@@ -126,29 +126,29 @@ def test_hub_reads_licence_base_model_data_set_and_scores_of_a_card(launched):
 
 
 def test_card_names_both_dev_sets_of_mnli(launched):
-    row = chosen_model(launched, choice(method="albert", task="rte"))
+    row = choose_model(launched, choice(method="albert", task="rte"))
     matched = replace(row, task="mnli", metrics={"accuracy_matched": 0.8, "accuracy_mismatched": 0.7})
     found = {(own.dataset_split, own.metric_type, own.metric_value) for own in front_of(matched, "hub").eval_results}
     assert found == {("validation_matched", "accuracy", 0.8), ("validation_mismatched", "accuracy", 0.7)}
 
 
 def test_card_of_generated_data_and_an_unknown_backbone_claims_neither(launched):
-    data = front_of(chosen_model(launched, choice(method="albert", task="rte")), "mini")
+    data = front_of(choose_model(launched, choice(method="albert", task="rte")), "mini")
     assert (data.license, data.base_model, data.datasets) == ("unknown", None, None)
     assert data.eval_results[0].dataset_name == "RTE, generated"
 
 
 def test_a_card_of_what_was_not_pretrained_here_says_nothing_of_it(study):
-    assert "pretrain" not in format_model_card(chosen_model(study, choice()), "AlbertModel", None).split("```")[-1]
+    assert "pretrain" not in format_model_card(choose_model(study, choice()), "AlbertModel", None).split("```")[-1]
 
 
 def exported(study: Path, folder: Path) -> Path:
-    export(chosen_model(study, choice()), folder)
+    export(choose_model(study, choice()), folder)
     return folder
 
 
 def test_a_model_under_a_uri_is_fetched(study, tmp_path):
-    row = chosen_model(study, choice())
+    row = choose_model(study, choice())
     under_uri = replace(row, model=f"file://{row.model}")
     assert export(under_uri, tmp_path / "one") == export(row, tmp_path / "two")
     for path in (tmp_path / "one").iterdir():
@@ -156,7 +156,7 @@ def test_a_model_under_a_uri_is_fetched(study, tmp_path):
 
 
 def test_an_arm_is_named_by_method_and_task(launched):
-    row = chosen_model(launched, choice(method="albert", task="rte"))
+    row = choose_model(launched, choice(method="albert", task="rte"))
     assert row.arm == "albert/rte"
     kept = [other for other in read_records(launched) if (other.arm, other.phase) == (row.arm, row.phase)]
     assert row.score == max(other.score or 0 for other in kept)
@@ -166,13 +166,13 @@ def test_a_study_without_a_completed_confirm_trial_has_no_model(tmp_path):
     launched_study(tmp_path, mini_plan(methods=("albert",), tasks=("rte",)))
     write_records(tmp_path, [])
     with pytest.raises(ValueError, match=r"^the study has no completed confirm trial yet$"):
-        chosen_model(tmp_path, choice())
+        choose_model(tmp_path, choice())
 
 
 def test_any_trial_that_kept_its_model_is_named_by_its_key(launched):
     for row in read_records(launched):
         if row.phase == "confirm":
-            assert chosen_model(launched, choice(trial=row.key)).key == row.key
+            assert choose_model(launched, choice(trial=row.key)).key == row.key
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_what_is_there_is_not_replaced(study, tmp_path, capsys, there):
 
 
 def test_an_export_that_cannot_be_made_leaves_nothing(study, tmp_path):
-    row = chosen_model(study, choice())
+    row = choose_model(study, choice())
     folder = tmp_path / "model"
     folder.mkdir()
     for path in Path(row.model or "").iterdir():
