@@ -45,7 +45,7 @@ def explain(study: Study, name: str) -> str:
         f"{name} in {study.folder}: {number} ({cell.shortfall})",
         *(line for record in (*cell.records, *cell.failed, *cell.dropped) for line in _record_lines(study, record)),
         *_search_lines(study, cell),
-        f"in MLflow: tags.arm = '{name}'",
+        f"MLflow filter: tags.arm = '{name}'",
     ]
     if cell.records:
         facts = {"backbone": cell.arm.pinned_backbone, "protocol": study.protocol_hash} | provenance(cell.records)
@@ -85,7 +85,7 @@ def _record_lines(study: Study, record: Record) -> list[str]:
         "predictions": str(predictions) if predictions.exists() else "",
         "model": locate_model(record, study.folder).model or "",
         "ran": f"{to_second(record.started)} to {to_second(record.ended)} on {record.host} ({record.device})",
-        "in MLflow": f"tags.key = '{record.key}'",
+        "MLflow filter": f"tags.key = '{record.key}'",
     }
     score = None if record.score is None else f"{POINTS.text(record.score)} points at epoch {record.epoch}"
     came = score if record.status == "completed" else f"{record.status}: {record.error}"

@@ -145,7 +145,7 @@ def test_study_without_records_is_a_table_of_gaps(tmp_path):
     assert "palbert/rte: missing" in "".join(tables.write_tables([folder], tmp_path / "out")[0].notes)
     assert report.write_report(folder).exists()
     explained = explain.explain(load_study(folder), "palbert/rte")
-    assert "no number (missing" in explained and "in MLflow: tags.arm = 'palbert/rte'" in explained
+    assert "no number (missing" in explained and "MLflow filter: tags.arm = 'palbert/rte'" in explained
 
 
 def test_newest_study_is_that_of_the_plan_written_last(tmp_path):

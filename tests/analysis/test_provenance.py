@@ -25,7 +25,7 @@ def test_explain_leads_from_the_cell_to_its_runs(study):
 
 def test_explain_names_the_search_that_finds_each_run_in_mlflow(study):
     record = load_study(study).records[0]
-    assert f"    in MLflow: tags.key = '{record.key}'\n" in explain(load_study(study), "palbert/rte")
+    assert f"    MLflow filter: tags.key = '{record.key}'\n" in explain(load_study(study), "palbert/rte")
 
 
 def test_explain_of_an_unknown_cell_names_the_menu(study):
