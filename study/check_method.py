@@ -66,32 +66,32 @@ def check(method: str) -> Iterator[tuple[str, str | None]]:
         if fault is not None and rule in space_rules.FIRST:
             return
     if is_sound:
-        yield from _model_rules(method)
+        yield from _check_model(method)
 
 
-def _model_rules(method: str) -> Iterator[tuple[str, str | None]]:
+def _check_model(method: str) -> Iterator[tuple[str, str | None]]:
     from study.contract.model_rules import RULES, Subject  # imports torch
 
     subjects = [Subject(method, backbone) for backbone in MINI_BACKBONES if fits(method, backbone)]
     for rule in RULES:
-        found = ((subject.backbone, _find_fault(method, partial(rule, subject))) for subject in subjects)
-        fault = next((f"{fault} (on {backbone})" for backbone, fault in found if fault), None)
+        faults = ((subject.backbone, _find_fault(method, partial(rule, subject))) for subject in subjects)
+        fault = next((f"{fault} (on {backbone})" for backbone, fault in faults if fault), None)
         yield space_rules.describe(rule), fault
         if fault is not None and rule is RULES[0]:  # the other rules depend on the first one
             return
 
 
-def _find_fault(method: str, look: Callable[[], object]) -> str | None:
-    """Call `look`; describe the fault that it returns or raises, with file and line, or return None without a fault."""
+def _find_fault(method: str, check_rule: Callable[[], object]) -> str | None:
+    """Call `check_rule`; describe the fault that it returns or raises, with file and line; None without a fault."""
     try:
-        found = look()
+        fault = check_rule()
     except AssertionError as error:
         function, (file, _) = getattr(error, "function", None), method_files.locate_files(method)
         place = function and method_files.place_of_function(function, method)
         return f"{place or file.format_place('def build')}: {error or 'an assertion fails'}"
     except Exception as error:  # noqa: BLE001  # a user's method may raise anything
         return method_files.describe_error(error, method)
-    return found if isinstance(found, str) else None
+    return fault if isinstance(fault, str) else None
 
 
 main = Command(

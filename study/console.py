@@ -22,10 +22,7 @@ COMMANDS = {
     "pretrain": ("study.pretrain", "pretrain a backbone, which a study can use"),
     "launch": ("study.launch", "start, continue or extend a study"),
     "try": ("study.try", "train one configuration once in this process, to debug a method"),
-    "status": (
-        "study.status",
-        "show what is done, running, failed and missing in a study or a folder of studies",
-    ),
+    "status": ("study.status", "show what is done, running, failed and missing in a study or a folder of studies"),
     "tables": ("analysis.tables", "regenerate the tables of studies"),
     "compare": ("analysis.compare", "test differences between methods, given the predictions of any program"),
     "explain": ("analysis.explain", "list the runs behind a table cell"),
@@ -53,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complete()
     if arguments and arguments[0] in COMMANDS:
         return int(importlib.import_module(COMMANDS[arguments[0]][0]).main(arguments[1:]))
-    return guarded(CONSOLE, lambda: _without_command(arguments))
+    return guarded(CONSOLE, lambda: _print_help(arguments))
 
 
 def build_parser(command: str | None = None) -> Parser[Typed]:
@@ -61,8 +58,8 @@ def build_parser(command: str | None = None) -> Parser[Typed]:
     parser = Parser(Typed, CONSOLE, __doc__ or "", epilog=EPILOG)
     parser.add_argument("--version", action="version", version=importlib.metadata.version("glue-exit-study"))
     commands = parser.add_subparsers(metavar="COMMAND", parser_class=cast("type[Parser[Typed]]", _build_parser))
-    for name, (module, what) in COMMANDS.items():
-        commands.add_parser(name, help=what, module=module if name == command else None)
+    for name, (module, summary) in COMMANDS.items():
+        commands.add_parser(name, help=summary, module=module if name == command else None)
     return parser
 
 
@@ -81,7 +78,7 @@ def _build_parser(*, module: str | None, prog: str, **_: object) -> Parser[Any]:
     return parser
 
 
-def _without_command(arguments: list[str]) -> int:
+def _print_help(arguments: list[str]) -> int:
     if arguments and not arguments[0].startswith("-"):
         raise unknown_name_error("command", arguments[0], COMMANDS)
     build_parser().parse_args(arguments or ["--help"])

@@ -19,7 +19,7 @@ from study.facts.journal import Journal
 from study.facts.plain_words import list_first
 from study.facts.record import Record
 from study.plans.plan_file import require_plan
-from study.screen import describe_record, python
+from study.screen import describe_record, name_trial, python
 from trainables.schema import Typed
 
 MOST_NAMED = 10  # keys listed in an error
@@ -44,43 +44,41 @@ def run(options: Options) -> int:
     journal = Journal(folder)
     try:
         journal.facts.check_unscored()
-        record = _ended_trial(journal.facts.records, options.key)
+        record = _find_ended_trial(journal.facts.records, options.key)
         if options.undo != (record.status == "dropped"):
-            raise ValueError(f"trial {record.key} is {record.status}; allowed: {_ALLOWED[options.undo]}")
+            allowed = "--undo for a dropped trial" if options.undo else "a trial that is not dropped"
+            raise ValueError(f"trial {record.key} is {record.status}; allowed: {allowed}")
         if record.status == "failed":
             raise ValueError(f"trial {record.key} failed, so no number includes it and it need not be dropped")
         journal.append(TrialDropped(time=journal.now(), key=record.key, because=reason or None))
         facts = journal.facts
     finally:
         journal.close()
-    after = facts.trials[record.key].record
-    assert after is not None
-    print(describe_record(after))
-    begun = dict.fromkeys(trial.started.arm for trial in facts.trials.values() if trial.started.start == record.key)
-    if begun and not options.undo:
-        print(f"arms that started from its model keep their numbers: {', '.join(begun)}")
+    changed = facts.trials[record.key].record
+    assert changed is not None
+    print(describe_record(changed))
+    arms = dict.fromkeys(trial.started.arm for trial in facts.trials.values() if trial.start == record.key)
+    if arms and not options.undo:
+        print(f"arms that started from its model keep their numbers: {', '.join(arms)}")
     print(f"to rewrite the tables: {python()} -m study.rebuild {folder}")
     if not last_progress(plan, facts).is_finished:
         print(f"to run the missing trials: {python()} -m study.launch --continue {folder}")
     return 0
 
 
-_ALLOWED = {True: "--undo for a dropped trial", False: "a trial that is not dropped"}
-
-
-def _ended_trial(records: Sequence[Record], key: str) -> Record:
+def _find_ended_trial(records: Sequence[Record], key: str) -> Record:
     """Find the newest record of the trial whose key begins with `key`.
 
     Raises:
         ValueError: if no ended trial has such a key, or several do.
     """
-    found = {record.key: record for record in records if record.key.startswith(key)}
-    if len(found) == 1:
-        return next(iter(found.values()))
-    menu = found or {record.key: record for record in records}
-    named = list_first([f"{own.key} ({own.arm} {own.phase} {own.trial})" for own in menu.values()], MOST_NAMED)
-    wrong = "several trials have" if found else "no ended trial has"
-    raise ValueError(f"{wrong} a key that begins with {key!r}; available: {named or 'none'}")
+    newest = {record.key: record for record in records}
+    fitting = [record for record in newest.values() if record.key.startswith(key)]
+    if len(fitting) == 1:
+        return fitting[0]
+    menu = [f"{record.key} ({name_trial(record)})" for record in fitting or newest.values()]
+    fault = "several trials have" if fitting else "no ended trial has"
+    raise ValueError(f"{fault} a key that begins with {key!r}; available: {list_first(menu, MOST_NAMED) or 'none'}")
 
 
 main = Command("study.drop", Options, __doc__ or "", run)

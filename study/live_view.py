@@ -26,8 +26,8 @@ from study.screen import (
     describe_notice,
     describe_record,
     describe_step,
+    name_trial,
     points,
-    trial_name,
 )
 from trainables.runs.trial import blocked_exit
 
@@ -109,7 +109,7 @@ class LiveView:
             reason = blocked_exit(trial.last.row.metrics, trial.config) if trial.last else ""
             if reason and trial.started.arm not in self._blocked:
                 self._blocked.add(trial.started.arm)
-                self.say(f"{trial_name(trial)}: {reason}")
+                self.say(f"{name_trial(trial.started)}: {reason}")
 
     def say(self, line: str) -> None:
         """Print a line, above the table if there is one."""
@@ -135,7 +135,7 @@ class LiveView:
         waiting: list[str] = []
         for trial in self._progress.under_way.values():
             alike = running.setdefault(trial.epochs, []) if trial.key in self._at_work else waiting
-            alike.append(f"{trial_name(trial)}{describe_step(trial, self._steps, ' ({})')}")
+            alike.append(f"{name_trial(trial.started)}{describe_step(trial, self._steps, ' ({})')}")
         words = list[str]()
         for epochs, names in sorted(running.items()):
             place = f"past epoch {epochs}" if epochs else f"in {'their' if len(names) > 1 else 'its'} first epoch"
@@ -263,7 +263,7 @@ def _running_table(
     for trial in trials:
         epochs = f"{trial.epochs}/{trial.config['epochs']}{describe_step(trial, steps, ', {}')}"
         score = "" if trial.last is None else points(trial.last.row.selection_score)
-        rows.append((trial_name(trial), epochs, score, clock(seconds[trial.key])))
+        rows.append((name_trial(trial.started), epochs, score, clock(seconds[trial.key])))
     return build_table(_RUNNING, rows, width=width, dispensable=("time", "score"))
 
 

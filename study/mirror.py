@@ -108,7 +108,12 @@ class Mirror:
         """Build the MLflow runs of the study, its arms and their trials; parents come before their children."""
         intervals = mean_intervals(self.folder) if final else {}
         runs = StudyRuns(self.folder.resolve().name, require_plan(self.folder), self.facts, self.reports, intervals)
-        files, journal = (self._files(), journal_digest(self.folder)) if final else ({}, None)
+        files, journal = dict[str, tuple[str, ...]](), None
+        if final:
+            journal = journal_digest(self.folder)
+            for name, patterns in FILES.items():
+                paths = [path for pattern in patterns for path in sorted(self.folder.glob(pattern))]
+                files[name] = tuple(map(str, paths))
         plan = first_plan_digest(self.folder)
         return [
             runs.study(files=files, note=read_export(self.folder, DEV_TABLE), plan=plan, journal=journal),
@@ -121,12 +126,6 @@ class Mirror:
         """Hash of the journal's first line, to distinguish studies with the same name."""
         with (self.folder / events.FILE).open("rb") as file:
             return hashlib.sha256(file.readline()).hexdigest()[:12]
-
-    def _files(self) -> dict[str, tuple[str, ...]]:
-        return {
-            name: tuple(str(path) for pattern in patterns for path in sorted(self.folder.glob(pattern)))
-            for name, patterns in FILES.items()
-        }
 
 
 def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60.0) -> Mirror:
@@ -177,39 +176,39 @@ def contradictions(mirrored: Mirror) -> list[str]:
     stored, trials = read_runs(mirrored.uri, mirrored.study_id), mirrored.facts.trials
     if "study" not in stored:
         return [f"MLflow has no copy of this study (study_id {mirrored.study_id})"]
-    lines = _contradicted_tags(mirrored.folder, stored["study"].tags)
-    for key, found in stored.items():
-        if found.tags["level"] == "trial" and key not in trials:
-            lines.append(f"trial {key} of {found.tags['arm']} is missing from the journal")
+    lines = _compare_digests(mirrored.folder, stored["study"].tags)
+    for key, stored_run in stored.items():
+        if stored_run.tags["level"] == "trial" and key not in trials:
+            lines.append(f"trial {key} of {stored_run.tags['arm']} is missing from the journal")
     for run in mirrored.runs(final=False):
         if run.key in trials and run.key not in stored:
             lines.append(f"trial {run.key} of {run.parent} is missing from MLflow")
         elif run.key in trials and trials[run.key].record:
-            last = _numbers((point.name, point.value) for point in run.points)
-            there = _numbers(stored[run.key].metrics.items())
-            lines += [
-                f"trial {run.key} of {run.parent}: {name} {there.get(name)} in MLflow, {last.get(name)} in the journal"
-                for name in sorted(last.keys() | there.keys())
-                if last.get(name) != there.get(name)
-            ]
+            wanted = _list_values((point.name, point.value) for point in run.points)
+            values = _list_values(stored[run.key].metrics.items())
+            for name in sorted(wanted.keys() | values.keys()):
+                if (value := values.get(name)) != (number := wanted.get(name)):
+                    lines.append(f"trial {run.key} of {run.parent}: {name} {value} in MLflow, {number} in the journal")
     return lines
 
 
-def _numbers(points: Iterable[tuple[str, float]]) -> dict[str, float]:
+def _list_values(points: Iterable[tuple[str, float]]) -> dict[str, float]:
     """Return each metric's last finite value; leave out curves, which may have points from before a restart."""
     return {name: value for name, value in points if math.isfinite(value) and not name.startswith("epoch/")}
 
 
-def _contradicted_tags(folder: Path, tags: dict[str, str]) -> list[str]:
+def _compare_digests(folder: Path, tags: dict[str, str]) -> list[str]:
     """List differences between the plan and journal digests in MLflow's tags and the digests of the study's folder."""
     plan, journal = tags.get("plan"), tags.get("journal", "")
-    lines = [f"the plan of the first trial has digest {plan} in MLflow, {first_plan_digest(folder)} in the journal"]
-    lines *= plan != first_plan_digest(folder)
+    lines = []
+    if plan != (wanted := first_plan_digest(folder)):
+        lines.append(f"the plan of the first trial has digest {plan} in MLflow, {wanted} in the journal")
     if not journal:
         return [*lines, "MLflow has no digest of the journal yet; it is written at the end of a launch"]
     number = int(journal.split()[1])
-    now = journal_digest(folder, first=number).describe()
-    return lines + [f"the digest of the journal's first {number} lines was {journal}, now {now}"] * (now != journal)
+    if journal != (now := journal_digest(folder, first=number).describe()):
+        lines.append(f"the digest of the journal's first {number} lines was {journal}, now {now}")
+    return lines
 
 
 # ---- how to see the runs
@@ -255,9 +254,9 @@ def links_with_runs(progress: StudyProgress) -> list[str]:
 def free_port() -> int:
     """Find the first free port from MLflow's default, 5000, upwards; on macOS, AirPlay may use 5000."""
     for port in range(PORT, PORT + 100):
-        with socket.socket() as asking:
-            asking.settimeout(1.0)
-            if asking.connect_ex(("127.0.0.1", port)) != 0:
+        with socket.socket() as client:
+            client.settimeout(1.0)
+            if client.connect_ex(("127.0.0.1", port)) != 0:
                 return port
     return PORT
 
@@ -303,8 +302,8 @@ def run(options: Options) -> int:
         print(f"study.mirror: another process is copying {folder}; try again after it ends", file=sys.stderr)
         return 1
     except TimeoutError as error:
-        later = f"python -m study.mirror {folder} --tracking-uri {masked(uri)}"
-        print(f"study.mirror: {error}. Nothing is lost; to try again: {later}", file=sys.stderr)
+        command = f"python -m study.mirror {folder} --tracking-uri {masked(uri)}"
+        print(f"study.mirror: {error}. Nothing is lost; to try again: {command}", file=sys.stderr)
         return 1
     seconds = time.monotonic() - began
     print(f"mirrored {counted(len(mirrored.facts.trials), 'trial')} of {folder} to {masked(uri)} in {seconds:.1f} s")

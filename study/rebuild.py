@@ -40,17 +40,17 @@ def write_files(folder: Path, progress: StudyProgress) -> str:
 
     Errors of the report and of the disk are printed to standard error, not raised.
     """
-    said = analyse(folder)  # first, because it takes longest: files deleted meanwhile are written again below
+    answer = analyse(folder)  # first, because it takes longest: files deleted meanwhile are written again below
     try:
         write_bytes(folder / RECORDS, format_records(progress.facts.records))
-        write_bytes(folder / OPTUNA, optuna_file(progress))
+        write_bytes(folder / OPTUNA, format_optuna_journal(progress))
         write_bytes(folder / BEST, as_toml(progress).encode())
     except OSError as error:
         print(f"not exported: {error}; to try again: {python()} -m study.rebuild {folder}", file=sys.stderr)
-    return said
+    return answer
 
 
-def optuna_file(progress: StudyProgress) -> bytes:
+def format_optuna_journal(progress: StudyProgress) -> bytes:
     """Build the content of `optuna.journal`: one Optuna study per arm, with the search trials that have ended.
 
     Optuna numbers trials in the order of addition. Its numbers match the study's, because each trial is left out until
@@ -80,12 +80,12 @@ def optuna_file(progress: StudyProgress) -> bytes:
             continue
         study = optuna.create_study(storage=storage, study_name=arm.arm.name, direction="maximize")
         for record in arm.facts.searched:
-            study.add_trial(_as_recorded(arm.arm, progress.facts.trials[record.key], record))
+            study.add_trial(_build_optuna_trial(arm.arm, progress.facts.trials[record.key], record))
     logs = ({**log, "worker_id": "study"} for log in lines.logs)  # Optuna's worker ids are random
     return b"".join(json.dumps(log, separators=(",", ":")).encode() + b"\n" for log in logs)
 
 
-def _as_recorded(arm: Arm, trial: TrialFacts, record: Record) -> FrozenTrial:
+def _build_optuna_trial(arm: Arm, trial: TrialFacts, record: Record) -> FrozenTrial:
     from optuna.trial import create_trial
 
     from study.decisions.proposals import STATES, make_distributions
@@ -107,11 +107,11 @@ def analyse(folder: Path) -> str:
     """Write tables, pictures and report in a process without Ray and torch; return the text of `tables/answer.md`."""
     for name in (DEV_TABLE, ANSWER):
         (folder / name).unlink(missing_ok=True)
-    run = [sys.executable, "-m", "analysis.report", str(folder)]
+    command = [sys.executable, "-m", "analysis.report", str(folder)]
     with show_waiting("tables and report", output=sys.stderr):
-        done = subprocess.run(run, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
-    print(done.stderr, end="", file=sys.stderr)  # after the progress line is cleared
-    if done.returncode:
+        report = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    print(report.stderr, end="", file=sys.stderr)  # after the progress line is cleared
+    if report.returncode:
         print(f"the study is safe; to try again: {python()} -m study.rebuild {folder}", file=sys.stderr)
     return read_export(folder, ANSWER)
 

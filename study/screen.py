@@ -20,7 +20,7 @@ from rich.table import Table
 
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.drivers.messages import Steps
-from study.facts.events import NodeLeftOut, NodeTakenBack, StudyPaused, TrialReopened, TrialRestarted
+from study.facts.events import NodeLeftOut, NodeTakenBack, StudyPaused, TrialReopened, TrialRestarted, TrialStarted
 from study.facts.plain_words import CellInWords, clock, counted, list_first, shortfalls, to_second
 from study.facts.record import Record
 from study.facts.study_facts import FailedAttempt, Notice, TrialFacts
@@ -41,10 +41,9 @@ def points(score: float | None) -> str:
     return "" if score is None else f"{100 * score:.1f}"
 
 
-def trial_name(trial: TrialFacts) -> str:
-    """Name a trial: `palbert/rte search 3`."""
-    started = trial.started
-    return f"{started.arm} {started.phase} {started.trial}"
+def name_trial(trial: TrialStarted | Record) -> str:
+    """Name a started or an ended trial: `palbert/rte search 3`."""
+    return f"{trial.arm} {trial.phase} {trial.trial}"
 
 
 def describe_step(trial: TrialFacts, steps: Mapping[str, Steps], form: str) -> str:
@@ -56,13 +55,13 @@ def describe_step(trial: TrialFacts, steps: Mapping[str, Steps], form: str) -> s
 def describe_record(record: Record) -> str:
     """Describe an ended trial in one line: name, score, epochs and mean layers, or the error."""
     if record.status == "failed":
-        return f"{_record_name(record)} failed: {record.error}"
+        return f"{name_trial(record)} failed: {record.error}"
     if record.status == "dropped":
-        return f"{_record_name(record)} is dropped: {record.error}"
+        return f"{name_trial(record)} is dropped: {record.error}"
     stopped = record.status == "stopped"
     verb = f"stopped at epoch {record.epochs}" if stopped else counted(record.epochs, "epoch")
     score = points(record.selection_score if record.score is None else record.score)
-    return f"{_record_name(record)}: {score} ({verb}, {record.mean_layers:.1f} layers)"
+    return f"{name_trial(record)}: {score} ({verb}, {record.mean_layers:.1f} layers)"
 
 
 def blocked_exits(progress: StudyProgress) -> dict[str, str]:
@@ -97,19 +96,19 @@ def missing_cells(progress: StudyProgress) -> list[str]:
 
 def describe_failure(record: Record) -> str:
     """Format a failed trial and its error in one line."""
-    return f"{_record_name(record)}: {record.error}"
+    return f"{name_trial(record)}: {record.error}"
 
 
-def describe_attempts(alike: Sequence[FailedAttempt]) -> list[str]:
+def describe_attempts(attempts: Sequence[FailedAttempt]) -> list[str]:
     """Describe failed attempts with the same error: the first with its traceback, the other attempts by name."""
-    attempt = alike[0]
+    attempt, *others = attempts
     failure = attempt.failure
     node = f" (node {failure.node[:8]})" if failure.node else ""
     place = f"{failure.host or 'an unknown host'}{node}"
-    which = f", attempt {attempt.attempt}" if attempt.key else ""
+    number = f", attempt {attempt.attempt}" if attempt.key else ""
     return [
-        f"{attempt.arm} {attempt.trial}{which}, {attempt.became}: {failure.error}",
-        *([f"  and {len(alike) - 1} more with this error: {_list_trials(alike[1:])}"] if len(alike) > 1 else []),
+        f"{attempt.arm} {attempt.trial}{number}, {attempt.became}: {failure.error}",
+        *([f"  and {len(others)} more with this error: {_list_trials(others)}"] if others else []),
         f"  {to_second(attempt.time)} in launch {attempt.launch}, on {place}; "
         f"cause: {failure.cause}{f'; key {attempt.key}' if attempt.key else ''}",
         f"  configuration: {json.dumps(dict(attempt.config), sort_keys=True)}",
@@ -138,23 +137,23 @@ def failures_command(folder: Path | str) -> str:
 
 def python() -> str:
     """Return the path of the Python interpreter for printed commands, relative if it is inside the current folder."""
-    here = os.path.relpath(sys.executable)
-    return sys.executable if here.startswith("..") else here
+    path = os.path.relpath(sys.executable)
+    return sys.executable if path.startswith("..") else path
 
 
 def describe_retries(trial: TrialFacts) -> str:
     """Format in one line how often faults of the machine interrupted a trial, and the last error."""
     last = trial.retries[-1].failure
-    where = f" on {last.host}" if last.host else ""
-    return f"{trial_name(trial)}, {len(trial.retries)} times, last{where}: {last.error}"
+    place = f" on {last.host}" if last.host else ""
+    return f"{name_trial(trial.started)}, {len(trial.retries)} times, last{place}: {last.error}"
 
 
 def describe_notice(event: Notice) -> str:
     """Format in one line an event that a launch prints: a node left out or used again, a pause, a restarted trial."""
     match event:
         case NodeLeftOut():
-            what = f"{counted(event.trials, 'trial')} failed there: {event.error}"
-            return f"node {event.host} ({event.node[:8]}) gets no trials for {clock(event.seconds)}; {what}"
+            reason = f"{counted(event.trials, 'trial')} failed there: {event.error}"
+            return f"node {event.host} ({event.node[:8]}) gets no trials for {clock(event.seconds)}; {reason}"
         case NodeTakenBack():
             return f"node {event.host} ({event.node[:8]}) gets trials again"
         case StudyPaused():
@@ -166,10 +165,6 @@ def describe_notice(event: Notice) -> str:
 
 
 _REASONS = {"asked": "--retry-failed", "code": "the code has changed", "versions": "package versions have changed"}
-
-
-def _record_name(record: Record) -> str:
-    return f"{record.arm} {record.phase} {record.trial}"
 
 
 # ---- the table of arms

@@ -10,7 +10,7 @@ import shlex
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,7 +20,7 @@ from rich.table import Table
 
 from study.command_line import Command, argument, option
 from study.decisions.progress import StudyProgress, last_progress
-from study.drivers.messages import read_steps
+from study.drivers.messages import Steps, read_steps
 from study.facts.attestation import describe_code_by_launch
 from study.facts.events import FILE
 from study.facts.journal import lock_holder
@@ -41,8 +41,8 @@ from study.screen import (
     describe_step,
     failures_command,
     missing_cells,
+    name_trial,
     python,
-    trial_name,
 )
 from trainables.schema import Typed, to_plain
 
@@ -174,10 +174,7 @@ def collect_status(progress: StudyProgress, folder: Path) -> Status:
         launch=holder,
         trials=dict(Counter(trial.record.status for trial in facts.trials.values() if trial.record)),
         total=progress.total_trials,
-        under_way=[
-            f"{trial_name(trial)}{_name_epoch(trial, is_run=holder is not None)}{describe_step(trial, steps, ', {}')}"
-            for trial in facts.under_way.values()
-        ],
+        under_way=[_describe_unfinished(trial, steps, is_run=bool(holder)) for trial in facts.under_way.values()],
         waiting=[describe_retries(trial) for trial in facts.under_way.values() if trial.is_broken_off],
         left_out=[describe_notice(event) for event in facts.left_out.values()],
         failed=failed,
@@ -189,11 +186,11 @@ def collect_status(progress: StudyProgress, folder: Path) -> Status:
     )
 
 
-def _name_epoch(trial: TrialFacts, *, is_run: bool) -> str:
-    """Format the last epoch of an unfinished trial; if no launch runs, the epoch from which the next launch resumes."""
-    if is_run:
-        return f" at epoch {trial.epochs}"
-    return f", saved at epoch {trial.epochs}" if trial.epochs else ", nothing saved yet"
+def _describe_unfinished(trial: TrialFacts, steps: Mapping[str, Steps], *, is_run: bool) -> str:
+    """Describe how far a trial is; if no launch runs, give the epoch from which the next launch resumes it."""
+    saved = f", saved at epoch {trial.epochs}" if trial.epochs else ", nothing saved yet"
+    epoch = f" at epoch {trial.epochs}" if is_run else saved
+    return f"{name_trial(trial.started)}{epoch}{describe_step(trial, steps, ', {}')}"
 
 
 def _print(progress: StudyProgress, status: Status, folder: str) -> None:

@@ -64,7 +64,7 @@ def run(options: Options) -> int:
     if options.out is not None:
         check_new_folder("--out", Path(options.out))
     spec, values = resolve_spec(options)
-    rows = [(name, json.dumps(own.value), own.origin) for name, own in values.items()]
+    rows = [(name, json.dumps(layered.value), layered.origin) for name, layered in values.items()]
     print(f"{spec.method}/{spec.task}, seed {spec.seed}", *format_columns(rows), sep="\n", flush=True)
     try:
         train(spec, options)
@@ -86,9 +86,9 @@ def resolve_spec(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Valu
     Raises:
         ValueError: if a study could not run the trial.
     """
-    said = {name: getattr(options, name) for name in Options.__struct_fields__ if hasattr(LaunchOptions, name)}
-    said |= {"methods": [options.method], "tasks": [options.task], "out": None}
-    asked, _ = plan_from(LaunchOptions(**said))
+    shared = {name: getattr(options, name) for name in Options.__struct_fields__ if hasattr(LaunchOptions, name)}
+    shared |= {"methods": [options.method], "tasks": [options.task], "out": None}
+    asked, _ = plan_from(LaunchOptions(**shared))
     if len(asked.methods) + len(asked.tasks) > 2:
         raise ValueError(f"METHOD is {options.method}, --task is {options.task}; allowed: one of each")
     if (start := search_spaces.load(asked.methods[0]).start) is not None:
@@ -98,8 +98,8 @@ def resolve_spec(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Valu
     resolved = resolve(plan)
     arm = resolved.arms[0]
     resolution = resolve_configuration(plan, arm.method, arm.task)
-    values = {name: Layered(arm.fixed[name], own.origin) for name, own in resolution.fixed.items()}
-    spec = specify_arm(resolved, arm, {name: own.value for name, own in values.items()}, seed=options.seed)
+    values = {name: Layered(arm.fixed[name], layered.origin) for name, layered in resolution.fixed.items()}
+    spec = specify_arm(resolved, arm, {name: arm.fixed[name] for name in values}, seed=options.seed)
     origins = {"backbone": Layered[Value](arm.backbone, resolution.backbone.origin)}
     return spec, values | origins
 
@@ -120,8 +120,8 @@ def train(spec: TrialSpec, options: Options) -> None:
     while not run.finished:
         _train_epoch(run, f"epoch {len(run.history) + 1}/{epochs}")
     best = run.history[run.best_epoch - 1]
-    for own in run.swept():
-        print(f"  {describe_rule(own.rule)}: score {points(own.score)}, {own.mean_layers:.2f} layers")
+    for exits in run.swept():
+        print(f"  {describe_rule(exits.rule)}: score {points(exits.score)}, {exits.mean_layers:.2f} layers")
     if options.out is not None:
         run.write_model(Path(options.out))
         print(f"wrote {options.out}")

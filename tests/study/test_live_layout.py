@@ -14,7 +14,7 @@ from study.decisions.progress import StudyProgress
 from study.drivers.messages import Steps
 from study.live_view import live_layout
 from study.plans.resolution import resolve
-from study.screen import arms_table, show_waiting, trial_name
+from study.screen import arms_table, name_trial, show_waiting
 
 METHODS = ("palbert", "palbert:expectation", "pabee", "electra-small")
 TASKS = ("sst2", "cola", "rte", "mrpc")
@@ -113,7 +113,9 @@ def test_trials_that_wait_are_counted_and_do_not_stand_among_those_that_run():
     first, *waiting = progress.facts.under_way
     lines = lines_of(progress, width=100, height=40, seconds={first: 75.0})
     header = lines.index(next(line for line in lines if line.startswith("running")))
-    assert lines[header + 1].startswith(trial_name(progress.facts.trials[first])) and lines[header + 1].endswith("1:15")
+    assert lines[header + 1].startswith(name_trial(progress.facts.trials[first].started)) and lines[
+        header + 1
+    ].endswith("1:15")
     assert len(waiting) == 2 and lines[header + 2] == "2 trials wait for a slot"
     none_runs = lines_of(progress, width=100, height=40, seconds={})
     assert none_runs[1] == "3 trials wait for a slot" and "running" not in " ".join(none_runs)

@@ -26,14 +26,14 @@ def trials_of(path, arm):
 
 
 def exported(path, plan, facts):
-    path.write_bytes(rebuild.optuna_file(last_progress(plan, facts)))
+    path.write_bytes(rebuild.format_optuna_journal(last_progress(plan, facts)))
     return path
 
 
 def test_optuna_file_is_the_same_each_time_and_optuna_reads_it(tmp_path):
     study = Simulation(resolve(replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=6))).launch()
     path = exported(tmp_path / "optuna.journal", study.plan, study.facts)
-    assert path.read_bytes() == rebuild.optuna_file(last_progress(study.plan, study.facts))
+    assert path.read_bytes() == rebuild.format_optuna_journal(last_progress(study.plan, study.facts))
     trials, records = trials_of(path, "albert/rte"), study.facts.arm("albert/rte").searched
     assert [trial.user_attrs["key"] for trial in trials] == [record.key for record in records] and len(trials) == 6
 
