@@ -170,7 +170,7 @@ def batched_equals_one_by_one(subject: Subject) -> None:
         alone = [model.infer(example, generator) for example in examples_alone]
         logits = torch.cat([result.logits for result in alone])
         layers = torch.cat([result.exit_layer for result in alone])
-        _same_answers(model.infer(batch, _seeded()), ExitResult(logits, layers), f"on {task}, batched and one by one")
+        _require_same(model.infer(batch, _seeded()), ExitResult(logits, layers), f"on {task}, batched and one by one")
 
 
 def inference_equals_the_exit_on_all_layers(subject: Subject) -> None:
@@ -179,7 +179,7 @@ def inference_equals_the_exit_on_all_layers(subject: Subject) -> None:
         model = subject.decisive_model(task)
         batch, _ = examples(task)
         simulated = apply_exit(model.exit_rule, model.all_exits(batch), _seeded())
-        _same_answers(model.infer(batch, _seeded()), simulated, f"on {task}, inferred and from all layers")
+        _require_same(model.infer(batch, _seeded()), simulated, f"on {task}, inferred and from all layers")
 
 
 def every_swept_rule_equals_inference_with_it(subject: Subject) -> None:
@@ -188,8 +188,8 @@ def every_swept_rule_equals_inference_with_it(subject: Subject) -> None:
     batch, _ = examples(subject.tasks[0])
     for rule, simulated in sweep(model.sweep_rules(), model.all_exits(batch)):
         model.exit_rule = rule
-        found, wanted = model.infer(batch).exit_layer.tolist(), simulated.exit_layer.tolist()
-        require(found == wanted, f"under {describe_rule(rule)} inference exits at {found}, the sweep at {wanted}")
+        inferred, swept = model.infer(batch).exit_layer.tolist(), simulated.exit_layer.tolist()
+        require(inferred == swept, f"under {describe_rule(rule)} inference exits at {inferred}, the sweep at {swept}")
 
 
 def saved_weights_give_the_same_numbers(subject: Subject) -> None:
@@ -200,7 +200,7 @@ def saved_weights_give_the_same_numbers(subject: Subject) -> None:
         save_file(model.state_dict(), Path(folder) / "model.safetensors")
         other.load_state_dict(load_file(Path(folder) / "model.safetensors"))
     require(torch.equal(other.all_exits(batch).logits, model.all_exits(batch).logits), "logits differ after loading")
-    layers = [one.infer(batch, _seeded()).exit_layer for one in (other, model)]
+    layers = [loaded.infer(batch, _seeded()).exit_layer for loaded in (other, model)]
     require(torch.equal(*layers), "exit layers differ after loading")
 
 
@@ -257,8 +257,8 @@ def first_layers_alone_can_be_trained(subject: Subject) -> None:
     model = subject.model(task, num_hidden_layers=2)
     batch, _ = examples(task)
     model.loss(batch)["loss"].backward()
-    found, wanted = tuple(model.eval().all_exits(batch).logits.shape), (2, NUM_EXAMPLES, TASKS[task].num_labels)
-    require(found == wanted, f"logits of shape {found}; allowed: (layers, batch, labels) {wanted}")
+    shape, expected = tuple(model.eval().all_exits(batch).logits.shape), (2, NUM_EXAMPLES, TASKS[task].num_labels)
+    require(shape == expected, f"logits of shape {shape}; allowed: (layers, batch, labels) {expected}")
 
 
 RULES: tuple[Callable[[Subject], None], ...] = (
@@ -287,8 +287,8 @@ def _seeded() -> torch.Generator:
     return torch.Generator().manual_seed(5)
 
 
-def _same_answers(found: ExitResult, wanted: ExitResult, what: str) -> None:
-    layers = found.exit_layer.tolist(), wanted.exit_layer.tolist()
-    require(layers[0] == layers[1], f"{what}: examples exit at layers {layers[0]} and {layers[1]}")
-    is_close = torch.allclose(found.logits, wanted.logits, rtol=1e-4, atol=1e-4)
-    require(is_close, f"{what}: logits differ by {float((found.logits - wanted.logits).abs().max()):.2g}")
+def _require_same(result: ExitResult, expected: ExitResult, case: str) -> None:
+    layers = result.exit_layer.tolist(), expected.exit_layer.tolist()
+    require(layers[0] == layers[1], f"{case}: examples exit at layers {layers[0]} and {layers[1]}")
+    is_close = torch.allclose(result.logits, expected.logits, rtol=1e-4, atol=1e-4)
+    require(is_close, f"{case}: logits differ by {float((result.logits - expected.logits).abs().max()):.2g}")

@@ -48,8 +48,8 @@ class Method:
 
     def format_place(self, name: str) -> str:
         """Return the file and line that define a name; for `PUBLISHED['rte']`, those of `PUBLISHED`."""
-        trained, space = locate_files(self.name)
-        file = trained if name in (CONFIG, DEPARTURES) else space
+        model, space = locate_files(self.name)
+        file = model if name in (CONFIG, DEPARTURES) else space
         return file.format_place(name.partition("[")[0])
 
     def values(self, task: str) -> dict[str, Value]:
@@ -99,42 +99,42 @@ def every_field_is_tuned_or_fixed(method: Method) -> Iterator[Fault]:
 
 def values_of_tasks_are_of_fixed_fields(method: Method) -> Iterator[Fault]:
     """Check that FIXED_BY_TASK names only known tasks and fields of FIXED."""
-    yield from _known("FIXED_BY_TASK", method.space.fixed_by_task, trainable_tasks())
+    yield from _find_unknown("FIXED_BY_TASK", method.space.fixed_by_task, trainable_tasks())
     for task, fields in method.space.fixed_by_task.items():
-        yield from _known(f"FIXED_BY_TASK[{task!r}]", fields, method.space.fixed)
+        yield from _find_unknown(f"FIXED_BY_TASK[{task!r}]", fields, method.space.fixed)
 
 
 def variants_fix_fields(method: Method) -> Iterator[Fault]:
     """Check that VARIANTS fix only fields of Config."""
     for variant in search_spaces.variants(method.name):
         name = f"VARIANTS[{variant.partition(trainables.VARIANT)[2]!r}]"
-        yield from _known(name, search_spaces.load(variant).variant, method.fields)
+        yield from _find_unknown(name, search_spaces.load(variant).variant, method.fields)
 
 
 def grid_covers_the_ranges(method: Method) -> Iterator[Fault]:
     """Check that PAPER_GRID has exactly the fields of SPACE, with values within their ranges."""
-    yield from _same_fields("PAPER_GRID", method.space.paper_grid, method.space.space)
-    yield from _within("PAPER_GRID", method.space.paper_grid, method.space.space)
+    yield from _compare_fields("PAPER_GRID", method.space.paper_grid, method.space.space)
+    yield from _find_outside("PAPER_GRID", method.space.paper_grid, method.space.space)
 
 
 def published_points_are_whole(method: Method) -> Iterator[Fault]:
     """Check that PUBLISHED has only known tasks, and points with one value within range for every field of SPACE."""
-    yield from _known("PUBLISHED", method.space.published, trainable_tasks())
+    yield from _find_unknown("PUBLISHED", method.space.published, trainable_tasks())
     for task, points in method.space.published.items():
         for point in points:
-            yield from _same_fields(f"PUBLISHED[{task!r}]", point, method.space.space)
+            yield from _compare_fields(f"PUBLISHED[{task!r}]", point, method.space.space)
             menus = {field: [value] for field, value in point.items()}
-            yield from _within(f"PUBLISHED[{task!r}]", menus, method.space.space)
+            yield from _find_outside(f"PUBLISHED[{task!r}]", menus, method.space.space)
 
 
 def mini_ranges_are_of_tuned_fields(method: Method) -> Iterator[Fault]:
     """Check that MINI_SPACE and MINI_GRID name only fields of SPACE, and none of MINI_FIXED."""
     space = method.space
     for name, fields in (("MINI_SPACE", space.mini_space), ("MINI_GRID", space.mini_grid)):
-        yield from _known(name, fields, space.space)
+        yield from _find_unknown(name, fields, space.space)
         for field in sorted(set(fields) & set(space.mini_fixed)):
             yield name, f"{field} is in {name} and in MINI_FIXED; allowed: one of the two"
-    yield from _known("MINI_FIXED", space.mini_fixed, method.fields)
+    yield from _find_unknown("MINI_FIXED", space.mini_fixed, method.fields)
 
 
 def mini_grid_lies_within_the_mini_ranges(method: Method) -> Iterator[Fault]:
@@ -142,8 +142,8 @@ def mini_grid_lies_within_the_mini_ranges(method: Method) -> Iterator[Fault]:
     space = method.space
     narrowed = {*space.mini_space} - {*space.mini_grid}
     paper = {field: menu for field, menu in space.paper_grid.items() if field in narrowed}
-    yield from _within("MINI_GRID", space.mini_grid, mini_ranges(space))
-    yield from _within("PAPER_GRID", paper, mini_ranges(space))
+    yield from _find_outside("MINI_GRID", space.mini_grid, mini_ranges(space))
+    yield from _find_outside("PAPER_GRID", paper, mini_ranges(space))
 
 
 def backbones_are_named(method: Method) -> Iterator[Fault]:
@@ -185,13 +185,13 @@ def every_point_is_a_configuration(method: Method) -> Iterator[Fault]:
     """Check that all points of PUBLISHED and PAPER_GRID, and all combinations of range ends in SPACE, are valid."""
     space = method.space
     points = [*list_combinations(space.paper_grid), *list_corners(space.space)]
-    yield from _refused("SPACE", lambda task: [*space.published.get(task, ()), *points], method)
+    yield from _find_refused("SPACE", lambda task: [*space.published.get(task, ()), *points], method)
 
 
 def every_mini_corner_is_a_configuration(method: Method) -> Iterator[Fault]:
     """Check that all combinations of range ends for tiny backbones are valid configurations."""
     points = [{**method.space.mini_fixed, **point} for point in list_corners(mini_ranges(method.space))]
-    yield from _refused("MINI_FIXED", lambda _: points, method)
+    yield from _find_refused("MINI_FIXED", lambda _: points, method)
 
 
 # All other rules assume these two: if either is broken, the faults that other rules find are meaningless.
@@ -240,46 +240,39 @@ def list_combinations(menus: Mapping[str, Sequence[Value]]) -> list[dict[str, Va
 def list_corners(ranges: Mapping[str, Any]) -> list[dict[str, Value]]:
     """List every combination of the fields' choices; a numeric range has its two ends as choices."""
     return list_combinations(
-        {name: getattr(kept, "choices", None) or (kept.low, kept.high) for name, kept in ranges.items()}
+        {field: getattr(range_, "choices", None) or (range_.low, range_.high) for field, range_ in ranges.items()}
     )
 
 
 def mini_ranges(space: SearchSpace) -> dict[str, BaseDistribution]:
     """Return the ranges of the fields that are tuned on tiny random backbones."""
-    laid_over = {**space.space, **space.mini_space}
-    return {field: distribution for field, distribution in laid_over.items() if field not in space.mini_fixed}
+    ranges = {**space.space, **space.mini_space}
+    return {field: distribution for field, distribution in ranges.items() if field not in space.mini_fixed}
 
 
-def _known(name: str, found: Iterable[str], menu: Collection[str]) -> Iterator[Fault]:
-    for key in found:
+def _find_unknown(name: str, keys: Iterable[str], menu: Collection[str]) -> Iterator[Fault]:
+    for key in keys:
         if key not in menu:
             yield name, f"{name} has {key!r}; allowed: {', '.join(sorted(menu)) or 'nothing'}"
 
 
-def _same_fields(name: str, found: Collection[str], space: Collection[str]) -> Iterator[Fault]:
-    for field in sorted({*space} - {*found}):
+def _compare_fields(name: str, fields: Collection[str], space: Collection[str]) -> Iterator[Fault]:
+    for field in sorted({*space} - {*fields}):
         yield name, f"{name} lacks {field}, which is in SPACE"
-    for field in sorted({*found} - {*space}):
+    for field in sorted({*fields} - {*space}):
         yield name, f"{name} has {field}, which SPACE lacks"
 
 
-def _within(name: str, points: Mapping[str, Sequence[Value]], ranges: Mapping[str, Any]) -> Iterator[Fault]:
+def _find_outside(name: str, points: Mapping[str, Sequence[Value]], ranges: Mapping[str, Any]) -> Iterator[Fault]:
     for field in [field for field in points if field in ranges]:
         for value in points[field]:
-            if not _contains(ranges[field], value):
+            try:
+                create_trial(value=0.0, params={field: value}, distributions={field: ranges[field]})
+            except ValueError:
                 yield name, f"{name} has {field} {value!r}, which is outside of {ranges[field]}"
 
 
-def _contains(distribution: Any, value: Value) -> bool:
-    """Check if Optuna accepts the value for the distribution."""
-    try:
-        create_trial(value=0.0, params={"field": value}, distributions={"field": distribution})
-    except ValueError:
-        return False
-    return True
-
-
-def _refused(name: str, points: Callable[[str], Sequence[Configuration]], method: Method) -> Iterator[Fault]:
+def _find_refused(name: str, points: Callable[[str], Sequence[Configuration]], method: Method) -> Iterator[Fault]:
     """Yield one fault per task that the method accepts: the error of the first invalid point."""
     for task in [task for task in TRAINABLE_TASKS if method.refuses(task) is None]:
         for point in points(task):

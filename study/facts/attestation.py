@@ -114,7 +114,7 @@ class FirstCode:
         self.launch = self._launches[trained[0][0]] if trained else None
         self._files: dict[str, str | None] = {}  # method -> digest of its files; None for the package's methods
         for number, method in trained:
-            self._files.setdefault(method, _find_files(method, self._launches[number]))
+            self._files.setdefault(method, (self._launches[number].included or {}).get(method))
 
     def list_others(self, trial: TrialFacts) -> list[str]:
         """List the code that trained the trial and differs from the first code of the study or of the method."""
@@ -131,7 +131,7 @@ class FirstCode:
         if launch.code_digest != self.launch.code_digest:
             is_commit_the_same = launch.git_commit == self.launch.git_commit
             differences.append(_format_digest(launch) if is_commit_the_same else describe_code(launch))
-        if (files := _find_files(method, launch)) != self._files[method]:
+        if (files := (launch.included or {}).get(method)) != self._files[method]:
             differences.append(f"the method's own files {(files or 'none')[:_SHOWN_DIGITS]}")
         return ", ".join(differences)
 
@@ -159,7 +159,3 @@ def describe_code_by_launch(facts: StudyFacts) -> list[str]:
 
 def _format_digest(launch: LaunchBegan) -> str:
     return f"sources {launch.code_digest[:_SHOWN_DIGITS]}"
-
-
-def _find_files(method: str, launch: LaunchBegan) -> str | None:
-    return (launch.included or {}).get(method)

@@ -29,14 +29,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MOST_REPEATS = 9  # searches per arm; keeps all confirm seeds below the search seeds
 SearchRepeats = Annotated[int, Meta(ge=1, le=MOST_REPEATS)]
-AtLeastTwo = Annotated[int, Meta(ge=2)]
 
 
 class EarlyStopping(Typed, frozen=True, kw_only=True):
     """ASHA's settings for stopping search trials early."""
 
     grace: AtLeastOne = 1  # epochs before a search trial can be stopped
-    factor: AtLeastTwo = 3  # one in `factor` trials continues from each rung to the next
+    factor: Annotated[int, Meta(ge=2)] = 3  # one in `factor` trials continues from each rung to the next
 
 
 class First(Typed, frozen=True, kw_only=True):
@@ -104,11 +103,6 @@ class Plan(Typed, frozen=True, kw_only=True):
     def searched_alone(self) -> tuple[str, ...] | UnsetType:
         """The fields that a search may tune: none if there are no search trials, UNSET if it may tune all."""
         return () if self.samples == 0 else self.search_only
-
-    @property
-    def scopes(self) -> tuple[str, ...]:
-        """All scopes that limit a setting to a part of the study: each method, and each arm, such as `palbert/rte`."""
-        return (*self.methods, *(f"{method}/{task}" for method in self.methods for task in self.tasks))
 
     @property
     def is_generated(self) -> bool:

@@ -371,10 +371,6 @@ def _list_fixed_layers(space: SearchSpace, task: str, is_mini: bool) -> Layers[V
     ]
 
 
-def _list_fields(space: SearchSpace) -> set[str]:
-    return {*space.space, *space.fixed}
-
-
 def _collect_by_hand(
     plan: Plan, space: SearchSpace, arm: str
 ) -> tuple[dict[str, Layered[Value]], dict[str, Layered[Range]]]:
@@ -384,18 +380,18 @@ def _collect_by_hand(
         ValueError: the method lacks the field, or the field cannot hold a value.
     """
     profile = profiles.load(plan.profile).settings
-    kinds = get_type_hints(trainables.load(space.method).Config, include_extras=True)
+    config = trainables.load(space.method).Config
+    kinds = get_type_hints(config, include_extras=True)
     fixed, searched = dict[str, Layered[Value]](), dict[str, Layered[Range]]()
     for field, key in find_keys(plan.settings, arm).items():
         setting, named = plan.settings[key], format_option(key, plan.settings[key])
         is_from_profile = profile.get(key) == setting
-        if field not in _list_fields(space):
-            if is_from_profile or (
-                key == field and any(field in _list_fields(search_spaces.load(m)) for m in plan.methods)
-            ):
+        if field not in config.__struct_fields__:
+            is_anothers = any(field in trainables.load(method).Config.__struct_fields__ for method in plan.methods)
+            if is_from_profile or (key == field and is_anothers):
                 continue
             departures = trainables.departures(space.method)
-            raise no_such_field(named, field, space.method, _list_fields(space), departures=departures)
+            raise no_such_field(named, field, space.method, config.__struct_fields__, departures=departures)
         origin = f"study/profiles.py {plan.profile.upper()}" if is_from_profile else named
         if isinstance(setting, Interval | tuple):
             searched[field] = Layered(make_range(make_distribution(setting, kinds[field], named=named)), origin)
@@ -481,13 +477,14 @@ def _check_plan(plan: Plan) -> None:
 
 def _check_settings(plan: Plan) -> None:
     """Check that settings belong to methods or arms of the study, and that methods tune the fields of --search-only."""
+    scopes = [*plan.methods, *(f"{method}/{task}" for method in plan.methods for task in plan.tasks)]
     for key, setting in plan.settings.items():
         scope, _ = split_key(key)
-        if scope and scope not in plan.scopes:
+        if scope and scope not in scopes:
             method, _, task = scope.partition("/")
             missing = [f"--method {method}"] * (method not in plan.methods)
             missing += [f"--task {task}"] * (task not in ("", *plan.tasks))
-            fault = f"no method or arm of this study named {scope!r}; available: {', '.join(plan.scopes)}"
+            fault = f"no method or arm of this study named {scope!r}; available: {', '.join(scopes)}"
             raise ValueError(f"{format_option(key, setting)}: {fault}; add it by {' '.join(missing)}")
     tuned = {field for method in plan.methods for field in search_spaces.load(method).space}
     tuned |= {split_key(key)[1] for key, setting in plan.settings.items() if is_searched(setting)}
