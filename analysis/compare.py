@@ -24,7 +24,7 @@ from analysis.statistics.samples import Place, Sample, mean_facts, resample
 from analysis.studies.given_predictions import COLUMNS, ENDINGS, read_answers, resolve_metric
 from analysis.tables import table_files
 from study.command_line import Command, argument, option
-from study.facts.plain_words import counted, for_screen
+from study.facts.plain_words import counted, format_markdown
 from study.storage.addresses import check_folder, make_writable
 from trainables.atomic_files import write_text
 from trainables.data.metrics import metric_words
@@ -88,7 +88,7 @@ def run(options: Options) -> int:
     if options.out is not None:
         check_folder("--out", Path(options.out))
     tables = compared_tables([Path(name) for name in options.files], metrics, options.baseline)
-    print(for_screen("\n".join(render(table, "md") for table in tables), sys.stdout), end="")
+    print(format_markdown("\n".join(render(table, "md") for table in tables), sys.stdout), end="")
     if options.out is not None:
         make_writable(options.out)
         for name, text in (file for table in tables for file in table_files(table).items()):

@@ -31,7 +31,7 @@ from analysis.written_by import sealed_page, version
 from study.command_line import Command, argument
 from study.facts.plain_words import counted
 from study.facts.record import Record
-from study.facts.study_folder import first_plan_digest, predictions_file
+from study.facts.study_folder import compute_plan_digest, predictions_file
 from study.storage.addresses import check_folder
 from trainables.atomic_files import write_bytes
 from trainables.data.tasks import TASKS
@@ -212,7 +212,7 @@ def _about(study: Study) -> str:
 
 def registration(study: Study) -> str:
     """Name the places where the plan's digest was registered before the first trial."""
-    digest, places = first_plan_digest(study.folder), [event.place for event in study.facts.registered]
+    digest, places = compute_plan_digest(study.folder), [event.place for event in study.facts.registered]
     if not places:
         return f"Plan {digest}: not registered before the first trial."
     return f"Plan {digest}: according to the journal, registered before the first trial: {', '.join(places)}."

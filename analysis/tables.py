@@ -23,7 +23,7 @@ from analysis.studies.load import Study, load_studies
 from analysis.written_by import FILE as SEAL
 from analysis.written_by import Seal
 from study.command_line import Command, argument, option, read_pair
-from study.facts.plain_words import for_screen
+from study.facts.plain_words import format_markdown
 from study.storage.addresses import check_folder, make_writable
 from trainables.atomic_files import write_bytes
 from trainables.schema import Typed
@@ -169,11 +169,11 @@ def _write(options: Options) -> int:
     out = Path(options.out) if options.out else folders[0] / "tables"
     dev, *_ = write_tables(folders, out, strict=options.strict, separate=options.separate)
     if options.format is None:
-        print(for_screen((out / ANSWER).read_text(), sys.stdout), end="")
+        print(format_markdown((out / ANSWER).read_text(), sys.stdout), end="")
         print(f"\nprotocol, notes and published numbers: {out / 'dev.md'}")
         return 0
     text = render(dev, options.format)
-    print(for_screen(text, sys.stdout) if options.format == "md" else text, end="")
+    print(format_markdown(text, sys.stdout) if options.format == "md" else text, end="")
     return 0
 
 

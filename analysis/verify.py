@@ -35,7 +35,12 @@ from study.facts.events import FILE as JOURNAL
 from study.facts.plain_words import counted, joined
 from study.facts.record import Record
 from study.facts.study_facts import StudyFacts, read_facts
-from study.facts.study_folder import first_plan_digest, journal_digest, predictions_digest, predictions_file
+from study.facts.study_folder import (
+    compute_journal_digest,
+    compute_plan_digest,
+    compute_predictions_digest,
+    predictions_file,
+)
 from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import PlanFile, require_plan
 from study.storage.addresses import is_uri, masked
@@ -104,7 +109,7 @@ def find_plan_differences(folder: Path, file: PlanFile, facts: StudyFacts) -> li
     lines = list_differences(f"{PLAN}: protocol_hash", file.protocol_hash, file.plan.protocol_hash)
     for event in facts.registered:
         lines += list_differences(
-            f"{JOURNAL}: plan registered as {event.place}", event.digest, first_plan_digest(folder)
+            f"{JOURNAL}: plan registered as {event.place}", event.digest, compute_plan_digest(folder)
         )
     if facts.last_launch is None:
         return [*lines, f"{JOURNAL} records no launch to compare {PLAN} with"]
@@ -142,7 +147,7 @@ def _prediction_lines(study: Study, record: Record) -> list[str]:
     if predictions is None:
         return [f"{path} is missing: the predictions of {_name(record)}"]
     lines = list_differences(
-        f"{path}: SHA-256", predictions_digest(study.folder, record.key), record.predictions_digest
+        f"{path}: SHA-256", compute_predictions_digest(study.folder, record.key), record.predictions_digest
     )
     try:
         found = disagreements(record, predictions)
@@ -417,7 +422,7 @@ def _agreement(folder: Path) -> str:
     absent = [name for name, is_there in has.items() if not is_there]
     unchecked = f"; not checked, because the study has none: {', '.join(absent)}" if absent else ""
     present = ["plan", "journal", *(name for name, is_there in has.items() if is_there)]
-    agreement = f"{joined(present)} agree{unchecked}\njournal: {journal_digest(folder).describe()}"
+    agreement = f"{joined(present)} agree{unchecked}\njournal: {compute_journal_digest(folder).describe()}"
     written = {TABLES: _content(folder / TABLES), "report": _report_content(folder)}
     for name, files in written.items():
         if (seal := _seal(files)[0]) and seal.is_of_another_version:

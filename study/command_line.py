@@ -31,7 +31,7 @@ from msgspec import NODEFAULT
 from msgspec.structs import FieldInfo, fields
 
 import trainables
-from study.facts.plain_words import print_lines, wrapped
+from study.facts.plain_words import print_lines, wrap_line
 from study.own_packages import CONSOLE, PACKAGES, check_not_shadowed
 from study.plans.plan import NAMES_IN_REPOSITORIES, SAMPLED
 from study.plans.ranges import read_value
@@ -101,7 +101,7 @@ class _Help(argparse.HelpFormatter):
 
 def _broken(line: str, width: int) -> str:
     """Wrap a line at spaces, and after the bars of a list of choices such as `a|b|c`."""
-    return re.sub("\1 ?", "", wrapped(line.replace("|", "|\1 "), width))
+    return re.sub("\1 ?", "", wrap_line(line.replace("|", "|\1 "), width))
 
 
 @dataclass(frozen=True)

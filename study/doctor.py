@@ -25,7 +25,7 @@ from msgspec import field
 
 from study.command_line import Command, option
 from study.drivers.provenance import provenance, versions
-from study.facts.attestation import Provenance, other_code
+from study.facts.attestation import Provenance, list_other_code
 from study.facts.plain_words import counted
 from study.storage.addresses import (
     check_address,
@@ -284,7 +284,7 @@ def _check_nodes(nodes: list[dict[str, Any]], **settings: Any) -> Iterator[Findi
             yield _describe_silent_node(node, error)
             continue
         node_code = Provenance(code_digest=digest, versions=versions, git_commit=None)
-        if differences := other_code(node_code, provenance()):
+        if differences := list_other_code(node_code, provenance()):
             advice = "copy this node's code there (ray up), and install constraints.txt"
             yield Finding(f"node {host}", f"{'; '.join(differences)}: {advice}", True)
         if (offset := max(before - node_time, node_time - time.time())) > CLOCK_SECONDS:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated
 
 from study.command_line import Command, argument, option
-from study.decisions.progress import last_progress
+from study.decisions.progress import compute_progress
 from study.facts.events import TrialDropped
 from study.facts.journal import Journal
 from study.facts.plain_words import list_first
@@ -61,7 +61,7 @@ def run(options: Options) -> int:
     if arms and not options.undo:
         print(f"arms that started from its model keep their numbers: {', '.join(arms)}")
     print(f"to rewrite the tables: {python()} -m study.rebuild {folder}")
-    if not last_progress(plan, facts).is_finished:
+    if not compute_progress(plan, facts).is_finished:
         print(f"to run the missing trials: {python()} -m study.launch --continue {folder}")
     return 0
 

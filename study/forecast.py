@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from rich.filesize import decimal
 
 from study.decisions import asha
-from study.decisions.progress import ArmProgress, StudyProgress, last_progress
+from study.decisions.progress import ArmProgress, StudyProgress, compute_progress
 from study.decisions.scheduler import specify_arm
 from study.drivers.messages import Steps
 from study.facts.plain_words import clock, counted
@@ -70,7 +70,7 @@ def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool, slots: 
     facts = read_facts(folder)
     measured = probe(plan) if with_probe else measure_costs(facts.records)
     costs = estimate(plan, measured)
-    progress = last_progress(plan, facts) if facts.launches else None
+    progress = compute_progress(plan, facts) if facts.launches else None
     if progress and not with_probe:
         costs = _add_time_spent(costs, progress)
     bound = "about" if plan.protocol.early_stopping else "at most"

@@ -29,9 +29,9 @@ from study.drivers.smoke_steps import SmokeStepsFailed
 from study.facts.attestation import Provenance
 from study.facts.events import LaunchStatus, PlanRegistered, SmokeStepFailed, utc_now
 from study.facts.journal import Journal
-from study.facts.plain_words import counted, for_screen, list_first, print_lines
+from study.facts.plain_words import counted, format_markdown, list_first, print_lines
 from study.facts.study_facts import read_facts
-from study.facts.study_folder import ANSWER, BROWSE, DEV_TABLE, WORKERS_LOG, first_plan_digest, read_export
+from study.facts.study_folder import ANSWER, BROWSE, DEV_TABLE, WORKERS_LOG, compute_plan_digest, read_export
 from study.forecast import describe_time_limit, forecast_plan, measure_costs
 from study.launch_options import (
     DESCRIPTION,
@@ -293,7 +293,7 @@ def _register(journal: Journal, folder: Path, options: LaunchOptions) -> None:
     Raises:
         ValueError: if --register is given and the plan cannot be written to MLflow.
     """
-    digest_of_plan = first_plan_digest(folder)
+    digest_of_plan = compute_plan_digest(folder)
     places = [f"git tag {tag}" for tag in (plan_tag(digest_of_plan),) if tag]
     if options.register and options.tracking_uri:
         command = [sys.executable, "-m", "study.mirror", str(folder), "--tracking-uri", options.tracking_uri]
@@ -446,7 +446,7 @@ def _conclude(scheduler: Scheduler, folder: Path, answer: str, options: LaunchOp
         print(json.dumps({**facts, **trials}, indent=1))
         return status
     if progress.facts.records:
-        print(f"\n{for_screen(answer, sys.stdout)}")
+        print(f"\n{format_markdown(answer, sys.stdout)}")
     print_lines([f"failed: {line}" for line in failed], sys.stdout)
     if failed:
         print(f"tracebacks:  {failures_command(folder)}")

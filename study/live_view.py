@@ -15,7 +15,7 @@ from rich.text import Text
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.scheduler import Scheduler
 from study.drivers.messages import Steps
-from study.facts.plain_words import clock, counted, list_first, on_screen
+from study.facts.plain_words import clock, counted, list_first, wrap_text
 from study.facts.study_facts import TrialFacts
 from study.forecast import remaining_seconds
 from study.screen import (
@@ -113,7 +113,7 @@ class LiveView:
 
     def say(self, line: str) -> None:
         """Print a line, above the table if there is one."""
-        self._console.print(on_screen(line, self._output), markup=False, soft_wrap=True)
+        self._console.print(wrap_text(line, self._output), markup=False, soft_wrap=True)
 
     def _print_ended(self) -> None:
         now = self._clock()

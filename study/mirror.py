@@ -27,7 +27,14 @@ from study.facts.events import EpochReported
 from study.facts.json_lines import Tail
 from study.facts.plain_words import counted
 from study.facts.study_facts import StudyFacts, apply_line
-from study.facts.study_folder import BROWSE, DEV_TABLE, first_plan_digest, journal_digest, mean_intervals, read_export
+from study.facts.study_folder import (
+    BROWSE,
+    DEV_TABLE,
+    compute_journal_digest,
+    compute_plan_digest,
+    read_export,
+    read_mean_intervals,
+)
 from study.mlflow_mirror.run_content import Run, StudyRuns
 from study.mlflow_mirror.tracking import (
     Tracking,
@@ -106,15 +113,15 @@ class Mirror:
 
     def runs(self, *, final: bool) -> list[Run]:
         """Build the MLflow runs of the study, its arms and their trials; parents come before their children."""
-        intervals = mean_intervals(self.folder) if final else {}
+        intervals = read_mean_intervals(self.folder) if final else {}
         runs = StudyRuns(self.folder.resolve().name, require_plan(self.folder), self.facts, self.reports, intervals)
         files, journal = dict[str, tuple[str, ...]](), None
         if final:
-            journal = journal_digest(self.folder)
+            journal = compute_journal_digest(self.folder)
             for name, patterns in FILES.items():
                 paths = [path for pattern in patterns for path in sorted(self.folder.glob(pattern))]
                 files[name] = tuple(map(str, paths))
-        plan = first_plan_digest(self.folder)
+        plan = compute_plan_digest(self.folder)
         return [
             runs.study(files=files, note=read_export(self.folder, DEV_TABLE), plan=plan, journal=journal),
             *(runs.arm(name) for name, facts in self.facts.arms.items() if facts.trials),
@@ -201,12 +208,12 @@ def _compare_digests(folder: Path, tags: dict[str, str]) -> list[str]:
     """List differences between the plan and journal digests in MLflow's tags and the digests of the study's folder."""
     plan, journal = tags.get("plan"), tags.get("journal", "")
     lines = []
-    if plan != (wanted := first_plan_digest(folder)):
+    if plan != (wanted := compute_plan_digest(folder)):
         lines.append(f"the plan of the first trial has digest {plan} in MLflow, {wanted} in the journal")
     if not journal:
         return [*lines, "MLflow has no digest of the journal yet; it is written at the end of a launch"]
     number = int(journal.split()[1])
-    if journal != (now := journal_digest(folder, first=number).describe()):
+    if journal != (now := compute_journal_digest(folder, first=number).describe()):
         lines.append(f"the digest of the journal's first {number} lines was {journal}, now {now}")
     return lines
 

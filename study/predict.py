@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import trainables
 from study.command_line import Command, argument, option, read_settings
-from study.decisions.progress import StudyProgress, last_progress
+from study.decisions.progress import StudyProgress, compute_progress
 from study.facts.plain_words import counted, list_first
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
@@ -301,7 +301,7 @@ def choose_model(folder: Path, choice: ModelChoice) -> Record:
     Raises:
         ValueError: if no model fits the options, or if models of several arms fit them.
     """
-    progress = last_progress(require_plan(folder).plan, read_facts(folder))
+    progress = compute_progress(require_plan(folder).plan, read_facts(folder))
     if choice.trial is None:
         return with_current_model_address(_choose_best_of_arm(progress, choice), folder)
     if choice.method is not None or choice.task is not None:

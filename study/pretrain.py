@@ -21,7 +21,7 @@ from search_spaces._every_method import ATTENTION
 from study.cluster.resources import local_gpus
 from study.command_line import Command, argument, option, read_settings
 from study.facts.events import utc_now
-from study.facts.plain_words import clock, columns, print_lines, wrapped
+from study.facts.plain_words import clock, print_lines, read_width, wrap_line
 from study.mlflow_mirror.tracking import default_uri
 from study.own_packages import PACKAGES, check_not_shadowed, is_installed
 from study.plans.departures import WIDTH, pretraining_departures
@@ -321,7 +321,9 @@ def _describe(
     print(*format_columns(rows), sep="\n")
     if file.made.departures:
         print("differences from the original recipe:")
-        print(*(wrapped(f"  {departure}", columns(output) or WIDTH) for departure in file.made.departures), sep="\n")
+        print(
+            *(wrap_line(f"  {departure}", read_width(output) or WIDTH) for departure in file.made.departures), sep="\n"
+        )
     print_lines(warn_of_unknown_words(request), sys.stderr)
     if unchecked:
         print_lines([f"{NOT_CHECKED}{', '.join(unchecked)}"], output)

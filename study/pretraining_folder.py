@@ -36,7 +36,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import distributed
 
 from study.drivers.provenance import attest, provenance
-from study.facts.attestation import contradictions
+from study.facts.attestation import list_contradictions
 from study.facts.events import utc_now
 from study.facts.plain_words import clock, print_lines
 from study.mlflow_mirror.run_content import Point, Run, milliseconds
@@ -245,7 +245,7 @@ def _check_same_content(run: PretrainingRun, member: Member) -> None:
     own = attest(run.content(), method=run.spec.objective)
     sent = [own]
     distributed.broadcast_object_list(sent, src=0)
-    if found := contradictions(own, sent[0]):
+    if found := list_contradictions(own, sent[0]):
         raise Unavailable(f"{socket.gethostname()}: differs from the first process: {'; '.join(found)}")
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from study.command_line import Command, argument, option
-from study.decisions.progress import StudyProgress, last_progress
+from study.decisions.progress import StudyProgress, compute_progress
 from study.facts.record import Record, format_records
 from study.facts.study_facts import TrialFacts, read_facts
 from study.facts.study_folder import ANSWER, DEV_TABLE, RECORDS, read_export
@@ -133,7 +133,7 @@ def run(options: Options) -> int:
     plan, facts = require_plan(folder).plan, read_facts(folder)
     if not facts.launches:
         raise ValueError(f"no events in {folder}; allowed: the folder of a study that has been launched")
-    is_written = bool(write_files(folder, last_progress(plan, facts)))
+    is_written = bool(write_files(folder, compute_progress(plan, facts)))
     return 0 if _mirror(folder, options.tracking_uri) and is_written else 1
 
 

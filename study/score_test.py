@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated
 
 from study.command_line import Command, argument, option
-from study.decisions.progress import StudyProgress, last_progress
+from study.decisions.progress import StudyProgress, compute_progress
 from study.facts.events import ModelOnTest, ScoredOnTest
 from study.facts.journal import Journal
 from study.facts.record import Record
@@ -52,7 +52,7 @@ def run(options: Options) -> int:
     plan = require_plan(folder).plan
     journal = Journal(folder)
     try:
-        progress = last_progress(plan, journal.facts)
+        progress = compute_progress(plan, journal.facts)
         if not progress.is_finished:
             raise ValueError(
                 f"the study {folder} is not finished; test labels are used only after its last trial, see study.status"

@@ -21,7 +21,7 @@ from rich.table import Table
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.drivers.messages import Steps
 from study.facts.events import NodeLeftOut, NodeTakenBack, StudyPaused, TrialReopened, TrialRestarted, TrialStarted
-from study.facts.plain_words import CellInWords, clock, counted, list_first, shortfalls, to_second
+from study.facts.plain_words import CellInWords, clock, counted, describe_shortfalls, list_first, to_second
 from study.facts.record import Record
 from study.facts.study_facts import FailedAttempt, Notice, TrialFacts
 from study.facts.study_folder import WORKERS_LOG
@@ -76,7 +76,7 @@ def blocked_exits(progress: StudyProgress) -> dict[str, str]:
 def describe_missing(progress: StudyProgress) -> list[str]:
     """Describe what each incomplete arm lacks; arms of one method that lack the same share a line."""
     missing = progress.missing
-    return shortfalls(
+    return describe_shortfalls(
         [
             CellInWords(
                 row=arm.arm.name.replace(f"/{arm.arm.task}", "", 1),  # each repeat of a search has its own row

@@ -19,11 +19,11 @@ from rich.console import Console
 from rich.table import Table
 
 from study.command_line import Command, argument, option
-from study.decisions.progress import StudyProgress, last_progress
+from study.decisions.progress import StudyProgress, compute_progress
 from study.drivers.messages import Steps, read_steps
 from study.facts.attestation import describe_code_by_launch
 from study.facts.events import FILE
-from study.facts.journal import lock_holder
+from study.facts.journal import find_lock_holder
 from study.facts.plain_words import clock, counted, print_lines
 from study.facts.record import Spent, compute_ledger
 from study.facts.study_facts import FailedAttempt, StudyFacts, TrialFacts, read_facts
@@ -156,12 +156,12 @@ def read_progress(folder: Path) -> StudyProgress:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # hides warnings about the last line, which a launch may be writing
         facts = read_facts(folder)
-    return last_progress(plan, facts)
+    return compute_progress(plan, facts)
 
 
 def collect_status(progress: StudyProgress, folder: Path) -> Status:
     """Collect the status of a study; the lock in its folder shows whether a launch is running it."""
-    facts, holder = progress.facts, lock_holder(folder)
+    facts, holder = progress.facts, find_lock_holder(folder)
     steps = read_steps(folder) if holder else {}  # without a lock, the file is left from a killed launch
     failed = [describe_failure(record) for record in progress.failures]
     failed += [

@@ -22,7 +22,7 @@ import numpy as np
 
 import trainables
 from study.command_line import Command, argument, option
-from study.decisions.progress import StudyProgress, last_progress
+from study.decisions.progress import StudyProgress, compute_progress
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
@@ -77,7 +77,7 @@ def run(options: Options) -> int:
     """Write the submission and return 0; raise ValueError if it cannot be written."""
     folder = Path(options.study)
     plan = require_plan(folder).plan
-    best = choose_models(last_progress(plan, read_facts(folder)), options.method, folder)
+    best = choose_models(compute_progress(plan, read_facts(folder)), options.method, folder)
     if not best.keys() & {file.answered_by for file in FILES}:
         raise ValueError(f"{folder} has models only for {', '.join(best)}; the GLUE server scores only GLUE tasks")
     out = Path(options.out) if options.out else folder / "submission.zip"

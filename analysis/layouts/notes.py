@@ -25,7 +25,7 @@ from analysis.statistics.samples import Place, Sample
 from analysis.studies.cells import Cell, Row, find_repeats, name_studies, table_seeds
 from analysis.studies.load import Study
 from study.facts.attestation import FirstCode, describe_code
-from study.facts.plain_words import CellInWords, counted, joined, shortfalls
+from study.facts.plain_words import CellInWords, counted, describe_shortfalls, joined
 from study.facts.record import Record
 from study.plans.ranges import format_setting, shorten, split_key
 from study.plans.samplers import describe_sampler, describe_select_by
@@ -131,7 +131,7 @@ def pretraining_facts(study: Study) -> dict[str, Any] | None:
 
 def seed_notes(rows: list[Row]) -> list[str]:
     """Note cells with other seeds than the protocol's or an unfinished search, in one line per row and reason."""
-    return shortfalls(
+    return describe_shortfalls(
         [
             CellInWords(
                 row=row.label,

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from study.decisions.progress import last_progress
+from study.decisions.progress import compute_progress
 from study.facts.events import FILE as JOURNAL
 from study.facts.record import Record
 from study.facts.study_facts import StudyFacts, read_facts
-from study.facts.study_folder import JournalDigest, journal_digest
+from study.facts.study_folder import JournalDigest, compute_journal_digest
 from study.facts.winner import choose_winner
 from study.plans.plan import Plan
 from study.plans.plan_file import FILE, PlanFile, list_changes, require_plan
@@ -83,7 +83,7 @@ class Study:
     @cached_property
     def journal(self) -> JournalDigest:
         """Digest of the journal; tables print it to identify the data that they were made from."""
-        return journal_digest(self.folder)
+        return compute_journal_digest(self.folder)
 
     @property
     def is_mini(self) -> bool:
@@ -105,7 +105,7 @@ class Study:
     @cached_property
     def missing(self) -> Mapping[str, str]:
         """Steps that each incomplete arm still waits for, in the wording of `study.status`; empty before any launch."""
-        return last_progress(self.file.plan, self.facts).missing if self.facts.launches else {}
+        return compute_progress(self.file.plan, self.facts).missing if self.facts.launches else {}
 
     @cached_property
     def records_by_key(self) -> dict[str, Record]:

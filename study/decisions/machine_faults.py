@@ -75,7 +75,7 @@ class Faults:
         if not self._in_a_row:
             self._since = now
         trial.failures.append(failure)
-        trial.not_before = now + pause_seconds(len(trial.failures))
+        trial.not_before = now + compute_pause(len(trial.failures))
         trial.is_last_heard = failure.node not in self._left_out
         self._in_a_row.append((key, failure))
         self._nodes.add(failure.node)
@@ -84,7 +84,7 @@ class Faults:
         if now < self._paused_until or not self._is_everywhere(running):
             return []
         self._pauses += 1
-        seconds = pause_seconds(self._pauses)
+        seconds = compute_pause(self._pauses)
         self._paused_until = now + seconds
         return [StudyPaused(time=time, seconds=seconds, faults=len(self._in_a_row), error=failure.error)]
 
@@ -184,6 +184,6 @@ class Faults:
         )
 
 
-def pause_seconds(number: int) -> float:
+def compute_pause(number: int) -> float:
     """Return the seconds to wait after `number` faults or pauses in a row."""
     return min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(number - 1, 30))

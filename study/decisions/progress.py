@@ -211,7 +211,7 @@ class StudyProgress:
         return self.has_work(arm) or bool(arm.facts.under_way)
 
 
-def last_progress(plan: ResolvedPlan, facts: StudyFacts) -> StudyProgress:
+def compute_progress(plan: ResolvedPlan, facts: StudyFacts) -> StudyProgress:
     """Compute the progress of a study under the GPU limit of its last launch."""
     last = facts.last_launch
     return StudyProgress(plan, facts, max_gpu_hours=last.began.max_gpu_hours if last else None)

@@ -17,7 +17,7 @@ from study.decisions.budget import GpuBudget
 from study.decisions.machine_faults import Faults
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.proposals import Proposals
-from study.facts.attestation import Attestation, Provenance, contradictions
+from study.facts.attestation import Attestation, Provenance, list_contradictions
 from study.facts.events import (
     FORMAT,
     AshaDecided,
@@ -207,10 +207,12 @@ class Scheduler:
         """
         trial = self.facts.trials[key]
         expected = self.expected_attestation(trial)
-        has_other_code_or_data = contradictions(attested, replace(expected, tokens_digest=None, backbone_digest=None))
+        has_other_code_or_data = list_contradictions(
+            attested, replace(expected, tokens_digest=None, backbone_digest=None)
+        )
         if not others or not has_other_code_or_data:
             self.check_attested(trial, attested, host=host)
-        error = f"it differs from the plan: {'; '.join(contradictions(attested, expected))}"
+        error = f"it differs from the plan: {'; '.join(list_contradictions(attested, expected))}"
         self.retry(key, Failure(cause="node", error=error, host=host, node=node))
 
     def expected_attestation(self, trial: TrialFacts) -> Attestation:
@@ -232,7 +234,7 @@ class Scheduler:
 
     def check_attested(self, trial: TrialFacts, attested: Attestation, *, host: str) -> None:
         """Raise ValueError with all differences if the worker on `host` has other code or data than the plan."""
-        if differences := contradictions(attested, self.expected_attestation(trial)):
+        if differences := list_contradictions(attested, self.expected_attestation(trial)):
             raise ValueError(
                 f"trial {trial.key} of {trial.started.arm} on {host} differs from the plan: {'; '.join(differences)}; "
                 "nothing was recorded; remove the difference and run the same command again"

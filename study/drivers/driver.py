@@ -26,7 +26,7 @@ from study.facts.journal import handle_signals
 from study.facts.plain_words import clock
 from study.facts.record import Record
 from study.facts.study_facts import TrialFacts
-from study.facts.study_folder import predictions_digest, predictions_file
+from study.facts.study_folder import compute_predictions_digest, predictions_file
 from study.storage.addresses import is_uri, masked
 from study.storage.trial_places import (
     PREDICTIONS,
@@ -329,7 +329,7 @@ def end_trial(
     digest = None
     if trial.phase == "confirm" and failure is None:
         place.fetch_predictions(predictions_file(folder, trial.key))
-        digest = predictions_digest(folder, trial.key)
+        digest = compute_predictions_digest(folder, trial.key)
         outcome = trial.last.outcome if trial.last else None
         if outcome and (model := outcome.model):
             place.check_model(model if is_uri(model) else find_model_address(model, folder=folder, key=trial.key))

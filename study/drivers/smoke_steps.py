@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.scheduler import Scheduler, specify_arm
 from study.drivers.messages import SmokeReport
-from study.facts.attestation import Provenance, other_code
+from study.facts.attestation import Provenance, list_other_code
 from study.facts.events import Failure
 from study.facts.plain_words import list_first
 from study.plans.resolved_plan import Arm, ResolvedPlan
@@ -63,7 +63,7 @@ class SmokeSteps:
             SmokeStepsFailed: if a method failed.
         """
         self._held.discard(work_id)
-        if report.failures and not other_code(report, self._code):
+        if report.failures and not list_other_code(report, self._code):
             raise SmokeStepsFailed(report.failures, self.specs)
 
     def drop_part(self, work_id: str) -> None:

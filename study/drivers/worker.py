@@ -21,7 +21,7 @@ import trainables
 from study.drivers.causes import breaks_process, build_failure, format_place, select_frames
 from study.drivers.messages import AssignedTrial, Assignment, Message, News, SmokeReport, Steps
 from study.drivers.provenance import attest, provenance
-from study.facts.attestation import Attestation, contradictions
+from study.facts.attestation import Attestation, list_contradictions
 from study.facts.events import Failure, Report
 from study.storage.trial_places import check_marks, local_model, open_place
 from trainables.atomic_files import write_json
@@ -138,7 +138,7 @@ class RunningTrial:
             if not self._is_begun:
                 self._is_begun = True
                 self._take_up()
-            if self._attested and contradictions(self._attested, self._assigned.expected):
+            if self._attested and list_contradictions(self._attested, self._assigned.expected):
                 self.is_over = True
                 return News(key=self.key, host=socket.gethostname(), refused=self._attested)
             row = self._known.popleft() if self._known else self._train()

@@ -80,17 +80,17 @@ class Attestation(Content, frozen=True, kw_only=True):
     versions: Mapping[str, str]  # of Python and of the installed packages
 
 
-def contradictions(attested: Attestation, expected: Attestation) -> list[str]:
+def list_contradictions(attested: Attestation, expected: Attestation) -> list[str]:
     """List the differences; builds of the same version (`2.8.0+cpu`, `2.8.0+cu128`) count as equal."""
     differences = []
     for name, title in _TITLES.items():
         value, wanted = getattr(attested, name), getattr(expected, name)
         if value != wanted and not (name in _DIGESTS and wanted is None):
             differences.append(f"{title} {value}, not {wanted}")
-    return differences + other_code(attested, expected)
+    return differences + list_other_code(attested, expected)
 
 
-def other_code(code: Attestation | Provenance | SmokeReport, wanted: Attestation | Provenance) -> list[str]:
+def list_other_code(code: Attestation | Provenance | SmokeReport, wanted: Attestation | Provenance) -> list[str]:
     """List the differences in code and versions; a package that either side lacks is ignored."""
     packages = [name for name in code.versions if name in wanted.versions]
     values = [("code", code.code_digest, wanted.code_digest)]

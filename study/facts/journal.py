@@ -114,7 +114,7 @@ class StudyLock:
         self._thread.start()
 
     def _taken(self, folder: Path) -> bool:
-        """Try several times to take the lock, since `lock_holder` may hold it for a moment."""
+        """Try several times to take the lock, since `find_lock_holder` may hold it for a moment."""
         for _ in range(_LOCK_ATTEMPTS):
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -172,7 +172,7 @@ def _file_system(folder: Path) -> str:
     return "a file system"
 
 
-def lock_holder(folder: Path) -> str | None:
+def find_lock_holder(folder: Path) -> str | None:
     """Describe the launch that is running the study; None if there is none."""
     lease = read_lease(folder)
     try:

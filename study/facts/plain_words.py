@@ -24,7 +24,7 @@ class CellInWords:
     shortfall: str  # empty if nothing is missing
 
 
-def shortfalls(cells: Sequence[CellInWords]) -> list[str]:
+def describe_shortfalls(cells: Sequence[CellInWords]) -> list[str]:
     """Describe the incomplete cells; cells of a row that lack the same results share a line."""
     incomplete: dict[tuple[str, str], list[CellInWords]] = {}
     for cell in cells:
@@ -56,7 +56,7 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
-def columns(output: TextIO) -> int | None:
+def read_width(output: TextIO) -> int | None:
     """Return the terminal's width in columns; None if it is unknown or the output is not a terminal."""
     try:
         return os.get_terminal_size(output.fileno()).columns or None
@@ -64,7 +64,7 @@ def columns(output: TextIO) -> int | None:
         return None
 
 
-def wrapped(line: str, width: int, *, hang: str = "  ") -> str:
+def wrap_line(line: str, width: int, *, hang: str = "  ") -> str:
     """Wrap a line between words; `hang` is the extra indent of the continuation lines.
 
     Commands and text in backticks are never broken, so that they can be pasted.
@@ -75,30 +75,30 @@ def wrapped(line: str, width: int, *, hang: str = "  ") -> str:
     return filled.replace("\0", " ")
 
 
-def on_screen(text: str, output: TextIO) -> str:
+def wrap_text(text: str, output: TextIO) -> str:
     """Wrap the lines of a text if the output is a terminal."""
-    width = columns(output)
-    return text if width is None else "\n".join(wrapped(line, width) for line in text.split("\n"))
+    width = read_width(output)
+    return text if width is None else "\n".join(wrap_line(line, width) for line in text.split("\n"))
 
 
 def print_lines(lines: Iterable[str], output: TextIO) -> None:
     """Print and flush each line, wrapped if the output is a terminal."""
     for line in lines:
-        print(on_screen(line, output), file=output, flush=True)
+        print(wrap_text(line, output), file=output, flush=True)
 
 
-def for_screen(markdown: str, output: TextIO) -> str:
+def format_markdown(markdown: str, output: TextIO) -> str:
     """Prepare a Markdown text for an output.
 
     If the output is a terminal, Markdown escapes are removed and lines are wrapped, except table rows.
     """
     if not output.isatty():
         return markdown
-    text, width = re.sub(r"\\([\\*`<\[|])", r"\1", markdown), columns(output)
+    text, width = re.sub(r"\\([\\*`<\[|])", r"\1", markdown), read_width(output)
     if width is None:
         return text
     hangs = [(line, "  " if line.startswith("- ") else "") for line in text.split("\n")]
-    return "\n".join(line if line.startswith("|") else wrapped(line, width, hang=hang) for line, hang in hangs)
+    return "\n".join(line if line.startswith("|") else wrap_line(line, width, hang=hang) for line, hang in hangs)
 
 
 def clock(seconds: float) -> str:

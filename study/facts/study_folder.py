@@ -25,7 +25,7 @@ def read_export(folder: Path, name: str) -> str:
     return (folder / name).read_text() if (folder / name).exists() else ""
 
 
-def mean_intervals(folder: Path) -> dict[tuple[str, ...], tuple[float, float]]:
+def read_mean_intervals(folder: Path) -> dict[tuple[str, ...], tuple[float, float]]:
     """Read `DEV_NUMBERS`: keys of the records behind a mean score -> its interval (low, high); {} if it is missing."""
     numbers = json.loads(read_export(folder, DEV_NUMBERS) or "{}")
     records = {(cell["row"], cell["task"]): tuple(cell["records"]) for cell in numbers.get("cells", [])}
@@ -49,7 +49,7 @@ class JournalDigest:
         return f"{self.sha256[:16]} ({counted(self.lines, 'line')})"
 
 
-def journal_digest(folder: Path, *, first: int | None = None) -> JournalDigest:
+def compute_journal_digest(folder: Path, *, first: int | None = None) -> JournalDigest:
     """Compute the SHA-256 of the journal's complete lines, as `head -n LINES events.jsonl | sha256sum` does.
 
     A final `launch_ended` line is ignored, because a launch writes it after the tables and the report. If `first` is
@@ -64,7 +64,7 @@ def journal_digest(folder: Path, *, first: int | None = None) -> JournalDigest:
     return JournalDigest(hashlib.sha256(b"".join(lines)).hexdigest(), len(lines))
 
 
-def first_plan_digest(folder: Path) -> str:
+def compute_plan_digest(folder: Path) -> str:
     """Compute the digest of the plan under which the first trial started; "" if the journal has no launch."""
     plan = None
     with (folder / FILE).open("rb") as file:
@@ -80,7 +80,7 @@ def predictions_file(folder: Path, key: str) -> Path:
     return folder / "predictions" / f"{key}.npz"
 
 
-def predictions_digest(folder: Path, key: str) -> str | None:
+def compute_predictions_digest(folder: Path, key: str) -> str | None:
     """Compute the SHA-256 of a confirm trial's file of predictions; None if the file is missing."""
     path = predictions_file(folder, key)
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None

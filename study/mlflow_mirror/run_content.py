@@ -37,7 +37,7 @@ from datetime import datetime
 from statistics import median
 from types import MappingProxyType
 
-from study.decisions.progress import ArmProgress, last_progress
+from study.decisions.progress import ArmProgress, compute_progress
 from study.facts.attestation import FirstCode
 from study.facts.events import EpochReported, Failure
 from study.facts.plain_words import counted
@@ -112,7 +112,7 @@ class StudyRuns:
         """
         self.name, self.plan, self.facts, self.reports, self.intervals = name, plan, facts, reports, intervals
         self._first = FirstCode(facts)
-        self.progress = last_progress(plan.plan, facts)
+        self.progress = compute_progress(plan.plan, facts)
 
     def trial(self, key: str) -> Run:
         """Build the run of the trial with this key."""

@@ -11,7 +11,7 @@ import search_spaces
 import trainables
 from search_spaces.objectives import Recipe
 from study import profiles
-from study.facts.plain_words import columns, wrapped
+from study.facts.plain_words import read_width, wrap_line
 from study.plans.plan import Plan
 from study.plans.ranges import is_searched, shorten
 from study.plans.resolved_plan import Arm, ResolvedPlan, untrained_backbones
@@ -66,10 +66,10 @@ def describe_departures(plan: ResolvedPlan) -> list[str]:
     if len(by_method) > 1:
         shown["all methods"] = tuple(shared)
         by_method = {name: tuple(line for line in lines if line not in shared) for name, lines in by_method.items()}
-    width, text = columns(sys.stdout) or WIDTH, list[str]()
+    width, text = read_width(sys.stdout) or WIDTH, list[str]()
     for name, lines in (shown | by_method).items():
         if lines:
-            text += [f"  {name}:", *(wrapped(f"    {line}", width) for line in lines)]
+            text += [f"  {name}:", *(wrap_line(f"    {line}", width) for line in lines)]
     return ["differences from the papers and their code:", *text] if text else []
 
 

@@ -27,7 +27,7 @@ from helpers.trained_studies import trained_study
 
 from analysis.verify import main, verify
 from study.facts.events import FILE
-from study.facts.study_folder import first_plan_digest, journal_digest
+from study.facts.study_folder import compute_journal_digest, compute_plan_digest
 from study.mirror import main as mirror_command
 from study.mirror import mirror
 
@@ -73,9 +73,9 @@ def test_true_study_agrees_with_its_mlflow(study: Path, capsys: pytest.CaptureFi
 
 
 def test_journal_that_went_on_agrees_with_what_mlflow_has_of_it(study: Path) -> None:
-    before = journal_digest(study)
+    before = compute_journal_digest(study)
     launched_study(study, mini_plan(methods=("palbert", "pondernet"), tasks=("rte", "stsb"), samples=4))
-    assert journal_digest(study).lines > before.lines
+    assert compute_journal_digest(study).lines > before.lines
     drift = verify(study, against=store_of(study))
     assert drift and all(line.endswith(" is missing from MLflow") for line in drift), drift
 
@@ -127,7 +127,7 @@ def test_removed_trial_is_found_in_mlflow(study: Path) -> None:
 def test_plan_that_was_changed_after_its_registration_is_found(study: Path) -> None:
     registered = {"event": "plan_registered", "time": "2026-01-01T00:00:00.000000+00:00", "place": "git tag plan-x"}
     lines = (study / FILE).read_text().splitlines(keepends=True)
-    lines.insert(1, json.dumps(registered | {"digest": first_plan_digest(study)}) + "\n")
+    lines.insert(1, json.dumps(registered | {"digest": compute_plan_digest(study)}) + "\n")
     (study / FILE).write_text("".join(lines))
     assert not has(verify(study), "registered")
     remove(study)

@@ -21,7 +21,7 @@ from analysis.written_by import UNSEALED, Seal, seal_of_page
 from study.facts.events import FILE, EpochReported, LaunchBegan, read_events
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
-from study.facts.study_folder import journal_digest, predictions_file
+from study.facts.study_folder import compute_journal_digest, predictions_file
 from study.plans.resolved_plan import digest
 
 
@@ -73,7 +73,7 @@ def test_untouched_study_verifies(study: Path, capsys: pytest.CaptureFixture[str
     assert main([str(study)]) == 0
     said = capsys.readouterr().out
     assert "plan, journal, predictions and tables agree; not checked, because the study has none: report\n" in said
-    assert said.endswith(f"\njournal: {journal_digest(study).describe()}\n")
+    assert said.endswith(f"\njournal: {compute_journal_digest(study).describe()}\n")
 
 
 def test_moved_study_verifies(study: Path) -> None:

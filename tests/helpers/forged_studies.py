@@ -19,7 +19,7 @@ from analysis.tables import write_tables
 from study.facts.events import FILE
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
-from study.facts.study_folder import predictions_digest, predictions_file
+from study.facts.study_folder import compute_predictions_digest, predictions_file
 from study.plans.plan_file import require_plan, write_plan
 
 Line = dict[str, Any]
@@ -42,7 +42,7 @@ def forge_predictions(study: Path, forged: list[tuple[Record, dict[str, np.ndarr
         store_predictions(study, record.key, arrays)
         numbers = scores_of(record.task, arrays)
         reported[record.key] = {name: numbers[name] for name in ("score", "metrics", "mean_layers")}
-        digests[record.key] = predictions_digest(study, record.key)
+        digests[record.key] = compute_predictions_digest(study, record.key)
 
     def change(line: Line) -> Line:
         if line.get("outcome") and line["key"] in reported:

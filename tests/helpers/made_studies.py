@@ -16,7 +16,7 @@ from analysis.studies.load import load_study
 from study.facts.events import FILE
 from study.facts.record import Record
 from study.facts.study_facts import read_records
-from study.facts.study_folder import predictions_digest, predictions_file
+from study.facts.study_folder import compute_predictions_digest, predictions_file
 from study.plans.plan import EarlyStopping, Plan
 from study.plans.plan_file import PlanFile, write_plan
 from study.plans.resolved_plan import Arm, Protocol, Range, ResolvedPlan, digest, list_confirm_seeds
@@ -320,7 +320,7 @@ def predicted_study(
                 content = {"backbone_fingerprint": made.arms[0].backbone_fingerprint}
                 row = record(method, task, 0.0, seed=seed, trial=seed - 42, protocol_hash=made.protocol_hash, **content)
                 store_predictions(folder, row.key, arrays)
-                digest = predictions_digest(folder, row.key)
+                digest = compute_predictions_digest(folder, row.key)
                 confirmed.append(replace(row, **scores_of(task, arrays), predictions_digest=digest))
             records += confirmed
             best = max(row.score for row in confirmed if row.score is not None)

@@ -11,7 +11,7 @@ from helpers.made_studies import CONFIG, SEEDS, plan_of, record, scores_of, stor
 from msgspec.structs import replace
 
 from study.facts.record import Record
-from study.facts.study_folder import predictions_digest
+from study.facts.study_folder import compute_predictions_digest
 from trainables.data.metrics import compute_metrics, predictions_from_logits, score
 from trainables.data.tasks import TASKS
 from trainables.models.exit_rules import (
@@ -65,7 +65,7 @@ def swept_study(
                 arrays = _arrays(method, task, seed, better_by, examples)
                 row = record(method, task, 0.0, seed=seed, config=best.config, protocol_hash=plan.protocol_hash)
                 store_predictions(folder, row.key, arrays)
-                own = {"trial": seed - 42, "predictions_digest": predictions_digest(folder, row.key)}
+                own = {"trial": seed - 42, "predictions_digest": compute_predictions_digest(folder, row.key)}
                 confirmed.append(replace(row, **own, **scores_of(task, arrays)))
             for row in [*searched, *confirmed]:
                 epochs = range(1, row.epochs + 1)

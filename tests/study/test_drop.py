@@ -9,7 +9,7 @@ from analysis.pictures.study_pictures import pictures
 from analysis.studies.cells import make_rows
 from analysis.studies.load import load_study
 from study import drop
-from study.decisions.progress import last_progress
+from study.decisions.progress import compute_progress
 from study.facts.journal import Journal
 from study.facts.study_facts import read_facts
 from study.mlflow_mirror.run_content import StudyRuns
@@ -25,7 +25,7 @@ def folder(tmp_path):
 
 
 def arm_of(folder):
-    return last_progress(PLAN, read_facts(folder)).arm("albert/rte")
+    return compute_progress(PLAN, read_facts(folder)).arm("albert/rte")
 
 
 def test_dropped_seed_leaves_its_cell_incomplete_and_no_launch_runs_it_again(folder, capsys):
@@ -63,7 +63,7 @@ def test_score_of_a_dropped_search_trial_is_in_neither_status_nor_picture(folder
 
 
 def best_column(folder):
-    table = arms_table(last_progress(PLAN, read_facts(folder)).arms, width=200)
+    table = arms_table(compute_progress(PLAN, read_facts(folder)).arms, width=200)
     return [*next(column for column in table.columns if column.header == "best search").cells]
 
 

@@ -6,7 +6,7 @@ import pytest
 from helpers.launched_studies import PROVENANCE, launch, launched_study, mini_plan
 from msgspec.structs import replace
 
-from study.decisions.progress import last_progress
+from study.decisions.progress import compute_progress
 from study.facts.attestation import Provenance
 from study.facts.events import read_events
 from study.facts.study_facts import read_facts
@@ -51,7 +51,7 @@ def pretend_to_analyse(monkeypatch) -> list[Path]:
 def test_a_launch_with_nothing_to_do_leaves_plan_and_tables_as_they_are(tmp_path, monkeypatch, capsys):
     folder = launched_study(tmp_path / "s")
     plan, asked = (folder / "plan.json").read_bytes(), require_plan(folder).plan.asked
-    table = write_files(folder, last_progress(require_plan(folder).plan, read_facts(folder)))
+    table = write_files(folder, compute_progress(require_plan(folder).plan, read_facts(folder)))
     analysed = pretend_to_analyse(monkeypatch)
     options = study_launch.parser().options(["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
     monkeypatch.setattr("sys.argv", ["study.launch", "typed otherwise"])
@@ -66,7 +66,7 @@ def test_a_launch_with_nothing_to_do_leaves_plan_and_tables_as_they_are(tmp_path
 
 def test_exports_deleted_while_tables_are_made_are_there_afterwards(tmp_path, monkeypatch):
     folder = launched_study(tmp_path / "s")
-    progress = last_progress(require_plan(folder).plan, read_facts(folder))
+    progress = compute_progress(require_plan(folder).plan, read_facts(folder))
     write_files(folder, progress)
 
     def analyse(folder: Path) -> str:

@@ -10,7 +10,7 @@ from helpers.launched_studies import launched_study
 from helpers.simulation import Simulation
 
 from study import launch, opened_study
-from study.decisions.progress import last_progress
+from study.decisions.progress import compute_progress
 from study.facts.study_facts import read_facts
 from study.plans.plan_file import format_plan, read_toml, require_plan
 from study.plans.resolution import explain, resolve
@@ -31,7 +31,7 @@ def planned(methods: str, tasks: str, *more: str) -> ResolvedPlan:
 def won(study: Path, arm: str) -> dict:
     """The tuned values of an arm's winner."""
     plan = require_plan(study).plan
-    winner = last_progress(plan, read_facts(study)).arm(arm).winner
+    winner = compute_progress(plan, read_facts(study)).arm(arm).winner
     return {name: winner.config[name] for name in plan.arm(arm).space}
 
 

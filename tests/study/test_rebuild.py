@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from optuna.storages.journal import JournalFileBackend
 
 from study import profiles, rebuild
-from study.decisions.progress import last_progress
+from study.decisions.progress import compute_progress
 from study.facts.record import format_records
 from study.facts.study_facts import read_facts, read_records
 from study.plans.resolution import resolve
@@ -26,14 +26,14 @@ def trials_of(path, arm):
 
 
 def exported(path, plan, facts):
-    path.write_bytes(rebuild.format_optuna_journal(last_progress(plan, facts)))
+    path.write_bytes(rebuild.format_optuna_journal(compute_progress(plan, facts)))
     return path
 
 
 def test_optuna_file_is_the_same_each_time_and_optuna_reads_it(tmp_path):
     study = Simulation(resolve(replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=6))).launch()
     path = exported(tmp_path / "optuna.journal", study.plan, study.facts)
-    assert path.read_bytes() == rebuild.format_optuna_journal(last_progress(study.plan, study.facts))
+    assert path.read_bytes() == rebuild.format_optuna_journal(compute_progress(study.plan, study.facts))
     trials, records = trials_of(path, "albert/rte"), study.facts.arm("albert/rte").searched
     assert [trial.user_attrs["key"] for trial in trials] == [record.key for record in records] and len(trials) == 6
 
@@ -54,7 +54,7 @@ def test_numbers_are_those_of_the_study_after_kills_and_retries(tmp_path):
 
 def test_records_file_has_every_record_of_the_fold(tmp_path):
     folder = launched_study(tmp_path / "s", mini_plan(methods=("albert",), tasks=("rte",), seeds=1))
-    rebuild.write_files(folder, last_progress(mini_plan(), read_facts(folder)))
+    rebuild.write_files(folder, compute_progress(mini_plan(), read_facts(folder)))
     assert (folder / "records.jsonl").read_bytes() == format_records(read_records(folder))
 
 

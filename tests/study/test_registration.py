@@ -16,7 +16,7 @@ from helpers.places import PATIENCE_SECONDS, ROOT
 from analysis.report import registration
 from analysis.studies.load import load_study
 from study.facts.study_facts import read_facts
-from study.facts.study_folder import first_plan_digest
+from study.facts.study_folder import compute_plan_digest
 from study.launch import main
 from study.mirror import Mirror
 from study.mlflow_mirror.tracking import read_runs
@@ -47,7 +47,7 @@ def test_tag_that_the_dry_run_names_registers_the_plan(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "mine"
     (event,) = read_facts(folder).registered
     assert event.place == command
-    assert event.digest == first_plan_digest(folder) == command.rpartition("-")[2]
+    assert event.digest == compute_plan_digest(folder) == command.rpartition("-")[2]
     said = f"according to the journal, registered before the first trial: {command}."
     assert registration(load_study(folder)) == f"Plan {event.digest}: {said}"
     assert said in (folder / "report.html").read_text()

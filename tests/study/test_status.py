@@ -124,7 +124,7 @@ def test_trials_that_have_begun_are_under_way_where_a_launch_runs_and_saved_wher
     printed = capsys.readouterr().out
     assert "begun: albert/rte search 0, saved at epoch 1\n" in printed and "under way" not in printed
     assert ", nothing saved yet\n" in printed
-    monkeypatch.setattr(status, "lock_holder", lambda folder: "somebody")
+    monkeypatch.setattr(status, "find_lock_holder", lambda folder: "somebody")
     assert status.main([folder]) == 1
     printed = capsys.readouterr().out
     assert "under way: albert/rte search 0 at epoch 1\n" in printed and "begun: " not in printed
@@ -137,7 +137,7 @@ def test_steps_within_an_epoch_are_those_of_the_launch_that_runs(tmp_path, monke
     write_steps(folder, [Steps(key=key, done=78, of=312, seconds=60.0)])
     killed = status.collect_status(progress, folder)
     assert killed.under_way[0] == "albert/rte search 0, saved at epoch 1"
-    monkeypatch.setattr(status, "lock_holder", lambda folder: "somebody")
+    monkeypatch.setattr(status, "find_lock_holder", lambda folder: "somebody")
     runs = status.collect_status(progress, folder)
     assert runs.under_way[0] == "albert/rte search 0 at epoch 1, step 78/312"
     assert runs.remaining_seconds == pytest.approx(killed.remaining_seconds - 0.25)  # an epoch takes a second here

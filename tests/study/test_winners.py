@@ -6,7 +6,7 @@ import pytest
 from helpers.launched_studies import launch, launched_study, mini_plan
 
 from study import winners
-from study.decisions.progress import last_progress
+from study.decisions.progress import compute_progress
 from study.facts.study_facts import read_facts
 from study.plans.plan_file import read_toml
 from study.plans.ranges import Interval, is_searched
@@ -33,7 +33,7 @@ def test_text_names_the_searched_fields_alone(folder, capsys):
 
 def test_json_has_the_winner_of_the_search_in_full(folder, capsys):
     arms = json.loads(printed(capsys, folder, "--format", "json"))
-    progress = last_progress(mini_plan(), read_facts(folder))
+    progress = compute_progress(mini_plan(), read_facts(folder))
     for said, arm in zip(arms, progress.arms, strict=True):
         assert said["searched"] | said["fixed"] == arm.winner.config
         assert said["median"] == arm.median and len(said["scores"]) == 2
@@ -63,14 +63,14 @@ def test_plan_of_winners_repeats_the_same_trials_without_a_search(tmp_path, caps
 def test_plan_without_the_precision_of_a_search_keeps_the_configurations(tmp_path, capsys):
     first = launched_study(tmp_path / "first", mini_plan(search_precision="bfloat16"))
     (tmp_path / "best.toml").write_text(printed(capsys, first, "--format", "toml"))
-    arms = last_progress(mini_plan(search_precision="bfloat16"), read_facts(first)).arms
+    arms = compute_progress(mini_plan(search_precision="bfloat16"), read_facts(first)).arms
     assert [arm.fixed for arm in resolve(read_toml(tmp_path / "best.toml")).arms] == [arm.winner.config for arm in arms]
 
 
 def test_plan_says_above_it_what_won_and_what_has_no_winner_yet(tmp_path):
     plan = mini_plan(methods=("albert",))
     launch(tmp_path / "s", plan, killed_after=14)
-    lines = winners.as_toml(last_progress(plan, read_facts(tmp_path / "s"))).splitlines()
+    lines = winners.as_toml(compute_progress(plan, read_facts(tmp_path / "s"))).splitlines()
     assert lines[1].startswith("# albert/rte: learning_rate 0.00") and "search 7" in lines[1]
     assert lines[2] == "# albert/mrpc: no winner yet, so it takes the paper's values"
 
@@ -84,7 +84,7 @@ def test_study_without_a_completed_search_says_so(tmp_path, capsys):
 
 def test_captions_name_fields_where_every_arm_has_its_own_values(tmp_path):
     first = launched_study(tmp_path / "first", mini_plan())
-    (tmp_path / "best.toml").write_text(winners.as_toml(last_progress(mini_plan(), read_facts(first))))
+    (tmp_path / "best.toml").write_text(winners.as_toml(compute_progress(mini_plan(), read_facts(first))))
     plan = resolve(read_toml(tmp_path / "best.toml"))
     assert "learning_rate of single arms, beta of single arms" in join_departures(plan.departures["protocol"])
     again = launched_study(tmp_path / "again", plan)

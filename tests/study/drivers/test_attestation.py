@@ -24,7 +24,7 @@ from study.drivers import provenance
 from study.drivers.messages import AssignedTrial, Message, News
 from study.drivers.tune_driver import _Scheduler
 from study.drivers.worker import RunningTrial
-from study.facts.attestation import Attestation, contradictions
+from study.facts.attestation import Attestation, list_contradictions
 from study.facts.events import EpochReported, NodeLeftOut, TrialRetried
 from study.screen import describe_notice
 from trainables.data import mini_glue
@@ -93,7 +93,7 @@ def test_a_worker_attests_with_its_first_epoch_and_once(tmp_path, data):
     trial = running(tmp_path, spec, expected_of(spec))
     first, second = next_news(trial).report, next_news(trial).report
     trial.release()
-    assert contradictions(first.attested, expected_of(spec)) == [] and second.attested is None
+    assert list_contradictions(first.attested, expected_of(spec)) == [] and second.attested is None
     assert len(first.attested.tokens_digest) == 16 and first.attested.backbone_fingerprint.startswith("mini-albert@")
 
 
@@ -105,7 +105,7 @@ def test_a_process_that_goes_on_with_a_trial_attests_too(tmp_path, data):
     repeated, trained = next_news(trial).report, next_news(trial).report
     trial.release()
     assert repeated.row.epoch == 1 and repeated.attested == trained.attested
-    assert contradictions(trained.attested, expected_of(spec)) == []
+    assert list_contradictions(trained.attested, expected_of(spec)) == []
 
 
 @pytest.mark.filterwarnings("ignore:.*rows; the official")
@@ -117,7 +117,7 @@ def test_labels_that_were_flipped_after_the_launch_began_are_not_trained_on(tmp_
     dev.write_text(flipped.replace("?", "entailment"))
     news = news_of(tmp_path, spec, expected)
     assert news.report is None and news.failure is None and states(tmp_path) == []
-    [fault] = contradictions(news.refused, expected)
+    [fault] = list_contradictions(news.refused, expected)
     assert fault == f"data {news.refused.data_fingerprint}, not {expected.data_fingerprint}"
 
 
@@ -136,7 +136,7 @@ def test_a_forged_cache_of_tokens_is_not_trained_on(tmp_path, data):
     expected = replace(expected_of(spec), tokens_digest=good.tokens_digest)
     news = news_of(tmp_path, spec, expected)
     assert states(tmp_path) == []
-    assert contradictions(news.refused, expected)[0].startswith("tokenised data ")
+    assert list_contradictions(news.refused, expected)[0].startswith("tokenised data ")
 
 
 @pytest.mark.filterwarnings("ignore:.*rows; the official")
@@ -150,7 +150,7 @@ def test_a_folder_of_a_backbone_that_was_changed_is_not_trained_on(tmp_path, dat
     description = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(description | {"layer_norm_eps": 1e-3}))
     news = news_of(tmp_path, spec, expected)
-    assert [fault.split()[0] for fault in contradictions(news.refused, expected)] == ["backbone"]
+    assert [fault.split()[0] for fault in list_contradictions(news.refused, expected)] == ["backbone"]
 
 
 # ---- what the launch says

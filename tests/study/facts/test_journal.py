@@ -17,7 +17,7 @@ from helpers.journals import MadeJournal, failure_of, report_of, reported, row_o
 from msgspec.structs import replace
 
 from study.facts.events import LaunchEnded, SearchClosed, TrialRetried, read_events
-from study.facts.journal import Journal, Lease, lock_holder
+from study.facts.journal import Journal, Lease, find_lock_holder
 from study.facts.study_facts import read_facts
 from trainables.atomic_files import write_json
 
@@ -147,10 +147,10 @@ def test_second_launch_is_refused_where_locks_mean_nothing(tmp_path, no_locks, o
     message = f"is being run by another launch: process {other_launch.pid} on"
     with pytest.raises(ValueError, match=message):
         Journal(tmp_path)
-    assert lock_holder(tmp_path).startswith(f"process {other_launch.pid} on")
+    assert find_lock_holder(tmp_path).startswith(f"process {other_launch.pid} on")
     other_launch.kill()
     other_launch.wait()
-    assert lock_holder(tmp_path) is None
+    assert find_lock_holder(tmp_path) is None
     Journal(tmp_path).close()
 
 

@@ -9,7 +9,7 @@ import pytest
 from helpers.journals import MadeJournal
 
 from study.facts.events import FILE
-from study.facts.study_folder import journal_digest
+from study.facts.study_folder import compute_journal_digest
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def journal(tmp_path: Path) -> MadeJournal:
 
 
 def test_digest_is_what_sha256sum_prints(journal: MadeJournal, tmp_path: Path) -> None:
-    digest = journal_digest(tmp_path)
+    digest = compute_journal_digest(tmp_path)
     command = f"head -n {digest.lines} {FILE} | sha256sum"
     printed = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     assert (digest.sha256, digest.lines) == (printed.split()[0], 5)
@@ -29,18 +29,18 @@ def test_digest_is_what_sha256sum_prints(journal: MadeJournal, tmp_path: Path) -
 
 
 def test_digest_stays_when_the_launch_ends(journal: MadeJournal, tmp_path: Path) -> None:
-    before = journal_digest(tmp_path)
+    before = compute_journal_digest(tmp_path)
     journal.end()
-    assert journal_digest(tmp_path) == before
+    assert compute_journal_digest(tmp_path) == before
     journal.begin(launch=2)
-    assert journal_digest(tmp_path).lines == before.lines + 2
+    assert compute_journal_digest(tmp_path).lines == before.lines + 2
 
 
 def test_torn_last_line_does_not_count(journal: MadeJournal, tmp_path: Path) -> None:
-    before = journal_digest(tmp_path)
+    before = compute_journal_digest(tmp_path)
     with (tmp_path / FILE).open("ab") as file:
         file.write(b'{"event":"laun')
-    assert journal_digest(tmp_path) == before
+    assert compute_journal_digest(tmp_path) == before
 
 
 @pytest.mark.parametrize(
@@ -54,10 +54,10 @@ def test_torn_last_line_does_not_count(journal: MadeJournal, tmp_path: Path) -> 
     ids=["edited", "cut out", "swapped", "cut off"],
 )
 def test_changed_journal_has_another_digest(journal: MadeJournal, tmp_path: Path, change) -> None:
-    before, path = journal_digest(tmp_path), tmp_path / FILE
+    before, path = compute_journal_digest(tmp_path), tmp_path / FILE
     path.write_bytes(b"".join(change(path.read_bytes().splitlines(keepends=True))))
-    assert journal_digest(tmp_path) != before
+    assert compute_journal_digest(tmp_path) != before
 
 
 def test_folder_without_a_journal_has_no_lines(tmp_path: Path) -> None:
-    assert journal_digest(tmp_path).lines == 0
+    assert compute_journal_digest(tmp_path).lines == 0

@@ -12,7 +12,16 @@ from typing import TextIO
 
 import pytest
 
-from study.facts.plain_words import CellInWords, counted, for_screen, joined, on_screen, shortfalls, to_second, wrapped
+from study.facts.plain_words import (
+    CellInWords,
+    counted,
+    describe_shortfalls,
+    format_markdown,
+    joined,
+    to_second,
+    wrap_line,
+    wrap_text,
+)
 
 
 def test_one_is_not_several() -> None:
@@ -36,7 +45,7 @@ def test_cells_of_a_row_that_miss_the_same_share_a_line() -> None:
         for row, own in missing.items()
         for column, shortfall in own.items()
     ]
-    assert shortfalls(cells) == [
+    assert describe_shortfalls(cells) == [
         "albert on CoLA and QNLI: 0 of 5 confirm trials completed",
         "albert/mrpc: 1 of 5 confirm trials completed",
         "pabee on all 4 tasks: not begun",
@@ -59,7 +68,7 @@ def terminal() -> Iterator[TextIO]:
 
 
 def test_a_terminal_is_shown_no_escapes(terminal: TextIO) -> None:
-    assert for_screen(r"KL(p \|\| q), \[CLS], 2 \* 3, \\d", terminal) == r"KL(p || q), [CLS], 2 * 3, \d"
+    assert format_markdown(r"KL(p \|\| q), \[CLS], 2 \* 3, \\d", terminal) == r"KL(p || q), [CLS], 2 * 3, \d"
 
 
 def test_a_terminal_is_shown_prose_by_words_and_tables_as_they_are(terminal: TextIO) -> None:
@@ -73,18 +82,18 @@ mini-GLUE, median
 - trained on AMD EPYC
   (AVX512), 1 thread
 """
-    assert for_screen(text, terminal) == shown
-    assert for_screen(text, io.StringIO()) == text
+    assert format_markdown(text, terminal) == shown
+    assert format_markdown(text, io.StringIO()) == text
 
 
 def test_lines_are_broken_between_words_in_a_terminal_alone(terminal: TextIO) -> None:
     line = "study runs/s1, profile mini: this machine has no GPUs"
-    assert on_screen(line, terminal) == "study runs/s1, profile mini:\n  this machine has no GPUs"
-    assert on_screen(line, io.StringIO()) == line
+    assert wrap_text(line, terminal) == "study runs/s1, profile mini:\n  this machine has no GPUs"
+    assert wrap_text(line, io.StringIO()) == line
 
 
 @pytest.mark.parametrize(
     "command", ["`analysis.tables runs/s1`", "bin/python -m study.status runs/s1", "--continue runs/s1"]
 )
 def test_what_is_to_be_pasted_stays_whole(command: str) -> None:
-    assert wrapped(f"  or again: {command}; as before", 20) == f"  or again:\n    {command};\n    as before"
+    assert wrap_line(f"  or again: {command}; as before", 20) == f"  or again:\n    {command};\n    as before"
