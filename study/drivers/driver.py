@@ -32,6 +32,7 @@ from study.storage.trial_places import (
     PREDICTIONS,
     OutcomeGone,
     check_marks,
+    check_model,
     find_model_address,
     launch_marks,
     open_place,
@@ -332,7 +333,7 @@ def end_trial(
         digest = compute_predictions_digest(folder, trial.key)
         outcome = trial.last.outcome if trial.last else None
         if outcome and (model := outcome.model):
-            place.check_model(model if is_uri(model) else find_model_address(model, folder=folder, key=trial.key))
+            check_model(model if is_uri(model) else find_model_address(model, folder=folder, key=trial.key))
     record = scheduler.end(trial.key, failure=failure, predictions_digest=digest)
     place.prune(record)
     return record

@@ -9,6 +9,10 @@ works in a temporary folder of its node, and uploads
 
 A state is a single object, so it cannot mix two epochs. Its name gives its size, so an incomplete upload is recognised
 and ignored. The previous state is deleted only after the new one is complete.
+
+`TrialFolder` and `TrialObjects` have the same methods. The worker calls `work`, `check_held`, `send_state` (before it
+reports an epoch) and `send_outcome`. The launcher calls `has_work`, `fetch_predictions` (before it writes the trial's
+record) and `prune` (after that).
 """
 
 from __future__ import annotations
@@ -23,9 +27,8 @@ import tempfile
 import time
 import uuid
 import zipfile
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -80,61 +83,7 @@ def retry_outages(action: Callable[P, R]) -> Callable[P, R]:
 _exists = retry_outages(exists)
 
 
-class TrialPlace(ABC):
-    """The files of one trial in the storage, and the operations of the worker and the launcher on them."""
-
-    @abstractmethod
-    def work(self) -> AbstractContextManager[Path]:
-        """Worker: yield the trial's working folder, which contains the latest complete state if there is one."""
-
-    def check_held(self, folder: Path) -> None:
-        """Worker: check that the working folder exists and, if it is shared, still belongs to this process.
-
-        A missing folder is not created: it may be on a share that is not mounted, and new files would block the mount.
-
-        Raises:
-            FileNotFoundError: if the folder is missing.
-            NotShared: if another process has taken the folder over.
-        """
-        if not folder.is_dir():
-            raise FileNotFoundError(f"folder {folder} is missing")
-
-    @abstractmethod
-    def send_state(self, folder: Path, *, epoch: int) -> None:
-        """Worker: replace the stored state with the one in `folder`; call before the epoch is reported."""
-
-    @abstractmethod
-    def send_outcome(self, model: Path) -> str:
-        """Worker: store the model folder and the trial's predictions; return the model's path or URI."""
-
-    @abstractmethod
-    def has_work(self) -> bool:
-        """Launcher: check whether the storage holds a state or predictions, which a restart of the trial would lose."""
-
-    @abstractmethod
-    def fetch_predictions(self, target: Path) -> None:
-        """Launcher: copy the trial's predictions to `target` atomically; call before its record is written.
-
-        Raises:
-            OutcomeGone: if the predictions are missing.
-        """
-
-    def check_model(self, model: str) -> None:
-        """Launcher: raise OutcomeGone if there is no model at `model`; call before the record is written."""
-        if not _exists(join(model, DESCRIPTION)):
-            raise OutcomeGone(f"the model is not in {model}")
-
-    @abstractmethod
-    def prune(self, record: Record) -> None:
-        """Launcher: delete the trial's files, except its model if that is kept; call after the record is written."""
-
-
-def keeps_model(record: Record) -> bool:
-    """Check whether the trial's model is kept, which is true only for completed or dropped confirm trials."""
-    return record.phase == "confirm" and record.status in ("completed", "dropped")
-
-
-class TrialFolder(TrialPlace):
+class TrialFolder:
     """The files of a trial in a folder that every node sees."""
 
     def __init__(self, folder: Path):
@@ -143,7 +92,7 @@ class TrialFolder(TrialPlace):
 
     @contextmanager
     def work(self) -> Iterator[Path]:
-        """Lock the trial's folder and yield it.
+        """Lock the trial's folder and yield it, with the latest state if there is one.
 
         A worker of a killed launcher may still hold the lock, perhaps on a frozen node. After `HELD_SECONDS` this
         process takes the folder over. The parent folder is not created: if it is missing, a share may not be mounted.
@@ -165,8 +114,13 @@ class TrialFolder(TrialPlace):
                     return
 
     def check_held(self, folder: Path) -> None:
-        """Check that the folder exists and that this process still holds its lock."""
-        super().check_held(folder)
+        """Check that the working folder exists and still belongs to this process.
+
+        Raises:
+            FileNotFoundError: if the folder is missing.
+            NotShared: if another process has taken the folder over.
+        """
+        _check_folder(folder)
         if not self._is_held():
             raise NotShared(f"{self._folder} is in use by another process, which assumed that this one was dead")
 
@@ -185,11 +139,11 @@ class TrialFolder(TrialPlace):
         return str(model)
 
     def has_work(self) -> bool:
-        """Check whether the folder has a saved state."""
+        """Check whether the folder has a saved state, which a restart of the trial would lose."""
         return (self._folder / "state.pt").exists()
 
     def fetch_predictions(self, target: Path) -> None:
-        """Check that `target` exists: the worker wrote the predictions there itself."""
+        """Check that `target` exists, or raise OutcomeGone: the worker wrote the predictions there itself."""
         if not target.exists():
             raise OutcomeGone(f"the predictions are not in {target}")
 
@@ -202,7 +156,7 @@ class TrialFolder(TrialPlace):
             (self._folder / name).unlink(missing_ok=True)
 
 
-class TrialObjects(TrialPlace):
+class TrialObjects:
     """The files of a trial under a URI."""
 
     def __init__(self, uri: str):
@@ -226,6 +180,10 @@ class TrialObjects(TrialPlace):
                 archive.unlink()
             yield folder
 
+    def check_held(self, folder: Path) -> None:
+        """Check that the working folder exists, or raise FileNotFoundError."""
+        _check_folder(folder)
+
     def send_state(self, folder: Path, *, epoch: int) -> None:
         """Upload the state as one object, and delete earlier ones."""
         archive = folder.with_name("state.zip")
@@ -245,12 +203,15 @@ class TrialObjects(TrialPlace):
         return join(self._uri, model.name)
 
     def has_work(self) -> bool:
-        """Check whether there is a complete state, or predictions that the launcher has not downloaded."""
+        """Check whether there is a complete state, or predictions that the launcher has not downloaded.
+
+        A restart of the trial would lose them.
+        """
         is_waiting = any(info.base_name == PREDICTIONS for info in self._contents())
         return is_waiting or any(size == info.size for _, size, info in self._states())
 
     def fetch_predictions(self, target: Path) -> None:
-        """Download the predictions to `target`."""
+        """Download the predictions to `target` atomically, or raise OutcomeGone."""
         try:
             write_atomically(target, lambda file: self._fetch(f"{self._path}/{PREDICTIONS}", file))
         except FileNotFoundError:
@@ -293,6 +254,18 @@ class TrialObjects(TrialPlace):
         copy_files(path, str(target), self._files, LocalFileSystem())
 
 
+TrialPlace = TrialFolder | TrialObjects
+
+
+def _check_folder(folder: Path) -> None:
+    """Check that a working folder exists.
+
+    A missing folder is not created: it may be on a share that is not mounted, and new files would block the mount.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"folder {folder} is missing")
+
+
 def trial_address(storage: str, key: str) -> str:
     """Return the path or URI of the trial's files: its state while it runs, its model afterwards."""
     return join(storage, f"trials/{key}")
@@ -304,6 +277,17 @@ def open_place(address: str) -> TrialPlace:
 
 
 # ---- models of ended trials
+
+
+def check_model(model: str) -> None:
+    """Raise OutcomeGone if there is no model at `model`, a path or URI."""
+    if not _exists(join(model, DESCRIPTION)):
+        raise OutcomeGone(f"the model is not in {model}")
+
+
+def keeps_model(record: Record) -> bool:
+    """Check whether the trial's model is kept, which is true only for completed or dropped confirm trials."""
+    return record.phase == "confirm" and record.status in ("completed", "dropped")
 
 
 def model_exists(model: str | None) -> bool:
