@@ -46,10 +46,10 @@ class ThisMachine:
 
 def list_visible_gpus() -> tuple[str, ...]:
     """List the NVIDIA GPUs of this machine that CUDA_VISIBLE_DEVICES allows, without loading CUDA."""
-    there = next((number for pattern in GPUS if (number := len(glob(pattern)))), 0)  # noqa: PTH207  # absolute pattern
+    present = next((number for pattern in GPUS if (number := len(glob(pattern)))), 0)  # noqa: PTH207  # absolute pattern
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = map(str, range(there)) if visible is None else (name.strip() for name in visible.split(","))
-    return tuple(name for name in names if name not in ("", "-1"))[:there]
+    names = map(str, range(present)) if visible is None else (name.strip() for name in visible.split(","))
+    return tuple(name for name in names if name not in ("", "-1"))[:present]
 
 
 def local_gpus() -> int:
@@ -154,8 +154,8 @@ class Resources:
     def describe_room(self) -> str:
         """Describe the CPUs and GPUs that a trial needs and those of each size of living node."""
         kinds = sorted({_format_amounts(node) for node in self.nodes.alive().values()})
-        there = f"there are nodes with {', '.join(kinds)}" if kinds else "there are no nodes"
-        return f"a trial needs {_format_amounts(self._wanted)} on one node; {there}"
+        nodes = f"there are nodes with {', '.join(kinds)}" if kinds else "there are no nodes"
+        return f"a trial needs {_format_amounts(self._wanted)} on one node; {nodes}"
 
     @property
     def _wanted(self) -> dict[str, float]:

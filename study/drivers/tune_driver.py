@@ -191,9 +191,6 @@ class _Searcher(_NotPickled, Searcher):
     def save(self, checkpoint_path: str) -> None:
         """Do nothing: the journal holds the state."""
 
-    def restore(self, checkpoint_path: str) -> None:
-        raise AssertionError("a study is rebuilt from its journal")
-
 
 class _Scheduler(_NotPickled, FIFOScheduler):
     def choose_trial_to_run(self, tune_controller: Any) -> Any:

@@ -119,8 +119,7 @@ class RunningTrial:
         self.key = assigned.key
         self.is_over = False  # no more news will come
         self._assigned = assigned
-        self._device, self._node = device, node
-        self._gpus = gpus
+        self._device, self._gpus, self._node = device, gpus, node
         self._is_begun = False
         self._held = ExitStack()
         self._known: deque[EpochRow] = deque()  # rows of earlier epochs, to be reported again
@@ -143,7 +142,8 @@ class RunningTrial:
                 return News(key=self.key, host=socket.gethostname(), refused=self._attested)
             row = self._known.popleft() if self._known else self._train()
             if row is None:
-                return self._steps()
+                seconds = time.monotonic() - self._epoch_began
+                return Steps(key=self.key, done=self._run.steps_done, of=self._run.steps_per_epoch, seconds=seconds)
             report = self._report(row, self._outcome() if row.finished else None)
         except Exception as error:  # it becomes a failure in the journal
             if breaks_process(error):
@@ -215,10 +215,6 @@ class RunningTrial:
         self._place.send_state(self._folder, epoch=row.epoch)
         return row
 
-    def _steps(self) -> Steps:
-        run, seconds = self._run, time.monotonic() - self._epoch_began
-        return Steps(key=self.key, done=run.steps_done, of=run.steps_per_epoch, seconds=seconds)
-
     def _outcome(self) -> Outcome:
         """Return the run's outcome; for a confirm trial, store the model and add its address and latency."""
         predictions = None
@@ -252,8 +248,7 @@ class Clock:
 
     def __init__(self, path: Path, *, gpus: float):
         """Continue from the file, if it exists; `gpus` is the number or fraction of GPUs held."""
-        self._path = path
-        self._gpus = gpus
+        self._path, self._gpus = path, gpus
         try:
             before = json.loads(path.read_text())
             self._before = float(before["wall_seconds"]), float(before["gpu_seconds"])
