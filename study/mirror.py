@@ -37,9 +37,9 @@ from study.facts.study_folder import (
 )
 from study.mlflow_mirror.run_content import Run, StudyRuns
 from study.mlflow_mirror.tracking import (
+    FATAL_ERRORS,
     Tracking,
     default_uri,
-    is_fatal,
     outages,
     prepare_environment,
     read_runs,
@@ -160,7 +160,7 @@ def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60
             if final:
                 return mirrored
         except outages() as error:
-            if is_fatal(error):
+            if getattr(error, "error_code", None) in FATAL_ERRORS:
                 raise ValueError(f"{masked(uri)} refuses: {reason(error)}") from None
             deadline = deadline or (time.monotonic() + patience if final else None)
             if deadline and time.monotonic() > deadline:

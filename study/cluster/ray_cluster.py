@@ -83,8 +83,8 @@ def _join(address: str) -> None:
             ask_head(head)
         ray.init(address=address, **_QUIET)
     except AuthenticationError:
-        mend = "put its token into ~/.ray/auth_token, and set RAY_AUTH_MODE=token"
-        raise ValueError(f"{named(address)}: the Ray cluster there requires another token; {mend}") from None
+        advice = "put its token into ~/.ray/auth_token, and set RAY_AUTH_MODE=token"
+        raise ValueError(f"{named(address)}: the Ray cluster there requires another token; {advice}") from None
     except (OSError, RpcError, RuntimeError) as error:
         raise ValueError(f"{named(address)}: no Ray cluster answers there ({str(error).splitlines()[0]})") from None
 
@@ -103,7 +103,7 @@ def count_cluster_gpus(address: str) -> int:
 
 
 @contextmanager
-def interrupts_held(doing: str) -> Iterator[None]:
+def interrupts_held(activity: str) -> Iterator[None]:
     """Delay Ctrl-C or SIGTERM until the block ends; a second one ends the process at once, without cleanup.
 
     Python may crash if Ray is interrupted while Ray starts or stops.
@@ -115,7 +115,7 @@ def interrupts_held(doing: str) -> Iterator[None]:
         if held:
             os._exit(1)
         held = True
-        print(f"{doing}; the interrupt follows afterwards, Ctrl-C again stops at once", file=sys.stderr, flush=True)
+        print(f"{activity}; the interrupt follows afterwards, Ctrl-C again stops at once", file=sys.stderr, flush=True)
 
     with handle_signals(interrupted):
         yield
@@ -138,7 +138,7 @@ class RayNodes:
 # ---- starting one worker of every kind, to check them before a study needs them
 
 
-def find_absent_kinds() -> list[WorkerKind]:
+def _find_absent_kinds() -> list[WorkerKind]:
     """List the worker kinds without a living node; [ANY] if no kinds are known and no node has a CPU or GPU."""
     autoscaler = Autoscaler.here()
     kinds = [kind for kind in autoscaler.kinds if kind.most] if autoscaler else []
@@ -152,20 +152,16 @@ def await_workers(*, minutes: float, say: Callable[[str], None]) -> list[WorkerK
     During the wait, pending tasks request one worker of each absent kind from the autoscaler.
     """
     begun, spoken = time.monotonic(), -SPEAK_SECONDS
-    absent = find_absent_kinds()
+    absent = _find_absent_kinds()
     with _request_nodes(absent):
         while absent and (waited := time.monotonic() - begun) < 60 * minutes:
             if waited - spoken >= SPEAK_SECONDS:
-                say(f"waiting for a worker ({names(absent)}): {waited / 60:.0f} of {minutes:g} minutes")
+                names = ", ".join(kind.name for kind in absent)
+                say(f"waiting for a worker ({names}): {waited / 60:.0f} of {minutes:g} minutes")
                 spoken = waited
             time.sleep(LOOK_SECONDS)
-            absent = find_absent_kinds()
+            absent = _find_absent_kinds()
     return absent
-
-
-def names(kinds: Sequence[WorkerKind]) -> str:
-    """Format the names of the kinds: `small, large`."""
-    return ", ".join(kind.name for kind in kinds)
 
 
 @contextmanager
@@ -174,7 +170,11 @@ def _request_nodes(kinds: Sequence[WorkerKind]) -> Iterator[None]:
 
     Ray's `request_resources` is not used, because its request stays in force if this process is killed.
     """
-    tasks = [ray.remote(max_retries=0)(_nothing).options(**_whole(kind.resources)).remote() for kind in kinds]
+    tasks = []
+    for kind in kinds:
+        cpus, gpus = kind.resources.get("CPU", 0), kind.resources.get("GPU", 0)
+        whole_node = {"num_cpus": cpus if cpus or gpus else 1, "num_gpus": gpus}  # one CPU if the kind lists neither
+        tasks.append(ray.remote(max_retries=0)(_do_nothing).options(**whole_node).remote())
     try:
         yield
     finally:
@@ -182,11 +182,5 @@ def _request_nodes(kinds: Sequence[WorkerKind]) -> Iterator[None]:
             ray.cancel(task, force=True)
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Do nothing: only the task's resource request matters."""
-
-
-def _whole(resources: Mapping[str, float]) -> dict[str, Any]:
-    """Return the options of a task that fills a node with these resources; one CPU if `resources` lists none."""
-    cpus, gpus = resources.get("CPU", 0), resources.get("GPU", 0)
-    return {"num_cpus": cpus if cpus or gpus else 1, "num_gpus": gpus}

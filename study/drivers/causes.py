@@ -52,14 +52,12 @@ def format_place(error: Exception, module: str) -> str:
     return f"{Path(frame.filename).parent.name}/{Path(frame.filename).name}, line {frame.lineno}"
 
 
-def lost_process(
-    error: str, *, is_preempted: bool, node: str | None, lost_nodes: Mapping[str, str] | None = None
-) -> Failure:
+def lost_process(error: str, *, is_preempted: bool, node: str | None, lost_nodes: Mapping[str, str] = {}) -> Failure:
     """Build the `Failure` for a lost process; the cause is "machine" unless `is_preempted` or its node was lost.
 
     `node` is the last node that the process reported from. `lost_nodes` maps Ray's ids of lost nodes to their hosts.
     """
-    lost_nodes, match = lost_nodes or {}, _LOST_NODE.search(error)
+    match = _LOST_NODE.search(error)
     node = match["node"] if match else node
     host = lost_nodes.get(node or "")
     cause: Cause = "preemption" if is_preempted or match or host else "machine"

@@ -30,7 +30,8 @@ class TrialActor(tune.Trainable):
         assignment = ASSIGNMENTS.read(config[MESSAGE].encode(), where="an assignment")
         if self._worker is None:
             self._worker = Worker()
-            _print_to(assignment.log)
+            if assignment.log is not None:
+                _print_to(assignment.log)
         node = ray.get_runtime_context().get_node_id() if ray.is_initialized() else None
         self._worker.begin(assignment, node=node)
 
@@ -53,10 +54,8 @@ class TrialActor(tune.Trainable):
         self._worker.release()
 
 
-def _print_to(log: str | None) -> None:
+def _print_to(log: str) -> None:
     """Redirect the output of this process to a file, or leave it to Ray if the file cannot be opened."""
-    if log is None:
-        return
     with suppress(OSError), Path(log).open("ab") as file:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()

@@ -54,17 +54,17 @@ class TrialProcess:
                 start_new_session=True,  # Ctrl-C reaches only the launcher
             )
 
-    def send(self, what: Assignment | bytes) -> None:
+    def send(self, message: Assignment | bytes) -> None:
         """Send an assignment, which also starts the first step, or send `STEP` or `RELEASE`.
 
         Raises:
             ProcessLost: if the process has ended.
         """
-        self.is_busy = self.is_busy or what != RELEASE
+        self.is_busy = self.is_busy or message != RELEASE
         try:
-            self.connection.send_bytes(what if isinstance(what, bytes) else msgspec.json.encode(what))
+            self.connection.send_bytes(message if isinstance(message, bytes) else msgspec.json.encode(message))
         except OSError:
-            raise ProcessLost(self._end_in_words()) from None
+            raise ProcessLost(self._describe_end()) from None
 
     def receive(self) -> Message:
         """Wait for the answer to a step.
@@ -75,7 +75,7 @@ class TrialProcess:
         try:
             received = self.connection.recv_bytes()
         except (EOFError, OSError):
-            raise ProcessLost(self._end_in_words()) from None
+            raise ProcessLost(self._describe_end()) from None
         self.is_busy = False
         message: Message = MESSAGES.read(received, where="a message of a worker")
         if message.broken is not None:
@@ -99,12 +99,12 @@ class TrialProcess:
             self._process.wait()
         return self._process.returncode
 
-    def _end_in_words(self) -> str:
+    def _describe_end(self) -> str:
         self.is_busy = False  # the process has closed the pipe, so it is ending
         self.end()
         status = self.wait()
-        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-        return f"its process {how}; see {WORKERS_LOG}"
+        ending = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        return f"its process {ending}; see {WORKERS_LOG}"
 
 
 def main() -> None:

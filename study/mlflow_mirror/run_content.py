@@ -39,7 +39,7 @@ from types import MappingProxyType
 
 from study.decisions.progress import ArmProgress, compute_progress
 from study.facts.attestation import FirstCode
-from study.facts.events import EpochReported, Failure
+from study.facts.events import EpochReported
 from study.facts.plain_words import counted
 from study.facts.record import Record, summarise
 from study.facts.study_facts import StudyFacts, TrialFacts
@@ -340,7 +340,9 @@ def _trial_note(trial: TrialFacts, status: str, *, is_superseded: bool) -> str:
     if record is None:
         return ""
     if status == "failed":
-        return _failure_note(record, trial.ended.failure if trial.ended else None)
+        error = f"Failed: {(record.error or '')[:NOTE_ERROR_CHARACTERS]}"
+        failure = trial.ended.failure if trial.ended else None
+        return f"{error}\n\n~~~text\n{failure.traceback.rstrip()}\n~~~" if failure and failure.traceback else error
     if status == "dropped":
         return f"Dropped, so excluded from all numbers: {record.error}"
     if status == "stopped" and decision and decision.cutoff is not None:
@@ -358,11 +360,3 @@ def _arm_note(arm: ArmProgress) -> str:
     number = f"Score {arm.median:.4f}, the median of {', '.join(scores)}." if arm.median is not None else ""
     missing = f"Missing: {arm.missing}." if arm.missing else ""
     return " ".join(part for part in (number, missing) if part)
-
-
-def _failure_note(record: Record, failure: Failure | None) -> str:
-    """Format the error and, in a code block, its traceback."""
-    error = f"Failed: {(record.error or '')[:NOTE_ERROR_CHARACTERS]}"
-    if failure is None or failure.traceback is None:
-        return error
-    return f"{error}\n\n~~~text\n{failure.traceback.rstrip()}\n~~~"

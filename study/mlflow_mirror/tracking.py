@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from study.decisions.progress import StudyProgress
@@ -37,7 +37,7 @@ RUNS_PER_PAGE = 1000
 PARENT = "mlflow.parentRunId"
 ANSWER_SECONDS = 3.0  # timeout of the health check
 
-# Errors that a retry cannot fix: a wrong address, password or value.
+# Codes of errors that a retry cannot fix: a wrong address, password or value.
 FATAL_ERRORS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "PERMISSION_DENIED", "UNAUTHENTICATED", "ENDPOINT_NOT_FOUND")
 
 
@@ -59,11 +59,10 @@ def unreachable_reason(uri: str) -> str | None:
         urlopen(f"{uri.rstrip('/')}/health", timeout=ANSWER_SECONDS).close()
     except HTTPError:
         return None
-    except (OSError, URLError) as error:
+    except OSError as error:
         reason = getattr(error, "reason", error)
-        if isinstance(reason, ssl.SSLError):
-            return None
-        return getattr(reason, "strerror", None) or str(reason)
+        if not isinstance(reason, ssl.SSLError):
+            return getattr(reason, "strerror", None) or str(reason)
     return None
 
 
@@ -89,11 +88,6 @@ def outages() -> tuple[type[Exception], ...]:
     from sqlalchemy.exc import SQLAlchemyError
 
     return MlflowException, SQLAlchemyError, OSError  # the errors of `requests` are OSErrors
-
-
-def is_fatal(error: Exception) -> bool:
-    """Check if a repeated call would fail with the same error."""
-    return getattr(error, "error_code", None) in FATAL_ERRORS
 
 
 def reason(error: BaseException) -> str:

@@ -215,12 +215,12 @@ def small_object(uri: str) -> Iterator[str]:
 
 
 @contextmanager
-def one_line_errors(what: str) -> Iterator[None]:
-    """Turn an `OSError` into a `ValueError` of one line that begins with `what`."""
+def one_line_errors(problem: str) -> Iterator[None]:
+    """Turn an `OSError` into a `ValueError` of one line that begins with `problem`."""
     try:
         yield
     except OSError as error:
-        raise ValueError(f"{what}: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"{problem}: {str(error).splitlines()[0]}") from None
 
 
 def make_parent(files: FileSystem, path: str) -> None:

@@ -171,10 +171,10 @@ class TrialObjects:
         with tempfile.TemporaryDirectory(prefix="glue-exit-study-") as temporary:
             folder = Path(temporary) / "trial"
             folder.mkdir()
-            whole = {epoch: info for epoch, size, info in self._states() if size == info.size}
-            if whole:
+            complete = {epoch: info for epoch, size, info in self._states() if size == info.size}
+            if complete:
                 archive = folder.with_name("state.zip")
-                self._fetch(whole[max(whole)].path, archive)
+                self._fetch(complete[max(complete)].path, archive)
                 with suppress(zipfile.BadZipFile):  # a damaged state: the trial starts from scratch
                     zipfile.ZipFile(archive).extractall(folder)
                 archive.unlink()
@@ -230,8 +230,8 @@ class TrialObjects:
     def _states(self) -> Iterator[tuple[int, int, FileInfo]]:
         """Yield the epoch, the full size in bytes and the object of each state; the object may be incomplete."""
         for info in self._contents():
-            if named := STATE_NAME.fullmatch(info.base_name):
-                yield int(named[1]), int(named[2]), info
+            if match := STATE_NAME.fullmatch(info.base_name):
+                yield int(match[1]), int(match[2]), info
 
     @retry_outages
     def _contents(self) -> list[FileInfo]:
@@ -322,8 +322,8 @@ def find_model_address(model: str, *, folder: Path, key: str) -> str:
 
     The paths differ if the study's folder was moved or copied with its models.
     """
-    beside = folder / "trials" / key / Path(model).name
-    return str(beside) if beside.is_dir() else model
+    path = folder / "trials" / key / Path(model).name
+    return str(path) if path.is_dir() else model
 
 
 def locate_model(record: Record, folder: Path) -> Record:
@@ -335,7 +335,7 @@ def locate_model(record: Record, folder: Path) -> Record:
 # not mounted on a node, the same path is a folder on the node's own disk, whose files no other node sees.
 
 
-def choose_storage(asked: str | None, folder: Path, facts: StudyFacts) -> str:
+def choose_storage(requested: str | None, folder: Path, facts: StudyFacts) -> str:
     """Return the storage of a launch: `--storage`, or else the last launch's (printed on stderr), or else `folder`.
 
     Raises:
@@ -343,11 +343,11 @@ def choose_storage(asked: str | None, folder: Path, facts: StudyFacts) -> str:
     """
     last = facts.last_launch
     before = (last.began.storage if last else None) or str(folder.resolve())
-    if asked is None:
+    if requested is None:
         if last and last.began.storage:
             print(f"--storage is {before}, as in the last launch", file=sys.stderr)
         return before
-    storage = storage_address(asked)
+    storage = storage_address(requested)
     if storage != before:
         _check_states(storage, before, facts)
     return storage
