@@ -50,7 +50,7 @@ class Surface:
 
     def __init__(self, folder: Path, arm: Arm) -> None:
         self._arm = arm
-        trials = [trial for trial in read_facts(folder).arm(arm.name).search if trial.record]
+        trials = [trial for trial in read_facts(folder).arms[arm.name].search if trial.record]
         self._places = np.array([self._place(trial.config) for trial in trials])
         self._scores = np.array([100 * trial.record.selection_score for trial in trials if trial.record])
         self.best = float(np.sort(self._scores)[-NEAREST:].mean())  # no place scores more

@@ -233,7 +233,7 @@ def _searched_lines(evidence: Evidence, fields: Iterable[str]) -> list[Line]:
     """Make a line with the search ranges of each row, and another line for each task with different ranges."""
     lines: dict[str, dict[str, str]] = {}
     for label, cell in evidence.cells:
-        ranges = {name: _format_range(cell.arm.field(name)) for name in fields if name in cell.arm.decided}
+        ranges = {name: _format_range(cell.arm.read_field(name)) for name in fields if name in cell.arm.decided}
         if ranges and lines.setdefault(label, ranges) != ranges:
             lines[f"{label}/{cell.task}"] = ranges
     return [Line.from_texts(f"{name}, searched in", ranges) for name, ranges in lines.items()]

@@ -188,7 +188,7 @@ def _unlike_ranges(cells: list[Cell]) -> list[str]:
     values: dict[tuple[str, str], set[str]] = {}
     for cell in cells:
         for field in cell.arm.decided:
-            others = [str(other.arm.field(field)) for other in cells if other.task == cell.task]
+            others = [str(other.arm.read_field(field)) for other in cells if other.task == cell.task]
             values.setdefault((field, cell.task), set()).update(text for text in others if text != "absent")
     return list(dict.fromkeys(field for (field, _), texts in values.items() if len(texts) > 1))
 

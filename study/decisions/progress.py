@@ -121,7 +121,7 @@ class StudyProgress:
         self.plan = plan
         self.facts = facts
         self.max_gpu_hours = max_gpu_hours
-        self.arms = [ArmProgress(arm, facts.arm(arm.name), max_gpu_hours=max_gpu_hours) for arm in plan.arms]
+        self.arms = [ArmProgress(arm, facts.arms[arm.name], max_gpu_hours=max_gpu_hours) for arm in plan.arms]
         self._by_name = {arm.arm.name: arm for arm in self.arms}
         self.launched = [arm for arm in self.arms if launched is None or arm.arm.name in launched]
 

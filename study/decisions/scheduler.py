@@ -220,7 +220,7 @@ class Scheduler:
 
         The digests of tokenised data and backbone files are those that the arm's first worker reported.
         """
-        arm, facts = self.plan.arm(trial.started.arm), self.facts.arm(trial.started.arm)
+        arm, facts = self.plan.arm(trial.started.arm), self.facts.arms[trial.started.arm]
         code = self.provenance.for_method(arm.method)
         return Attestation(
             data_fingerprint=arm.data_fingerprint,
@@ -277,7 +277,7 @@ class Scheduler:
             self._choose_start(arm)
             point = self._proposals[arm.arm.name].next(arm.facts)
             if point is not None:
-                config = arm.arm.searched(point)
+                config = arm.arm.make_search_configuration(point)
                 return self._start(arm, "search", config, derive_search_seed(arm.arm.name, len(arm.facts.search)))
             closed = SearchClosed(time=self._journal.now(), arms=[arm.arm.name], max_gpu_hours=None)
             self._journal.append(closed)
@@ -349,7 +349,7 @@ class Scheduler:
 
 def specify_trial(plan: ResolvedPlan, facts: StudyFacts, trial: TrialFacts) -> TrialSpec:
     """Make the specification of a trial: everything on which its results depend."""
-    start, arm = facts.arm(trial.started.arm).start, plan.arm(trial.started.arm)
+    start, arm = facts.arms[trial.started.arm].start, plan.arm(trial.started.arm)
     is_confirm = trial.phase == "confirm"
     spec = specify_arm(plan, arm, trial.config, seed=trial.seed, reads_dev=is_confirm)
     return replace(spec, post_hoc=UNSET if is_confirm else arm.post_hoc, start=start.model if start else None)

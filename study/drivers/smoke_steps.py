@@ -94,5 +94,5 @@ def _has_trained(arm: ArmProgress, progress: StudyProgress, code: Provenance) ->
 def specify_smoke_step(plan: ResolvedPlan, arm: Arm) -> TrialSpec:
     """Build the trial spec of a smoke step: the arm's first configuration, on mini-GLUE or on the user's own task."""
     first = arm.first[0] if arm.first else {}
-    config = arm.searched({**arm.any_configuration, **first}) if arm.space else arm.fixed
+    config = arm.make_search_configuration({**arm.any_configuration, **first}) if arm.space else arm.fixed
     return replace(specify_arm(plan, arm, config, seed=0), data="mini", selection="dev", report_dev=True)

@@ -218,7 +218,7 @@ class StudyFacts:
         self.launches: dict[int, LaunchFacts] = {}
         self.plan: ResolvedPlan | None = None  # of the last launch
         self.registered: list[PlanRegistered] = []  # registrations made before the first trial
-        self.arms: defaultdict[str, ArmFacts] = defaultdict(ArmFacts)
+        self.arms: defaultdict[str, ArmFacts] = defaultdict(ArmFacts)  # an arm is empty before its first event
         self.trials: dict[str, TrialFacts] = {}
         self.under_way: dict[str, TrialFacts] = {}  # trials started and not ended
         self.records: list[Record] = []  # in the order the trials ended; a reopened trial may have several
@@ -231,10 +231,6 @@ class StudyFacts:
         self.time = ""  # of the latest event
         self._planned: dict[str, Arm] = {}  # arms in the plan of the last launch, by name
         self._shared: dict[tuple[str, tuple[int, ...]], dict[str, Any]] = {}  # see `_collect_shared_facts`
-
-    def arm(self, name: str) -> ArmFacts:
-        """Return the state of an arm, which is empty before the arm's first event."""
-        return self.arms[name]
 
     @property
     def last_launch(self) -> LaunchFacts | None:
@@ -267,7 +263,7 @@ class StudyFacts:
             case PlanRegistered():
                 self.registered += [event] * (not self.trials)
             case StartChosen():
-                self.arm(event.arm).start = event
+                self.arms[event.arm].start = event
             case TrialRetried():
                 trial = self._touch(event.key)
                 trial.retries.append(event)
@@ -290,10 +286,10 @@ class StudyFacts:
                 self.notices.append(event)
             case SearchClosed():
                 for name in event.arms:
-                    self.arm(name).closed.append(event)
+                    self.arms[name].closed.append(event)
             case ConfirmClosed():
                 for name in event.arms:
-                    self.arm(name).confirm_closed.append(event)
+                    self.arms[name].confirm_closed.append(event)
             case ScoredOnTest():
                 self.scored_on_test.append(event)
             case SmokeStepFailed():
@@ -326,7 +322,7 @@ class StudyFacts:
             return
         if event.arm not in self._planned:
             raise ValueError(f"no arm named {event.arm!r} in the plan of launch {self.launch_number}")
-        arm = self.arm(event.arm)
+        arm = self.arms[event.arm]
         trial = TrialFacts(event, self._planned[event.arm], self.launch_number)
         self.trials[event.key] = self.under_way[event.key] = arm.under_way[event.key] = trial
         arm.phase(event.phase).append(trial)
@@ -335,7 +331,7 @@ class StudyFacts:
         trial, row = self._touch(event.key), event.row
         if row.epoch <= trial.epochs:
             return  # reported again after a crash
-        arm = self.arm(trial.started.arm)
+        arm = self.arms[trial.started.arm]
         arm.reported.add(trial.last, event)
         trial.last, trial.is_broken_off = event, False
         trial.scores[row.epoch] = row.selection_score
@@ -353,7 +349,7 @@ class StudyFacts:
         if event.rung not in trial.scores:
             raise ValueError(f"ASHA decided at epoch {event.rung}, which trial {event.key!r} has not reported")
         trial.decision = event
-        self.arm(trial.started.arm).rungs.setdefault(event.rung, {})[event.key] = trial.scores[event.rung]
+        self.arms[trial.started.arm].rungs.setdefault(event.rung, {})[event.key] = trial.scores[event.rung]
 
     def _end(self, event: TrialEnded) -> None:
         trial = self._touch(event.key)
@@ -361,7 +357,7 @@ class StudyFacts:
             if trial.ended != event:  # otherwise the line is a duplicate
                 raise ValueError(f"trial {event.key!r} has already ended")
             return
-        record, arm = self._make_record(trial, event), self.arm(trial.started.arm)
+        record, arm = self._make_record(trial, event), self.arms[trial.started.arm]
         trial.ended, trial.record = event, record
         self.under_way.pop(event.key, None)
         arm.under_way.pop(event.key, None)
@@ -450,7 +446,7 @@ class StudyFacts:
         trial.forget_reports()
         trial.decision = trial.ended = trial.record = None
         trial.attempts = 0
-        arm = self.arm(trial.started.arm)
+        arm = self.arms[trial.started.arm]
         self.under_way[event.key] = arm.under_way[event.key] = trial
         for scores in arm.rungs.values():
             scores.pop(event.key, None)
@@ -465,7 +461,7 @@ class StudyFacts:
         if event.because is not None:
             after = replace(after, status="dropped", error=event.because)
         trial.record = after
-        for records in (self.records, self.arm(trial.started.arm).records):
+        for records in (self.records, self.arms[trial.started.arm].records):
             records[records.index(before)] = after
 
 

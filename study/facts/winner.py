@@ -57,7 +57,7 @@ def choose_winner(arm: Arm, records: Sequence[Record], *, start: str | None = No
     if not arm.space:
         return Winner(arm.fixed, start or next((record.start for record in records), None), None)
     best = best_search_record(records)
-    return None if best is None else Winner(arm.repeated(best.config), best.start, best)
+    return None if best is None else Winner(arm.make_confirm_configuration(best.config), best.start, best)
 
 
 def best_search_record(records: Iterable[Record]) -> Record | None:

@@ -275,7 +275,7 @@ def compare_plans(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collec
 def compare_arms(before: Arm, after: Arm) -> list[str]:
     """List the differences between two arms, with both values: configuration fields, then the arms' other `Fact`s."""
     fields = dict.fromkeys(name for arm in (before, after) for name in (*arm.fixed, *arm.decided))
-    pairs = {name: (before.field(name), after.field(name)) for name in fields}
+    pairs = {name: (before.read_field(name), after.read_field(name)) for name in fields}
     changed = [
         f"{name} {' against '.join(side.as_option if isinstance(side, Range) else json.dumps(side) for side in pair)}"
         for name, pair in pairs.items()

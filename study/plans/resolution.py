@@ -157,10 +157,10 @@ def _check_backbones(plan: ResolvedPlan, unchecked: list[str] | None) -> None:
         name = backbone if tokenizer is None or is_hub_name(backbone) else tokenizer  # the hub name, if there is one
         checked(partial(check_backbone, backbone, tokenizer), hub_revision(name)[0], unchecked)
     for arm in plan.arms:
-        config, depth = trainables.configure(arm.method, arm.any_configuration), arm.most("num_hidden_layers")
+        config, depth = trainables.configure(arm.method, arm.any_configuration), arm.find_most("num_hidden_layers")
         checked(partial(check_depth, arm.pinned_backbone, depth, of=arm.method), arm.backbone, unchecked)
         checked(partial(check_attention, arm.pinned_backbone, config), arm.backbone, unchecked)
-        check_positions(arm.backbone, arm.most("max_length"), of=arm.name)
+        check_positions(arm.backbone, arm.find_most("max_length"), of=arm.name)
         checked(partial(check_family, arm.method, arm.pinned_backbone), arm.backbone, unchecked)
 
 

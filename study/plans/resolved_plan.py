@@ -151,7 +151,7 @@ class Arm(Typed, frozen=True, kw_only=True):
     @property
     def epochs(self) -> int:
         """The maximum number of epochs of a trial."""
-        return self.most("epochs")
+        return self.find_most("epochs")
 
     @property
     def pinned_backbone(self) -> str:
@@ -189,11 +189,11 @@ class Arm(Typed, frozen=True, kw_only=True):
         """List all choices or both ends of a tuned field, or the single value of a fixed field."""
         return self.space[name].extremes if name in self.space else [self.fixed[name]]
 
-    def most(self, name: str) -> int:
+    def find_most(self, name: str) -> int:
         """Return the highest value of an integer field."""
         return max(value for value in self.list_values(name) if isinstance(value, int))
 
-    def field(self, name: str) -> Range | tuple[Value, ...] | Value:
+    def read_field(self, name: str) -> Range | tuple[Value, ...] | Value:
         """Return a field's range, exit settings or fixed value; `absent` if the arm has no such field."""
         return self.space.get(name) or self.exit_settings.get(name) or self.fixed.get(name, "absent")
 
@@ -201,12 +201,12 @@ class Arm(Typed, frozen=True, kw_only=True):
         """Check if the arm fixes the field at a value that is equal and of the same type."""
         return name in self.fixed and self.fixed[name] == value and type(self.fixed[name]) is type(value)
 
-    def searched(self, point: Configuration) -> Configuration:
+    def make_search_configuration(self, point: Configuration) -> Configuration:
         """Return the configuration of a search trial with these tuned values; exit settings are not yet in it."""
         precision = {} if self.search_precision is UNSET else {"precision": self.search_precision}
         return {**self.fixed, **precision, **point}
 
-    def repeated(self, searched: Configuration) -> Configuration:
+    def make_confirm_configuration(self, searched: Configuration) -> Configuration:
         """Return the winning search trial's configuration for confirm trials, which use the arm's fixed precision."""
         return searched if self.search_precision is UNSET else {**searched, "precision": self.fixed["precision"]}
 

@@ -75,7 +75,7 @@ def caption(folder):
 def test_arm_that_began_from_the_dropped_model_is_named(tmp_path, capsys):
     plan = mini_plan(methods=("albert",), tasks=("rte", "mrpc"))
     folder = launched_study(tmp_path / "s", plan)
-    start = read_facts(folder).arm("albert/mrpc").start_key
+    start = read_facts(folder).arms["albert/mrpc"].start_key
     drop.main([str(folder), start, "--because", "a bad disk"])
     assert "arms that started from its model keep their numbers: albert/mrpc\n" in capsys.readouterr().out
 

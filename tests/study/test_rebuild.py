@@ -34,7 +34,7 @@ def test_optuna_file_is_the_same_each_time_and_optuna_reads_it(tmp_path):
     study = Simulation(resolve(replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=6))).launch()
     path = exported(tmp_path / "optuna.journal", study.plan, study.facts)
     assert path.read_bytes() == rebuild.format_optuna_journal(compute_progress(study.plan, study.facts))
-    trials, records = trials_of(path, "albert/rte"), study.facts.arm("albert/rte").searched
+    trials, records = trials_of(path, "albert/rte"), study.facts.arms["albert/rte"].searched
     assert [trial.user_attrs["key"] for trial in trials] == [record.key for record in records] and len(trials) == 6
 
 
@@ -47,7 +47,7 @@ def test_numbers_are_those_of_the_study_after_kills_and_retries(tmp_path):
         facts = read_facts(folder)
         trials = trials_of(exported(folder / "optuna.journal", plan, facts), "albert/rte")
         assert [trial.number for trial in trials] == [trial.user_attrs["trial"] for trial in trials]
-        waited += any(record.trial >= len(trials) for record in facts.arm("albert/rte").records)
+        waited += any(record.trial >= len(trials) for record in facts.arms["albert/rte"].records)
     assert len(trials) == 6 and waited
     assert [trial.state.name for trial in trials].count("FAIL") == 0  # the first one ran again
 

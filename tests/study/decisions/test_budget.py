@@ -55,7 +55,7 @@ def cells(simulation: Simulation) -> dict[str, tuple[int, int]]:
 
 
 def _numbers(simulation: Simulation, name: str) -> tuple[int, int]:
-    facts = simulation.journal.facts.arm(name)
+    facts = simulation.journal.facts.arms[name]
     return len(facts.search), len(facts.confirm)
 
 

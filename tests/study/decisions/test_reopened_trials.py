@@ -73,7 +73,7 @@ def test_a_failed_trial_runs_again_when_asked_and_under_other_code_or_versions(j
     trial = scheduler.next_trial()
     assert event.reason == reason and trial.key == event.key
     assert trial.epochs == 0 and trial.record is None
-    assert not any(trial.key in scores for scores in scheduler.facts.arm("albert/rte").rungs.values())
+    assert not any(trial.key in scores for scores in scheduler.facts.arms["albert/rte"].rungs.values())
 
 
 def test_a_reopened_trial_has_one_record_that_counts_its_last(journal):

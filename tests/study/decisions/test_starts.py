@@ -65,7 +65,7 @@ def test_a_trial_is_told_where_its_start_lies():
     simulation = launched(resolved())
     facts = simulation.journal.facts
     (chosen,) = simulation.journal.of(StartChosen)
-    trial = facts.arm("albert/rte").search[0]
+    trial = facts.arms["albert/rte"].search[0]
     assert specify_trial(simulation.resolved, facts, trial).start == chosen.model
     assert chosen.model == f"/models/{chosen.key}"
 

@@ -33,7 +33,7 @@ def test_no_search_trial_is_spent_on_an_exit_setting():
 
 def test_search_trials_leave_the_setting_open_and_seeds_repeat_the_winners():
     simulation = Simulation(resolve(plan_of()))
-    trials = simulation.launch().progress.facts.arm("pabee/rte")
+    trials = simulation.launch().progress.facts.arms["pabee/rte"]
     assert not any("patience" in trial.config for trial in trials.search)
     winner = max(trials.searched, key=lambda record: (record.selection_score, -record.trial))
     assert winner.config["patience"] in range(3, 9)

@@ -129,7 +129,7 @@ def test_fields_that_are_not_searched_have_the_paper_s_value():
 def test_epochs_and_layers_can_be_searched_and_the_most_of_them_counts(capsys):
     asked = ["--profile", "mini", "--method", "albert", "--task", "rte", "--search"]
     (arm,) = resolve(plan_from(*asked, "epochs=2..5", "--search", "num_hidden_layers=3,6")).arms
-    assert arm.epochs == 5 and arm.most("num_hidden_layers") == 6
+    assert arm.epochs == 5 and arm.find_most("num_hidden_layers") == 6
     assert "has 6 layers" in fault_of(capsys, "--method", "albert", "--search", "num_hidden_layers=3..12")
 
 
