@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import warnings
 from collections.abc import Callable, Iterator
@@ -10,6 +11,8 @@ from pathlib import Path
 import nbformat
 import pytest
 from helpers.places import PATIENCE_SECONDS, ROOT
+from jupyter_client import AsyncKernelManager
+from jupyter_core.utils import run_sync
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
@@ -23,16 +26,29 @@ def restored_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     signal.signal(signal.SIGTERM, before)
 
 
+@pytest.fixture(scope="session")
+def kernel() -> Iterator[AsyncKernelManager]:
+    """A Jupyter kernel, started once, because its start and imports take longer than a notebook."""
+    manager = AsyncKernelManager(kernel_name="python3")
+    run_sync(manager.start_kernel)(env=os.environ | {"PYTHONPATH": str(ROOT)})
+    yield manager
+    run_sync(manager.shutdown_kernel)(now=True)
+
+
 @pytest.fixture
-def run_notebook(monkeypatch: pytest.MonkeyPatch) -> Callable[..., NotebookNode]:
+def run_notebook(kernel: AsyncKernelManager) -> Callable[..., NotebookNode]:
     """Runs a notebook of this name on one or two study folders, from top to bottom; gives it with its outputs."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
     def run(name: str, *studies: Path) -> NotebookNode:
         notebook = nbformat.read(ROOT / "analysis" / "notebooks" / f"{name}.ipynb", as_version=4)
         (parameters,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
         folders = [str(study) for study in studies]
         parameters.source = f"study_folder = {folders[0]!r}" if len(folders) == 1 else f"study_folders = {folders!r}"
-        return NotebookClient(notebook, timeout=PATIENCE_SECONDS, kernel_name="python3").execute()
+        notebook.cells.insert(0, nbformat.v4.new_code_cell("%reset -f"))  # forget the names of the notebook before
+        client = NotebookClient(notebook, km=kernel, timeout=PATIENCE_SECONDS)
+        client.execute()
+        client.kc.stop_channels()
+        del notebook.cells[0]
+        return notebook
 
     return run
