@@ -40,7 +40,7 @@ from benchmarks.real_results_stages import (
     Stage,
     stages_of,
 )
-from study.cluster.resources import local_gpus
+from study.cluster.resources import count_local_gpus
 from study.command_line import Parser, guarded
 from study.facts.plain_words import clock
 from study.plans.resolved_plan import digest
@@ -299,7 +299,7 @@ def minutes_of(stage: Launch, places: Places, scale: Scale) -> tuple[float, str]
     Raises:
         ValueError: the launch refuses its options.
     """
-    rate, slots = STATED_RATE[scale], slots_of(stage, local_gpus() or 1)
+    rate, slots = STATED_RATE[scale], slots_of(stage, count_local_gpus() or 1)
     stated = f"stated, not measured: {rate} examples a second in each of {slots} slots{' of a GPU' * (scale == 'gpu')}"
     if not data_of(stage, places).is_dir():
         return stage.examples / rate / slots / 60, f"not begun; {stated}"
@@ -311,7 +311,7 @@ def minutes_of(stage: Launch, places: Places, scale: Scale) -> tuple[float, str]
     study = f"study {facts['folder']}, protocol {digest(facts['plan']['protocol'])}, {progress(stage, found)}"
     if found is None or found["remaining_seconds"] is None:
         return stage.examples / rate / slots / 60, f"{study}; {stated}"
-    return found["remaining_seconds"] / slots_of(stage, local_gpus()) / 60, f"{study}; measured"
+    return found["remaining_seconds"] / slots_of(stage, count_local_gpus()) / 60, f"{study}; measured"
 
 
 def progress(stage: Launch, found: dict[str, Any] | None) -> str:

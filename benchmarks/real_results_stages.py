@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, get_args
 
-from study.cluster.resources import local_gpus
+from study.cluster.resources import count_local_gpus
 from study.plans.plan import Plan
 from study.plans.plan_file import read_toml
 from trainables.data.tasks import TASKS
@@ -45,7 +45,7 @@ class Launch:
 
     def options(self) -> list[str]:
         """Those that say what is studied, and on what."""
-        share = self.gpu_share if local_gpus() else 0
+        share = self.gpu_share if count_local_gpus() else 0
         return ["--plan", str(self.plan_file), "--cpus-per-trial", "1", "--gpus-per-trial", f"{share:g}"]
 
     @property

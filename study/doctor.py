@@ -29,13 +29,13 @@ from study.facts.attestation import Provenance, list_other_code
 from study.facts.plain_words import counted
 from study.storage.addresses import (
     check_address,
-    cluster_address,
+    check_tracking_address,
     exists,
     is_uri,
     masked,
+    read_cluster_address,
+    resolve_storage_address,
     small_object,
-    storage_address,
-    tracking_address,
 )
 from trainables.configuration import NotNegative
 from trainables.data import glue
@@ -52,7 +52,7 @@ class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
     address: Annotated[str | None, option("Ray cluster; default: RAY_ADDRESS, or else this machine")] = field(
-        default_factory=cluster_address
+        default_factory=read_cluster_address
     )
     data: Annotated[str, option("data of the study; default: mini", "mini|hub|FOLDER")] = "mini"
     storage: Annotated[str, option("--storage of the launch, or its --out; default: runs", "PATH_OR_URI")] = "runs"
@@ -323,8 +323,8 @@ def run(options: Options) -> int:
     faults = 0
     if options.address is not None:
         check_address(options.address)
-    tracking = None if options.tracking_uri is None else tracking_address(options.tracking_uri)
-    for finding in _check_all(options, storage_address(options.storage), tracking):
+    tracking = None if options.tracking_uri is None else check_tracking_address(options.tracking_uri)
+    for finding in _check_all(options, resolve_storage_address(options.storage), tracking):
         faults += finding.is_fault
         print(f"{'FAULT' if finding.is_fault else 'ok':6}{finding.subject}: {finding.text}", flush=True)
     print("ready" if not faults else counted(faults, "fault"))

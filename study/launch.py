@@ -24,7 +24,7 @@ from study.command_line import Command
 from study.decisions.machine_faults import Faults
 from study.decisions.scheduler import Scheduler
 from study.drivers.driver import Stalled, Watchdog, end_unsettled
-from study.drivers.provenance import plan_tag, provenance
+from study.drivers.provenance import find_plan_tag, provenance
 from study.drivers.smoke_steps import SmokeStepsFailed
 from study.facts.attestation import Provenance
 from study.facts.events import LaunchStatus, PlanRegistered, SmokeStepFailed, utc_now
@@ -65,7 +65,7 @@ from study.screen import (
     python,
     show_waiting,
 )
-from study.storage.addresses import join, make_writable, masked, storage_address
+from study.storage.addresses import join, make_writable, masked, resolve_storage_address
 from study.storage.trial_places import choose_storage
 from study.winners import list_decided
 from trainables import method_files
@@ -106,7 +106,7 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
     if options.toml:
         print(format_plan(resolved.asked), end="")
         return 0
-    machine = Resources.of(ThisMachine(), cpus=options.cpus_per_trial, gpus=options.gpus_per_trial)
+    machine = Resources.measure(ThisMachine(), cpus=options.cpus_per_trial, gpus=options.gpus_per_trial)
     slots = 1 if options.address else machine.slots()
     forecast = forecast_plan(resolved, study.folder, with_probe=options.probe, slots=slots)
     print_lines(warn_of_unknown_words(resolved), sys.stderr)
@@ -156,7 +156,7 @@ def run_study(study: Study, options: LaunchOptions) -> int:
                 stack.enter_context(ray_cluster(options.address))  # if this fails, no file has been created
                 _measure_resources(options)
         if options.storage and study.earlier is None:
-            make_writable(join(storage_address(options.storage), "trials"))
+            make_writable(join(resolve_storage_address(options.storage), "trials"))
         make_writable(str(folder / "predictions"))
         journal = stack.enter_context(closing(Journal(folder)))
         study = _as_locked(study, is_continued=options.continue_study is not None)
@@ -217,7 +217,7 @@ def _describe_finished(scheduler: Scheduler, folder: Path, *, asked: str | None,
             f"study {folder}: no trial is left to run, but {counted(len(failed), 'trial')} of {arms} failed; mend the "
             "code, or add --retry-failed, and they run again"
         )
-    if asked is not None and storage_address(asked) != storage:
+    if asked is not None and resolve_storage_address(asked) != storage:
         line += f"; --storage {asked} is ignored, because the study is stored in {storage}"
     others = scheduler.find_arms_of_other_code()
     if not others:
@@ -294,7 +294,7 @@ def _register(journal: Journal, folder: Path, options: LaunchOptions) -> None:
         ValueError: if --register is given and the plan cannot be written to MLflow.
     """
     digest_of_plan = compute_plan_digest(folder)
-    places = [f"git tag {tag}" for tag in (plan_tag(digest_of_plan),) if tag]
+    places = [f"git tag {tag}" for tag in (find_plan_tag(digest_of_plan),) if tag]
     if options.register and options.tracking_uri:
         command = [sys.executable, "-m", "study.mirror", str(folder), "--tracking-uri", options.tracking_uri]
         done = subprocess.run([*command, "--patience", "10"], capture_output=True, text=True, check=False)
@@ -387,7 +387,7 @@ def _measure_resources(options: LaunchOptions) -> Resources:
 
         nodes = RayNodes()
     cpus, gpus = options.cpus_per_trial, options.gpus_per_trial
-    resources = Resources.of(nodes, cpus=cpus, gpus=gpus, address=options.address)
+    resources = Resources.measure(nodes, cpus=cpus, gpus=gpus, address=options.address)
     check_room(resources, address=options.address)
     return resources
 

@@ -15,7 +15,7 @@ import trainables
 from search_spaces import resolve_method
 from search_spaces._every_method import ATTENTION
 from study import profiles
-from study.cluster.resources import local_gpus
+from study.cluster.resources import count_local_gpus
 from study.command_line import Grouped, add_once, option, read_pair, read_setting
 from study.drivers.driver import IDLE_HOURS
 from study.own_packages import PACKAGES, check_not_shadowed, is_installed
@@ -38,11 +38,11 @@ from study.storage.addresses import (
     TRACKING_HELP,
     check_address,
     check_folder,
-    cluster_address,
+    check_tracking_address,
     is_uri,
     named,
-    storage_address,
-    tracking_address,
+    read_cluster_address,
+    resolve_storage_address,
 )
 from study.winners import read_winners
 from trainables import base_method, method_files
@@ -200,7 +200,7 @@ class LaunchOptions(PlaceOptions, frozen=True, kw_only=True):
     )
 
     driver: Annotated[Literal["ray", "local"], option(_DRIVER)] = field(default_factory=default_driver)
-    address: Annotated[str | None, option(_ADDRESS)] = field(default_factory=cluster_address)
+    address: Annotated[str | None, option(_ADDRESS)] = field(default_factory=read_cluster_address)
     gpus_per_trial: Annotated[NotNegative | None, option(_GPUS, "X")] = None
     cpus_per_trial: Annotated[Positive, option("default: 1", "X")] = 1.0
     max_gpu_hours: Annotated[NotNegative | None, option(_MAX_GPU_HOURS, "X")] = None
@@ -260,10 +260,10 @@ def _check_machine(options: LaunchOptions) -> None:
         raise ValueError(f"--gpus-per-trial is {gpus:g}; allowed: a fraction below 1, or a whole number")
     if is_local:
         cores = len(os.sched_getaffinity(0))
-        for name, value, most in (("gpus", gpus, local_gpus()), ("cpus", options.cpus_per_trial, cores)):
+        for name, value, most in (("gpus", gpus, count_local_gpus()), ("cpus", options.cpus_per_trial, cores)):
             if value is not None and not value <= most:
                 raise ValueError(f"--{name}-per-trial is {value:g}; this machine has {most:g}")
-    if options.max_gpu_hours is not None and is_local and not local_gpus():
+    if options.max_gpu_hours is not None and is_local and not count_local_gpus():
         raise ValueError(f"--max-gpu-hours is {options.max_gpu_hours:g}, but this machine has no GPU; leave it out")
 
 
@@ -279,12 +279,12 @@ def _check_places(options: LaunchOptions) -> None:
             raise ValueError(f"--name is {name[:20]!r}... of {size} bytes; allowed: at most {MOST_BYTES}")
     if options.out is not None:
         check_folder("--out", Path(options.out))
-    if options.storage and not is_uri(storage_address(options.storage)):
+    if options.storage and not is_uri(resolve_storage_address(options.storage)):
         check_folder("--storage", Path(options.storage))
     if options.register and options.tracking_uri in (None, "none"):
         raise ValueError("--register needs an MLflow store outside the study's folder; add --tracking-uri URI")
     if options.tracking_uri not in (None, "none"):
-        tracking_address(options.tracking_uri)
+        check_tracking_address(options.tracking_uri)
 
 
 def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan, str]:
@@ -486,7 +486,7 @@ def _choose_profile(options: LaunchOptions) -> tuple[str, str]:
 
         gpus, place = count_cluster_gpus(options.address), f"the Ray cluster at {options.address}"
     else:
-        gpus, place = local_gpus(), "this machine"
+        gpus, place = count_local_gpus(), "this machine"
     profile = "paper" if gpus else "mini"
     return profile, f"profile {profile}: {place} has {gpus or 'no'} GPUs"
 

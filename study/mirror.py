@@ -39,7 +39,7 @@ from study.mlflow_mirror.run_content import Run, StudyRuns
 from study.mlflow_mirror.tracking import (
     FATAL_ERRORS,
     Tracking,
-    default_uri,
+    build_default_uri,
     outages,
     prepare_environment,
     read_runs,
@@ -49,7 +49,7 @@ from study.mlflow_mirror.tracking import (
 from study.own_packages import is_installed
 from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.screen import python
-from study.storage.addresses import TRACKING_HELP, masked, tracking_address
+from study.storage.addresses import TRACKING_HELP, check_tracking_address, masked
 from trainables.atomic_files import write_text
 from trainables.configuration import NotNegative
 from trainables.schema import Typed
@@ -292,7 +292,7 @@ def run(options: Options) -> int:
     folder = Path(options.folder)
     if not is_installed("mlflow"):
         raise ValueError("mlflow is not installed, and study.mirror needs it")
-    uri = tracking_address(options.tracking_uri) if options.tracking_uri else default_uri(folder)
+    uri = check_tracking_address(options.tracking_uri) if options.tracking_uri else build_default_uri(folder)
     if not (folder / events.FILE).exists():
         raise ValueError(f"no {events.FILE} in {folder}; allowed: the folder of a study")
     require_plan(folder)  # fails before a store is created

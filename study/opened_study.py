@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from msgspec import UNSET
 
-from study.cluster.resources import local_gpus
+from study.cluster.resources import count_local_gpus
 from study.decisions.progress import StudyProgress
 from study.facts.plain_words import list_first
 from study.facts.study_facts import StudyFacts, read_facts
@@ -180,7 +180,7 @@ def _check_files(plan: Plan) -> None:
 def _check_tensorfloat32(options: LaunchOptions, resolved: ResolvedPlan) -> None:
     """Raise ValueError if a trial asks for TF32 but will have no GPU."""
     asking = [arm for arm in resolved.arms if "tensorfloat32" in (*arm.list_values("precision"), arm.search_precision)]
-    has_gpus = options.gpus_per_trial != 0 and (options.address is not None or local_gpus() > 0)
+    has_gpus = options.gpus_per_trial != 0 and (options.address is not None or count_local_gpus() > 0)
     if asking and not has_gpus:
         raise ValueError(
             f"trials of {asking[0].name} ask for tensorfloat32, but have no GPU; allowed: float32, bfloat16"

@@ -18,17 +18,17 @@ from typing import Annotated, Literal
 
 from search_spaces import objectives as recipes
 from search_spaces._every_method import ATTENTION
-from study.cluster.resources import local_gpus
+from study.cluster.resources import count_local_gpus
 from study.command_line import Command, argument, option, read_settings
 from study.facts.events import utc_now
 from study.facts.plain_words import clock, print_lines, read_width, wrap_line
-from study.mlflow_mirror.tracking import default_uri
+from study.mlflow_mirror.tracking import build_default_uri
 from study.own_packages import PACKAGES, check_not_shadowed, is_installed
 from study.plans.departures import WIDTH, pretraining_departures
 from study.plans.plan import Layered, choose_backbone, format_columns, merge_layers, no_such_field
 from study.plans.pretrained_backbone import PretrainingFile, is_tiny, read_pretraining, warn_of_unknown
 from study.plans.resolved_plan import FIRST_SEED, Pretraining
-from study.storage.addresses import TRACKING_HELP, check_folder, tracking_address
+from study.storage.addresses import TRACKING_HELP, check_folder, check_tracking_address
 from trainables import objectives
 from trainables.configuration import AtLeastOne, Count
 from trainables.corpora import corpus as corpora
@@ -271,8 +271,8 @@ def _earlier(folder: Path) -> PretrainingFile | None:
 def _tracking_uri(options: Options) -> str | None:
     """Return the address of the MLflow store, or None for a pretraining without MLflow."""
     if options.tracking_uri is None:
-        return default_uri(Path(options.to)) if is_installed("mlflow") else None
-    return None if options.tracking_uri == "none" else tracking_address(options.tracking_uri)
+        return build_default_uri(Path(options.to)) if is_installed("mlflow") else None
+    return None if options.tracking_uri == "none" else check_tracking_address(options.tracking_uri)
 
 
 def _check_processes(config: PretrainingConfig, processes: int) -> None:
@@ -282,7 +282,7 @@ def _check_processes(config: PretrainingConfig, processes: int) -> None:
         ValueError: if either check fails.
     """
     config.examples_at_once(processes)
-    gpus = local_gpus()
+    gpus = count_local_gpus()
     most = gpus or len(os.sched_getaffinity(0))
     if processes > most:
         held = "a GPU" if gpus else "a CPU"

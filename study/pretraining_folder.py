@@ -39,7 +39,7 @@ from study.drivers.provenance import attest, provenance
 from study.facts.attestation import list_contradictions
 from study.facts.events import utc_now
 from study.facts.plain_words import clock, print_lines
-from study.mlflow_mirror.run_content import Point, Run, milliseconds
+from study.mlflow_mirror.run_content import Point, Run, to_milliseconds
 from study.mlflow_mirror.tracking import Tracking, outages, prepare_environment, reason
 from study.plans.pretrained_backbone import Epoch, PretrainingFile, read_pretraining, write_pretraining
 from study.plans.resolved_plan import digest
@@ -424,8 +424,8 @@ def _mlflow_run(file: PretrainingFile) -> Run:
     for epoch in file.epochs:
         row = epoch.row
         values = {"train_loss": row.train_loss, "tokens": row.tokens, "train_seconds": row.train_seconds, **row.scores}
-        points += [Point(name, float(value), milliseconds(epoch.ended), row.steps) for name, value in values.items()]
-    ended = milliseconds(file.epochs[-1].ended) if file.finished else None
+        points += [Point(name, float(value), to_milliseconds(epoch.ended), row.steps) for name, value in values.items()]
+    ended = to_milliseconds(file.epochs[-1].ended) if file.finished else None
     versions = ", ".join(f"{name} {version}" for name, version in file.versions.items())
     note = f"After {made.steps:,} of {file.wanted_steps:,} steps, on held-out text: {scores_in_words(made.scores)}."
     params = {"objective": made.objective, "corpus": made.corpus, "backbone": made.backbone, "seed": file.seed}
@@ -434,7 +434,7 @@ def _mlflow_run(file: PretrainingFile) -> Run:
         name=f"{made.objective} on {made.corpus}",
         parent=None,
         status="completed" if file.finished else "running",
-        started=milliseconds(file.created),
+        started=to_milliseconds(file.created),
         ended=ended,
         params={name: str(value) for name, value in {**file.config, **params}.items() if value is not None},
         tags={"device": made.device, "versions": versions, "mlflow.note.content": note},

@@ -140,7 +140,7 @@ class RayNodes:
 
 def _find_absent_kinds() -> list[WorkerKind]:
     """List the worker kinds without a living node; [ANY] if no kinds are known and no node has a CPU or GPU."""
-    autoscaler = Autoscaler.here()
+    autoscaler = Autoscaler.read()
     kinds = [kind for kind in autoscaler.kinds if kind.most] if autoscaler else []
     nodes = RayNodes().alive().values()
     return [kind for kind in kinds or [ANY] if not any(map(kind.is_one, nodes))]

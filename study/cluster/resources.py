@@ -37,7 +37,7 @@ class ThisMachine:
     def alive(self) -> dict[str, dict[str, float]]:
         """Map the ID of this machine to the numbers of CPU cores and GPUs available to this process."""
         cores = len(os.sched_getaffinity(0))
-        return {socket.gethostname(): {"CPU": float(cores), "GPU": float(local_gpus())}}
+        return {socket.gethostname(): {"CPU": float(cores), "GPU": float(count_local_gpus())}}
 
     def lost(self) -> dict[str, str]:
         """Return no nodes: if this machine is lost, the launch ends."""
@@ -52,7 +52,7 @@ def list_visible_gpus() -> tuple[str, ...]:
     return tuple(name for name in names if name not in ("", "-1"))[:present]
 
 
-def local_gpus() -> int:
+def count_local_gpus() -> int:
     """Count the NVIDIA GPUs of this machine that CUDA_VISIBLE_DEVICES allows."""
     return len(list_visible_gpus())
 
@@ -84,7 +84,7 @@ class Autoscaler:
     kinds: tuple[WorkerKind, ...]
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Autoscaler:
+    def from_configuration(cls, config: Mapping[str, Any]) -> Autoscaler:
         """Read the limits from a configuration of Ray's autoscaler."""
         most = config["max_workers"]
         kinds = tuple(
@@ -95,19 +95,19 @@ class Autoscaler:
         return cls(most=most, kinds=kinds)
 
     @classmethod
-    def here(cls) -> Autoscaler | None:
+    def read(cls) -> Autoscaler | None:
         """Read the autoscaler's limits if this machine is the head node of a cluster; None if none are known."""
         if CONFIG.exists():
             import yaml
 
-            return cls.of(yaml.safe_load(CONFIG.read_text()))
+            return cls.from_configuration(yaml.safe_load(CONFIG.read_text()))
         name, namespace = os.environ.get("RAY_CLUSTER_NAME"), ACCOUNT / "namespace"
         if not name or not namespace.exists():
             return None
         from study.cluster.ray_internals import read_kuberay_configuration
 
         config = read_kuberay_configuration(name, namespace=namespace.read_text().strip())
-        return None if config is None else cls.of(config)
+        return None if config is None else cls.from_configuration(config)
 
 
 # ---- the share of a trial
@@ -123,14 +123,14 @@ class Resources:
     autoscaler: Autoscaler | None = None  # of the cluster; None if it has no autoscaler
 
     @classmethod
-    def of(cls, nodes: Nodes, *, cpus: float, gpus: float | None, address: str | None = None) -> Resources:
+    def measure(cls, nodes: Nodes, *, cpus: float, gpus: float | None, address: str | None = None) -> Resources:
         """Set the CPUs and GPUs per trial; if `gpus` is None, a trial gets one GPU if any node has one, else none.
 
         `address` is the address of the nodes' Ray cluster, or None for this machine.
         """
         if gpus is None:
             gpus = float(any(node.get("GPU") for node in nodes.alive().values()))
-        return cls(nodes=nodes, cpus=cpus, gpus=gpus, autoscaler=Autoscaler.here() if address else None)
+        return cls(nodes=nodes, cpus=cpus, gpus=gpus, autoscaler=Autoscaler.read() if address else None)
 
     def slots(self, without: Collection[str] = ()) -> int:
         """Count the trials that fit on the living nodes at a time; `without` lists the IDs of nodes to exclude."""

@@ -388,7 +388,7 @@ class Watchdog:
         """
         now = self._clock()
         self._nodes_gone = math.inf if nodes else min(self._nodes_gone, now)
-        idle = f"no progress for {_minutes(now - self._moved)}: {state}"
+        idle = f"no progress for {_format_minutes(now - self._moved)}: {state}"
         if now - self._nodes_gone >= NO_NODE_SECONDS:
             raise Stalled(f"the Ray cluster has no live node any more; {idle}")
         if now - self._moved >= (self._limit if has_room else min(self._limit, NO_ROOM_SECONDS)):
@@ -398,5 +398,5 @@ class Watchdog:
             self._next_word = now + 2 * (now - self._moved)
 
 
-def _minutes(seconds: float) -> str:
+def _format_minutes(seconds: float) -> str:
     return f"{seconds / 3600:.1f} hours" if seconds >= 2 * 3600 else f"{seconds / 60:.0f} minutes"

@@ -39,8 +39,8 @@ def provenance() -> Provenance:
 @lru_cache(maxsize=1)
 def _read_project_code() -> Provenance:
     """Describe this project's code, read once per process; the version of `study` is the digest of `ENGINE`."""
-    trains, engine = (code_digest(ROOT / name for name in names) for names in (TRAINS, ENGINE))
-    return Provenance(versions=versions() | {"study": engine}, git_commit=git_commit(), code_digest=trains)
+    trains, engine = (compute_code_digest(ROOT / name for name in names) for names in (TRAINS, ENGINE))
+    return Provenance(versions=versions() | {"study": engine}, git_commit=read_git_commit(), code_digest=trains)
 
 
 def versions() -> dict[str, str]:
@@ -52,7 +52,7 @@ def versions() -> dict[str, str]:
     return installed
 
 
-def git_commit() -> str | None:
+def read_git_commit() -> str | None:
     """Return the commit of the checkout, with `-dirty` if files have changed, or None outside a checkout."""
     # `describe --dirty` would lock the repository, and a killed launch would leave the lock behind.
     git = ["git", "-C", str(ROOT), "--no-optional-locks"]
@@ -64,7 +64,7 @@ def git_commit() -> str | None:
     return f"{commit.strip()}{'-dirty' * bool(changes.strip())}"
 
 
-def plan_tag(plan: str) -> str | None:
+def find_plan_tag(plan: str) -> str | None:
     """Return the git tag `plan-DIGEST` if the repository of the current folder has it, or None."""
     tag = f"plan-{plan}"
     try:
@@ -74,7 +74,7 @@ def plan_tag(plan: str) -> str | None:
     return tag if listed.strip() == tag else None
 
 
-def code_digest(folders: Iterable[Path]) -> str:
+def compute_code_digest(folders: Iterable[Path]) -> str:
     """Hash the names and contents of the Python files under these folders; return 16 hexadecimal digits."""
     digest = hashlib.sha256()
     for folder in folders:

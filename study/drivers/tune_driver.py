@@ -64,7 +64,7 @@ class TuneDriver(Driver):
             try:
                 tuner.fit()
             except tune.TuneError as error:
-                raise _first_cause(error) from None
+                raise _find_first_cause(error) from None
 
     # ---- called by Ray's searcher, scheduler and callbacks
 
@@ -160,7 +160,7 @@ def choose_placement(config: dict[str, Any]) -> tune.PlacementGroupFactory:
     return tune.PlacementGroupFactory(bundles, bundle_label_selector=[elsewhere])
 
 
-def _first_cause(error: BaseException) -> BaseException:
+def _find_first_cause(error: BaseException) -> BaseException:
     """Unwrap the error that our code raised: Ray wraps the errors of searchers, schedulers and callbacks."""
     while isinstance(error, tune.TuneError) and (inner := error.__cause__ or error.__context__):
         error = inner

@@ -57,7 +57,7 @@ class Worker:
         if isinstance(news, Steps):
             return Message(steps=news, node=self._node)
         smoke, self._smoke = self._smoke, None
-        report = smoke_report(smoke.smoke, device=smoke.device, node=self._node) if smoke else None
+        report = run_smoke_steps(smoke.smoke, device=smoke.device, node=self._node) if smoke else None
         return Message(news=news, node=self._node, smoke=report)
 
     def release(self) -> None:
@@ -82,7 +82,7 @@ def _set_threads(number: int) -> None:
     torch.set_num_threads(number)
 
 
-def smoke_report(specs: Mapping[str, TrialSpec], *, device: str, node: str | None) -> SmokeReport:
+def run_smoke_steps(specs: Mapping[str, TrialSpec], *, device: str, node: str | None) -> SmokeReport:
     """Try one training step of each arm, and report the arms whose method failed."""
     failures = {arm: failure for arm, spec in specs.items() if (failure := _try_step(spec, device, node))}
     code = provenance()

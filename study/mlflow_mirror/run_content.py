@@ -123,7 +123,7 @@ class StudyRuns:
         on_dev = self.plan.plan.protocol.selection == "dev"
         tags = self._tags("trial", status, arm=started.arm, method=trial.arm.method, task=trial.arm.task)
         tags |= {"phase": started.phase, "trial": str(started.trial)}
-        tags |= {"mlflow.note.content": _trial_note(trial, status, is_superseded=is_superseded)}
+        tags |= {"mlflow.note.content": _format_trial_note(trial, status, is_superseded=is_superseded)}
         tags |= {"retries": str(len(trial.retries))} if trial.retries else {}
         tags |= {"stopped": "asha"} if status == "stopped" else {}
         tags |= {"superseded": "true"} if is_superseded else {}
@@ -131,22 +131,22 @@ class StudyRuns:
             best = arm.best_confirmed
             tags |= {"counts": str(any(record.key == key for record in arm.confirmed)).lower()}
             tags |= {"best": str(best is not None and best.key == key).lower()}
-        tags |= _provenance_tags([trial.record] if trial.record else [])
+        tags |= _build_provenance_tags([trial.record] if trial.record else [])
         tags |= self._code_tag([trial])
         return Run(
             key=key,
             name=f"{started.phase} {started.trial} · {started.arm.replace('/', ' / ')}",  # MLflow truncates the end
             parent=started.arm,
             status=status,
-            started=milliseconds(started.time),
-            ended=_last_end([trial]),
+            started=to_milliseconds(started.time),
+            ended=_find_last_end([trial]),
             params={name: str(trial.config[name]) for name in dict.fromkeys([*searched, *trial.config])}
             | {"seed": str(started.seed)},
             tags=tags,
             points=(
-                Point("score", math.nan, milliseconds(started.time), 0),  # makes `score` the first metric
-                *(point for event in self.reports[key] for point in _epoch_points(event, selects_on_dev=on_dev)),
-                *_selected_points(trial.record),
+                Point("score", math.nan, to_milliseconds(started.time), 0),  # makes `score` the first metric
+                *(point for event in self.reports[key] for point in _build_epoch_points(event, selects_on_dev=on_dev)),
+                *_build_selected_points(trial.record),
             ),
         )
 
@@ -157,9 +157,9 @@ class StudyRuns:
         statuses = Counter(self.status(trial) for trial in trials)
         status = self._arm_status(arm, statuses)
         tags = self._tags("arm", status, arm=name, method=arm.arm.method, task=arm.arm.task)
-        tags |= {"trials": _counts(statuses), "backbone": arm.arm.pinned_backbone, "data": self.plan.plan.data}
+        tags |= {"trials": _format_counts(statuses), "backbone": arm.arm.pinned_backbone, "data": self.plan.plan.data}
         tags |= {"backbone_fingerprint": arm.arm.backbone_fingerprint, "data_fingerprint": arm.arm.data_fingerprint}
-        tags |= {"mlflow.note.content": _arm_note(arm)}
+        tags |= {"mlflow.note.content": _format_arm_note(arm)}
         if arm.winner and arm.is_search_over:
             tags |= {f"winner.{field}": str(value) for field, value in arm.winner.config.items()}
         return Run(
@@ -167,10 +167,10 @@ class StudyRuns:
             name=arm.arm.name.replace("/", " / "),
             parent="study",
             status=status,
-            started=min((milliseconds(trial.started.time) for trial in trials), default=None),
-            ended=_last_end(trials) if status in ("completed", "failed") else None,
+            started=min((to_milliseconds(trial.started.time) for trial in trials), default=None),
+            ended=_find_last_end(trials) if status in ("completed", "failed") else None,
             params={},
-            tags=tags | _provenance_tags(arm.confirmed) | self._code_tag(trials),
+            tags=tags | _build_provenance_tags(arm.confirmed) | self._code_tag(trials),
             points=tuple(self._arm_points(arm)) if arm.confirmed and status == "completed" else (),
         )
 
@@ -190,7 +190,7 @@ class StudyRuns:
         statuses = Counter(self.status(trial) for trial in self.facts.trials.values())
         status = self._choose_study_status() if last.is_over() else "running"
         tags = self._tags("study", status)
-        tags |= {"mlflow.note.content": note, "trials": _counts(statuses)}
+        tags |= {"mlflow.note.content": note, "trials": _format_counts(statuses)}
         tags |= {"command": last.began.command, "launches": str(last.began.launch)}
         tags |= {"plan": plan, **({"journal": journal.describe()} if journal else {})}
         return Run(
@@ -198,8 +198,8 @@ class StudyRuns:
             name=self.name,
             parent=None,
             status=status,
-            started=milliseconds(self.facts.launches[min(self.facts.launches)].began.time),
-            ended=milliseconds(last.ended.time) if last.ended else None,
+            started=to_milliseconds(self.facts.launches[min(self.facts.launches)].began.time),
+            ended=to_milliseconds(last.ended.time) if last.ended else None,
             params={
                 name: value if isinstance(value, str) else json.dumps(value)
                 for name, value in to_plain(self.plan.plan.protocol).items()
@@ -241,7 +241,7 @@ class StudyRuns:
         if (interval := self.intervals.get(tuple(record.key for record in arm.confirmed))) is not None:
             values["mean_score_low"], values["mean_score_high"] = interval
         values["mean_layers"] = median(record.mean_layers for record in arm.confirmed if record.mean_layers is not None)
-        return _points(values, max(milliseconds(record.ended) for record in arm.confirmed), 0)
+        return _build_points(values, max(to_milliseconds(record.ended) for record in arm.confirmed), 0)
 
     def _medians(self) -> list[Point]:
         """Build the metrics of the study: the median score of each complete arm, named after the arm."""
@@ -258,7 +258,7 @@ class StudyRuns:
         return {"other_code": "; ".join(codes)} if codes else {}
 
 
-def milliseconds(time: str) -> int:
+def to_milliseconds(time: str) -> int:
     """Convert an event's time to milliseconds since 1970."""
     return round(datetime.fromisoformat(time).timestamp() * 1000)
 
@@ -266,74 +266,74 @@ def milliseconds(time: str) -> int:
 # ---- points
 
 
-def _epoch_points(event: EpochReported, *, selects_on_dev: bool) -> list[Point]:
+def _build_epoch_points(event: EpochReported, *, selects_on_dev: bool) -> list[Point]:
     """Build the metrics of one epoch."""
     row = event.row
     values = {"score": row.reported.score if selects_on_dev else None}
-    values |= {name: getattr(row, name) for name in CURVES} | dict(_components(row.metrics))
+    values |= {name: getattr(row, name) for name in CURVES} | dict(_select_components(row.metrics))
     named = {f"epoch/{name}": value for name, value in values.items()}
-    return _points(named, milliseconds(event.time), int(row.epoch))
+    return _build_points(named, to_milliseconds(event.time), int(row.epoch))
 
 
-def _selected_points(record: Record | None) -> list[Point]:
+def _build_selected_points(record: Record | None) -> list[Point]:
     """Build the metrics of a trial's record; the selected epoch is their step."""
     if record is None or record.epoch is None:
         return []
     values: dict[str, float | None] = {name: getattr(record, name) for name in NUMBERS}
-    values |= {"selected_epoch": record.epoch, **_components(record.metrics)}
+    values |= {"selected_epoch": record.epoch, **_select_components(record.metrics)}
     if record.mean_layers and record.num_layers:
         values["layer_ratio"] = record.num_layers / record.mean_layers
     if record.latency:
         measured = record.latency.under_own_rule
         values["gigaflops"] = measured.flops / 1e9  # per example, like the times
         values |= {f"milliseconds/batch_{timing.batch_size}": timing.milliseconds for timing in measured.timings}
-    return _points(values, milliseconds(record.ended), int(record.epoch))
+    return _build_points(values, to_milliseconds(record.ended), int(record.epoch))
 
 
-def _points(values: Mapping[str, float | None], time: int, step: int) -> list[Point]:
+def _build_points(values: Mapping[str, float | None], time: int, step: int) -> list[Point]:
     """Build a point for each finite value; others are skipped."""
     finite = {name: value for name, value in values.items() if value is not None and math.isfinite(value)}
     return [Point(name, float(value), time, step) for name, value in finite.items()]
 
 
-def _components(metrics: Mapping[str, float]) -> Mapping[str, float]:
+def _select_components(metrics: Mapping[str, float]) -> Mapping[str, float]:
     """Return the metrics whose mean is the score; {} if the score is a single metric."""
     return metrics if len(metrics) > 1 else {}
 
 
-def _last_end(trials: list[TrialFacts]) -> int | None:
-    return max((milliseconds(trial.ended.time) for trial in trials if trial.ended), default=None)
+def _find_last_end(trials: list[TrialFacts]) -> int | None:
+    return max((to_milliseconds(trial.ended.time) for trial in trials if trial.ended), default=None)
 
 
 # ---- tags
 
 
-def _provenance_tags(records: Sequence[Record]) -> dict[str, str]:
+def _build_provenance_tags(records: Sequence[Record]) -> dict[str, str]:
     """Build the tags for the commits, versions and devices of these records."""
     if not records:
         return {}
     names = dict.fromkeys(name for record in records for name in record.versions)
-    versions = [f"{name} {_distinct(record.versions.get(name) for record in records)}" for name in names]
+    versions = [f"{name} {_join_distinct(record.versions.get(name) for record in records)}" for name in names]
     tags = {"versions": ", ".join(versions)}
-    if devices := _distinct(record.device for record in records):
+    if devices := _join_distinct(record.device for record in records):
         tags |= {"device": devices}
-    if commits := _distinct(record.git_commit for record in records):
+    if commits := _join_distinct(record.git_commit for record in records):
         tags |= {"git_commit": commits, "mlflow.source.git.commit": commits.replace(" | ", ", ").rpartition(", ")[2]}
     return tags
 
 
-def _distinct(values: Iterable[str | None]) -> str:
+def _join_distinct(values: Iterable[str | None]) -> str:
     return " | ".join(dict.fromkeys(filter(None, values)))
 
 
-def _counts(statuses: Counter[str]) -> str:
+def _format_counts(statuses: Counter[str]) -> str:
     return ", ".join(f"{statuses[status]} {status}" for status in MLFLOW_STATUS if statuses[status])
 
 
 # ---- notes, which MLflow shows as descriptions
 
 
-def _trial_note(trial: TrialFacts, status: str, *, is_superseded: bool) -> str:
+def _format_trial_note(trial: TrialFacts, status: str, *, is_superseded: bool) -> str:
     record, decision = trial.record, trial.decision
     if status == "interrupted":
         return f"Interrupted after {counted(int(trial.epochs), 'epoch')}; the next launch resumes its saved state."
@@ -354,7 +354,7 @@ def _trial_note(trial: TrialFacts, status: str, *, is_superseded: bool) -> str:
     return f"Score {record.score:.4f} at epoch {record.epoch} of {record.epochs}.{superseded}"
 
 
-def _arm_note(arm: ArmProgress) -> str:
+def _format_arm_note(arm: ArmProgress) -> str:
     """Describe the arm's score, the score of each seed, and missing results."""
     scores = [f"{record.score:.4f} (seed {record.seed})" for record in arm.confirmed]
     number = f"Score {arm.median:.4f}, the median of {', '.join(scores)}." if arm.median is not None else ""

@@ -41,7 +41,7 @@ ANSWER_SECONDS = 3.0  # timeout of the health check
 FATAL_ERRORS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "PERMISSION_DENIED", "UNAUTHENTICATED", "ENDPOINT_NOT_FOUND")
 
 
-def default_uri(folder: Path) -> str:
+def build_default_uri(folder: Path) -> str:
     """Return the SQLite URI of MLflow's store in the study folder; `%` and `?` in the path are encoded."""
     path = str(folder.resolve() / "mlflow.db")
     return f"sqlite:///{path.replace('%', '%25').replace('?', '%3F')}"
@@ -289,12 +289,12 @@ def save_model(record: Record, folder: Path) -> None:
             python_model=str(SERVED_MODEL),
             artifacts=artifacts,
             code_paths=[str(path) for path in CODE],
-            signature=_signature(record),
+            signature=_build_signature(record),
             pip_requirements=[f"{name}=={versions[name]}" for name in REQUIREMENTS if name in versions],
         )
 
 
-def _signature(record: Record) -> Any:
+def _build_signature(record: Record) -> Any:
     """Build the model's signature: the task's text columns as input, `prediction` and `exit_layer` as output."""
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, Schema

@@ -44,7 +44,7 @@ def masked(text: str) -> str:
 # ---- a Ray cluster: `--address`, or else RAY_ADDRESS, or else this machine
 
 
-def cluster_address() -> str | None:
+def read_cluster_address() -> str | None:
     """Return RAY_ADDRESS, the default of `--address`, or None for Ray on this machine alone."""
     address = os.environ.get("RAY_ADDRESS", "")
     return None if address in ("", "local") else address  # "local" is Ray's name for this machine
@@ -78,7 +78,7 @@ def is_uri(text: str) -> bool:
     return "://" in text
 
 
-def storage_address(text: str) -> str:
+def resolve_storage_address(text: str) -> str:
     """Return `--storage` as an absolute path or a valid URI.
 
     Raises:
@@ -124,7 +124,7 @@ _TRACKING_CREDENTIALS = (
 )
 
 
-def tracking_address(text: str) -> str:
+def check_tracking_address(text: str) -> str:
     """Check `--tracking-uri`, the address of an MLflow store, and return it.
 
     Raises:

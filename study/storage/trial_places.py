@@ -36,7 +36,15 @@ from msgspec.structs import replace
 
 from study.facts.record import Record
 from study.facts.study_facts import StudyFacts
-from study.storage.addresses import exists, is_uri, join, make_parent, one_line_errors, open_uri, storage_address
+from study.storage.addresses import (
+    exists,
+    is_uri,
+    join,
+    make_parent,
+    one_line_errors,
+    open_uri,
+    resolve_storage_address,
+)
 from trainables.atomic_files import write_atomically
 
 if TYPE_CHECKING:
@@ -347,7 +355,7 @@ def choose_storage(requested: str | None, folder: Path, facts: StudyFacts) -> st
         if last and last.began.storage:
             print(f"--storage is {before}, as in the last launch", file=sys.stderr)
         return before
-    storage = storage_address(requested)
+    storage = resolve_storage_address(requested)
     if storage != before:
         _check_states(storage, before, facts)
     return storage

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 import search_spaces.albert
 from study import launch, launch_options, opened_study
-from study.cluster.resources import local_gpus
+from study.cluster.resources import count_local_gpus
 from study.facts.events import read_events
 from study.launch import plan_file, run_study
 from study.launch_options import LaunchOptions
@@ -127,7 +127,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         pytest.param(
             ["--max-gpu-hours", "2"],
             "--max-gpu-hours is 2, but this machine has no GPU; leave it out",
-            marks=pytest.mark.skipif(local_gpus() > 0, reason="this machine has a GPU"),
+            marks=pytest.mark.skipif(count_local_gpus() > 0, reason="this machine has a GPU"),
         ),
         (["--tracking-uri", "foo://x"], "--tracking-uri is foo://x; allowed: sqlite:///FILE, a server's URL such as"),
         (

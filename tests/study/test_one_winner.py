@@ -23,7 +23,7 @@ from analysis.studies.load import load_study
 from analysis.tables import write_tables
 from study.facts.record import Record
 from study.mirror import main as mirror
-from study.mlflow_mirror.tracking import default_uri
+from study.mlflow_mirror.tracking import build_default_uri
 from study.status import read_progress
 from study.submit import choose_models
 from study.submit import main as submit
@@ -115,7 +115,7 @@ def test_the_registry_and_the_model_it_serves(study, model):
     """First registered while the former configuration won, then after the extension."""
     from mlflow.tracking import MlflowClient
 
-    uri = default_uri(study)
+    uri = build_default_uri(study)
     lines = (study / "events.jsonl").read_bytes().splitlines(keepends=True)
     changed = NEW.items() - FORMER.items()
     first_new = next(n for n, line in enumerate(lines) if json.loads(line).get("config", {}).items() & changed)

@@ -124,14 +124,14 @@ def test_it_is_refused_where_a_method_tunes_its_precision(monkeypatch):
 )
 def test_a_launch_refuses_in_one_line(arguments, message, capsys, monkeypatch):
     for module in ("opened_study", "launch_options"):
-        monkeypatch.setattr(f"study.{module}.local_gpus", lambda: 0)
+        monkeypatch.setattr(f"study.{module}.count_local_gpus", lambda: 0)
     assert launch.main(["--profile", "mini", "--task", "rte", *arguments, "--dry-run"]) == 2
     said = capsys.readouterr().err
     assert message in said and said.count("\n") == 1
 
 
 def test_where_a_gpu_may_be_tensorfloat32_is_not_refused(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr("study.opened_study.local_gpus", lambda: 1)
+    monkeypatch.setattr("study.opened_study.count_local_gpus", lambda: 1)
     asked = ["--profile", "mini", "--task", "rte", "--search-precision", "tensorfloat32", "--out", str(tmp_path)]
     assert launch.main([*asked, "--dry-run"]) == 0
     assert "search in tensorfloat32 (" in capsys.readouterr().out

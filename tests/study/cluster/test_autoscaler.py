@@ -32,7 +32,7 @@ ASK = """
 import sys; from pathlib import Path
 from study.cluster import resources
 resources.ACCOUNT = Path(sys.argv[1])
-print(resources.Autoscaler.here())
+print(resources.Autoscaler.read())
 """
 
 
@@ -113,6 +113,6 @@ def test_a_cluster_that_does_not_scale_or_may_not_be_read_has_none(kubernetes, t
 def test_what_ray_up_has_left_is_read_first_and_elsewhere_there_is_none(tmp_path):
     assert here({}, tmp_path).stdout == "None\n"
     shutil.copy(ROOT / "cluster.yaml", tmp_path / "ray_bootstrap_config.yaml")
-    expected = Autoscaler.of(yaml.safe_load((ROOT / "cluster.yaml").read_text()))
+    expected = Autoscaler.from_configuration(yaml.safe_load((ROOT / "cluster.yaml").read_text()))
     assert here({"RAY_CLUSTER_NAME": "study"}, tmp_path).stdout == f"{expected}\n"
     assert (expected.most, [kind.name for kind in expected.kinds]) == (8, ["gpu_worker"])

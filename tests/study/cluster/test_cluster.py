@@ -15,7 +15,7 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 from study.cluster.ray_cluster import RayNodes
 from study.cluster.resources import Autoscaler, Resources
 
-AUTOSCALER = Autoscaler.of(yaml.safe_load((ROOT / "cluster.yaml").read_text()))
+AUTOSCALER = Autoscaler.from_configuration(yaml.safe_load((ROOT / "cluster.yaml").read_text()))
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from ray._private import worker
 
 from study.cluster import ray_cluster, ray_internals
 from study.cluster.ray_cluster import RayNodes, interrupts_held
-from study.cluster.resources import Autoscaler, Resources, check_room, local_gpus
+from study.cluster.resources import Autoscaler, Resources, check_room, count_local_gpus
 
 resources_of = partial(Resources, nodes=RayNodes())
 
-AUTOSCALER = Autoscaler.of(yaml.safe_load((ROOT / "cluster.yaml").read_text()))
+AUTOSCALER = Autoscaler.from_configuration(yaml.safe_load((ROOT / "cluster.yaml").read_text()))
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_gpus_that_are_hidden_are_not_there(monkeypatch, tmp_path, visible, gpus
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert local_gpus() == gpus
+    assert count_local_gpus() == gpus
 
 
 def test_an_interrupt_while_ray_starts_is_heard_when_it_has(capsys):

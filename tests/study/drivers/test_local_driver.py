@@ -206,7 +206,7 @@ def test_every_slot_has_its_gpus(monkeypatch, visible, cpus, gpus, slots) -> Non
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    held = Resources.of(ThisMachine(), cpus=cpus, gpus=gpus)
+    held = Resources.measure(ThisMachine(), cpus=cpus, gpus=gpus)
     assert assign_gpus(held) == slots and held.slots() == len(slots)
 
 

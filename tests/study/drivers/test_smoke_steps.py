@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from study import profiles
 from study.drivers.smoke_steps import SmokeSteps, find_untried_arms, specify_smoke_step
-from study.drivers.worker import smoke_report
+from study.drivers.worker import run_smoke_steps
 from study.facts.events import EpochReported, LaunchEnded, SmokeStepFailed, TrialStarted, read_events
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
@@ -34,7 +34,7 @@ def mini(*methods: str) -> ResolvedPlan:
 @pytest.mark.slow
 def test_every_method_there_is_takes_its_step() -> None:
     plan = mini("albert", "palbert", "pabee", "pondernet", "electra-small")
-    report = smoke_report({arm.name: specify_smoke_step(plan, arm) for arm in plan.arms}, device="cpu", node=None)
+    report = run_smoke_steps({arm.name: specify_smoke_step(plan, arm) for arm in plan.arms}, device="cpu", node=None)
     assert report.failures == {}
 
 
@@ -42,13 +42,13 @@ def test_only_faults_of_the_method_count(monkeypatch: pytest.MonkeyPatch, tmp_pa
     plan = mini("albert")
     spec = specify_smoke_step(plan, plan.arms[0])
     away = replace(spec, backbone=str(tmp_path / "away"))
-    assert smoke_report({"albert/rte": away}, device="cpu", node=None).failures == {}
+    assert run_smoke_steps({"albert/rte": away}, device="cpu", node=None).failures == {}
     monkeypatch.setattr("trainables.albert.build", lambda config, encoder, task: {}["threshold"])
     (tmp_path / "spiece.model").write_text("no model")
     unusable = replace(spec, tokenizer=str(tmp_path))
-    (failure,) = smoke_report({"albert/rte": unusable}, device="cpu", node=None).failures.values()
+    (failure,) = run_smoke_steps({"albert/rte": unusable}, device="cpu", node=None).failures.values()
     assert failure.error.startswith(f"tokenizer '{tmp_path}' cannot be loaded: ")
-    (failure,) = smoke_report({"albert/rte": spec}, device="cpu", node="node-a").failures.values()
+    (failure,) = run_smoke_steps({"albert/rte": spec}, device="cpu", node="node-a").failures.values()
     assert failure.error.startswith("KeyError: 'threshold' (drivers/test_smoke_steps.py, line ")
     assert failure.cause == "method" and failure.node == "node-a"
     assert failure.traceback is not None and '{}["threshold"]' in failure.traceback
@@ -129,7 +129,7 @@ def test_each_worker_that_there_is_room_and_a_trial_for_begins_before_any_trial(
     assert steps.next_part("more") is None and not steps.parts
     for number in range(workers):
         assert not steps.are_over
-        steps.process_report(str(number), smoke_report(parts[number], device="cpu", node=None))
+        steps.process_report(str(number), run_smoke_steps(parts[number], device="cpu", node=None))
     assert steps.are_over
 
 

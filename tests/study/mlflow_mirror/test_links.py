@@ -19,7 +19,7 @@ from study import mirror as mirroring
 from study.facts.study_folder import BROWSE
 from study.launch import browse
 from study.mirror import ARMS, BEST, FAILURES, LINKS, SEEDS, links_with_runs, main, mirror
-from study.mlflow_mirror.tracking import default_uri
+from study.mlflow_mirror.tracking import build_default_uri
 from study.status import read_progress
 
 pytestmark = pytest.mark.slow
@@ -164,7 +164,7 @@ def test_launch_prints_links_into_its_own_store(
     condition = one_arm.partition(": ")[2].strip()
     searched = {"searchFilter": condition, "orderByKey": "attributes.start_time", "orderByAsc": "true"}
     wanted = ["palbert/rte", *(letter * 16 for letter in "abfcd")]
-    assert sorted(found(default_uri(journal.folder), searched)) == sorted(wanted)
+    assert sorted(found(build_default_uri(journal.folder), searched)) == sorted(wanted)
 
 
 def test_links_have_the_next_free_port(journal: MadeJournal, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from study.facts.events import TrialEnded
 from study.launch import MIRROR_NICENESS, start_mirror
 from study.mirror import Mirror, main, mirror
 from study.mlflow_mirror.run_content import StudyRuns
-from study.mlflow_mirror.tracking import default_uri, masked
+from study.mlflow_mirror.tracking import build_default_uri, masked
 from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import Range
 
@@ -341,7 +341,7 @@ def test_broken_line_in_the_middle_is_named(journal: MadeJournal, capsys: pytest
 def test_the_default_store_lies_in_the_study_folder(journal: MadeJournal) -> None:
     journal.end()
     assert main([str(journal.folder)]) == 0
-    assert set(stored_runs(default_uri(journal.folder))) >= {"study"}
+    assert set(stored_runs(build_default_uri(journal.folder))) >= {"study"}
 
 
 def test_folder_without_a_study_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ import trainables
 from study.facts.record import Record
 from study.facts.study_facts import read_records
 from study.mirror import main
-from study.mlflow_mirror.tracking import default_uri
+from study.mlflow_mirror.tracking import build_default_uri
 from study.storage.trial_places import locate_model
 from trainables import method_files
 
@@ -70,7 +70,7 @@ def test_registered_model_answers_as_the_trained_one(study: Path, tmp_path: Path
         "sentence1": ["the dog sees a cat .", "every girl sleeps .", "no boy likes the old house ."],
         "sentence2": ["an animal sees a cat .", "a girl runs .", "a boy likes the house ."],
     }
-    command = [sys.executable, "-c", LOADING, default_uri(study), "mine.pabee.rte", json.dumps(texts)]
+    command = [sys.executable, "-c", LOADING, build_default_uri(study), "mine.pabee.rte", json.dumps(texts)]
     loaded = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert loaded.returncode == 0, loaded.stderr
     signature, answers = json.loads(loaded.stdout)
@@ -103,7 +103,7 @@ def test_registered_model_carries_its_own_method(tmp_path: Path) -> None:
         method_files.include(None)
     shutil.rmtree(methods)
     texts = json.dumps({"sentence1": ["the dog sees a cat ."], "sentence2": ["an animal sees a cat ."]})
-    command = [sys.executable, "-c", LOADING, default_uri(study), "mine.patient.rte", texts]
+    command = [sys.executable, "-c", LOADING, build_default_uri(study), "mine.patient.rte", texts]
     loaded = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert loaded.returncode == 0, loaded.stderr
     assert len(json.loads(loaded.stdout)[1]["prediction"]) == 1

@@ -6,7 +6,7 @@ import pytest
 from helpers.storages import files_under
 
 from study import doctor, launch, mirror
-from study.storage.addresses import tracking_address
+from study.storage.addresses import check_tracking_address
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_password_in_the_address_of_the_tracking_server_is_refused(tmp_path, c
 
 @pytest.mark.parametrize("uri", ["databricks", "sqlite:////home/a:b@c/mlflow.db", "http://127.0.0.1:5000"])
 def test_other_addresses_of_a_tracking_server_are_taken(uri):
-    assert tracking_address(uri) == uri
+    assert check_tracking_address(uri) == uri
 
 
 @pytest.mark.parametrize("uri", ["foo", "runs/mlflow", "./mlruns", "file:///mlruns", "sqlite"])

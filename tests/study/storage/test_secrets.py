@@ -6,7 +6,7 @@ import pytest
 
 from study.drivers.causes import build_failure, lost_process
 from study.launch import command_line
-from study.storage.addresses import masked, tracking_address
+from study.storage.addresses import check_tracking_address, masked
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_a_password_is_hidden_and_all_else_stays(text, hidden):
 @pytest.mark.parametrize("query", ["password=SECRET", "sslpassword=SECRET", "odbc_connect=UID%3Da%3BPWD%3DSECRET"])
 def test_a_password_among_the_parameters_of_a_tracking_address_is_refused(query):
     with pytest.raises(ValueError, match=r"^--tracking-uri holds a password") as refused:
-        tracking_address(f"mssql+pyodbc://host/db?{query}")
+        check_tracking_address(f"mssql+pyodbc://host/db?{query}")
     assert "SECRET" not in str(refused.value)
 
 
@@ -43,7 +43,7 @@ def test_a_password_among_the_parameters_of_a_tracking_address_is_refused(query)
 )
 def test_a_token_in_a_tracking_address_is_refused_too(address):
     with pytest.raises(ValueError, match=r"^--tracking-uri holds a password") as refused:
-        tracking_address(address)
+        check_tracking_address(address)
     assert "SECRET" not in str(refused.value)
 
 

@@ -21,7 +21,7 @@ from helpers.storages import files_under, free_port, s3_server, send
 
 from study.facts.events import EpochReported, TrialEnded, read_events
 from study.facts.study_facts import read_records
-from study.storage.addresses import exists, join, make_writable, storage_address
+from study.storage.addresses import exists, join, make_writable, resolve_storage_address
 from study.storage.trial_places import TrialObjects, local_model, model_exists, open_place, trial_address
 
 SMALL = ["--method", "albert", "--task", "rte", "--samples", "1", "--seeds", "2", "--epochs", "3", "--profile", "mini"]
@@ -202,7 +202,7 @@ def test_a_bucket_that_is_away_for_a_while_delays_a_trial_and_loses_nothing(s3, 
 
 @pytest.mark.slow
 def test_a_bucket_that_is_not_there_or_does_not_answer_is_one_line(s3):
-    make_writable(storage_address(s3.format("")))
+    make_writable(resolve_storage_address(s3.format("")))
     with pytest.raises(ValueError, match=r"^s3://nobody/x.* cannot be written: .*NO_SUCH_BUCKET[^\n]*$"):
         make_writable(s3.format("x").replace("s3://bucket", "s3://nobody"))
     with pytest.raises(ValueError, match=r"cannot be written: .*NETWORK_CONNECTION[^\n]*$"):
