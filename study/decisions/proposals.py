@@ -121,8 +121,8 @@ class Proposals:
                 return GPSampler(seed=seed, warn_independent_sampling=False)
             case "random" | "grid":  # the first points of a grid leave no field open
                 return RandomSampler(seed=seed)
-            case own:
-                return make_own_sampler(own, seed=seed)
+            case factory:
+                return make_own_sampler(factory, seed=seed)
 
 
 class _Sequence(QMCSampler):

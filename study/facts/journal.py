@@ -46,7 +46,7 @@ class Lease(Typed, frozen=True, kw_only=True):
     def for_this_process(cls) -> Lease:
         """Create a lease for this process."""
         host, pid = socket.gethostname(), os.getpid()
-        return cls(host=host, boot=_boot(), pid=pid, started=_started(pid), since=to_second(utc_now()))
+        return cls(host=host, boot=_read_boot_id(), pid=pid, started=_read_start_time(pid), since=to_second(utc_now()))
 
     def __str__(self) -> str:
         """Format the lease for messages: `process 41 on host since TIME`."""
@@ -55,15 +55,15 @@ class Lease(Typed, frozen=True, kw_only=True):
     @property
     def is_of_this_machine(self) -> bool:
         """True if the process ran on this host and in this container, and the host has not rebooted since."""
-        return bool(self.boot) and (self.host, self.boot) == (socket.gethostname(), _boot())
+        return bool(self.boot) and (self.host, self.boot) == (socket.gethostname(), _read_boot_id())
 
     @property
     def runs_here(self) -> bool:
         """True if the process still runs on this machine and is not this process."""
-        return self.is_of_this_machine and self.pid != os.getpid() and _started(self.pid) == self.started
+        return self.is_of_this_machine and self.pid != os.getpid() and _read_start_time(self.pid) == self.started
 
 
-def _boot() -> str:
+def _read_boot_id() -> str:
     """Return the kernel's boot ID and the PID namespace, which differs between containers; "" if unknown."""
     try:
         return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {Path('/proc/self/ns/pid').readlink()}"
@@ -71,7 +71,7 @@ def _boot() -> str:
         return ""
 
 
-def _started(pid: int) -> str:
+def _read_start_time(pid: int) -> str:
     """Read the start time of a process in kernel ticks; "" if the process is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
@@ -99,11 +99,11 @@ class StudyLock:
         self._path = folder / LEASE
         self._descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            is_taken = self._taken(folder)
+            is_locked = self._take_lock(folder)
             lease = read_lease(folder)
-            if not is_taken or (lease is not None and self._lives(lease)):
-                who = lease or "holder unknown"
-                raise ValueError(f"study {folder} is being run by another launch: {who}; wait until it ends")
+            if not is_locked or (lease is not None and self._is_alive(lease)):
+                holder = lease or "holder unknown"
+                raise ValueError(f"study {folder} is being run by another launch: {holder}; wait until it ends")
             self._lease = msgspec.json.encode(Lease.for_this_process())
             write_bytes(self._path, self._lease)
         except BaseException:
@@ -113,7 +113,7 @@ class StudyLock:
         self._thread = threading.Thread(target=self._beat, name="lease", daemon=True)
         self._thread.start()
 
-    def _taken(self, folder: Path) -> bool:
+    def _take_lock(self, folder: Path) -> bool:
         """Try several times to take the lock, since `find_lock_holder` may hold it for a moment."""
         for _ in range(_LOCK_ATTEMPTS):
             try:
@@ -123,24 +123,24 @@ class StudyLock:
                 time.sleep(0.02)
             except OSError as error:
                 raise ValueError(
-                    f"{folder} is on {_file_system(folder)}, which cannot lock files ({error.strerror}); allowed: "
+                    f"{folder} is on {_find_mount(folder)}, which cannot lock files ({error.strerror}); allowed: "
                     "--out with a folder of another file system, or this one mounted with locks (NFS: without nolock)"
                 ) from None
         return False
 
-    def _lives(self, lease: Lease) -> bool:
+    def _is_alive(self, lease: Lease) -> bool:
         """Check if the launch that wrote the lease still runs; a free lock does not prove that the launch has ended."""
         if lease.is_of_this_machine:
             return lease.runs_here
         print(f"waiting {SILENT_SECONDS:g} s to see if the launch still runs: {lease}", file=sys.stderr, flush=True)
-        before, end = self._last_beat(), time.monotonic() + SILENT_SECONDS
+        before, end = self._read_last_beat(), time.monotonic() + SILENT_SECONDS
         while time.monotonic() < end:
             time.sleep(min(1.0, SILENT_SECONDS / 10))
-            if self._last_beat() != before:
+            if self._read_last_beat() != before:
                 return self._path.exists()
         return False
 
-    def _last_beat(self) -> int:
+    def _read_last_beat(self) -> int:
         try:
             with self._path.open("rb") as file:  # on a network file system, open() refreshes the file's times
                 return os.fstat(file.fileno()).st_mtime_ns
@@ -163,7 +163,7 @@ class StudyLock:
         os.close(self._descriptor)
 
 
-def _file_system(folder: Path) -> str:
+def _find_mount(folder: Path) -> str:
     """Return the type and mount point of a folder's file system: `nfs4 at /home`."""
     with suppress(OSError):
         mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
@@ -191,12 +191,12 @@ def delay_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[int] = []
+    received: list[int] = []
     try:
-        with handle_signals(lambda number, _: came.append(number)):
+        with handle_signals(lambda number, _: received.append(number)):
             yield
     finally:
-        for number in came:
+        for number in received:
             signal.raise_signal(number)
 
 

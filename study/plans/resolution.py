@@ -178,7 +178,14 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
     layers = [(f"{space.file} SPACE", space.space), (f"{space.file} POST_HOC", space.post_hoc)]
     in_file = merge_layers([*layers, (f"{space.file} MINI_SPACE", mini_space)])
     fixed_by_hand, searched = _collect_by_hand(plan, space, arm)
-    fixed = merge_layers(_list_fixed_layers(space, task, is_mini)) | fixed_by_hand
+    fixed_in_files: Layers[Value] = [
+        ("search_spaces/_every_method.py NEUTRAL", space.neutral),
+        (f"{space.file} FIXED", space.own_fixed),
+        (f"{space.file} FIXED_BY_TASK[{task!r}]", space.fixed_by_task.get(task, {})),
+        (f"{space.file} MINI_FIXED", space.mini_fixed if is_mini else {}),
+        (f"{space.file} VARIANTS[{space.method.partition(trainables.VARIANT)[2]!r}]", space.variant),
+    ]
+    fixed = merge_layers(fixed_in_files) | fixed_by_hand
     fixed = {name: value for name, value in fixed.items() if name not in searched}
     tuned = {name: Layered(make_range(layered.value), layered.origin) for name, layered in in_file.items()} | searched
     tuned = {name: ranged for name, ranged in tuned.items() if name not in fixed}
@@ -359,16 +366,6 @@ def check_family(method: str, backbone: str) -> None:
             f"{method} is for backbones of family {' or '.join(families)}; backbone {backbone!r} is of family "
             f"{find_family(backbone)!r}; allowed: --backbone with {menu}, a folder or a hub name of that family"
         )
-
-
-def _list_fixed_layers(space: SearchSpace, task: str, is_mini: bool) -> Layers[Value]:
-    return [
-        ("search_spaces/_every_method.py NEUTRAL", space.neutral),
-        (f"{space.file} FIXED", space.own_fixed),
-        (f"{space.file} FIXED_BY_TASK[{task!r}]", space.fixed_by_task.get(task, {})),
-        (f"{space.file} MINI_FIXED", space.mini_fixed if is_mini else {}),
-        (f"{space.file} VARIANTS[{space.method.partition(trainables.VARIANT)[2]!r}]", space.variant),
-    ]
 
 
 def _collect_by_hand(

@@ -73,14 +73,14 @@ def make_own_sampler(name: str, *, seed: int) -> BaseSampler:
 
     module, _, factory = name.partition(OWN)
     try:
-        made = getattr(importlib.import_module(module), factory)(seed=seed)
+        sampler = getattr(importlib.import_module(module), factory)(seed=seed)
     except Exception as error:  # a user's code may raise anything
         fault = f"{type(error).__name__}: {error}"
         where = "; allowed: an installed package, or a module in a folder of PYTHONPATH"
         raise ValueError(f"--sampler {name}: {fault}{where * isinstance(error, ImportError)}") from error
-    if not isinstance(made, BaseSampler):
-        raise ValueError(f"--sampler {name}: returned {type(made).__name__} for seed={seed}; allowed: a BaseSampler")
-    return made
+    if not isinstance(sampler, BaseSampler):
+        raise ValueError(f"--sampler {name}: returned {type(sampler).__name__} for seed={seed}; allowed: a BaseSampler")
+    return sampler
 
 
 def describe_sampler(name: str, samples: int, stopping: EarlyStopping | None) -> str:
