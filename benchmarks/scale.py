@@ -209,7 +209,7 @@ def run_scheduler(scheduler: Scheduler, *, stops: bool) -> None:
         last = (
             trial.config["epochs"] if not stops else 3 + int(unit(trial.key) * (int(str(trial.config["epochs"])) - 2))
         )
-        expected = scheduler.expected_attestation(trial)
+        expected = scheduler.make_expected_attestation(trial)
         attested = replace(expected, tokens_digest="0" * 16, backbone_digest="0" * 16) if epoch == 1 else None
         said = replace(report_of(trial, epoch, last=last), attested=attested)
         scheduler.report(trial.key, said)

@@ -60,7 +60,7 @@ def check(method: str) -> Iterator[tuple[str, str | None]]:
         return
     is_sound = True
     for rule in (*space_rules.RULES, *space_rules.POINT_RULES):
-        fault = _find_fault(method, partial(space_rules.first_fault, rule, subject))
+        fault = _find_fault(method, partial(space_rules.find_first_fault, rule, subject))
         is_sound &= fault is None
         yield space_rules.describe(rule), fault
         if fault is not None and rule in space_rules.FIRST:

@@ -278,7 +278,7 @@ def remaining_seconds(progress: StudyProgress, steps: Mapping[str, Steps] = Mapp
 def _estimate_by_arm(
     progress: StudyProgress, steps: Mapping[str, Steps] = MappingProxyType({})
 ) -> dict[str, float] | None:
-    pace = progress.seconds_per_example(progress.arms, "wall_seconds")
+    pace = progress.compute_seconds_per_example(progress.arms, "wall_seconds")
     if pace is None and (pace := _measure_pace_in_steps(progress, steps)) is None:
         return None
     shares = {phase: _list_shares(progress.arms, phase) for phase in PHASES}
@@ -290,14 +290,14 @@ def _estimate_by_arm(
 
 def _estimate_epoch_seconds(progress: StudyProgress, arm: ArmProgress, pace: float) -> float:
     """Estimate an arm's seconds per epoch from its ended epochs, or else from `pace`, in seconds per example."""
-    measured = progress.seconds_per_example([arm], "wall_seconds")
-    return (pace if measured is None else measured) * progress.examples_per_epoch(arm)
+    measured = progress.compute_seconds_per_example([arm], "wall_seconds")
+    return (pace if measured is None else measured) * progress.count_examples_per_epoch(arm)
 
 
 def _measure_pace_in_steps(progress: StudyProgress, steps: Mapping[str, Steps]) -> float | None:
     """Measure the seconds per example from the steps of running trials, for use before any epoch has ended."""
     seconds = [
-        steps[key].seconds / steps[key].done * steps[key].of / progress.examples_per_epoch(arm)
+        steps[key].seconds / steps[key].done * steps[key].of / progress.count_examples_per_epoch(arm)
         for arm in progress.launched
         for key in arm.facts.under_way
         if key in steps and steps[key].done

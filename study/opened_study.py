@@ -135,7 +135,7 @@ def resolve_in(
         _check_files(plan)
         return resolve(plan, unchecked=unchecked)
     had = earlier.plan.asked
-    plan = plan.extended_from(had)
+    plan = plan.extend(had)
     settled = cache(lambda: {trial.started.arm for trial in read_facts(folder).trials.values()})
     if glue.classify_data(plan.data) != glue.classify_data(had.data) and settled():  # raised before data are read
         raise mismatch_error(folder, [describe_data_change(had, plan)], is_continued=is_continued)

@@ -24,8 +24,8 @@ from study.facts.events import utc_now
 from study.facts.plain_words import clock, print_lines, read_width, wrap_line
 from study.mlflow_mirror.tracking import build_default_uri
 from study.own_packages import PACKAGES, check_not_shadowed, is_installed
-from study.plans.departures import WIDTH, pretraining_departures
-from study.plans.plan import Layered, choose_backbone, format_columns, merge_layers, no_such_field
+from study.plans.departures import WIDTH, list_pretraining_departures
+from study.plans.plan import Layered, choose_backbone, format_columns, make_field_error, merge_layers
 from study.plans.pretrained_backbone import PretrainingFile, is_tiny, read_pretraining, warn_of_unknown
 from study.plans.resolved_plan import FIRST_SEED, Pretraining
 from study.storage.addresses import TRACKING_HELP, check_folder, check_tracking_address
@@ -129,7 +129,7 @@ def resolve(options: Options) -> Request:
     recipe = recipes.load(resolve_name(options.objective, recipes.list_recipes(), what="objective"))
     given = read_settings(options.set)
     if absent := [name for name in given if name not in recipe.fixed]:
-        raise no_such_field(f"--set {absent[0]}", absent[0], recipe.objective, recipe.fixed)
+        raise make_field_error(f"--set {absent[0]}", absent[0], recipe.objective, recipe.fixed)
     kind = "mini" if corpora.is_generated(options.corpus) else "paper"
     if options.backbone is not None:
         backbones.check_spelling(options.backbone)
@@ -203,7 +203,7 @@ def prepare(
             is_tiny=began_tiny,
             settings=request.settings,
             batch_size=config.batch_size,
-            departures=pretraining_departures(recipe, request.settings, is_tiny=began_tiny),
+            departures=list_pretraining_departures(recipe, request.settings, is_tiny=began_tiny),
         ),
         config=values,
         seed=request.seed,

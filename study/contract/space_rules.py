@@ -142,8 +142,8 @@ def mini_grid_lies_within_the_mini_ranges(method: Method) -> Iterator[Fault]:
     space = method.space
     narrowed = {*space.mini_space} - {*space.mini_grid}
     paper = {field: menu for field, menu in space.paper_grid.items() if field in narrowed}
-    yield from _find_outside("MINI_GRID", space.mini_grid, mini_ranges(space))
-    yield from _find_outside("PAPER_GRID", paper, mini_ranges(space))
+    yield from _find_outside("MINI_GRID", space.mini_grid, list_mini_ranges(space))
+    yield from _find_outside("PAPER_GRID", paper, list_mini_ranges(space))
 
 
 def backbones_are_named(method: Method) -> Iterator[Fault]:
@@ -164,7 +164,7 @@ def departures_are_short(method: Method) -> Iterator[Fault]:
     except ValueError:
         yield DEPARTURES, f'DEPARTURES is {lines!r:.60}; allowed: (("what", "in the paper or its code", "here"), ...)'
         return
-    if len({what for what, *_ in lines}) < len(lines):
+    if len({subject for subject, *_ in lines}) < len(lines):
         yield DEPARTURES, "two entries have the same first part"
     for part in itertools.chain(*lines):
         if not (len(part) <= MOST_IN_PART and part.isprintable() and part == part.strip() and part[-1:] != "."):
@@ -190,7 +190,7 @@ def every_point_is_a_configuration(method: Method) -> Iterator[Fault]:
 
 def every_mini_corner_is_a_configuration(method: Method) -> Iterator[Fault]:
     """Check that all combinations of range ends for tiny backbones are valid configurations."""
-    points = [{**method.space.mini_fixed, **point} for point in list_corners(mini_ranges(method.space))]
+    points = [{**method.space.mini_fixed, **point} for point in list_corners(list_mini_ranges(method.space))]
     yield from _find_refused("MINI_FIXED", lambda _: points, method)
 
 
@@ -220,7 +220,7 @@ def describe(rule: Callable[..., object]) -> str:
     return (rule.__doc__ or "").removeprefix("Check that ").removesuffix(".")
 
 
-def first_fault(rule: Rule, method: Method) -> str | None:
+def find_first_fault(rule: Rule, method: Method) -> str | None:
     """Return a rule's first fault, with the file and line of the faulty name; None if the method satisfies the rule."""
     return next((f"{method.format_place(name)}: {fault}" for name, fault in rule(method)), None)
 
@@ -228,7 +228,7 @@ def first_fault(rule: Rule, method: Method) -> str | None:
 def check_files(method: str) -> None:
     """Raise ValueError with the first fault if the two files of a method break a rule of `RULES`."""
     for rule in RULES:
-        if fault := first_fault(rule, Method(trainables.base_method(method))):
+        if fault := find_first_fault(rule, Method(trainables.base_method(method))):
             raise ValueError(fault)
 
 
@@ -244,7 +244,7 @@ def list_corners(ranges: Mapping[str, Any]) -> list[dict[str, Value]]:
     )
 
 
-def mini_ranges(space: SearchSpace) -> dict[str, BaseDistribution]:
+def list_mini_ranges(space: SearchSpace) -> dict[str, BaseDistribution]:
     """Return the ranges of the fields that are tuned on tiny random backbones."""
     ranges = {**space.space, **space.mini_space}
     return {field: distribution for field, distribution in ranges.items() if field not in space.mini_fixed}

@@ -45,7 +45,7 @@ class GpuBudget:
             return arm.arm.name in self._served
         return self._are_all_measured and self._committed + (self._reserve_of_all + self._cost(arm)) <= self._limit
 
-    def searches_to_close(self) -> list[str]:
+    def list_searches_to_close(self) -> list[str]:
         """List the arms whose searches end now for lack of GPU time.
 
         A search ends if no arm can start a trial and the next trial of the search would not fit even if all running
@@ -55,7 +55,7 @@ class GpuBudget:
             return []
         return [arm.arm.name for arm in self._startable if arm.search_trials_to_start and not self._may_fit_later(arm)]
 
-    def confirms_to_close(self) -> list[str]:
+    def list_confirms_to_close(self) -> list[str]:
         """List the arms whose missing confirm trials will not start, because no GPU time is left for them."""
         if self._limit == math.inf or self._progress.facts.under_way or self._can_start_any:
             return []
@@ -184,12 +184,12 @@ class GpuBudget:
 
     def _length(self, arm: ArmProgress) -> int:
         """Count the training examples in all epochs of a trial."""
-        return self._progress.examples_per_epoch(arm) * arm.arm.epochs
+        return self._progress.count_examples_per_epoch(arm) * arm.arm.epochs
 
     @cached_property
     def _pace(self) -> float | None:
         """The mean GPU seconds per training example in all arms; None if no epoch has been reported."""
-        return self._progress.seconds_per_example(self._progress.arms, "gpu_seconds")
+        return self._progress.compute_seconds_per_example(self._progress.arms, "gpu_seconds")
 
 
 def _part_searched(arm: ArmProgress) -> float:

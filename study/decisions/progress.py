@@ -177,18 +177,18 @@ class StudyProgress:
         """A description of the results that each incomplete arm lacks, by arm name."""
         return {arm.arm.name: reason for arm in self.arms if (reason := arm.missing)}
 
-    def examples_per_epoch(self, arm: ArmProgress) -> int:
+    def count_examples_per_epoch(self, arm: ArmProgress) -> int:
         """Return the number of training examples per epoch; it is the same for all tasks of mini-GLUE."""
         task = self.plan.own_task(arm.arm.task) or TASKS[arm.arm.task]
         return mini_glue.TRAIN_ROWS if self.plan.asked.data == "mini" and not task.place else task.sizes["train"]
 
-    def seconds_per_example(
-        self, arms: Iterable[ArmProgress], of: Literal["gpu_seconds", "wall_seconds"]
+    def compute_seconds_per_example(
+        self, arms: Iterable[ArmProgress], unit: Literal["gpu_seconds", "wall_seconds"]
     ) -> float | None:
         """Compute the mean seconds of these arms per training example; None if no epoch has been reported."""
         measured = list(arms)
-        examples = sum(arm.facts.reported.epochs * self.examples_per_epoch(arm) for arm in measured)
-        return sum(getattr(arm.facts.reported, of) for arm in measured) / examples if examples else None
+        examples = sum(arm.facts.reported.epochs * self.count_examples_per_epoch(arm) for arm in measured)
+        return sum(getattr(arm.facts.reported, unit) for arm in measured) / examples if examples else None
 
     def find_start(self, arm: ArmProgress) -> Record | None:
         """Return the best confirm record of the arm from which this arm starts; None until that arm has finished."""

@@ -206,7 +206,7 @@ class Scheduler:
             ValueError: there is no other node, or it is unknown which node is wrong.
         """
         trial = self.facts.trials[key]
-        expected = self.expected_attestation(trial)
+        expected = self.make_expected_attestation(trial)
         has_other_code_or_data = list_contradictions(
             attested, replace(expected, tokens_digest=None, backbone_digest=None)
         )
@@ -215,7 +215,7 @@ class Scheduler:
         error = f"it differs from the plan: {'; '.join(list_contradictions(attested, expected))}"
         self.retry(key, Failure(cause="node", error=error, host=host, node=node))
 
-    def expected_attestation(self, trial: TrialFacts) -> Attestation:
+    def make_expected_attestation(self, trial: TrialFacts) -> Attestation:
         """Collect the code and data that the trial's worker must have.
 
         The digests of tokenised data and backbone files are those that the arm's first worker reported.
@@ -234,7 +234,7 @@ class Scheduler:
 
     def check_attested(self, trial: TrialFacts, attested: Attestation, *, host: str) -> None:
         """Raise ValueError with all differences if the worker on `host` has other code or data than the plan."""
-        if differences := list_contradictions(attested, self.expected_attestation(trial)):
+        if differences := list_contradictions(attested, self.make_expected_attestation(trial)):
             raise ValueError(
                 f"trial {trial.key} of {trial.started.arm} on {host} differs from the plan: {'; '.join(differences)}; "
                 "nothing was recorded; remove the difference and run the same command again"
@@ -318,9 +318,9 @@ class Scheduler:
     def _close_unpaid(self) -> bool:
         """End searches, or else confirm trials, for which no GPU time is left; return True if any were ended."""
         budget, limit = GpuBudget(self.progress), self.progress.max_gpu_hours
-        if searches := budget.searches_to_close():
+        if searches := budget.list_searches_to_close():
             self._journal.append(SearchClosed(time=self._journal.now(), arms=searches, max_gpu_hours=limit))
-        elif confirms := budget.confirms_to_close():
+        elif confirms := budget.list_confirms_to_close():
             assert limit is not None
             self._journal.append(ConfirmClosed(time=self._journal.now(), arms=confirms, max_gpu_hours=limit))
         else:

@@ -246,7 +246,7 @@ class Driver(ABC):
             key=trial.key,
             epochs=trial.epochs,
             spec=spec,
-            expected=self.scheduler.expected_attestation(trial),
+            expected=self.scheduler.make_expected_attestation(trial),
             place=trial_address(self._storage, trial.key),
             predictions=predictions if trial.phase == "confirm" else None,
             marks=self._marks,

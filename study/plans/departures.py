@@ -14,7 +14,7 @@ from study import profiles
 from study.facts.plain_words import read_width, wrap_line
 from study.plans.plan import Plan
 from study.plans.ranges import is_searched, shorten
-from study.plans.resolved_plan import Arm, ResolvedPlan, untrained_backbones
+from study.plans.resolved_plan import Arm, ResolvedPlan, list_untrained_backbones
 from trainables.departure import Departure, Departures
 from trainables.schema import Configuration
 
@@ -73,7 +73,7 @@ def describe_departures(plan: ResolvedPlan) -> list[str]:
     return ["differences from the papers and their code:", *text] if text else []
 
 
-def pretraining_departures(recipe: Recipe, settings: Configuration, *, is_tiny: bool) -> Departures:
+def list_pretraining_departures(recipe: Recipe, settings: Configuration, *, is_tiny: bool) -> Departures:
     """Collect a pretraining's departures from papers; for a tiny backbone, `OF_TINY_RECIPE` replaces the recipe's."""
     changed = {field for field, value in settings.items() if value != recipe.fixed[field]}
     unchanged = [departure for departure in recipe.departures if not changed & {*departure.what.split(", ")}]
@@ -105,7 +105,7 @@ def _list_protocol(asked: Plan, arms: Sequence[Arm]) -> Departures:
         ),
         ("selection", "on dev", "on a slice of train"): asked.selection == "holdout",
         ("selection by", "the score", str(asked.select_by)): asked.select_by is not UNSET,
-        ("weights of backbones", "pretrained", "random, not pretrained"): bool(untrained_backbones(asked, arms)),
+        ("weights of backbones", "pretrained", "random, not pretrained"): bool(list_untrained_backbones(asked, arms)),
         ("seeds", str(SEEDS_OF_PAPERS), str(asked.seeds)): asked.seeds != SEEDS_OF_PAPERS,
         ("fields that the papers tune", "searched", "one value"): asked.searched_alone is not UNSET,
         ("precision of search trials", "", str(precision)): precision is not UNSET,

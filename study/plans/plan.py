@@ -109,7 +109,7 @@ class Plan(Typed, frozen=True, kw_only=True):
         """True if the plan's GLUE tasks use generated data; scores are then not comparable with published ones."""
         return self.data == "mini" and any(task in TRAINABLE_TASKS for task in self.tasks)
 
-    def extended_from(self, earlier: Plan) -> Plan:
+    def extend(self, earlier: Plan) -> Plan:
         """Return this plan merged with the study's earlier plan: for example, methods are joined."""
         rules = {name: join for name, join in read_marks(Plan).items() if callable(join)}
         return replace(
@@ -214,7 +214,7 @@ NAMES_IN_REPOSITORIES = {  # option in the scripts of PALBERT, PABEE, DeeBERT, B
 }
 
 
-def nearest_field(field: str, known: Collection[str]) -> str:
+def suggest_field(field: str, known: Collection[str]) -> str:
     """Suggest the field for a misspelling or an option of a paper's code: `; did you mean learning_rate?`, or ""."""
     ours = NAMES_IN_REPOSITORIES.get(field.replace("-", "_"))
     if field == "exit_criteria" and ours in known:
@@ -222,7 +222,7 @@ def nearest_field(field: str, known: Collection[str]) -> str:
     return f"; did you mean {ours}?" if ours in known else suggest_nearest(field, known)
 
 
-def no_such_field(
+def make_field_error(
     option: str, field: str, owner: str, known: Collection[str], *, departures: Collection[Departure] = ()
 ) -> ValueError:
     """Build the error for a field that a method or an objective, `owner`, lacks.
@@ -233,5 +233,5 @@ def no_such_field(
     """
     lines = map(str, departures)
     naming = (f"; {line}" for line in lines if "_" in field and field in re.findall(r"\w+", line))
-    near = next(naming, nearest_field(field, known))
+    near = next(naming, suggest_field(field, known))
     return ValueError(f"{option}: {owner} has no such field; it has {', '.join(sorted(known))}{near}")

@@ -21,7 +21,7 @@ from study.facts import events
 from study.facts.attestation import Provenance
 from study.facts.plain_words import list_first
 from study.plans.plan import Plan
-from study.plans.ranges import NONE, from_tables, override_settings, split_key, to_toml
+from study.plans.ranges import NONE, format_toml, override_settings, read_tables, split_key
 from study.plans.resolved_plan import FACTS_OF_ARM, Arm, Range, ResolvedPlan, digest
 from trainables import base_method, method_files
 from trainables.atomic_files import write_json
@@ -172,7 +172,7 @@ def format_plan(plan: Plan) -> str:
         for name, value in to_plain(plan).items()
         if name != "settings" and (value is not None or default.get(name) is not None)
     }
-    return to_toml(fields, plan.settings)
+    return format_toml(fields, plan.settings)
 
 
 def read_toml(path: Path) -> Plan:
@@ -207,7 +207,7 @@ def _from_tables(tables: Mapping[str, Any]) -> Plan:
             raise ValueError(f"no field named {name}; available: {', '.join(allowed)}{near}")
     fields = {name: None if value == NONE else value for name, value in tables.items() if name not in TABLES}
     plan = from_plain(Plan, {**to_plain(base), **fields}, where="")
-    return replace(plan, settings=override_settings(base.settings, from_tables(tables)))
+    return replace(plan, settings=override_settings(base.settings, read_tables(tables)))
 
 
 _NAMED = ("data", "backbone", "tokenizer")  # fields whose errors quote their value

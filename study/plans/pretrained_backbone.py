@@ -129,7 +129,7 @@ def warn_of_unknown_words(plan: ResolvedPlan) -> list[str]:
         return []  # the tokenizer was built from the same generated words
     name = arm.tokenizer or arm.backbone
     tokenizer = local_tokenizer(name, texts=lambda: ())
-    texts = {TASKS[task].title: _dev_texts(task, data) for task in plan.asked.tasks}
+    texts = {TASKS[task].title: _read_dev_texts(task, data) for task in plan.asked.tasks}
     return warn_of_unknown(name, tokenizer, texts)
 
 
@@ -146,7 +146,7 @@ def warn_of_unknown(name: str, tokenizer: Tokenizer | None, texts: Mapping[str, 
     return [warning] if large else []
 
 
-def _dev_texts(task: str, data: str) -> Iterable[str]:
+def _read_dev_texts(task: str, data: str) -> Iterable[str]:
     """Read the texts of the dev split, which is short and has words like those of the train split."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # trials give the same warnings about row counts

@@ -85,7 +85,8 @@ def override_settings(base: Settings, over: Settings) -> dict[str, Setting]:
     replaced = [split_key(key) for key in over]
 
     def is_replaced(scope: str, field: str) -> bool:
-        return any(field == other and around in ("", scope, scope.partition("/")[0]) for around, other in replaced)
+        scopes = ("", scope, scope.partition("/")[0])
+        return any(field == other and other_scope in scopes for other_scope, other in replaced)
 
     return {key: value for key, value in base.items() if not is_replaced(*split_key(key))} | dict(over)
 
@@ -143,7 +144,7 @@ def _check_choices(values: list[Value], source: object) -> Choices:
     return tuple(values)
 
 
-def from_tables(tables: Mapping[str, object]) -> dict[str, Setting]:
+def read_tables(tables: Mapping[str, object]) -> dict[str, Setting]:
     """Read the settings from the tables `set` and `search` of a plan file.
 
     Raises:
@@ -179,7 +180,7 @@ def _read_table(tables: Mapping[str, object], name: str, read: Callable[[object]
     return result
 
 
-def to_toml(fields: Mapping[str, object], settings: Settings) -> str:
+def format_toml(fields: Mapping[str, object], settings: Settings) -> str:
     """Format the fields of a plan as TOML, followed by its settings as the tables `set` and `search`."""
     import tomli_w
 
@@ -193,7 +194,7 @@ def to_toml(fields: Mapping[str, object], settings: Settings) -> str:
 
 
 def _convert_interval(value: Value | Interval) -> Value:
-    """Convert an interval to a string, because tomli_w has no inline tables; `to_toml` removes the quotes."""
+    """Convert an interval to a string, because tomli_w has no inline tables; `format_toml` removes the quotes."""
     if isinstance(value, Interval):
         return f"{{ low = {value.low}, high = {value.high}{', log = true' * value.log} }}"
     return NONE if value is None else value

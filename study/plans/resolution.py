@@ -40,9 +40,9 @@ from study.plans.plan import (
     Plan,
     choose_backbone,
     format_columns,
+    make_field_error,
     merge_layers,
-    nearest_field,
-    no_such_field,
+    suggest_field,
 )
 from study.plans.pretrained_backbone import is_tiny, read_finished_pretraining
 from study.plans.ranges import (
@@ -219,10 +219,10 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
     post_hoc = {name: menu for name, menu in settings.items() if len(menu.value) > 1}
     tuned = {name: ranged for name, ranged in tuned.items() if name not in settings}
     won = [winner.values for winner in plan.list_firsts(arm)]
-    first = _without_repeats({name: point[name] for name in tuned if name in point} for point in (*won, *published))
+    first = _drop_repeats({name: point[name] for name in tuned if name in point} for point in (*won, *published))
     if plan.sampler == "grid":
         whole_grid = list_combinations({name: grid[name].value for name in tuned})
-        first = _without_repeats([*(point for point in first if point in whole_grid), *whole_grid])
+        first = _drop_repeats([*(point for point in first if point in whole_grid), *whole_grid])
     for winner in plan.list_firsts(arm):
         _check_range(winner, tuned, arm)
     return Resolution(fixed, tuned, post_hoc, first, backbone, tokenizer)
@@ -308,14 +308,14 @@ def _resolve_arm(
     try:
         config.check_task(TASKS[task])
     except ValueError as error:
-        raise ValueError(f"{error}{_narrower_scopes(plan, arm, field=str(error).partition(' ')[0])}") from None
+        raise ValueError(f"{error}{_suggest_narrower_scopes(plan, arm, field=str(error).partition(' ')[0])}") from None
     except Exception as error:  # a user's code may raise anything
         raise ValueError(method_files.describe_error(error, arm.base_method)) from error
     fixed = {name: getattr(config, name) for name in arm.fixed}  # with the field's types: 0 becomes 0.0
     return replace(arm, fixed=fixed, search_precision=plan.resolve_search_precision(fixed, is_searched=bool(arm.space)))
 
 
-def _narrower_scopes(plan: Plan, arm: Arm, *, field: str) -> str:
+def _suggest_narrower_scopes(plan: Plan, arm: Arm, *, field: str) -> str:
     """Suggest --set options that limit the value of the field to the tasks that accept it, or "" if no task does."""
     key = find_keys(plan.settings, arm.name).get(field, arm.name)
     if "/" in key:
@@ -388,7 +388,7 @@ def _collect_by_hand(
             if is_from_profile or (key == field and is_anothers):
                 continue
             departures = trainables.departures(space.method)
-            raise no_such_field(named, field, space.method, config.__struct_fields__, departures=departures)
+            raise make_field_error(named, field, space.method, config.__struct_fields__, departures=departures)
         origin = f"study/profiles.py {plan.profile.upper()}" if is_from_profile else named
         if isinstance(setting, Interval | tuple):
             searched[field] = Layered(make_range(make_distribution(setting, kinds[field], named=named)), origin)
@@ -440,7 +440,7 @@ def _check_range(first: First, tuned: Mapping[str, Layered[Range]], arm: str) ->
             )
 
 
-def _without_repeats(points: Iterable[dict[str, Value]]) -> list[dict[str, Value]]:
+def _drop_repeats(points: Iterable[dict[str, Value]]) -> list[dict[str, Value]]:
     unique: list[dict[str, Value]] = []
     for point in points:
         if point not in unique:
@@ -487,7 +487,7 @@ def _check_settings(plan: Plan) -> None:
     tuned |= {split_key(key)[1] for key, setting in plan.settings.items() if is_searched(setting)}
     for field in plan.search_only or ():
         if field not in tuned:
-            menu = ", ".join(sorted(tuned)) + nearest_field(field, tuned)
+            menu = ", ".join(sorted(tuned)) + suggest_field(field, tuned)
             raise ValueError(
                 f"--search-only {field}: the study tunes no such field; available: {menu}; to tune another: --search "
                 "FIELD=LOW..HIGH"

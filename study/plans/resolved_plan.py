@@ -261,8 +261,8 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
 
     @property
     def untrained(self) -> list[str]:
-        """The backbones with random weights that captions must mention; see `untrained_backbones`."""
-        return untrained_backbones(self.asked, self.arms)
+        """The backbones with random weights that captions must mention; see `list_untrained_backbones`."""
+        return list_untrained_backbones(self.asked, self.arms)
 
     @property
     def pins(self) -> dict[str, str]:
@@ -295,7 +295,7 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
         return {arm.name: arm for arm in self.arms}
 
 
-def untrained_backbones(asked: Plan, arms: Iterable[Arm]) -> list[str]:
+def list_untrained_backbones(asked: Plan, arms: Iterable[Arm]) -> list[str]:
     """List the arms' backbones with random weights, except tiny backbones on generated data."""
     names = backbones.PUBLISHED_SIZES if asked.is_generated else backbones.UNTRAINED
     return list(dict.fromkeys(arm.backbone for arm in arms if arm.backbone in names or arm.random_weights))

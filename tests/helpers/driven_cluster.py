@@ -73,7 +73,7 @@ class Cluster:
         assert self.driver.reported(ray_id, Message(news=told, node=node)) == "STOP"
 
     def expected(self, key: str) -> Attestation:
-        return self.scheduler.expected_attestation(self.scheduler.facts.trials[key])
+        return self.scheduler.make_expected_attestation(self.scheduler.facts.trials[key])
 
     def events(self, kind: type) -> list:
         return [event for event in self.scheduler._journal.events if isinstance(event, kind)]

@@ -144,7 +144,7 @@ def report_of(folder: Path, plan: ResolvedPlan, scheduler: Scheduler, trial: Tri
         latency = made_latency(LAYERS, lambda layers, size: layers * (1 + 1 / size))
         outcome = replace(outcome, reported=_predict(folder, trial), model=model, latency=latency)
     costs = {"wall_seconds": 1.5 * epoch + unit(trial.key), "gpu_seconds": 1.25 * epoch}
-    expected = scheduler.expected_attestation(trial)
+    expected = scheduler.make_expected_attestation(trial)
     attested = replace(expected, tokens_digest="beef", backbone_digest="f11e")
     return Report(
         row=row,

@@ -80,7 +80,7 @@ def test_where_nothing_is_searched_nothing_is_repeated():
 def test_more_repeats_extend_a_study_under_the_same_name():
     once, twice = resolved(), resolved(search_repeats=2)
     assert build_default_name(once.asked) == build_default_name(twice.asked)
-    assert once.asked.extended_from(twice.asked).search_repeats == 2
+    assert once.asked.extend(twice.asked).search_repeats == 2
     assert once.protocol_hash == twice.protocol_hash
 
 

@@ -161,7 +161,7 @@ def launch() -> tuple[Scheduler, str, Attestation]:
     scheduler = Scheduler(mini_plan(methods=("albert",), tasks=("rte",)), MadeJournal(), PROVENANCE)
     scheduler.begin_launch(command="", host="", pid=0)
     trial = scheduler.next_trial()
-    return scheduler, trial.key, scheduler.expected_attestation(trial)
+    return scheduler, trial.key, scheduler.make_expected_attestation(trial)
 
 
 DIFFERENT = {
@@ -204,7 +204,7 @@ def test_trials_of_an_arm_must_agree_with_its_first(field):
     first = replace(expected, tokens_digest="beef", backbone_digest="f11e")
     scheduler.report(key, replace(report_of(row_of(1, 0.5)), attested=first))
     second = scheduler.next_trial()
-    expected = scheduler.expected_attestation(second)
+    expected = scheduler.make_expected_attestation(second)
     assert (expected.tokens_digest, expected.backbone_digest) == ("beef", "f11e")
     with pytest.raises(ValueError, match=r"f00d, not (beef|f11e)"):
         scheduler.check_attested(second, replace(first, **{field: "f00d"}), host="node-2")

@@ -310,11 +310,11 @@ def test_protocol_has_every_field_of_a_plan_that_is_marked_as_its():
 
 def test_extended_plan_has_what_both_asked_for():
     earlier, later = profiles.load("mini"), replace(profiles.load("paper"), samples=9, seeds=3, include="there")
-    both = later.extended_from(earlier)
+    both = later.extend(earlier)
     assert (both.methods, both.tasks) == (("palbert",), tuple(dict.fromkeys([*earlier.tasks, *later.tasks])))
     assert (both.samples, both.seeds, both.data, both.include) == (9, 5, later.data, "there")
-    assert earlier.extended_from(both).include == "there"
+    assert earlier.extend(both).include == "there"
 
 
 def test_whole_grid_is_more_than_any_number_of_samples():
-    assert profiles.load("paper").extended_from(profiles.load("mini")).samples is None
+    assert profiles.load("paper").extend(profiles.load("mini")).samples is None
