@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, Literal, TypeVar
@@ -86,23 +86,30 @@ class Tip:
     y: float
     text: str
 
-    @property
-    def is_shown(self) -> bool:
-        """True if the point lies within the limits of its axes."""
-        (left, right), (bottom, top) = self.axes.get_xlim(), self.axes.get_ylim()
-        return bool(left <= self.x <= right and bottom <= self.y <= top)
 
+def lay_out(
+    name: str,
+    title: str,
+    caption: str,
+    trends: Mapping[str, Sequence[str]],
+    figure: Figure,
+    tips: Sequence[Tip] = (),
+) -> Picture:
+    """Compute the layout of the panels once for all file formats, and attach the tooltips to visible points.
 
-def lay_out(name: str, title: str, caption: str, alt: str, figure: Figure, tips: Sequence[Tip] = ()) -> Picture:
-    """Compute the layout of the panels once for all file formats, and attach the tooltips to their points."""
+    `trends` describes the panels of each task; the alternative text has a sentence for each task.
+    """
     for axes in figure.axes:
-        if own := [tip for tip in tips if tip.axes is axes and tip.is_shown]:
-            texts = TIPS + TIPS[-1].join(tip.text for tip in own)
-            axes.scatter([tip.x for tip in own], [tip.y for tip in own], s=64, lw=0, alpha=0, gid=texts)
+        (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+        points = [tip for tip in tips if tip.axes is axes and left <= tip.x <= right and bottom <= tip.y <= top]
+        if points:
+            texts = TIPS + TIPS[-1].join(tip.text for tip in points)
+            axes.scatter([tip.x for tip in points], [tip.y for tip in points], s=64, lw=0, alpha=0, gid=texts)
     engine = figure.get_layout_engine()
     assert engine is not None, name
     engine.execute(figure)
     figure.set_layout_engine(None)  # "none" would leave a placeholder engine, with which each file is drawn twice
+    alt = " ".join(f"{TASKS[task].title}: {'; '.join(texts)}." for task, texts in trends.items() if texts)
     return Picture(name, title, caption, alt, figure)
 
 
@@ -202,17 +209,15 @@ def make_panels(
     return figure, dict(zip(titles, panels, strict=False))
 
 
-def share_x(panels: Iterable[Axes]) -> None:
+def share_x(panels: Collection[Axes]) -> None:
     """Give all panels the same limits on the x-axis."""
-    panels = list(panels)
-    limits = [axes.get_xlim() for axes in panels]
+    lows, highs = zip(*(axes.get_xlim() for axes in panels), strict=True)
     for axes in panels:
-        axes.set_xlim(min(low for low, _ in limits), max(high for _, high in limits))
+        axes.set_xlim(min(lows), max(highs))
 
 
-def share_height(panels: Iterable[Axes]) -> None:
+def share_height(panels: Collection[Axes]) -> None:
     """Give all y-axes the same length, centred on the lines of each panel, but not far above 100 points."""
-    panels = list(panels)
     limits = [axes.get_ylim() for axes in panels]
     span = max(high - low for low, high in limits)
     for axes, (low, high) in zip(panels, limits, strict=True):
@@ -223,14 +228,7 @@ def share_height(panels: Iterable[Axes]) -> None:
 def add_legend(figure: Figure, styles: Mapping[str, Style]) -> None:
     """Add a legend of the rows, or of the exit rules, above the panels."""
     handles = [
-        Line2D([], [], color=style.colour, ls=style.line, marker=style.marker, ms=4.5, lw=1.1, label=label)
+        Line2D([], [], **style.stroke, marker=style.marker, ms=4.5, lw=1.1, label=label)
         for label, style in styles.items()
     ]
     figure.legend(handles=handles, loc="outside upper left", ncols=min(LEGEND_COLUMNS, len(handles)), handlelength=1.6)
-
-
-def sentences_by_task(texts: Mapping[str, Sequence[str]]) -> str:
-    """Join the texts of each task into one sentence."""
-    return " ".join(
-        f"{TASKS[task].title}: {'; '.join(filter(None, parts))}." for task, parts in texts.items() if any(parts)
-    )

@@ -32,7 +32,6 @@ from analysis.pictures.picture import (
     lay_out,
     make_panels,
     rule_style,
-    sentences_by_task,
     share_height,
     share_x,
     task_panels,
@@ -84,7 +83,7 @@ def differences_picture(evidence: Evidence) -> Picture | None:
         costs, unit = {place: relative_layers(*pair) for place, pair in pairs.items()}, f"layers relative to {baseline}"
     figure, panels = task_panels({task for _, task in tests}, xlabel=unit, ylabel=f"difference from {baseline}, points")
     styles = choose_styles(evidence.rows)
-    seen: dict[str, list[str]] = {task: [] for task in panels}
+    trends: dict[str, list[str]] = {task: [] for task in panels}
     tips: list[Tip] = []
     for axes in panels.values():
         axes.axhline(0, color="black", lw=0.8, zorder=0)
@@ -98,19 +97,19 @@ def differences_picture(evidence: Evidence) -> Picture | None:
         face = style.colour if is_marked else "white"
         axes.plot(cost, 100 * test.difference, marker=style.marker, ms=5, color=style.colour, mfc=face, ls="", zorder=3)
         estimate = ESTIMATE.entry(test.difference, test.low, test.high).text
-        seen[task].append(f"{label} {estimate}{', marked' * is_marked} at {cost:.2f}")
-        tips.append(Tip(axes, cost, 100 * test.difference, seen[task][-1]))
+        trends[task].append(f"{label} {estimate}{', marked' * is_marked} at {cost:.2f}")
+        tips.append(Tip(axes, cost, 100 * test.difference, trends[task][-1]))
     for axes in panels.values():
         axes.margins(x=0.1)
     share_x(panels.values())
     add_legend(figure, {label: styles[label] for label, _ in tests})
-    how = f" Time: in batches of {BATCH}." if "time" in unit else " Cost is in layers: not all models were timed."
-    what = "Mean over all searches" if evidence.comparisons_of_methods else "Mean score"
-    how += " Cost: models of the first search." * bool(evidence.comparisons_of_methods)
-    caption = f"{what} minus {baseline}'s with 95 % interval; filled: significant at the 5 % level, hollow: not.{how}"
-    return lay_out(
-        "differences", f"Difference from {baseline}, and its cost", caption, sentences_by_task(seen), figure, tips
+    remarks = f" Time: in batches of {BATCH}." if "time" in unit else " Cost is in layers: not all models were timed."
+    remarks += " Cost: models of the first search." * bool(evidence.comparisons_of_methods)
+    mean = "Mean over all searches" if evidence.comparisons_of_methods else "Mean score"
+    caption = (
+        f"{mean} minus {baseline}'s with 95 % interval; filled: significant at the 5 % level, hollow: not.{remarks}"
     )
+    return lay_out("differences", f"Difference from {baseline}, and its cost", caption, trends, figure, tips)
 
 
 # How far apart the seeds are.
@@ -124,7 +123,7 @@ def seeds_picture(evidence: Evidence) -> Picture | None:
         return None
     figure, panels = task_panels({cell.task for _, cell in cells}, xlabel="")
     styles = choose_styles(evidence.rows)
-    seen, tips = {}, []
+    trends, tips = {}, []
     for task, axes in panels.items():
         task_cells = [(label, cell) for label, cell in cells if cell.task == task]
         texts = []
@@ -132,16 +131,16 @@ def seeds_picture(evidence: Evidence) -> Picture | None:
             style, scores = styles[label], [100 * score for score in cell.scores]
             across = place + np.linspace(-0.18, 0.18, len(scores))
             axes.plot(across, scores, ms=5, **style.mark)
-            told = zip(across, scores, cell.records, strict=True)
-            tips += [Tip(axes, x, y, f"{label}, seed {record.seed}: {y:.1f}") for x, y, record in told]
+            points = zip(across, scores, cell.seeds, strict=True)
+            tips += [Tip(axes, x, y, f"{label}, seed {seed}: {y:.1f}") for x, y, seed in points]
             axes.hlines(100 * cell.median, place - 0.3, place + 0.3, color=style.colour, lw=2)
             texts.append(f"{label} {100 * cell.median:.1f} ({min(scores):.1f} to {max(scores):.1f})")
         labels = [label for label, _ in task_cells]
         axes.set_xticks(range(len(labels)), labels, rotation=25, ha="right", rotation_mode="anchor")
         axes.set_xlim(-0.6, len(labels) - 0.4)
-        seen[task] = [f"median and range of {joined(texts)}"]
+        trends[task] = [f"median and range of {joined(texts)}"]
     caption = "The confirm score of every seed (marks) and their median (bar). Each panel has its own scale."
-    return lay_out("seeds", "Scores of every seed", caption, sentences_by_task(seen), figure, tips)
+    return lay_out("seeds", "Scores of every seed", caption, trends, figure, tips)
 
 
 # The cost in layers and the score of every exit setting.
@@ -158,19 +157,32 @@ class Curve:
     highest: np.ndarray  # (settings,)
     recorded: int | None  # index of the setting that the records were scored with; None if it is not in the sweep
 
+    @property
+    def ends(self) -> str:
+        """The first and the last point, as text."""
+        start = f"{self.median[0]:.1f} at {self.layers[0]:.1f} layers"
+        return f"from {start} to {self.median[-1]:.1f} at {self.layers[-1]:.1f}"
+
 
 def compute_curve(sweep: Sweep) -> Curve:
     """Compute the curve of a sweep, sorted by mean layers."""
-    layers, scores = np.median(sweep.mean_layers, axis=0), 100 * sweep.scores
+    layers = np.median(sweep.mean_layers, axis=0)
     order = np.argsort(layers, kind="stable")
-    recorded = None if sweep.recorded is None else order.tolist().index(sweep.recorded)
-    columns = (np.median(scores, axis=0), scores.min(axis=0), scores.max(axis=0))
-    median, lowest, highest = (column[order] for column in columns)
-    names = tuple(f"{sweep.field} {setting:g}" for setting in sweep.settings[order])
-    return Curve(names, layers[order], median, lowest, highest, recorded)
+    scores = 100 * sweep.scores[:, order]
+    return Curve(
+        names=tuple(f"{sweep.field} {setting:g}" for setting in sweep.settings[order]),
+        layers=layers[order],
+        median=np.median(scores, axis=0),
+        lowest=scores.min(axis=0),
+        highest=scores.max(axis=0),
+        recorded=None if sweep.recorded is None else order.tolist().index(sweep.recorded),
+    )
 
 
-def _curve_tips(axes: Axes, label: str, curve: Curve) -> list[Tip]:
+def _draw_curve(axes: Axes, style: Style, label: str, curve: Curve, *, opacity: float = 0.15) -> list[Tip]:
+    """Draw the median over the seeds, with their range as a band; return the tooltips of the settings."""
+    axes.fill_between(curve.layers, curve.lowest, curve.highest, color=style.colour, alpha=opacity, lw=0)
+    axes.plot(curve.layers, curve.median, lw=1.3, **style.stroke)
     points = zip(curve.names, curve.layers, curve.median, curve.lowest, curve.highest, strict=True)
     return [
         Tip(axes, layers, median, f"{label}, {name}: {median:.1f} ({low:.1f} to {high:.1f}) at {layers:.1f} layers")
@@ -187,16 +199,15 @@ def layers_picture(evidence: Evidence) -> Picture | None:
     if not evidence.exits:
         return None
     curves = {place: [compute_curve(sweep) for sweep in exits.sweeps] for place, exits in evidence.exits.items()}
-    own_exits = {place: _own_exit(curves[place], exits) for place, exits in evidence.exits.items()}
+    marks = {place: _find_mark(curves[place], exits) for place, exits in evidence.exits.items()}
     figure, panels = task_panels({task for _, task in curves}, xlabel="mean layers run per example")
     styles = choose_styles(evidence.rows)
     tips: list[Tip] = []
     for (label, task), cell_curves in curves.items():
         axes, style = panels[task], styles[label]
         for curve in cell_curves:
-            _draw_curve(axes, style, curve)
-            tips += _curve_tips(axes, label, curve)
-        axes.plot(*own_exits[label, task], ms=7, zorder=4, **style.mark)
+            tips += _draw_curve(axes, style, label, curve)
+        axes.plot(*marks[label, task], ms=7, zorder=4, **style.mark)
     share_x(panels.values())
     for task, axes in panels.items():
         axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
@@ -209,23 +220,13 @@ def layers_picture(evidence: Evidence) -> Picture | None:
         "method without a tunable exit has only a mark. All panels share one vertical scale. Scores "
         f"more than {REACH} points below the lowest mark of a panel may be cut off."
     )
-    if missing := _without_predictions(evidence):
+    if missing := _list_without_predictions(evidence):
         caption += f" Without curves, because predictions are missing: {', '.join(missing)}."
-    seen: dict[str, list[str]] = {task: [] for task in panels}
-    for (label, task), (layers, score) in own_exits.items():
-        seen[task].append(f"{label} is marked at {score:.1f}, {layers:.1f} layers")
-        seen[task] += [
-            f"its settings go from {curve.median[0]:.1f} at {curve.layers[0]:.1f} layers to {curve.median[-1]:.1f} at "
-            f"{curve.layers[-1]:.1f}"
-            for curve in curves[label, task]
-        ]
-    return lay_out("score-against-layers", "Score against layers run", caption, sentences_by_task(seen), figure, tips)
-
-
-def _draw_curve(axes: Axes, style: Style, curve: Curve, *, opacity: float = 0.15) -> None:
-    """Draw the median over the seeds, with their range as a band."""
-    axes.fill_between(curve.layers, curve.lowest, curve.highest, color=style.colour, alpha=opacity, lw=0)
-    axes.plot(curve.layers, curve.median, lw=1.3, **style.stroke)
+    trends: dict[str, list[str]] = {task: [] for task in panels}
+    for (label, task), (layers, score) in marks.items():
+        trends[task].append(f"{label} is marked at {score:.1f}, {layers:.1f} layers")
+        trends[task] += [f"its settings go {curve.ends}" for curve in curves[label, task]]
+    return lay_out("score-against-layers", "Score against layers run", caption, trends, figure, tips)
 
 
 @matplotlib.rc_context(STYLE)
@@ -237,39 +238,39 @@ def rules_picture(evidence: Evidence) -> Picture | None:
         return None
     titles = {(label, task): f"{label}, {TASKS[task].title}" for label, task in places}
     figure, panels = make_panels(titles, xlabel="mean layers run per example")
-    names = list(dict.fromkeys(sweep.rule for place in places for sweep in rules[place]))
+    names = dict.fromkeys(_name_rule(sweep) for place in places for sweep in rules[place])
     styles = {name: rule_style(number) for number, name in enumerate(names)}
-    seen: dict[str, list[str]] = {task: [] for _, task in places}
+    trends: dict[str, list[str]] = {task: [] for _, task in places}
     tips: list[Tip] = []
     for (label, task), axes in panels.items():
-        curves = {sweep.rule: compute_curve(sweep) for sweep in rules[label, task]}
-        for name, curve in curves.items():
-            _draw_curve(axes, styles[name], curve, opacity=0.06)  # pale, because most of the seven bands overlap
-            tips += _curve_tips(axes, name.replace("_", " "), curve)
-        seen[task] += [
-            f"{label}, {name.replace('_', ' ')}: from {curve.median[0]:.1f} at {curve.layers[0]:.1f} layers to "
-            f"{curve.median[-1]:.1f} at {curve.layers[-1]:.1f}"
-            for name, curve in curves.items()
-        ]
-        own = 100 * float(np.median(evidence.exits[label, task].scores))
-        axes.set_ylim(bottom=max(axes.get_ylim()[0], own - REACH))
+        for sweep in rules[label, task]:
+            name, curve = _name_rule(sweep), compute_curve(sweep)
+            # Pale, because most of the seven bands overlap.
+            tips += _draw_curve(axes, styles[name], name, curve, opacity=0.06)
+            trends[task].append(f"{label}, {name}: {curve.ends}")
+        median = 100 * float(np.median(evidence.exits[label, task].scores))
+        axes.set_ylim(bottom=max(axes.get_ylim()[0], median - REACH))
         axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
     share_x(panels.values())
-    add_legend(figure, {name.replace("_", " "): style for name, style in styles.items()})
+    add_legend(figure, styles)
     caption = (
         "The same trained models under every exit rule that their layers' answers allow: median over the seeds at each "
         f"setting, with their range. Each panel has its own scale. Scores more than {REACH} points below the models' "
         "own exit are cut off."
     )
-    return lay_out("exit-rules", "Exit rules on the same models", caption, sentences_by_task(seen), figure, tips)
+    return lay_out("exit-rules", "Exit rules on the same models", caption, trends, figure, tips)
 
 
-def _without_predictions(evidence: Evidence) -> list[str]:
+def _name_rule(sweep: Sweep) -> str:
+    return sweep.rule.replace("_", " ")
+
+
+def _list_without_predictions(evidence: Evidence) -> list[str]:
     """Name the cells in which at least one seed lacks predictions."""
     return [f"{label}/{task}" for (label, task), exits in evidence.exits.items() if exits.shares is None]
 
 
-def _own_exit(curves: list[Curve], exits: Exits) -> tuple[float, float]:
+def _find_mark(curves: list[Curve], exits: Exits) -> tuple[float, float]:
     """Return mean layers and score (points) at the recorded exit setting, each as the median over the seeds."""
     for curve in curves:
         if curve.recorded is not None:
@@ -292,41 +293,38 @@ def exits_picture(evidence: Evidence) -> Picture | None:
     tasks = [task for task in TASKS if any(other == task for _, other in early)]
     if not early:
         return None
-    figure, strips = _strips(labels, tasks)
+    figure, strips = _make_strips(labels, tasks)
     styles = choose_styles(evidence.rows)
     for (label, task), exits in early.items():
         _draw_strip(strips[label, task], styles[label], label, exits)
     caption = "Bars: share of the dev examples of all seeds by the layer after which they leave."
     if any(exits.posterior is not None for exits in early.values()):
         caption += " Black line: the posterior's mean probability of leaving there."
-    if missing := _without_predictions(evidence):
+    if missing := _list_without_predictions(evidence):
         caption += f" Left out, because predictions are missing: {', '.join(missing)}."
-    seen = {
+    trends = {
         task: [_describe_exits(label, early[label, task]) for label in labels if (label, task) in early]
         for task in tasks
     }
-    return lay_out("exit-layers", "Where examples leave", caption, sentences_by_task(seen), figure)
+    return lay_out("exit-layers", "Where examples leave", caption, trends, figure)
 
 
-def _strips(labels: list[str], tasks: list[str]) -> tuple[Figure, dict[Place, Axes]]:
+def _make_strips(labels: list[str], tasks: list[str]) -> tuple[Figure, dict[Place, Axes]]:
     """Create a panel for every row label and task, all with the same axes; stack the panels of a task."""
     columns = min(PANELS_PER_LINE, len(tasks))
     lines = -(-len(tasks) // columns)
     height = (STRIP_HEIGHT * len(labels) + 0.25) * lines + 0.4
     figure = Figure(figsize=(figure_width(columns), height), layout="constrained")
     panels = figure.subplots(lines * len(labels), columns, squeeze=False, sharex=True, sharey=True)
-    strips = {}
-    for number in range(lines * columns):
+    strips: dict[Place, Axes] = {}
+    for number, task in enumerate(tasks):
         line, column = divmod(number, columns)
-        for i, label in enumerate(labels):
-            axes = panels[line * len(labels) + i, column]
-            if number < len(tasks):
-                strips[label, tasks[number]] = axes
-            else:
-                axes.set_axis_off()
-        if number < len(tasks):
-            panels[line * len(labels), column].set_title(TASKS[tasks[number]].title, loc="left")
-            strips[labels[-1], tasks[number]].tick_params(labelbottom=True)
+        stack = panels[line * len(labels) : (line + 1) * len(labels), column]
+        stack[0].set_title(TASKS[task].title, loc="left")
+        stack[-1].tick_params(labelbottom=True)
+        strips |= {(label, task): axes for label, axes in zip(labels, stack, strict=True)}
+    for axes in panels[-len(labels) :, column + 1 :].flat:  # the rest of the last line
+        axes.set_axis_off()
     figure.supxlabel("layer after which an example leaves", fontsize=8)
     figure.supylabel("dev examples, %", fontsize=8)
     return figure, strips
@@ -373,7 +371,7 @@ def search_picture(evidence: Evidence) -> Picture | None:
         ylabel="best search score so far, points",
     )
     styles = choose_styles(evidence.rows)
-    seen: dict[str, list[str]] = {task: [] for task in panels}
+    trends: dict[str, list[str]] = {task: [] for task in panels}
     tips: list[Tip] = []
     for (label, task), trials in searched.items():
         axes, style = panels[task], styles[label]
@@ -383,12 +381,10 @@ def search_picture(evidence: Evidence) -> Picture | None:
         axes.plot(costs[-1:], best[-1:], ms=5, **style.mark)
         rises = np.flatnonzero(np.diff(best, prepend=-np.inf))  # trials better than all earlier ones
         tips += [Tip(axes, costs[i], best[i], f"{label}, trial {trials[i][0].trial}: {best[i]:.1f}") for i in rises]
-        seen[task].append(f"{label} begins at {best[0]:.1f} and ends at {best[-1]:.1f} after {costs[-1]:.0f} s")
+        trends[task].append(f"{label} begins at {best[0]:.1f} and ends at {best[-1]:.1f} after {costs[-1]:.0f} s")
     add_legend(figure, {label: styles[label] for label, _ in searched})
     caption = "Trials in the order in which they ended. Each panel has its own scale: tasks differ in size."
-    return lay_out(
-        "search-progress", "Best search score against compute", caption, sentences_by_task(seen), figure, tips
-    )
+    return lay_out("search-progress", "Best search score against compute", caption, trends, figure, tips)
 
 
 def _scored_search(cell: Cell) -> list[tuple[Record, float]]:
