@@ -16,7 +16,7 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -165,10 +165,10 @@ def published_rows(*papers: str, split: str = "dev") -> tuple[PublishedRow, ...]
     for fact in facts:
         if not fact["statistic"].startswith("std"):
             fact["cost"] = fact["cost"] or None
-            own = {"settings": json.loads(fact["settings"] or "{}")}
-            row = rows.setdefault((fact["paper"], fact["label"]), fact | own | {"numbers": {}})
+            fields = {"settings": json.loads(fact["settings"] or "{}"), "numbers": {}}
+            row = rows.setdefault((fact["paper"], fact["label"]), fact | fields)
             row["numbers"][fact["task"]] = fact | {"deviation": deviations.get(_place(fact))}
-    wanted = [row for paper in papers for (own_paper, _), row in rows.items() if own_paper == paper]
+    wanted = [row for name in papers for (paper, _), row in rows.items() if paper == name]
     return tuple(msgspec.convert(wanted, list[PublishedRow], strict=False))
 
 
@@ -233,15 +233,14 @@ def place_published(rows: Sequence[Row], published: Iterable[PublishedRow], metr
                     fitting = list(other.numbers)  # adds the macro score, and tasks that were not run here
                 beneath[row.label].append(other.line(fitting))
                 shown[other].update(fitting)
-    printed = {other: {*tasks} for other, tasks in shown.items()}
+    sources = _source_notes(rows, [other for other, tasks in shown.items() if tasks])
     for other, tasks in shown.items():
-        if (why := _reason_for_separate_line(rows, other, metrics, tasks)) is not None:
-            reason, left = why
+        if (separate := _reason_for_separate_line(rows, other, metrics, tasks)) is not None:
+            reason, left = separate
             apart.setdefault(f"Published, {reason} ({other.origin})", []).append(other.line(left))
-            printed[other].update(collect_tasks(rows).intersection(left))
+            tasks.update(collect_tasks(rows).intersection(left))
     blocks = [Block(title, lines) for title, lines in apart.items()]
-    own_notes = _notes(rows, [other for other, tasks in shown.items() if tasks])
-    return Placed(beneath, blocks, [*own_notes, *_number_notes(printed, printed.values())], pairs)
+    return Placed(beneath, blocks, [*sources, *_number_notes(shown)], pairs)
 
 
 def collect_tasks(rows: Iterable[Row]) -> set[str]:
@@ -298,36 +297,35 @@ def _reason_for_separate_line(
         return None
     if (relative := other.numbers.get("relative")) is not None:
         return f"as {relative.value:g} {relative.metric} alone", left
-    of_rows = [reasons for row in rows if (reasons := reasons_not_comparable(row, other, metrics))]
-    nearest = min(of_rows, key=lambda reasons: sum(map(bool, reasons.values())), default={})
+    reasons_by_row = [reasons for row in rows if (reasons := reasons_not_comparable(row, other, metrics))]
+    nearest = min(reasons_by_row, key=lambda reasons: sum(map(bool, reasons.values())), default={})
     titles: dict[str, list[str]] = {}
     for task, reason in nearest.items():
         if task in left and reason:
             titles.setdefault(reason, []).append(TASKS[task].title)
     if shown and not titles:
         return None
-    parts = [f"{', '.join(own)} {reason}" if len(titles) > 1 else reason for reason, own in titles.items()]
+    parts = [f"{', '.join(tasks)} {reason}" if len(titles) > 1 else reason for reason, tasks in titles.items()]
     return "; ".join(parts) or "not run here", [task for task in left if nearest.get(task)] if shown else left
 
 
-def _notes(rows: Sequence[Row], shown: Sequence[PublishedRow]) -> Iterator[str]:
+def _source_notes(rows: Sequence[Row], shown: Sequence[PublishedRow]) -> list[str]:
     """Note the sources of the published lines beneath ours, and whether their scores were selected on dev."""
-    yield from dict.fromkeys(f"published lines: {other.origin}" for other in shown)
-    studies = [study for row in rows for cell in row.cells.values() for study in cell.studies]
-    if shown and any(study.protocol.selection != "dev" for study in studies):
-        yield "published scores were selected on the dev set they report; ours were not"
+    sources = list(dict.fromkeys(f"published lines: {other.origin}" for other in shown))
+    selections = {study.protocol.selection for row in rows for cell in row.cells.values() for study in cell.studies}
+    selected = "published scores were selected on the dev set they report; ours were not"
+    return sources + [selected] * bool(shown and selections - {"dev"})
 
 
-def _number_notes(shown: Iterable[PublishedRow], tasks: Iterable[Collection[str]]) -> Iterator[str]:
-    """Yield each note on published numbers with its rows and tasks; `tasks` has the printed tasks of each row."""
+def _number_notes(shown: Mapping[PublishedRow, Collection[str]]) -> list[str]:
+    """List the notes on published numbers, each with its rows and tasks; `shown` has the printed tasks of each row."""
     places: dict[str, dict[str, list[str]]] = {}
-    for other, own in zip(shown, tasks, strict=True):
+    for other, tasks in shown.items():
         for task, number in other.numbers.items():
-            for note in number.notes if task in own and task in TASKS else ():
+            for note in number.notes if task in tasks and task in TASKS else ():
                 places.setdefault(note, {}).setdefault(other.label, []).append(TASKS[task].title)
-    for note, titles in places.items():
-        rows = [f"{label} ({', '.join(own)})" for label, own in titles.items()]
-        yield f"published {', '.join(rows)}: {note}"
+    rows = {note: [f"{label} ({', '.join(titles)})" for label, titles in own.items()] for note, own in places.items()}
+    return [f"published {', '.join(labels)}: {note}" for note, labels in rows.items()]
 
 
 def verdict_notes(pairs: Sequence[Pair]) -> list[str]:
@@ -392,10 +390,10 @@ def dev_table(evidence: Evidence) -> Table:
             "compute": [entry.to_json() for entry in ledger],
         },
     )
-    found = notes.departures(evidence.studies)
-    return replace(
-        table, notes=[*table.notes, *(f"departures, {who}: {join_departures(own)}" for who, own in found.items())]
-    )
+    departures = [
+        f"departures, {name}: {join_departures(lines)}" for name, lines in notes.departures(evidence.studies).items()
+    ]
+    return replace(table, notes=table.notes + departures)
 
 
 def _cell_marks(evidence: Evidence) -> dict[Place, str]:
@@ -436,14 +434,15 @@ def pairs_with_published(evidence: Evidence) -> list[Pair]:
     """Pair our numbers with comparable published numbers, in all layouts; empty on mini-GLUE."""
     rows = [] if evidence.on_mini else evidence.rows
     layouts = (DEV, ABLATION, PABEE, ELECTRA)
-    return [pair for own in layouts for pair in place_published(rows, own.published(rows), own.metrics).pairs]
+    return [pair for layout in layouts for pair in place_published(rows, layout.published(rows), layout.metrics).pairs]
 
 
 def macro(row: Row) -> float | None:
     """Average the medians of the paper's eight tasks; None unless all eight cells are complete."""
-    cells = [row.cells.get(task) for task in PAPER_TASKS]
-    complete = [cell for cell in cells if cell is not None and cell.state == "complete"]
-    return float(np.mean([cell.median for cell in complete])) if len(complete) == len(PAPER_TASKS) else None
+    complete = {task: cell for task, cell in row.cells.items() if cell.state == "complete"}
+    return (
+        float(np.mean([complete[task].median for task in PAPER_TASKS])) if complete.keys() >= {*PAPER_TASKS} else None
+    )
 
 
 def _paper_table(
@@ -456,10 +455,10 @@ def _paper_table(
     own_notes: Sequence[str] = (),
     further: Mapping[str, Any] = MappingProxyType({}),
 ) -> Table:
-    rows = evidence.rows
+    rows, tasks = evidence.rows, collect_tasks(evidence.rows)
     placed = place_published(rows, () if evidence.on_mini else layout.published(rows), layout.metrics)
     titles = task_columns(evidence.studies, layout.tasks)
-    tests = _test_rows(evidence, layout.papers_with_test(rows))
+    tests = _find_test_rows(evidence, layout.papers_with_test(rows))
 
     def task_column(task: str) -> Column[Row]:
         def entry(row: Row) -> Entry | None:
@@ -475,8 +474,8 @@ def _paper_table(
         layout.name,
         title=layout.title,
         columns=columns,
-        lines=[line for own in ours for line in (own, *beneath.get(own.label, ()), *placed.beneath[own.label])],
-        blocks=placed.blocks + [_test_block(own) for own in tests],
+        lines=[part for line in ours for part in (line, *beneath.get(line.label, ()), *placed.beneath[line.label])],
+        blocks=placed.blocks + [_make_test_block(published) for published in tests],
         marks=mark_meanings(evidence.baseline) if layout is DEV else {},
         caption=caption or layout.caption,
         unit=layout.unit,
@@ -485,22 +484,22 @@ def _paper_table(
             *own_notes,
             *notes.study_notes(evidence.studies, rows),
             *placed.notes,
-            *(f"{note} (test)" for own in tests for note in _number_notes(own, [collect_tasks(rows)] * len(own))),
+            *(f"{note} (test)" for rows in tests for note in _number_notes(dict.fromkeys(rows, tasks))),
         ],
         facts=layout.facts,
         further=further,
     )
 
 
-def _test_rows(evidence: Evidence, papers: Sequence[str]) -> list[list[PublishedRow]]:
+def _find_test_rows(evidence: Evidence, papers: Sequence[str]) -> list[list[PublishedRow]]:
     """Find each paper's rows with test numbers on the study's tasks; empty on mini-GLUE."""
     tasks = collect_tasks(evidence.rows)
     papers = () if evidence.on_mini else papers
     rows = [[row for row in published_rows(paper, split="test") if row.is_about(tasks)] for paper in papers]
-    return [own for own in rows if own]
+    return list(filter(None, rows))
 
 
-def _test_block(published: Sequence[PublishedRow]) -> Block:
+def _make_test_block(published: Sequence[PublishedRow]) -> Block:
     """Make a separate block of a paper's published test numbers."""
     first, backbones = published[0], dict.fromkeys(row.backbone or "own backbone" for row in published)
     statistics = dict.fromkeys(row.statistic for row in published if row.statistic != NO_STATISTIC)
@@ -522,15 +521,16 @@ def _backbone_columns(rows: Sequence[Row]) -> list[Column[Row]]:
     """Make a column with the backbone of each row, if the rows have different backbones."""
     names = {row.label: cell.arm.pinned_backbone for row in rows for cell in row.cells.values()}
     fingerprints = {cell.arm.backbone_fingerprint for row in rows for cell in row.cells.values()}
-    entries = {label: Entry.from_text(name) for label, name in names.items()}
-    return [Column("backbone", "backbone", lambda row: entries[row.label])] if len(fingerprints) > 1 else []
+    column = Column[Row]("backbone", "backbone", lambda row: Entry.from_text(names[row.label]))
+    return [column] if len(fingerprints) > 1 else []
 
 
 def _parameters_entry(row: Row) -> Entry:
-    sizes = [speed_facts(cell)["parameters"] for cell in row.cells.values() if cell.records]
-    known = [size for size in sizes if size is not None]
-    millions = float(np.median(known)) if known else None
-    return (Style(decimals=3) if millions is not None and millions < 1 else WHOLE).entry(millions)
+    sizes = [size for cell in row.cells.values() if (size := speed_facts(cell)["parameters"]) is not None]
+    if not sizes:
+        return Entry()
+    millions = float(np.median(sizes))
+    return (Style(decimals=3) if millions < 1 else WHOLE).entry(millions)
 
 
 def _deviation_entry(cell: Cell) -> Entry:
