@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,7 +43,7 @@ from analysis.studies.cells import Cell, Row, find_repeats
 from study.facts.events import ModelOnTest
 from study.facts.plain_words import counted
 from trainables.data.tasks import TASKS
-from trainables.schema import to_plain
+from trainables.schema import Configuration, to_plain
 
 DETECTABLE = Style("{} to {}", INTERVAL, scale=100)
 SPREAD = Style(scale=100, decimals=2)
@@ -211,17 +210,21 @@ def sources_table(evidence: Evidence) -> Table | None:
 
 def winners_table(evidence: Evidence) -> Table | None:
     """Tabulate the best value and the search range of every searched field; None if nothing was searched."""
-    arms = [(f"{label}/{cell.task}", cell) for label, cell in evidence.cells if cell.arm.space and cell.config]
-    fields = dict.fromkeys(name for _, cell in arms for name in cell.arm.decided)
+    arms = [
+        (f"{label}/{cell.task}", cell, cell.config) for label, cell in evidence.cells if cell.arm.space and cell.config
+    ]
+    fields = dict.fromkeys(name for _, cell, _ in arms for name in cell.arm.decided)
     if not arms:
         return None
     return make_table(
         evidence,
         "winners",
         title="Best configurations{data}",
-        columns=[Column(name, name.replace("_", " "), partial(_winning_value, name)) for name in fields],
-        subjects=arms,
-        lines=_searched_lines(evidence, fields),
+        titles={name: name.replace("_", " ") for name in fields},
+        lines=[
+            *(Line.from_texts(label, _format_winner(cell.arm.decided, config)) for label, cell, config in arms),
+            *_searched_lines(evidence, fields),
+        ],
         caption="The best value of every searched field, which the confirm trials use, and the search ranges. "
         "best.toml has the values as a plan.",
         first_column="arm",
@@ -244,12 +247,9 @@ def _format_range(searched: object) -> str:
     return text.replace('"', "").replace(" | ", ", ")
 
 
-def _winning_value(name: str, cell: Cell) -> Entry | None:
-    if name not in cell.arm.decided or cell.config is None:
-        return None
-    value = cell.config[name]
-    text = f"{value:.3g}" if isinstance(value, float) else str(value)
-    return Entry.from_text(text)
+def _format_winner(fields: Iterable[str], config: Configuration) -> dict[str, str]:
+    values = {name: config[name] for name in fields}
+    return {name: f"{value:.3g}" if isinstance(value, float) else str(value) for name, value in values.items()}
 
 
 def search_repeats_table(evidence: Evidence) -> Table | None:
@@ -339,14 +339,20 @@ def scores_on_test_table(evidence: Evidence) -> Table | None:
     backbones = {cell.arm.whole_backbone for row in rows for cell in row.cells.values()}
     published = () if evidence.on_mini else published_rows(*PAPERS_WITH_TEST, split="test")
     placed = place_published(rows, [other for other in published if other.backbone in backbones], PAPER_METRICS)
-    columns = [column for task in tasks for column in _columns(task, on_test)]
-    ours = fill(columns, [(row.label, row) for row in rows])
+    titles = {task: TASKS[task].title for task in tasks}
+    lines: list[Line] = []
+    for row in rows:
+        lines += [Line(row.label, _describe_test_scores(row, on_test)), *placed.beneath[row.label]]
     return make_table(
         evidence,
         "scores_on_test",
         title="Test scores{data}",
-        columns=columns,
-        lines=[line for own in ours for line in (own, *placed.beneath[own.label])],
+        titles={
+            name: heading
+            for task, title in titles.items()
+            for name, heading in ((task, title), (f"{task}_seeds", f"{title}, seeds"))
+        },
+        lines=lines,
         blocks=placed.blocks,
         caption=(
             "Points (100 x score) on test sets whose labels were read after the last trial. First the model with the "
@@ -354,7 +360,7 @@ def scores_on_test_table(evidence: Evidence) -> Table | None:
         ),
         notes=[
             *(
-                f"{TASKS[event.task].title}: {event.rows:,} rows, labels with SHA-256 {event.labels_digest[:16]}, "
+                f"{titles[event.task]}: {event.rows:,} rows, labels with SHA-256 {event.labels_digest[:16]}, "
                 f"read at {event.time}"
                 for event in events
             ),
@@ -368,18 +374,12 @@ def _scores(cell: Cell, on_test: OnTest) -> list[float]:
     return [on_test[record.key].score for record in cell.records if record.key in on_test]
 
 
-def _columns(task: str, on_test: OnTest) -> list[Column[Row]]:
-    """Make two columns of test scores: the model with the best dev score, and the median and range over models."""
-
-    def best(cell: Cell) -> Entry:
-        model = on_test.get(max(cell.records, key=lambda record: record.score or 0.0).key)
-        return POINTS.entry(model.score if model else None)
-
-    def spread(cell: Cell) -> Entry:
-        return POINTS_RANGE.entry_over_seeds(_scores(cell, on_test))
-
-    def entry_of(entry: Callable[[Cell], Entry]) -> Callable[[Row], Entry | None]:
-        return lambda row: entry(row.cells[task]) if task in row.cells and _scores(row.cells[task], on_test) else None
-
-    title = TASKS[task].title
-    return [Column(task, title, entry_of(best)), Column(f"{task}_seeds", f"{title}, seeds", entry_of(spread))]
+def _describe_test_scores(row: Row, on_test: OnTest) -> dict[str, Entry]:
+    """Make two entries per task: the model with the best dev score, and the median and range over the models."""
+    entries: dict[str, Entry] = {}
+    for task, cell in row.cells.items():
+        if scores := _scores(cell, on_test):
+            model = on_test.get(max(cell.records, key=lambda record: record.score or 0.0).key)
+            entries[task] = POINTS.entry(model.score if model else None)
+            entries[f"{task}_seeds"] = POINTS_RANGE.entry_over_seeds(scores)
+    return entries

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,6 +19,7 @@ from analysis.layouts.table import (
     WHOLE,
     Column,
     Entry,
+    Line,
     Style,
     Table,
     text_table,
@@ -27,11 +27,11 @@ from analysis.layouts.table import (
 from analysis.statistics import costs
 from analysis.statistics.comparisons import Comparison
 from analysis.statistics.curves import Curves, shared_ranges
-from analysis.statistics.exits import Exits, Sweep
+from analysis.statistics.exits import Sweep
 from analysis.statistics.guarantees import RISKS, Guarantee, guarantees
 from analysis.statistics.samples import Place
-from analysis.statistics.searches import UNITS, Unit, at_equal_budget, completed_scores
-from analysis.statistics.uncertainty import Interval, PairedTest, mean_interval
+from analysis.statistics.searches import UNITS, at_equal_budget, completed_scores
+from analysis.statistics.uncertainty import mean_interval
 from analysis.studies.cells import Cell
 from study.facts.plain_words import joined
 from study.facts.record import format_counts
@@ -48,89 +48,18 @@ NEARBY = 1 / 8  # largest distance of a setting from its share, as a share of th
 LAYERS_RANGE = Style("{} ({} to {})", ("", *INTERVAL), decimals=2)
 
 
-@dataclass(frozen=True)
-class Arm:
-    """Facts about an arm (one method on one task) for the table of exits."""
-
-    cell: Cell
-    relative_time: dict[int, float | None]  # batch size -> time per example, divided by the baseline's
-    flops: float | None  # per example
-    test: PairedTest | None  # test of the difference from the baseline
-    scores_at_half: list[float] | None  # interpolated at half the layers, one per seed
-    fixed_at_half: list[float] | None  # scores of the middle layer, one per seed; None without a classifier there
-    curve: PairedTest | None  # test of the arm's score-over-layers curve against the reference curve
-    curve_by_flops: PairedTest | None  # the same test over FLOPs
-    elue: tuple[float, Interval] | None
-    exits: Exits | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the arm's facts for the table's sidecar."""
-        return {
-            "relative_time": self.relative_time,
-            "flops": self.flops,
-            "scores_at_half": self.scores_at_half,
-            "fixed_at_half": self.fixed_at_half,
-            "curve_difference": self.curve and vars(self.curve),
-            "curve_difference_by_flops": self.curve_by_flops and vars(self.curve_by_flops),
-            "elue_score": self.elue and {"mean": self.elue[0], **vars(self.elue[1])},
-            "difference": self.test and vars(self.test),
-        }
-
-
-def _relative_time(size: int, arm: Arm) -> Entry:
-    return HUNDREDTHS.entry(arm.relative_time[size])
-
-
-def _layers(arm: Arm) -> Entry:
-    layers = [record.mean_layers for record in arm.cell.records if record.mean_layers is not None]
-    return LAYERS_RANGE.entry_over_seeds(layers) if layers else Entry()
-
-
-def _megaflops(arm: Arm) -> Entry | None:
-    if arm.flops is None:
-        return None
-    number = arm.flops / 1e6
-    return Entry.from_text(f"{number:.0f}" if number >= 100 else f"{number:.3g}")
-
-
-def _score_at_half(arm: Arm) -> Entry | None:
-    if arm.scores_at_half is None:
-        return Entry() if arm.exits and arm.exits.is_early else None
-    return POINTS_RANGE.entry_over_seeds(arm.scores_at_half)
-
-
-def _elue(curves: Curves) -> tuple[float, Interval] | None:
-    """Return the mean ELUE score of the models and its interval; None for a single model."""
-    if len(curves.whole) < 2:
-        return None
-    elue = curves.elue()
-    return float(np.mean(elue.scores)), mean_interval(elue.resampled, elue.scores)
-
-
-def _elue_entry(arm: Arm) -> Entry | None:
-    return ESTIMATE.entry(arm.elue[0], arm.elue[1].low, arm.elue[1].high) if arm.elue else None
-
-
-def _difference(test: PairedTest | None) -> Entry | None:
-    return ESTIMATE.entry(test.difference, test.low, test.high) if test else None
-
-
-def _fixed_at_half(arm: Arm) -> Entry | None:
-    return None if arm.fixed_at_half is None else POINTS_RANGE.entry_over_seeds(arm.fixed_at_half)
-
-
-EXITS: list[Column[Arm]] = [
-    Column("mean_layers", "layers", _layers),
-    Column("depth_layers", "of", lambda arm: WHOLE.entry(arm.exits and arm.exits.num_layers)),
-    *(Column(f"time_ratio_{size}", f"time, {size}", partial(_relative_time, size)) for size in ENDS),
-    Column("megaflops", "MFLOPs", _megaflops),
-    Column("score_at_half", "at half its layers", _score_at_half),
-    Column("fixed_at_half", "fixed layer", _fixed_at_half),
-    Column("elue_score", "ELUE score", _elue_entry),
-    Column("curve_difference", "curve", lambda arm: _difference(arm.curve)),
-    Column("curve_difference_by_flops", "curve, FLOPs", lambda arm: _difference(arm.curve_by_flops)),
-    Column("difference", "difference", lambda arm: _difference(arm.test)),
-]
+EXITS = {  # columns
+    "mean_layers": "layers",
+    "depth_layers": "of",
+    **{f"time_ratio_{size}": f"time, {size}" for size in ENDS},
+    "megaflops": "MFLOPs",
+    "score_at_half": "at half its layers",
+    "fixed_at_half": "fixed layer",
+    "elue_score": "ELUE score",
+    "curve_difference": "curve",
+    "curve_difference_by_flops": "curve, FLOPs",
+    "difference": "difference",
+}
 
 
 # The subject of a line is a triple: number of layers, mean layers (seeds,) and scores (seeds,).
@@ -148,32 +77,37 @@ def exits_table(evidence: Evidence) -> Table | None:
         return None
     baseline = evidence.baseline
     of_baseline = {cell.task: cell for label, cell in cells if label == baseline}
-    differences = [evidence.compare_curves(curves) for curves in (evidence.curves, evidence.curves_by_flops)]
-    arms = {
-        (label, cell.task): _arm(evidence, label, cell, of_baseline.get(cell.task), differences)
-        for label, cell in cells
+    differences = {
+        "curve_difference": evidence.compare_curves(evidence.curves),
+        "curve_difference_by_flops": evidence.compare_curves(evidence.curves_by_flops),
+        "difference": evidence.differences,
     }
+    lines, sidecar = [], []
+    for label, cell in cells:
+        entries, facts = _describe_exits(evidence, (label, cell.task), of_baseline.get(cell.task), differences)
+        lines.append(Line(f"{label}/{cell.task}", entries))
+        sidecar.append({"row": label, "task": cell.task} | facts)
     devices = costs.name_devices(cell for _, cell in cells)
     timed = (
         f" Time: per example, relative to {baseline}'s, in batches of {' and '.join(map(str, ENDS))} on {devices}, "
         "measured on some batches after training, while other trials may have run, and scaled to dev's mean layers."
     )
     fixed = " Fixed layer: the score if every example exits at the middle layer."
-    has_fixed = any(arm.fixed_at_half is not None for arm in arms.values())
+    has_fixed = any("fixed_at_half" in line.entries for line in lines)
     return make_table(
         evidence,
         "exits",
         title="Exits{data}, median over {seeds}",
         first_column="arm",
-        columns=EXITS,
-        subjects=[("/".join(place), arm) for place, arm in arms.items()],
+        titles=EXITS,
+        lines=lines,
         caption=(
             "Layers: mean per dev example. In parentheses: range of layers and scores over seeds, or 95 % interval."
             f"{timed if devices and baseline else ''}{_explain_curves(evidence)}{fixed * has_fixed} Difference: mean "
             f"score minus {baseline or 'the baseline'}'s."
         ),
         facts=lambda cell: {**costs.speed_facts(cell), "latencies": to_plain(costs.list_latencies(cell))},
-        further={"exits": [{"row": row, "task": task} | arm.to_json() for (row, task), arm in arms.items()]},
+        further={"exits": sidecar},
     )
 
 
@@ -232,29 +166,47 @@ def _format_ranges(curves: Mapping[Place, Curves], form: str) -> str:
     return ", ".join(f"{TASKS[task].title} {form.format(*ends)}" for task, ends in shared_ranges(curves).items())
 
 
-def _arm(
-    evidence: Evidence,
-    label: str,
-    cell: Cell,
-    baseline: Cell | None,
-    curve_differences: Sequence[Mapping[Place, Comparison]],
-) -> Arm:
-    """Collect the facts about an arm; `curve_differences` compare curves over layers and over FLOPs."""
-    place = (label, cell.task)
-    compared, exits, curves = evidence.differences.get(place), evidence.exits.get(place), evidence.curves.get(place)
-    curve, by_flops = (tests[place].test if place in tests else None for tests in curve_differences)
-    return Arm(
-        cell=cell,
-        relative_time={size: costs.relative_time([(cell, baseline)], size) if baseline else None for size in ENDS},
-        flops=costs.flops(cell),
-        test=compared.test if compared else None,
-        scores_at_half=curves.score_at(exits.num_layers / 2) if curves and exits else None,
-        fixed_at_half=_read_middle_scores(evidence.rules.get(place, ())),
-        curve=curve,
-        curve_by_flops=by_flops,
-        elue=_elue(curves) if curves else None,
-        exits=exits,
-    )
+def _describe_exits(
+    evidence: Evidence, place: Place, baseline: Cell | None, differences: Mapping[str, Mapping[Place, Comparison]]
+) -> tuple[dict[str, Entry], dict[str, Any]]:
+    """Return an arm's entries in the table of exits, and its facts for the sidecar; `differences` are by column."""
+    cell, exits, curves = evidence.cells_by_place[place], evidence.exits.get(place), evidence.curves.get(place)
+    layers = [record.mean_layers for record in cell.records if record.mean_layers is not None]
+    times = {size: costs.relative_time([(cell, baseline)], size) if baseline else None for size in ENDS}
+    flops = costs.flops(cell)
+    at_half = curves.score_at(exits.num_layers / 2) if curves and exits else None  # interpolated, one per seed
+    fixed_at_half = _read_middle_scores(evidence.rules.get(place, ()))
+    elue = curves.elue() if curves and len(curves.whole) > 1 else None
+    tests = {column: tested[place].test for column, tested in differences.items() if place in tested}
+    entries = {
+        "mean_layers": LAYERS_RANGE.entry_over_seeds(layers) if layers else Entry(),
+        "depth_layers": WHOLE.entry(exits.num_layers if exits else None),
+        **{f"time_ratio_{size}": HUNDREDTHS.entry(time) for size, time in times.items()},
+    }
+    facts: dict[str, Any] = {
+        "relative_time": times,
+        "flops": flops,
+        "scores_at_half": at_half,
+        "fixed_at_half": fixed_at_half,
+        **dict.fromkeys(("curve_difference", "curve_difference_by_flops", "elue_score", "difference")),
+    }
+    if flops is not None:
+        megaflops = flops / 1e6
+        entries["megaflops"] = Entry.from_text(f"{megaflops:.0f}" if megaflops >= 100 else f"{megaflops:.3g}")
+    if at_half is not None:
+        entries["score_at_half"] = POINTS_RANGE.entry_over_seeds(at_half)
+    elif exits and exits.is_early:
+        entries["score_at_half"] = Entry()
+    if fixed_at_half is not None:
+        entries["fixed_at_half"] = POINTS_RANGE.entry_over_seeds(fixed_at_half)
+    if elue is not None:
+        mean, interval = float(np.mean(elue.scores)), mean_interval(elue.resampled, elue.scores)
+        entries["elue_score"] = ESTIMATE.entry(mean, interval.low, interval.high)
+        facts["elue_score"] = {"mean": mean, **vars(interval)}
+    for column, test in tests.items():
+        entries[column] = ESTIMATE.entry(test.difference, test.low, test.high)
+        facts[column] = vars(test)
+    return entries, facts
 
 
 def _read_middle_scores(rules: Sequence[Sweep]) -> list[float] | None:
@@ -322,7 +274,7 @@ def exit_rules_table(evidence: Evidence) -> Table | None:
 def _safe_layers(promise: str, risk: float, guarantee: Guarantee) -> Entry:
     bounds = guarantee.layers[promise, risk]
     numbers = [HUNDREDTHS.text(float(np.median(layers))) for layers in bounds]
-    are_safe = (bounds < guarantee.num_layers).any(axis=1)
+    are_safe = [bool((layers < guarantee.num_layers).any()) for layers in bounds]
     texts = [number if is_safe else "none" for number, is_safe in zip(numbers, are_safe, strict=True)]
     return Entry(" / ".join(texts), dict(zip(("_with_labels", "_without"), numbers, strict=True)))
 
@@ -450,11 +402,6 @@ def equal_compute_table(evidence: Evidence) -> Table | None:
     if not budgets_by_unit["trials"]:
         return None
 
-    def expected_score(unit: Unit, place: Place) -> Entry | None:
-        row, task = place
-        budget = budgets_by_unit[unit].get(task)
-        return POINTS.entry(budget.scores.get(row)) if budget else None
-
     epochs = [f"{TASKS[task].title} {budget.budget:,.0f}" for task, budget in budgets_by_unit["epochs"].items()]
     pretrained = any(entry.pretrained for entry in costs.row_ledger(evidence.rows))
     return make_table(
@@ -462,8 +409,18 @@ def equal_compute_table(evidence: Evidence) -> Table | None:
         "equal_compute",
         title="Search scores at equal compute{data}",
         first_column="arm",
-        columns=[Column(f"equal_{unit}", f"equal {unit}", partial(expected_score, unit)) for unit in UNITS],
-        subjects=[("/".join(place), place) for place in evidence.cells_by_place],
+        titles={f"equal_{unit}": f"equal {unit}" for unit in UNITS},
+        lines=[
+            Line(
+                f"{row}/{task}",
+                {
+                    f"equal_{unit}": POINTS.entry(budgets[task].scores.get(row))
+                    for unit, budgets in budgets_by_unit.items()
+                    if task in budgets
+                },
+            )
+            for row, task in evidence.cells_by_place
+        ],
         caption=(
             "Points: expected best selection score of each search at the smallest budget of any row on the same task "
             "(arXiv:1909.03004; this estimate is biased downwards near the end of a budget). Stopped and failed trials "

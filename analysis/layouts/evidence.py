@@ -183,6 +183,7 @@ def make_table(
     caption: str,
     columns: Sequence[Column[Subject]] = (),
     subjects: Iterable[tuple[str, Subject]] = (),
+    titles: Mapping[str, str] = MappingProxyType({}),
     lines: Iterable[Line] = (),
     notes: Sequence[str] = (),
     facts: Callable[[Cell], dict[str, Any]] = lambda _: {},
@@ -191,7 +192,8 @@ def make_table(
 ) -> Table:
     """Make a table, including the content of its JSON file (`sidecar`).
 
-    The table has one line per subject, then `lines`. Without `columns`, the columns are the paper's tasks.
+    The table has either `columns` and one line per subject, or `lines` under the `titles` of the columns. Without both,
+    the columns are the paper's tasks.
     `{glue}`, `{data}` and `{seeds}` in the title are filled in. `facts` returns a cell's entries for the sidecar,
     `further` is the rest of the sidecar, `others` are fields of `Table`.
     """
@@ -199,7 +201,7 @@ def make_table(
     table = Table(
         name=name,
         title=title,
-        columns=headings(columns) or task_columns(evidence.studies, PAPER_TASKS),
+        columns=titles or headings(columns) or task_columns(evidence.studies, PAPER_TASKS),
         lines=[line for line in filled if line.entries],
         caption=caption,
         notes=list(notes),
