@@ -49,8 +49,14 @@ def first_rows(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("task", ["rte", "mrpc", "cola", "sst2"])
-@pytest.mark.parametrize("method", trainables.list_methods())
+# Every method sees two texts and one; the columns of the other files do not depend on the method.
+@pytest.mark.parametrize(
+    ("method", "task"),
+    [
+        *((method, task) for method in trainables.list_methods() for task in ("rte", "cola")),
+        *(("albert", task) for task in ("mrpc", "sst2")),
+    ],
+)
 def test_loss_is_finite_and_falls(method, task, first_rows, tmp_path):
     backbone = str(Path(MINILM.origin).parent / "model")
     run = run_to_the_end(spec_of(method, task, config=CONFIG, data=str(first_rows), backbone=backbone), tmp_path)

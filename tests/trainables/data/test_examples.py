@@ -187,7 +187,7 @@ def _builder(cache: Path) -> tuple[bool, list[int]]:
 
 @pytest.mark.slow
 def test_of_processes_that_want_it_at_once_one_makes_it(tmp_path: Path) -> None:
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as pool:
         results = list(pool.map(_builder, [tmp_path] * 2))
     assert [read for read, _ in results].count(True) == 1
     assert all(tokens == results[0][1] for _, tokens in results)
