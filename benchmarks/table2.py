@@ -35,7 +35,7 @@ from benchmarks.counts import count
 from benchmarks.random_texts import VOCABULARY, random_examples
 from benchmarks.results_file import write_results
 from benchmarks.training_contenders import PADDED, device, minilm_folder
-from study.facts.study_facts import read_records
+from study.facts.study_facts import read_facts
 from trainables.configuration import Precision, TrainingConfig
 from trainables.data.examples import Examples, encode
 from trainables.data.glue import load_split
@@ -140,7 +140,7 @@ def work_of(folder: Path) -> Work:
     Raises:
         ValueError: it has no records of both phases.
     """
-    records = read_records(folder)
+    records = read_facts(folder).records
     epochs = {phase: [r.epochs for r in records if r.phase == phase] for phase in ("search", "confirm")}
     if not all(epochs.values()):
         raise ValueError(f"{folder}: a study with search and confirm trials is wanted, here are {len(records)} records")

@@ -67,11 +67,6 @@ def read_facts(folder: Path) -> StudyFacts:
     return facts
 
 
-def read_records(folder: Path) -> list[Record]:
-    """Read the records of a study's ended trials, in order of ending; raises the errors of `read_facts`."""
-    return read_facts(folder).records
-
-
 def apply_line(facts: StudyFacts, event: Event, *, where: str) -> None:
     """Apply an event to the state; error messages begin with `where`, the event's file and line number."""
     try:

@@ -25,7 +25,7 @@ from analysis.statistics.costs import row_ledger
 from analysis.studies.load import load_study
 from analysis.tables import write_tables
 from analysis.verify import verify
-from study.facts.study_facts import read_records
+from study.facts.study_facts import read_facts
 
 
 def repeats(*scores: list[float], resampled: np.ndarray | None = None) -> Repeats:
@@ -87,7 +87,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_the_table_has_every_search(study):
     table = json.loads((study / "tables" / "search_repeats.json").read_text())
-    records = read_records(study)
+    records = read_facts(study).records
     for own in table["repeats"]:
         names = [f"{own['row']}/rte", f"{own['row']}/rte@2", f"{own['row']}/rte@3"]
         scores = [[r.score for r in records if r.arm == name and r.phase == "confirm"] for name in names]
@@ -121,7 +121,7 @@ def test_the_answer_is_about_methods_if_searches_were_repeated(study, tmp_path):
 
 
 def test_compute_and_budget_are_of_all_searches(study):
-    evidence, records = gather([load_study(study)]), read_records(study)
+    evidence, records = gather([load_study(study)]), read_facts(study).records
     for entry in row_ledger(evidence.rows):
         own = [record for record in records if record.method == entry.row]
         assert sum(spent.wall_seconds for spent in entry.spent) == pytest.approx(sum(one.wall_seconds for one in own))
@@ -157,7 +157,7 @@ def test_a_changed_number_of_a_later_search_is_found(tmp_path, study):
 
 def test_an_unfinished_repeat_is_left_out_and_named(tmp_path, study):
     launch(tmp_path / "s", mini_plan(methods=("albert",), tasks=("rte",), search_repeats=3))
-    kept = [row for row in read_records(tmp_path / "s") if (row.seed, row.phase) != (243, "confirm")]
+    kept = [row for row in read_facts(tmp_path / "s").records if (row.seed, row.phase) != (243, "confirm")]
     write_records(tmp_path / "s", kept)
     table = search_repeats_table(gather([load_study(tmp_path / "s")]))
     assert len(table.sidecar["repeats"][0]["medians"]) == 2

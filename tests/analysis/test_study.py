@@ -9,7 +9,7 @@ from helpers.places import PATIENCE_SECONDS, ROOT
 
 from analysis import explain, report, tables, verify
 from analysis.studies.load import load_study
-from study.facts.study_facts import read_records
+from study.facts.study_facts import read_facts
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +44,7 @@ def test_every_cell_is_explained(study, methods, capsys):
     for method in methods:
         assert explain.main([str(study), f"{method}/rte"]) == 0
     text = capsys.readouterr().out
-    for record in read_records(study):
+    for record in read_facts(study).records:
         assert record.key in text
 
 

@@ -15,7 +15,7 @@ from helpers.places import PATIENCE_SECONDS
 
 from study.facts.events import EpochReported, Event, NodeLeftOut, TrialEnded, TrialRetried, read_events
 from study.facts.record import Record
-from study.facts.study_facts import read_records
+from study.facts.study_facts import read_facts
 
 LAUNCH = "python -m study.launch --profile mini --method palbert --task rte --address auto"
 
@@ -98,7 +98,7 @@ class StudyOnHosts:
 
     def check_whole(self) -> dict[str, Record]:
         """Key -> record of a complete study: nothing lost, nothing twice, and `analysis.verify` finds nothing."""
-        records = read_records(self.folder)
+        records = read_facts(self.folder).records
         by_key = {record.key: record for record in records}
         assert len(records) == len(by_key) and all(record.status != "failed" for record in records)
         phases = Counter(record.phase for record in records)

@@ -15,7 +15,7 @@ from filelock import Timeout
 from helpers.kills import check_nothing_lost_or_doubled
 
 from study.facts.events import EpochReported, Event, LaunchEnded, TrialRetried, read_events
-from study.facts.study_facts import read_records
+from study.facts.study_facts import read_facts
 
 STUDY = "--method palbert --task rte --profile mini"
 
@@ -76,7 +76,7 @@ class StudyOnSlurm:
 
     def check_whole(self, cache: Path) -> None:
         """Nothing is lost, nothing there twice, and every number is that of the trial where nothing happens to it."""
-        records = read_records(self.folder)
+        records = read_facts(self.folder).records
         assert Counter(record.phase for record in records) == {"search": self.samples, "confirm": self.seeds}
         counts = check_nothing_lost_or_doubled(self.folder, cache)  # what ASHA has stopped is held against its log
         assert counts["records"] == self.samples + self.seeds

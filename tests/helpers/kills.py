@@ -30,7 +30,7 @@ from ray.cluster_utils import Cluster
 
 from study.decisions import asha
 from study.facts.events import AshaDecided, EpochReported, TrialStarted, read_events
-from study.facts.study_facts import read_records
+from study.facts.study_facts import read_facts
 from study.plans.plan_file import require_plan
 
 EPOCHS = 300  # that a study of the long form reports at least
@@ -156,7 +156,7 @@ def run_killed(folder: Path, arguments: list[str], *, driver: str, kills: int, s
 def check_nothing_lost_or_doubled(folder: Path, cache: Path) -> dict[str, int]:
     """Holds a killed study against its plan and against its trials where nothing happens to them; counts of what was
     compared. AssertionErrors say what."""
-    records = read_records(folder)
+    records = read_facts(folder).records
     arms = require_plan(folder).plan.arms
     search, confirm = ([r for r in records if r.phase == phase] for phase in ("search", "confirm"))
     assert len(search) == sum(arm.samples for arm in arms) and len(confirm) == sum(len(arm.seeds) for arm in arms)

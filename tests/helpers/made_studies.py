@@ -15,7 +15,7 @@ from analysis.studies.cells import Row, make_rows
 from analysis.studies.load import load_study
 from study.facts.events import FILE
 from study.facts.record import Record
-from study.facts.study_facts import read_records
+from study.facts.study_facts import read_facts
 from study.facts.study_folder import compute_predictions_digest, predictions_file
 from study.plans.plan import EarlyStopping, Plan
 from study.plans.plan_file import PlanFile, write_plan
@@ -204,7 +204,7 @@ def write_records(folder: Path, records: list[Record]) -> None:
 
 def edit_records(folder: Path, change: Callable[[list[dict]], object]) -> None:
     """Replaces the journal by one with its records as they are after `change` was applied to them as plain values."""
-    rows = [to_plain(row) for row in read_records(folder)]
+    rows = [to_plain(row) for row in read_facts(folder).records]
     change(rows)
     write_records(folder, [from_plain(Record, row, where="a record") for row in rows])
 

@@ -21,7 +21,7 @@ from helpers.started_processes import kill_all
 
 from analysis.verify import first_difference, list_differences, verify
 from study.facts.record import Record
-from study.facts.study_facts import read_records
+from study.facts.study_facts import read_facts
 from trainables.schema import to_plain
 from trainables.sources import hash_of_file
 
@@ -70,7 +70,7 @@ def small_study(*, epochs: int, seeds: int) -> list[str]:
 
 def results_of(folder: Path) -> dict[str, dict[str, Any]]:
     """Key -> record and, where a model is kept, the hash of its weights; without costs and what is each run's own."""
-    return {record.key: _result(record) for record in read_records(folder)}
+    return {record.key: _result(record) for record in read_facts(folder).records}
 
 
 def _result(record: Record) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from helpers.trials import run_to_the_end, spec_of
 from msgspec.structs import replace
 
 from study.facts.record import Record
-from study.facts.study_facts import read_records
+from study.facts.study_facts import read_facts
 from study.facts.study_folder import predictions_file
 from trainables.runs.trial_files import model_folder
 
@@ -18,7 +18,7 @@ from trainables.runs.trial_files import model_folder
 def trained_study(folder: Path, method: str, task: str, *, config: dict | None = None, **spec: Any) -> Record:
     """The record of the second of two confirm seeds, the better one; the first one's model is gone."""
     write_study(folder, arm(method, task, [0.5, 0.7]), data="mini")
-    *others, best = read_records(folder)
+    *others, best = read_facts(folder).records
     run = run_to_the_end(spec_of(method, task, seed=best.seed, config=config, **spec), folder.parent / "cache")
     run.save(folder / "trials" / best.key)
     predictions_file(folder, best.key).parent.mkdir()

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from study.export import export, format_model_card, main
-from study.facts.study_facts import read_records
+from study.facts.study_facts import read_facts
 from study.predict import ModelChoice, choose_model
 from trainables.runs.trained_model import load_trained
 
@@ -47,7 +47,7 @@ def refused(capsys, *arguments: str) -> str:
 
 
 def test_the_best_model_of_the_arm_is_exported_and_transformers_loads_it(study, tmp_path, capsys):
-    best = max(read_records(study), key=lambda row: (row.phase == "confirm", row.score))
+    best = max(read_facts(study).records, key=lambda row: (row.phase == "confirm", row.score))
     assert main([str(study), "--to", str(tmp_path / "to")]) == 0
     what = f"AlbertForSequenceClassification, albert/rte, seed 43, trial {best.key}"
     assert capsys.readouterr().out == f"wrote {tmp_path}/to: {what}\n"
@@ -158,7 +158,7 @@ def test_a_model_under_a_uri_is_fetched(study, tmp_path):
 def test_an_arm_is_named_by_method_and_task(launched):
     row = choose_model(launched, choice(method="albert", task="rte"))
     assert row.arm == "albert/rte"
-    kept = [other for other in read_records(launched) if (other.arm, other.phase) == (row.arm, row.phase)]
+    kept = [other for other in read_facts(launched).records if (other.arm, other.phase) == (row.arm, row.phase)]
     assert row.score == max(other.score or 0 for other in kept)
 
 
@@ -170,7 +170,7 @@ def test_a_study_without_a_completed_confirm_trial_has_no_model(tmp_path):
 
 
 def test_any_trial_that_kept_its_model_is_named_by_its_key(launched):
-    for row in read_records(launched):
+    for row in read_facts(launched).records:
         if row.phase == "confirm":
             assert choose_model(launched, choice(trial=row.key)).key == row.key
 
@@ -201,7 +201,7 @@ def test_what_names_no_model_is_answered_with_what_there_is(launched, tmp_path, 
 
 
 def test_a_trial_without_a_model_is_refused_with_those_of_its_arm_that_have_one(launched, tmp_path, capsys):
-    records = read_records(launched)
+    records = read_facts(launched).records
     searched = next(row for row in records if row.phase == "search" and row.arm == "albert/rte")
     confirmed = [row for row in records if row.phase == "confirm" and row.arm == "albert/rte"]
     error = refused(capsys, str(launched), "--trial", searched.key, "--to", str(tmp_path / "to"))
@@ -212,7 +212,7 @@ def test_a_trial_without_a_model_is_refused_with_those_of_its_arm_that_have_one(
 def test_a_folder_that_is_no_study_and_a_model_that_is_gone_are_refused(study, tmp_path, capsys):
     to = ["--to", str(tmp_path / "to")]
     assert refused(capsys, str(tmp_path), *to) == f"no plan.json in {tmp_path}; allowed: the folder of a study"
-    gone = next(row for row in read_records(study) if row.phase == "confirm" and row.seed == 42)
+    gone = next(row for row in read_facts(study).records if row.phase == "confirm" and row.seed == 42)
     assert (
         refused(capsys, str(study), "--trial", gone.key, *to) == f"the model of record {gone.key} (rte) is gone: /gone"
     )

@@ -17,7 +17,7 @@ from analysis.tables import make_tables
 from study import status
 from study.facts import events
 from study.facts.events import LaunchBegan, Step, read_events
-from study.facts.study_facts import read_facts, read_records
+from study.facts.study_facts import read_facts
 from study.plans.plan_file import read_plan
 from study.plans.resolved_plan import digest
 
@@ -60,10 +60,10 @@ def test_kept_study_opens(kept: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.long
 def test_kept_study_is_continued_to_the_table_of_an_undisturbed_one(kept: Path, tmp_path: Path) -> None:
-    before, undisturbed = read_records(kept), tmp_path / "undisturbed"
+    before, undisturbed = read_facts(kept).records, tmp_path / "undisturbed"
     launch(kept)
     launch(undisturbed)
-    after, alone = read_records(kept), {record.key: record for record in read_records(undisturbed)}
+    after, alone = read_facts(kept).records, {record.key: record for record in read_facts(undisturbed).records}
     assert after[: len(before)] == before
     assert {record.key for record in after} == alone.keys()
     for record in after:  # those that were kept may be of another processor

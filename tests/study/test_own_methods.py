@@ -22,7 +22,7 @@ import trainables
 from analysis import explain, report, tables, verify
 from study import check_method, export, launch, predict, status
 from study.drivers.provenance import provenance
-from study.facts.study_facts import read_records
+from study.facts.study_facts import read_facts
 from study.plans.plan_file import require_plan, write_plan
 from trainables import method_files
 from trainables.data.glue import load_split
@@ -366,7 +366,7 @@ def test_a_study_from_a_folder_is_like_any_other(
     assert "\nwaiting for the trials to start\n" in done.stderr  # that takes long, and nobody sees a terminal
     assert re.search(r"^\| entropy +\| +\d\d\.\d \|$", done.stdout, re.MULTILINE)
     trainables.include(methods)
-    for record in read_records(folder):
+    for record in read_facts(folder).records:
         assert record.code_digest == provenance().for_method(record.method).code_digest
     method_files.include(None)
     assert verify.main([str(folder)]) == 0

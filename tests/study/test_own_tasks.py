@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from analysis import report, tables, verify
 from analysis.studies.load import load_study
 from study import export, launch, predict, rebuild, status, submit
-from study.facts.study_facts import read_records
+from study.facts.study_facts import read_facts
 from study.plans.plan_file import require_plan
 from trainables import method_files
 from trainables.data.own_tasks import read_tasks
@@ -177,7 +177,7 @@ def test_another_task_of_the_same_name_shares_no_table(study: Path) -> None:
 
 @pytest.mark.slow
 def test_tasks_are_learnt(study: Path) -> None:
-    scores = [(one.task, one.score or 0) for one in read_records(study) if one.phase == "confirm"]
+    scores = [(one.task, one.score or 0) for one in read_facts(study).records if one.phase == "confirm"]
     assert max(score for task, score in scores if task == "claims") > 0.5
     assert max(score for task, score in scores if task == "stars") > 0.8
 

@@ -12,7 +12,7 @@ from helpers.trained_studies import trained_study
 
 from study.export import export
 from study.facts.record import Record
-from study.facts.study_facts import read_records
+from study.facts.study_facts import read_facts
 from study.facts.study_folder import predictions_file
 from study.predict import flops_in_words, label_text, main, set_exit
 from trainables.data.glue import load_split
@@ -208,7 +208,7 @@ def test_what_is_no_model_is_refused_in_one_line(studies, tmp_path, capsys):
         f"--trial, --method and --task choose a model of a study, but {tmp_path} has no plan.json"
     )
     study = folder_of(studies["pabee/sst2"])
-    searched = next(row for row in read_records(study) if row.phase == "search")
+    searched = next(row for row in read_facts(study).records if row.phase == "search")
     assert refused(capsys, study, file, "--trial", searched.key, *to).startswith(f"trial {searched.key} has no model")
 
 

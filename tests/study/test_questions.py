@@ -14,7 +14,7 @@ from helpers.launches import WITHOUT_RAY
 from helpers.own_tasks import write_page_task
 from helpers.places import PATIENCE_SECONDS, ROOT
 
-from study.facts.study_facts import read_records
+from study.facts.study_facts import read_facts
 
 PAGE = (ROOT / "docs" / "questions.md").read_text()
 BLOCKS = [
@@ -69,7 +69,7 @@ def test_block_of_the_page_runs(place: Path, question: str, language: str, text:
             pytest.importorskip(package)
         (place / "block.py").write_text(text)
         run(place, ".venv/bin/python block.py")
-    key = next(record.key for record in read_records(place / "runs" / "mine") if record.phase == "search")
+    key = next(record.key for record in read_facts(place / "runs" / "mine").records if record.phase == "search")
     for line in text.replace("\\\n", " ").splitlines() if language == "sh" else ():
         run(place, runnable(line).replace(" KEY", f" {key}"))
 

@@ -14,7 +14,7 @@ from optuna.storages.journal import JournalFileBackend
 from study import profiles, rebuild
 from study.decisions.progress import compute_progress
 from study.facts.record import format_records
-from study.facts.study_facts import read_facts, read_records
+from study.facts.study_facts import read_facts
 from study.plans.resolution import resolve
 
 EXPORTS = ("records.jsonl", "optuna.journal", "best.toml", "tables", "pictures", "report.html")
@@ -55,7 +55,7 @@ def test_numbers_are_those_of_the_study_after_kills_and_retries(tmp_path):
 def test_records_file_has_every_record_of_the_fold(tmp_path):
     folder = launched_study(tmp_path / "s", mini_plan(methods=("albert",), tasks=("rte",), seeds=1))
     rebuild.write_files(folder, compute_progress(mini_plan(), read_facts(folder)))
-    assert (folder / "records.jsonl").read_bytes() == format_records(read_records(folder))
+    assert (folder / "records.jsonl").read_bytes() == format_records(read_facts(folder).records)
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from analysis import tables
 from study import drop, launch
 from study.facts.events import ModelOnTest, ScoredOnTest
 from study.facts.journal import Journal
-from study.facts.study_facts import read_facts, read_records
+from study.facts.study_facts import read_facts
 from study.score_test import load_labelled_test, main
 from study.submit import predict_split
 from trainables.data.glue import load_split
@@ -76,7 +76,7 @@ def test_every_confirm_model_has_its_scores_in_the_journal_and_in_a_table(study,
     assert main([str(study), "--labels", str(labels)]) == 0
     events = read_facts(study).scored_on_test
     assert [(event.task, len(event.models)) for event in events] == [("mrpc", 2), ("stsb", 2)]
-    records = {record.key: record for record in read_records(study)}
+    records = {record.key: record for record in read_facts(study).records}
     for event in events:
         task, rows = TASKS[event.task], len(load_split(TASKS[event.task], "test", "mini").ids)
         own = np.array([row % 3 % 2 if task.name == "mrpc" else np.float32(row % 11 / 2) for row in range(rows)])
@@ -108,7 +108,7 @@ def test_no_trial_runs_and_none_is_dropped_after_test_labels_were_seen(tmp_path,
     plan = mini_plan(methods=("albert",), tasks=("mrpc",))
     folder = seen(launched_study(tmp_path / "s", plan))
     files = {name: (folder / name).read_bytes() for name in ("events.jsonl", "plan.json")}
-    assert drop.main([str(folder), read_records(folder)[-1].key, "--because", "a bad disk"]) == 2
+    assert drop.main([str(folder), read_facts(folder).records[-1].key, "--because", "a bad disk"]) == 2
     assert "mrpc was scored on test labels at " in capsys.readouterr().err
     for more in (["--seeds", "4"], ["--samples", "5"], ["--task", "rte"]):
         asked = ["--continue", str(folder), "--driver", "local", "--tracking-uri", "none", *more]
@@ -163,7 +163,7 @@ def test_labels_come_with_the_texts_of_the_test_set(tmp_path):
 def test_papers_test_rows_stand_beneath_ours_on_real_data_alone(tmp_path):
     for data, expected in {"glue": True, "mini": False}.items():
         folder = write_study(tmp_path / data, arm("pabee", "mrpc", [0.8, 0.9]), data=data, seeds=2, samples=1)
-        seen(folder, keys=tuple(record.key for record in read_records(folder) if record.phase == "confirm"))
+        seen(folder, keys=tuple(record.key for record in read_facts(folder).records if record.phase == "confirm"))
         tables.main([str(folder)])
         text = (folder / "tables" / "scores_on_test.md").read_text()
         assert ("published PABEE" in text) == expected and "labels with SHA-256 abc" in text

@@ -13,7 +13,7 @@ import pytest
 from helpers.glue_folders import write_glue
 from helpers.places import PATIENCE_SECONDS, ROOT
 
-from study.facts.study_facts import read_records
+from study.facts.study_facts import read_facts
 from study.plans.plan_file import require_plan
 
 COMMANDS = re.findall(
@@ -53,7 +53,7 @@ def said(outputs: dict[str, str], part: str) -> str:
 def test_the_study_of_the_tutorial_has_its_table_and_seven_seeds(place: tuple[Path, dict[str, str]]) -> None:
     folder, outputs = place
     assert require_plan(folder / "runs" / "sst2").plan.asked.seeds == 7
-    confirmed = [r for r in read_records(folder / "runs" / "sst2") if r.phase == "confirm"]
+    confirmed = [r for r in read_facts(folder / "runs" / "sst2").records if r.phase == "confirm"]
     assert len(confirmed) == 14
     assert "median over 7 seeds" in said(outputs, "--continue")
     assert "agree" in said(outputs, "analysis.verify")

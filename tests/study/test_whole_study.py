@@ -21,7 +21,7 @@ from helpers.places import PATIENCE_SECONDS, ROOT
 from analysis.verify import verify
 from study.facts.events import LaunchBegan, read_events
 from study.facts.record import Record
-from study.facts.study_facts import read_records
+from study.facts.study_facts import read_facts
 from trainables.devices import device_name
 
 pytestmark = pytest.mark.slow
@@ -57,13 +57,13 @@ def test_records_have_every_field_of_the_contract(study):
 
 
 def test_records_name_the_processor_and_the_threads_that_trained(study):
-    devices = {record.device for record in read_records(study)}
+    devices = {record.device for record in read_facts(study).records}
     assert devices == {f"{device_name('cpu')}, 1 thread"}
 
 
 def test_the_cell_is_the_median_of_the_confirm_scores(study):
     scores = {}
-    for record in read_records(study):
+    for record in read_facts(study).records:
         if record.phase == "confirm":
             scores.setdefault(record.method, []).append(record.score)
     with (study / "tables" / "dev.csv").open() as file:
@@ -74,7 +74,7 @@ def test_the_cell_is_the_median_of_the_confirm_scores(study):
 
 
 def test_confirm_trials_keep_model_and_predictions_and_search_trials_nothing(study):
-    for record in read_records(study):
+    for record in read_facts(study).records:
         predictions = study / "predictions" / f"{record.key}.npz"
         assert predictions.exists() == (record.latency is not None) == (record.phase == "confirm")
         if record.phase == "confirm":
@@ -89,7 +89,7 @@ def test_every_trial_is_in_mlflow(study):
     client = mlflow.MlflowClient(f"sqlite:///{study / 'mlflow.db'}")
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     keys = [run.data.tags.get("key") for run in client.search_runs(experiments, max_results=1000)]
-    recorded = {record.key for record in read_records(study)}
+    recorded = {record.key for record in read_facts(study).records}
     assert recorded <= set(keys) and max(Counter(filter(None, keys)).values()) == 1
 
 
@@ -102,7 +102,7 @@ def test_every_search_trial_is_in_optunas_journal_as_what_it_is(study):
     states = {"completed": "COMPLETE", "stopped": "PRUNED", "failed": "FAIL"}
     for method in ("albert", "palbert"):
         trials = optuna.load_study(study_name=f"{method}/rte", storage=storage).trials
-        records = [r for r in read_records(study) if (r.method, r.phase) == (method, "search")]
+        records = [r for r in read_facts(study).records if (r.method, r.phase) == (method, "search")]
         found = {trial.user_attrs["key"]: (trial.state.name, len(trial.intermediate_values)) for trial in trials}
         assert found == {record.key: (states[record.status], record.epochs) for record in records}
         numbers = {record.key: record.trial for record in records}
@@ -139,9 +139,9 @@ def test_the_same_command_again_runs_nothing_and_more_samples_run_the_rest(study
     again = launch(study, *SMALL)
     assert again.returncode == 0 and "nothing is left to do" in again.stderr
     assert (study / "events.jsonl").read_text() == events
-    before = {record.key for record in read_records(study)}
+    before = {record.key for record in read_facts(study).records}
     assert launch(study, *SMALL, "--samples", "4").returncode == 0
-    records = read_records(study)
+    records = read_facts(study).records
     assert len({record.key for record in records}) == len(records) and before < {record.key for record in records}
     search = Counter(record.method for record in records if record.phase == "search")
     assert search == {"albert": 4, "palbert": 4}
@@ -164,7 +164,7 @@ def test_an_interrupted_study_is_continued_by_the_same_command(tmp_path):
     assert json.loads((folder / "events.jsonl").read_text().splitlines()[-1])["status"] == "drained"
     done = launch(folder, *one_method)
     assert done.returncode == 0, done.stderr
-    keys = [record.key for record in read_records(folder)]
+    keys = [record.key for record in read_facts(folder).records]
     assert len(keys) == len(set(keys)) == 5
     assert verify(folder) == []
 

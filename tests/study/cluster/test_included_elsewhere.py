@@ -11,7 +11,7 @@ from helpers.node_apart import MAY_MOUNT, node_apart
 from helpers.places import PATIENCE_SECONDS, ROOT
 from ray.cluster_utils import Cluster
 
-from study.facts.study_facts import read_records
+from study.facts.study_facts import read_facts
 
 pytestmark = [
     pytest.mark.slow,
@@ -35,5 +35,5 @@ def test_a_node_without_the_folder_trains_its_methods(tmp_path: Path) -> None:
     finally:
         head.shutdown()
     assert done.returncode == 0, done.stderr[-3000:]
-    records = read_records(tmp_path / "runs" / "own")
+    records = read_facts(tmp_path / "runs" / "own").records
     assert [(record.status, record.host) for record in records] == [("completed", "alone")] * 2

@@ -16,7 +16,7 @@ from helpers.places import PATIENCE_SECONDS
 from ray.cluster_utils import Cluster
 
 from study.facts.events import NodeLeftOut, StudyPaused, TrialRetried, TrialStarted, read_events
-from study.facts.study_facts import read_records
+from study.facts.study_facts import read_facts
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
@@ -68,7 +68,7 @@ def test_no_trial_has_failed_where_nodes_were_lost(tmp_path, cluster):
     assert len(failures) == 2 and any(failure.cause == "preemption" for failure in failures), failures
     assert "is lost; its trial continues on another node" in launches.printed()
     assert not [event for event in events if isinstance(event, NodeLeftOut | StudyPaused)]
-    records = read_records(tmp_path / "study")
+    records = read_facts(tmp_path / "study").records
     assert [record.status for record in records] == ["completed"] * 3
 
 
@@ -91,4 +91,4 @@ def test_launch_ends_although_a_node_is_frozen(tmp_path, cluster):
                 process.resume()
     retried = [event.failure for event in read_events(tmp_path / "study") if isinstance(event, TrialRetried)]
     assert [failure.cause for failure in retried] == ["preemption"], retried
-    assert [record.status for record in read_records(tmp_path / "study")] == ["completed"] * 3
+    assert [record.status for record in read_facts(tmp_path / "study").records] == ["completed"] * 3

@@ -10,7 +10,7 @@ from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.started_processes import kill_all
 from ray.cluster_utils import Cluster
 
-from study.facts.study_facts import read_records
+from study.facts.study_facts import read_facts
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +44,7 @@ def test_two_studies_run_at_the_same_time_on_one_cluster(tmp_path, cluster):
     for process in launches:
         _, errors = process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 0, errors
-    first, second = ({record.key: record for record in read_records(f)} for f in folders)
+    first, second = ({record.key: record for record in read_facts(f).records} for f in folders)
     assert len(first) == len(second) == 3
     assert {key: (row.score, row.epoch) for key, row in first.items()} == {
         key: (row.score, row.epoch) for key, row in second.items()
@@ -68,7 +68,7 @@ def test_a_study_whose_cluster_is_gone_ends_and_goes_on_with_another(tmp_path, c
         assert process.returncode == 0, errors
     finally:
         another.shutdown()
-    keys = [record.key for record in read_records(tmp_path / "study")]
+    keys = [record.key for record in read_facts(tmp_path / "study").records]
     assert len(keys) == len(set(keys)) == 3
 
 

@@ -17,7 +17,7 @@ from helpers.node_apart import MAY_MOUNT, node_apart
 from helpers.places import PATIENCE_SECONDS, ROOT
 from ray.cluster_utils import Cluster
 
-from study.facts.study_facts import read_records
+from study.facts.study_facts import read_facts
 
 pytestmark = [
     pytest.mark.slow,
@@ -58,7 +58,7 @@ def test_a_node_without_the_shared_folder_is_named_and_gets_no_trials(tmp_path, 
         done = launch(tmp_path / "study", head)
     assert done.returncode == 0, done.stderr
     assert "node alone (" in done.stderr and f"{tmp_path}/study/trials is not the launch's folder" in done.stderr
-    confirmed = {record.key for record in read_records(tmp_path / "study") if record.phase == "confirm"}
+    confirmed = {record.key for record in read_facts(tmp_path / "study").records if record.phase == "confirm"}
     assert len(confirmed) == 2
     assert files_in(tmp_path / "study" / "predictions") == {f"{key}.npz" for key in confirmed}
     assert files_in(tmp_path / "study" / "trials") == confirmed

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 import trainables
 from study.facts.record import Record
-from study.facts.study_facts import read_records
+from study.facts.study_facts import read_facts
 from study.mirror import main
 from study.mlflow_mirror.tracking import build_default_uri
 from study.storage.trial_places import locate_model
@@ -47,7 +47,7 @@ def study_with_model(folder: Path, model: str, method: str = "pabee") -> Path:
 
 
 def the_confirm_record(study: Path) -> Record:
-    (row,) = (row for row in read_records(study) if row.phase == "confirm")
+    (row,) = (row for row in read_facts(study).records if row.phase == "confirm")
     return row
 
 

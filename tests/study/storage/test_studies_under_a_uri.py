@@ -20,7 +20,7 @@ from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.storages import files_under, free_port, s3_server, send
 
 from study.facts.events import EpochReported, TrialEnded, read_events
-from study.facts.study_facts import read_records
+from study.facts.study_facts import read_facts
 from study.storage.addresses import exists, join, make_writable, resolve_storage_address
 from study.storage.trial_places import TrialObjects, local_model, model_exists, open_place, trial_address
 
@@ -49,7 +49,7 @@ def results(folder: Path) -> dict[str, tuple]:
     names = ("status", "config", "seed", "score", "selection_score", "metrics", "epoch", "epochs", "mean_layers")
     return {
         f"{row.arm} {row.phase} {row.trial}": tuple(getattr(row, name) for name in names)
-        for row in read_records(folder)
+        for row in read_facts(folder).records
     }
 
 
@@ -76,7 +76,7 @@ def under_uri(tmp_path_factory) -> Path:
 def test_a_study_under_a_uri_finds_what_one_in_a_folder_finds(in_folder, under_uri):
     assert results(under_uri) == results(in_folder) and len(results(under_uri)) == 3
     assert not (under_uri / "trials").exists()
-    confirmed = [row for row in read_records(under_uri) if row.phase == "confirm"]
+    confirmed = [row for row in read_facts(under_uri).records if row.phase == "confirm"]
     assert files_under(under_uri / "predictions") == sorted(f"{row.key}.npz" for row in confirmed)
     assert all(row.model and row.model.startswith("file://") and model_exists(row.model) for row in confirmed)
     models = {str(Path(name).parent) for name in files_under(under_uri.parent / "bucket")}
@@ -116,7 +116,7 @@ def test_predictions_that_a_dead_launcher_had_not_fetched_come_at_the_next_launc
 def test_a_model_under_a_uri_is_registered_as_one_in_a_folder(under_uri, tmp_path):
     from study.mlflow_mirror.tracking import save_model
 
-    row = next(row for row in read_records(under_uri) if row.phase == "confirm")
+    row = next(row for row in read_facts(under_uri).records if row.phase == "confirm")
     assert row.model
     save_model(row, tmp_path / "model")
     (weights,) = tmp_path.rglob("model.safetensors")
@@ -155,7 +155,7 @@ def test_a_study_on_s3_that_was_killed_goes_on_and_finds_the_same(s3, in_folder,
     done = run(folder, *stored)
     assert done.returncode == 0, done.stderr
     assert results(folder) == results(in_folder)
-    confirmed = [row for row in read_records(folder) if row.phase == "confirm"]
+    confirmed = [row for row in read_facts(folder).records if row.phase == "confirm"]
     assert files_under(folder / "predictions") == sorted(f"{row.key}.npz" for row in confirmed)
     for row in confirmed:
         assert row.model == join(storage, f"trials/{row.key}/model-epoch-{row.epoch}")
