@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, ClassVar, Generic, Literal, NoReturn, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Generic, Literal, NoReturn, TypeVar, Union, get_args, get_origin
 
 from msgspec import NODEFAULT
 from msgspec.structs import FieldInfo, fields
@@ -127,15 +127,12 @@ def argument(metavar: str, text: str = "") -> Option:
     return Option(text, metavar, is_argument=True)
 
 
-class Grouped(Typed, frozen=True, kw_only=True):
-    """Base class of option structs that --help prints in groups; each subclass adds a group with a title."""
-
-    group: ClassVar[str]
-    common: ClassVar[tuple[str, ...]] = ()  # fields in the short help; empty: all of them
-
-
 class Parser(argparse.ArgumentParser, Generic[T]):
-    """An argparse parser for one command, made from the struct of its options."""
+    """An argparse parser for one command, made from the struct of its options.
+
+    A struct with many options has two class variables: `groups`, the titles of the groups in --help, by the first field
+    of each group, and `common`, the fields in the short help.
+    """
 
     def __init__(self, kind: type[T], command: str, description: str, *, epilog: str | None = None) -> None:
         """Build the parser; `command` is a module to run with `python -m`, or the name of a program."""
@@ -153,15 +150,12 @@ class Parser(argparse.ArgumentParser, Generic[T]):
         )
         if self._common:
             self.add_argument("-h", "--help", action=_ShowHelp, nargs="?", default=argparse.SUPPRESS, metavar="all")
-        groups: dict[str | None, Any] = {}
+        titles: dict[str, str] = getattr(kind, "groups", {})
+        group: argparse._ActionsContainer = self
         for field in fields(kind):
-            declaring = next(
-                base for base in reversed(kind.__mro__) if field.name in vars(base).get("__annotations__", {})
-            )
-            title = vars(declaring).get("group")
-            if title is not None and title not in groups:
-                groups[title] = self.add_argument_group(title)
-            _add(groups.get(title, self), field)
+            if field.name in titles:
+                group = self.add_argument_group(titles[field.name])
+            _add(group, field)
 
     def format_common_help(self) -> str:
         """Format the short help, which lists only the common options."""

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import UNSET, field
 from msgspec.structs import force_setattr, replace
@@ -16,7 +16,7 @@ from search_spaces import resolve_method
 from search_spaces._every_method import ATTENTION
 from study import profiles
 from study.cluster.resources import count_local_gpus
-from study.command_line import Grouped, add_once, option, read_pair, read_setting
+from study.command_line import add_once, option, read_pair, read_setting
 from study.drivers.driver import IDLE_HOURS
 from study.own_packages import PACKAGES, check_not_shadowed, is_installed
 from study.plans.plan import EarlyStopping, Plan, SearchRepeats
@@ -49,7 +49,7 @@ from trainables import base_method, method_files
 from trainables.configuration import AtLeastOne, Count, NotNegative, Positive, Precision
 from trainables.data.tasks import TRAINABLE_TASKS, trainable_tasks
 from trainables.runs.trial import Selection
-from trainables.schema import Value, from_plain
+from trainables.schema import Typed, Value, from_plain
 from trainables.spelling import is_same_name, resolve_name
 
 DESCRIPTION = """Tune each method on each task, repeat the best configuration with fresh seeds, and write the table of
@@ -114,13 +114,35 @@ _MAX_GPU_HOURS = "limit of the study; trials that exceed it do not start"
 _IDLE = "end after X hours without progress; default: %(default)g"
 
 
-class StudyOptions(Grouped, frozen=True, kw_only=True):
-    """The options that choose what is studied; None keeps the profile's value.
+class LaunchOptions(Typed, frozen=True, kw_only=True):
+    """All options of study.launch: what is studied, where the files go, and how and where trials run.
 
-    An option named like a field of `Plan` sets that field. --epochs and --attention are short forms of --set.
+    None keeps the profile's value. An option named like a field of `Plan` sets that field. --epochs and --attention are
+    short forms of --set.
     """
 
-    group = "what to study (defaults: those of the profile, or of the study that --continue names)"
+    groups: ClassVar[dict[str, str]] = {
+        "continue_study": "what to study (defaults: those of the profile, or of the study that --continue names)",
+        "name": "where it goes",
+        "driver": "how it runs",
+    }
+    common: ClassVar[tuple[str, ...]] = (
+        "methods",
+        "tasks",
+        "data",
+        "backbone",
+        "profile",
+        "settings",
+        "search",
+        "samples",
+        "seeds",
+        "epochs",
+        "name",
+        "dry_run",
+        "explain",
+        "continue_study",
+        "max_minutes",
+    )
 
     continue_study: Annotated[str | None, option(_CONTINUE, "runs/NAME", flag="--continue")] = None
     plan: Annotated[str | None, option("a plan of --dry-run --toml; other options override it", "FILE.toml")] = None
@@ -155,19 +177,6 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     compare: Annotated[Literal["methods"] | None, option(_COMPARE)] = None
     baseline: Annotated[str | None, option("method that the others are tested against", "NAME")] = None
     test_across: Annotated[Literal["backbones"] | None, option("also test pairs whose backbones differ")] = None
-
-    def __post_init__(self) -> None:
-        """Fill in the numbers that --compare implies, unless an option sets them."""
-        for name, number in (COMPARING_METHODS if self.compare else {}).items():
-            if getattr(self, name) is None:
-                force_setattr(self, name, number)
-
-
-class PlaceOptions(StudyOptions, frozen=True, kw_only=True):
-    """The options that choose what is studied, and where the files go."""
-
-    group = "where it goes"
-
     name: Annotated[
         str | None, option("default: the methods and a hash of the settings that affect the scores", "STUDY")
     ] = None
@@ -175,30 +184,6 @@ class PlaceOptions(StudyOptions, frozen=True, kw_only=True):
     storage: Annotated[str | None, option(_STORAGE, "PATH_OR_URI")] = None
     tracking_uri: Annotated[str | None, option(TRACKING_HELP, "URI|none")] = None
     register: Annotated[bool, option(_REGISTER)] = False
-
-
-class LaunchOptions(PlaceOptions, frozen=True, kw_only=True):
-    """All options of study.launch: what is studied, where the files go, and how and where trials run."""
-
-    group = "how it runs"
-    common = (
-        "methods",
-        "tasks",
-        "data",
-        "backbone",
-        "profile",
-        "settings",
-        "search",
-        "samples",
-        "seeds",
-        "epochs",
-        "name",
-        "dry_run",
-        "explain",
-        "continue_study",
-        "max_minutes",
-    )
-
     driver: Annotated[Literal["ray", "local"], option(_DRIVER)] = field(default_factory=default_driver)
     address: Annotated[str | None, option(_ADDRESS)] = field(default_factory=read_cluster_address)
     gpus_per_trial: Annotated[NotNegative | None, option(_GPUS, "X")] = None
@@ -214,6 +199,12 @@ class LaunchOptions(PlaceOptions, frozen=True, kw_only=True):
     departures: Annotated[bool, option("with --dry-run: differences from the papers and code")] = False
     toml: Annotated[bool, option("with --dry-run: print the plan as TOML, for --plan")] = False
     json: Annotated[bool, option("print the answer as JSON")] = False
+
+    def __post_init__(self) -> None:
+        """Fill in the numbers that --compare implies, unless an option sets them."""
+        for name, number in (COMPARING_METHODS if self.compare else {}).items():
+            if getattr(self, name) is None:
+                force_setattr(self, name, number)
 
 
 def check_options(options: LaunchOptions) -> None:
@@ -314,8 +305,8 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
     names = [name for name in Plan.__struct_fields__ if name not in ("profile", "epochs", "settings")]
     values = {name: value for name in names if (value := getattr(options, name, None)) not in (None, [])}
     readers: dict[str, Callable[[Any], object]] = {
-        "methods": lambda texts: _resolve_names(texts, profiles.methods(base.profile), _resolve_method),
-        "tasks": lambda texts: _resolve_names(texts, profiles.tasks(), _resolve_task),
+        "methods": lambda texts: _resolve_names(texts, profiles.list_methods(base.profile), _resolve_method),
+        "tasks": lambda texts: _resolve_names(texts, profiles.list_tasks(), _resolve_task),
         "include": lambda folder: str(Path(folder).resolve()),
         "sampler": resolve_sampler,
         "select_by": read_select_by,
@@ -374,7 +365,7 @@ def _read_early_stopping(text: str) -> EarlyStopping | None:
     return from_plain(EarlyStopping, values, where=f"--early-stopping {text}")
 
 
-def read_settings(options: StudyOptions) -> dict[str, Setting]:
+def read_settings(options: LaunchOptions) -> dict[str, Setting]:
     """Map each field that the options fix (--set, --attention, --epochs) or search (--search) to its setting.
 
     Raises:
@@ -419,7 +410,7 @@ def _check_search_only(settings: Mapping[str, Setting], plan: Plan) -> None:
             raise ValueError(f"--set {key} and --search-only {only}: both set and searched; allowed: one of the two")
 
 
-def _read_short_forms(options: StudyOptions) -> dict[str, tuple[str, Value]]:
+def _read_short_forms(options: LaunchOptions) -> dict[str, tuple[str, Value]]:
     """Map each field that --attention or --epochs fixes to the option and the field's value."""
     epochs: dict[str, tuple[str, Value]] = {} if options.epochs is None else {"epochs": ("--epochs", options.epochs)}
     if options.attention is None:
@@ -428,7 +419,7 @@ def _read_short_forms(options: StudyOptions) -> dict[str, tuple[str, Value]]:
     return {field: (flag, value) for field, value in ATTENTION[options.attention].items()} | epochs
 
 
-def trace_settings(options: StudyOptions, plan: Plan) -> dict[str, str]:
+def trace_settings(options: LaunchOptions, plan: Plan) -> dict[str, str]:
     """Return the origin of each setting that --set and --search did not give: --epochs, --attention or a plan.
 
     A key is, for example, `--set epochs`; its value is then `--epochs` or `--plan FILE: epochs`.

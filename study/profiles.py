@@ -145,19 +145,18 @@ SMALL = Plan(
 )
 NEED_BACKBONE = ("small",)  # profiles that name no backbone
 
-_ALL = {  # profile -> its plan, and the methods that `--method all` means
-    "ablation": (ABLATION, ABLATION.methods),
-    "electra": (ELECTRA, ("electra-small", "alectra-small")),
-    "mini": (MINI, ("albert", "pabee", "pondernet", "palbert", "electra-small", "alectra-small")),
-    "paper": (PAPER, ("albert", "albert:9-layers", "pabee", "pondernet", "palbert")),
-    "small": (SMALL, SMALL.methods),
-    "sharebert": (SHAREBERT, ("sharebert", "pabee", "pondernet", "palbert")),
+_PLANS = {plan.profile: plan for plan in (ABLATION, ELECTRA, MINI, PAPER, SMALL, SHAREBERT)}
+_METHODS = {  # profile -> the methods that `--method all` means, if they are not those of its plan
+    "electra": ("electra-small", "alectra-small"),
+    "mini": ("albert", "pabee", "pondernet", "palbert", "electra-small", "alectra-small"),
+    "paper": ("albert", "albert:9-layers", "pabee", "pondernet", "palbert"),
+    "sharebert": ("sharebert", "pabee", "pondernet", "palbert"),
 }
 
 
 def list_profiles() -> list[str]:
     """List the names of all profiles, sorted."""
-    return sorted(_ALL)
+    return sorted(_PLANS)
 
 
 def load(name: str) -> Plan:
@@ -166,24 +165,20 @@ def load(name: str) -> Plan:
     Raises:
         ValueError: if no profile has this name.
     """
-    return _profile(name)[0]
+    if name not in _PLANS:
+        raise unknown_name_error("profile", name, ["auto", *list_profiles()])
+    return _PLANS[name]
 
 
-def methods(name: str) -> tuple[str, ...]:
+def list_methods(name: str) -> tuple[str, ...]:
     """List the methods that `--method all` stands for in a profile.
 
     Raises:
         ValueError: if no profile has this name.
     """
-    return _profile(name)[1]
+    return _METHODS.get(name, load(name).methods)
 
 
-def tasks() -> tuple[str, ...]:
+def list_tasks() -> tuple[str, ...]:
     """List the tasks that `--task all` stands for: the eight GLUE tasks of the papers, and tasks from --include."""
     return (*GLUE_EIGHT, *(task for task in trainable_tasks() if task not in TRAINABLE_TASKS))
-
-
-def _profile(name: str) -> tuple[Plan, tuple[str, ...]]:
-    if name not in _ALL:
-        raise unknown_name_error("profile", name, ["auto", *list_profiles()])
-    return _ALL[name]

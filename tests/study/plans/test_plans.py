@@ -153,7 +153,7 @@ def test_a_profile_is_tiny_on_generated_data_unless_a_backbone_is_named(profile,
 
 def test_a_profile_is_named_with_a_dash():
     for name in profiles.list_profiles():
-        assert profiles.load(name).profile == name and profiles.methods(name)
+        assert profiles.load(name).profile == name and profiles.list_methods(name)
 
 
 @pytest.mark.parametrize("profile", ["paper", "ablation"])
