@@ -24,7 +24,6 @@ from study.drivers.smoke_steps import SmokeSteps
 from study.facts.events import Failure
 from study.facts.journal import handle_signals
 from study.facts.plain_words import clock
-from study.facts.record import Record
 from study.facts.study_facts import TrialFacts
 from study.facts.study_folder import compute_predictions_digest, predictions_file
 from study.storage.addresses import is_uri, masked
@@ -97,7 +96,7 @@ class Driver(ABC):
         """Send assignments to workers and process their messages, until `has_ended` or `drained`."""
 
     @abstractmethod
-    def _state(self) -> str:
+    def _format_state(self) -> str:
         """Describe what the launch is waiting for; the watchdog's warning includes this."""
 
     # ---- shared by all drivers
@@ -193,7 +192,7 @@ class Driver(ABC):
             write_steps(self._folder, self.steps.values())
         nodes = self._resources.nodes
         self.scheduler.faults.forget(nodes.lost())
-        self._watchdog.look(nodes=len(nodes.alive()), has_room=self._resources.slots() > 0, state=self._state())
+        self._watchdog.look(nodes=len(nodes.alive()), has_room=self._resources.slots() > 0, state=self._format_state())
 
     # ---- inside
 
@@ -211,10 +210,10 @@ class Driver(ABC):
         self.scheduler.draining = self._is_time_over = True
         self._watchdog.say(
             "the time limit (--max-minutes) is reached: stopping; trials will resume from their last saved epoch"
-            + self._longest_epoch()
+            + self._describe_longest_epoch()
         )
 
-    def _longest_epoch(self) -> str:
+    def _describe_longest_epoch(self) -> str:
         """Describe the longest current epoch with its estimated duration: a time limit must be longer than this."""
         seconds = {key: steps.seconds / steps.done * steps.of for key, steps in self.steps.items() if steps.done}
         if not seconds:
@@ -318,10 +317,8 @@ class Driver(ABC):
 
 def end_trial(
     scheduler: Scheduler, trial: TrialFacts, *, storage: str, folder: Path, failure: Failure | None = None
-) -> Record:
-    """End a trial, and return its record.
-
-    So that a crash loses nothing, predictions are fetched first, then the record is written, then the state is deleted.
+) -> None:
+    """End a trial: fetch its predictions, then write its record, then delete its state, so that a crash loses nothing.
 
     Raises:
         OutcomeGone: if predictions or model are missing; no record is written then.
@@ -334,9 +331,7 @@ def end_trial(
         outcome = trial.last.outcome if trial.last else None
         if outcome and (model := outcome.model):
             check_model(model if is_uri(model) else find_model_address(model, folder=folder, key=trial.key))
-    record = scheduler.end(trial.key, failure=failure, predictions_digest=digest)
-    place.prune(record)
-    return record
+    place.prune(scheduler.end(trial.key, failure=failure, predictions_digest=digest))
 
 
 def end_unsettled(scheduler: Scheduler, *, storage: str, folder: Path) -> None:

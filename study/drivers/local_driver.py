@@ -49,7 +49,7 @@ class LocalDriver(Driver):
             for process in processes:
                 process.wait()
 
-    def _state(self) -> str:
+    def _format_state(self) -> str:
         return f"{len(self._training)} trials are in an epoch"
 
     def _fill_slots(self) -> None:
@@ -98,10 +98,10 @@ class LocalDriver(Driver):
 
 def assign_gpus(resources: Resources) -> list[str]:
     """Return CUDA_VISIBLE_DEVICES for each trial slot; slots with a fraction of a GPU are spread over all GPUs."""
-    names, held, number = list_visible_gpus(), resources.gpus, resources.slots()
-    if held == 0:
+    names, share, number = list_visible_gpus(), resources.gpus, resources.slots()
+    if share == 0:
         return [""] * number
-    if held < 1:
+    if share < 1:
         return [names[slot % len(names)] for slot in range(number)]
-    each = int(held)
-    return [",".join(names[each * slot : each * (slot + 1)]) for slot in range(number)]
+    number_each = int(share)
+    return [",".join(names[number_each * slot : number_each * (slot + 1)]) for slot in range(number)]

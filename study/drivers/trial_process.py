@@ -110,7 +110,7 @@ class TrialProcess:
 def main() -> None:
     """Work for the launch that started this process, until the launch closes the pipe or ends."""
     pipe, launch = map(int, sys.argv[1:])
-    _end_with(launch)
+    _end_with_launch(launch)
     os.nice(NICENESS)
     with Connection(pipe) as connection:
         try:
@@ -140,7 +140,7 @@ def _work(connection: Connection) -> None:
         connection.send_bytes(msgspec.json.encode(worker.step()))
 
 
-def _end_with(launch: int) -> None:
+def _end_with_launch(launch: int) -> None:
     """Have the kernel kill this process when the launch ends; exit if the launch has already ended.
 
     On systems other than Linux, this process ends only after its current step.

@@ -75,7 +75,7 @@ class TuneDriver(Driver):
         waits for the next free slot. Ray alone would start one actor at a time, and would discard the new actor if the
         actor of another trial became free first.
         """
-        if len(self._waiting) >= max(1, self._slots() - len(self._training)):
+        if len(self._waiting) >= max(1, self._count_slots() - len(self._training)):
             return None
         assignment = self.next_assignment(ray_id)
         if assignment is None:
@@ -122,10 +122,10 @@ class TuneDriver(Driver):
         if time.monotonic() < self._next_placing or not any(self._waiting.values()):
             return []
         self._next_placing, nodes = time.monotonic() + LOOK_SECONDS, self._resources.find_nodes_with_room()
-        stuck = [ray_id for ray_id, avoided in self._waiting.items() if nodes and nodes <= avoided]
-        for ray_id in stuck:
+        unplaceable = [ray_id for ray_id, avoided in self._waiting.items() if nodes and nodes <= avoided]
+        for ray_id in unplaceable:
             self.failed(ray_id, "the node that it waited for is gone", preempted=True)
-        return stuck
+        return unplaceable
 
     def failed(self, ray_id: str, error: str, *, preempted: bool) -> None:
         """Give the trial of a lost actor back to the scheduler, which hands it out again."""
@@ -134,13 +134,13 @@ class TuneDriver(Driver):
 
     # ---- inside
 
-    def _state(self) -> str:
+    def _format_state(self) -> str:
         training, waiting = len(self._training), len(self._waiting)
         if training or not waiting:
             return f"{training} trials are in an epoch, {waiting} wait for a slot; to see the cluster: ray status"
         return f"{waiting} trials wait for a slot; {self._resources.describe_room()}"
 
-    def _slots(self) -> int:
+    def _count_slots(self) -> int:
         """Count the trials that the cluster can run at a time; Ray is asked at most once a second."""
         if time.monotonic() >= self._slots_asked + 1:
             slots = self._resources.slots(without=self.scheduler.facts.left_out)
@@ -194,8 +194,8 @@ class _Searcher(_NotPickled, Searcher):
 
 class _Scheduler(_NotPickled, FIFOScheduler):
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
-        if stuck := self._driver.return_unplaceable():
-            for trial in [trial for trial in tune_controller.get_trials() if trial.trial_id in stuck]:
+        if unplaceable := self._driver.return_unplaceable():
+            for trial in [trial for trial in tune_controller.get_trials() if trial.trial_id in unplaceable]:
                 tune_controller.stop_trial(trial)
         return super().choose_trial_to_run(tune_controller)
 

@@ -144,7 +144,7 @@ class RunningTrial:
             if row is None:
                 seconds = time.monotonic() - self._epoch_began
                 return Steps(key=self.key, done=self._run.steps_done, of=self._run.steps_per_epoch, seconds=seconds)
-            report = self._report(row, self._outcome() if row.finished else None)
+            report = self._build_report(row, self._compute_outcome() if row.finished else None)
         except Exception as error:  # it becomes a failure in the journal
             if breaks_process(error):
                 raise
@@ -215,7 +215,7 @@ class RunningTrial:
         self._place.send_state(self._folder, epoch=row.epoch)
         return row
 
-    def _outcome(self) -> Outcome:
+    def _compute_outcome(self) -> Outcome:
         """Return the run's outcome; for a confirm trial, store the model and add its address and latency."""
         predictions = None
         if self._assigned.predictions is not None:
@@ -228,7 +228,7 @@ class RunningTrial:
         latency = self._run.measure_latency()
         return replace(outcome, model=self._place.send_outcome(Path(outcome.model)), latency=latency)
 
-    def _report(self, row: EpochRow, outcome: Outcome | None) -> Report:
+    def _build_report(self, row: EpochRow, outcome: Outcome | None) -> Report:
         from trainables.devices import device_and_threads
 
         wall_seconds, gpu_seconds = self._clock.read()

@@ -121,7 +121,7 @@ class StudyRuns:
         is_superseded = trial.phase == "confirm" and trial not in arm.confirm_trials
         searched = [name for name in arm.arm.decided if name in trial.config]  # first, because MLflow keeps the order
         on_dev = self.plan.plan.protocol.selection == "dev"
-        tags = self._tags("trial", status, arm=started.arm, method=trial.arm.method, task=trial.arm.task)
+        tags = self._build_tags("trial", status, arm=started.arm, method=trial.arm.method, task=trial.arm.task)
         tags |= {"phase": started.phase, "trial": str(started.trial)}
         tags |= {"mlflow.note.content": _format_trial_note(trial, status, is_superseded=is_superseded)}
         tags |= {"retries": str(len(trial.retries))} if trial.retries else {}
@@ -132,7 +132,7 @@ class StudyRuns:
             tags |= {"counts": str(any(record.key == key for record in arm.confirmed)).lower()}
             tags |= {"best": str(best is not None and best.key == key).lower()}
         tags |= _build_provenance_tags([trial.record] if trial.record else [])
-        tags |= self._code_tag([trial])
+        tags |= self._build_code_tag([trial])
         return Run(
             key=key,
             name=f"{started.phase} {started.trial} · {started.arm.replace('/', ' / ')}",  # MLflow truncates the end
@@ -155,8 +155,8 @@ class StudyRuns:
         arm = self.progress.arm(name)
         trials = arm.facts.trials
         statuses = Counter(self.status(trial) for trial in trials)
-        status = self._arm_status(arm, statuses)
-        tags = self._tags("arm", status, arm=name, method=arm.arm.method, task=arm.arm.task)
+        status = self._choose_arm_status(arm, statuses)
+        tags = self._build_tags("arm", status, arm=name, method=arm.arm.method, task=arm.arm.task)
         tags |= {"trials": _format_counts(statuses), "backbone": arm.arm.pinned_backbone, "data": self.plan.plan.data}
         tags |= {"backbone_fingerprint": arm.arm.backbone_fingerprint, "data_fingerprint": arm.arm.data_fingerprint}
         tags |= {"mlflow.note.content": _format_arm_note(arm)}
@@ -170,8 +170,8 @@ class StudyRuns:
             started=min((to_milliseconds(trial.started.time) for trial in trials), default=None),
             ended=_find_last_end(trials) if status in ("completed", "failed") else None,
             params={},
-            tags=tags | _build_provenance_tags(arm.confirmed) | self._code_tag(trials),
-            points=tuple(self._arm_points(arm)) if arm.confirmed and status == "completed" else (),
+            tags=tags | _build_provenance_tags(arm.confirmed) | self._build_code_tag(trials),
+            points=tuple(self._build_arm_points(arm)) if arm.confirmed and status == "completed" else (),
         )
 
     def study(
@@ -189,7 +189,7 @@ class StudyRuns:
         assert last is not None, "a study without a launch"
         statuses = Counter(self.status(trial) for trial in self.facts.trials.values())
         status = self._choose_study_status() if last.is_over() else "running"
-        tags = self._tags("study", status)
+        tags = self._build_tags("study", status)
         tags |= {"mlflow.note.content": note, "trials": _format_counts(statuses)}
         tags |= {"command": last.began.command, "launches": str(last.began.launch)}
         tags |= {"plan": plan, **({"journal": journal.describe()} if journal else {})}
@@ -206,7 +206,7 @@ class StudyRuns:
                 if value is not None
             },
             tags=tags,
-            points=tuple(self._medians()),
+            points=tuple(self._build_medians()),
             files=files,
         )
 
@@ -218,7 +218,7 @@ class StudyRuns:
         assert last is not None, "a trial started outside a launch"
         return "interrupted" if trial.launch < last.began.launch or last.is_over() else "running"
 
-    def _arm_status(self, arm: ArmProgress, statuses: Counter[str]) -> str:
+    def _choose_arm_status(self, arm: ArmProgress, statuses: Counter[str]) -> str:
         if statuses["running"]:
             return "running"
         if len(arm.confirmed) >= len(arm.arm.seeds):
@@ -234,7 +234,7 @@ class StudyRuns:
             return "completed"
         return "failed" if self.progress.is_finished else "interrupted"
 
-    def _arm_points(self, arm: ArmProgress) -> list[Point]:
+    def _build_arm_points(self, arm: ArmProgress) -> list[Point]:
         """Build the metrics of an arm: the median, mean and spread of its scores, and the layers used."""
         summary = summarise([record.score for record in arm.confirmed if record.score is not None])
         values = {"score": summary["median"], **{name: summary.get(of) for name, of in SPREAD.items()}}
@@ -243,16 +243,16 @@ class StudyRuns:
         values["mean_layers"] = median(record.mean_layers for record in arm.confirmed if record.mean_layers is not None)
         return _build_points(values, max(to_milliseconds(record.ended) for record in arm.confirmed), 0)
 
-    def _medians(self) -> list[Point]:
+    def _build_medians(self) -> list[Point]:
         """Build the metrics of the study: the median score of each complete arm, named after the arm."""
         arms = [self.arm(name) for name, facts in self.facts.arms.items() if facts.trials]
         return [replace(point, name=arm.key) for arm in arms for point in arm.points if point.name == "score"]
 
-    def _tags(self, level: str, status: str, **tags: str) -> dict[str, str]:
+    def _build_tags(self, level: str, status: str, **tags: str) -> dict[str, str]:
         common = {"level": level, "study": self.name, "protocol_hash": self.plan.protocol_hash, "status": status}
         return common | tags | {"mlflow.source.name": "study.launch", "mlflow.source.type": "LOCAL"}
 
-    def _code_tag(self, trials: Sequence[TrialFacts]) -> dict[str, str]:
+    def _build_code_tag(self, trials: Sequence[TrialFacts]) -> dict[str, str]:
         """Return a tag with the code of these trials that differs from the study's first code; {} if none does."""
         codes = dict.fromkeys(code for trial in trials for code in self._first.list_others(trial))
         return {"other_code": "; ".join(codes)} if codes else {}

@@ -149,7 +149,7 @@ class Tracking:
 
     def write(self, run: Run) -> None:
         """Write the content of `run` to its MLflow run; send nothing if MLflow already has it."""
-        digest = self._digest(run)
+        digest = self._compute_digest(run)
         if self._finished.get(run.key) == digest:
             return
         run_id = self.run_ids.get(run.key) or self._create(run)
@@ -164,14 +164,14 @@ class Tracking:
         self._send_batches(run, run_id, digest)
         self._finished[run.key] = digest
 
-    def _digest(self, run: Run) -> str:
+    def _compute_digest(self, run: Run) -> str:
         """Hash the run's content, its parent's ID, and the bytes of its files."""
         paths = [Path(path) for paths in run.files.values() for path in paths]
         files = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
-        content = json.dumps([asdict(run), self._parent_tag(run), files])
+        content = json.dumps([asdict(run), self._tag_parent(run), files])
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
-    def _parent_tag(self, run: Run) -> dict[str, str]:
+    def _tag_parent(self, run: Run) -> dict[str, str]:
         return {} if run.parent is None else {PARENT: self.run_ids[run.parent]}
 
     def _find_experiment(self, name: str, artifact_location: str | None) -> str:
@@ -191,7 +191,7 @@ class Tracking:
         self._finished[key] = run.data.tags.get("content", "")
 
     def _create(self, run: Run) -> str:
-        tags = {"study_id": self.study_id, "key": run.key, **self._parent_tag(run)}
+        tags = {"study_id": self.study_id, "key": run.key, **self._tag_parent(run)}
         created = self.client.create_run(self.experiment_id, start_time=run.started, tags=tags, run_name=run.name)
         run_id: str = created.info.run_id
         self.run_ids[run.key] = run_id
@@ -207,7 +207,7 @@ class Tracking:
         while len(metrics) > POINTS_PER_BATCH:
             self.client.log_batch(run_id, metrics=metrics[:POINTS_PER_BATCH])
             metrics = metrics[POINTS_PER_BATCH:]
-        tags = [RunTag(name, value) for name, value in {**run.tags, **self._parent_tag(run), "content": digest}.items()]
+        tags = [RunTag(name, value) for name, value in {**run.tags, **self._tag_parent(run), "content": digest}.items()]
         params = [Param(name, value) for name, value in run.params.items()]
         assert len(params) <= TAGS_PER_BATCH and len(tags) <= TAGS_PER_BATCH, "more than a batch of parameters or tags"
         self.client.log_batch(run_id, metrics=metrics, params=params, tags=tags)

@@ -179,7 +179,7 @@ class TrialObjects:
         with tempfile.TemporaryDirectory(prefix="glue-exit-study-") as temporary:
             folder = Path(temporary) / "trial"
             folder.mkdir()
-            complete = {epoch: info for epoch, size, info in self._states() if size == info.size}
+            complete = {epoch: info for epoch, size, info in self._list_states() if size == info.size}
             if complete:
                 archive = folder.with_name("state.zip")
                 self._fetch(complete[max(complete)].path, archive)
@@ -200,7 +200,7 @@ class TrialObjects:
                 file.write(path, path.relative_to(folder))
         self._send(archive, f"state-{epoch}-{archive.stat().st_size}.zip")
         archive.unlink()
-        for earlier, _, info in self._states():
+        for earlier, _, info in self._list_states():
             if earlier < epoch:
                 self._delete(info.path)
 
@@ -215,8 +215,8 @@ class TrialObjects:
 
         A restart of the trial would lose them.
         """
-        is_waiting = any(info.base_name == PREDICTIONS for info in self._contents())
-        return is_waiting or any(size == info.size for _, size, info in self._states())
+        is_waiting = any(info.base_name == PREDICTIONS for info in self._list_contents())
+        return is_waiting or any(size == info.size for _, size, info in self._list_states())
 
     def fetch_predictions(self, target: Path) -> None:
         """Download the predictions to `target` atomically, or raise OutcomeGone."""
@@ -227,7 +227,7 @@ class TrialObjects:
 
     def prune(self, record: Record) -> None:
         """Delete everything under the URI, except the model if that is kept."""
-        contents = self._contents()
+        contents = self._list_contents()
         if contents and not keeps_model(record):
             retry_outages(self._files.delete_dir)(self._path)
             return
@@ -235,14 +235,14 @@ class TrialObjects:
             if info.is_file:
                 self._delete(info.path)
 
-    def _states(self) -> Iterator[tuple[int, int, FileInfo]]:
+    def _list_states(self) -> Iterator[tuple[int, int, FileInfo]]:
         """Yield the epoch, the full size in bytes and the object of each state; the object may be incomplete."""
-        for info in self._contents():
+        for info in self._list_contents():
             if match := STATE_NAME.fullmatch(info.base_name):
                 yield int(match[1]), int(match[2]), info
 
     @retry_outages
-    def _contents(self) -> list[FileInfo]:
+    def _list_contents(self) -> list[FileInfo]:
         from pyarrow.fs import FileSelector
 
         return list(self._files.get_file_info(FileSelector(self._path, allow_not_found=True)))
@@ -364,10 +364,10 @@ def choose_storage(requested: str | None, folder: Path, facts: StudyFacts) -> st
 def _check_states(storage: str, before: str, facts: StudyFacts) -> None:
     saved = [trial for trial in facts.under_way.values() if trial.epochs]
     absent = [trial for trial in saved if not open_place(trial_address(storage, trial.key)).has_work()]
-    left = [trial for trial in absent if open_place(trial_address(before, trial.key)).has_work()]
-    if left:
+    remaining = [trial for trial in absent if open_place(trial_address(before, trial.key)).has_work()]
+    if remaining:
         raise ValueError(
-            f"--storage is {storage}, but the states of {len(left)} unfinished trials are in {before}; allowed: "
+            f"--storage is {storage}, but the states of {len(remaining)} unfinished trials are in {before}; allowed: "
             f"--storage {before}, or first copy its `trials` folder to the new storage"
         )
     if absent:

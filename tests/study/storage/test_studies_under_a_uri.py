@@ -180,9 +180,9 @@ def test_a_trial_on_s3_keeps_what_one_in_a_folder_keeps(s3, tmp_path):
     with local_model(join(s3.format("one"), "trials/key/model-epoch-2")) as model:
         assert files_under(model) == ["model.json"]
     place.prune(record("albert", "rte", 0.5))
-    assert [info.base_name for info in place._contents()] == ["model-epoch-1", "model-epoch-2"]
+    assert [info.base_name for info in place._list_contents()] == ["model-epoch-1", "model-epoch-2"]
     place.prune(record("albert", "rte", 0.5, phase="search"))
-    assert place._contents() == []
+    assert place._list_contents() == []
 
 
 @pytest.mark.slow
