@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from study.facts.events import Failure, NodeLeftOut, NodeTakenBack, StudyPaused
@@ -43,12 +43,6 @@ class _TrialFaults:
     is_last_heard: bool = True  # False if any trial has completed an epoch after the last fault
     counted_faults: int = 0  # times this trial failed and others then completed epochs; an outage counts once
     not_before: float = 0.0
-
-    def forget_node(self, node: str) -> None:
-        """Forget the trial's faults on a node, because the node caused them."""
-        others = [failure for failure in self.failures if failure.node != node]
-        self.counted_faults, self.failures = min(self.counted_faults, len(others)), others
-        self.is_last_heard = self.is_last_heard and bool(others)
 
 
 class Faults:
@@ -100,11 +94,12 @@ class Faults:
             trial.counted_faults += trial.is_last_heard
             trial.is_last_heard = False
 
-    def forget(self, nodes: Iterable[str]) -> None:
-        """Forget all faults on these lost nodes: the nodes caused them, not the trials."""
-        for node in nodes:
-            for trial in self._trials.values():
-                trial.forget_node(node)
+    def forget(self, nodes: Collection[str]) -> None:
+        """Forget all faults on these nodes: the nodes caused them, not the trials."""
+        for trial in self._trials.values():
+            trial.failures = [failure for failure in trial.failures if failure.node not in nodes]
+            trial.counted_faults = min(trial.counted_faults, len(trial.failures))
+            trial.is_last_heard = trial.is_last_heard and bool(trial.failures)
 
     def take_back_nodes(self, *, time: str) -> list[NodeTakenBack]:
         """Readmit the nodes whose time without trials is over; return the events."""
