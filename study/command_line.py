@@ -96,10 +96,10 @@ class _Help(argparse.HelpFormatter):
 
     def format_help(self) -> str:
         lines = super().format_help().split("\n")
-        return "\n".join(line if len(line) <= self._width else _broken(line, self._width) for line in lines)
+        return "\n".join(line if len(line) <= self._width else _wrap(line, self._width) for line in lines)
 
 
-def _broken(line: str, width: int) -> str:
+def _wrap(line: str, width: int) -> str:
     """Wrap a line at spaces, and after the bars of a list of choices such as `a|b|c`."""
     return re.sub("\1 ?", "", wrap_line(line.replace("|", "|\1 "), width))
 
@@ -171,10 +171,11 @@ class Parser(argparse.ArgumentParser, Generic[T]):
 
     def error(self, message: str) -> NoReturn:
         """Raise a ValueError with argparse's error message."""
-        if wrong := re.fullmatch(r"argument (\S+): invalid (int|float) value: (.*)", message):
-            message = f"{wrong[1]} is {wrong[3]}; allowed: {'a whole number' if wrong[2] == 'int' else 'a number'}"
-            if wrong[2] == "int" and "," in wrong[3]:
-                action = next(action for action in self._actions if wrong[1] in action.option_strings)
+        if parts := re.fullmatch(r"argument (\S+): invalid (int|float) value: (.*)", message):
+            flag, kind, value = parts.groups()
+            message = f"{flag} is {value}; allowed: {'a whole number' if kind == 'int' else 'a number'}"
+            if kind == "int" and "," in value:
+                action = next(action for action in self._actions if flag in action.option_strings)
                 message += f", not a list; it means: {action.help}"
         raise ValueError(f"{message}; see --help")
 
@@ -182,7 +183,7 @@ class Parser(argparse.ArgumentParser, Generic[T]):
         """Let shell completion offer these values; each keyword is the name of an option without `--`."""
         for action in self._actions:
             for name in {*values} & {flag.removeprefix("--") for flag in action.option_strings}:
-                action.completer = partial(_completed, values[name])  # type: ignore[attr-defined]  # argcomplete asks for it
+                action.completer = partial(_complete_word, values[name])  # type: ignore[attr-defined]  # argcomplete asks for it
 
     def options(self, arguments: Sequence[str] | None) -> T:
         """Parse a command line.
@@ -193,10 +194,11 @@ class Parser(argparse.ArgumentParser, Generic[T]):
         known, unknown = self.parse_known_args(arguments)
         if unknown:
             flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{_meanings(unknown, flags)}")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{_suggest_all(unknown, flags)}")
         values = vars(known)
         for action in self._actions:
-            if "" in (given if isinstance(given := values.get(action.dest), list) else [given]):
+            value = values.get(action.dest)
+            if "" in (value if isinstance(value, list) else [value]):
                 name = next((flag for flag in action.option_strings if flag.startswith("--")), action.metavar)
                 raise ValueError(f"{name} is ''; allowed: some text{', or leave it out' * (not action.required)}")
         try:
@@ -240,7 +242,7 @@ class _ShowHelp(argparse.Action):
 def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
     """Add the option that a struct field declares to the parser, or to a group of the parser."""
     declared = next(each for each in field.type.__metadata__ if isinstance(each, Option))
-    kinds = {*_kinds(field.type)}
+    kinds = {*_list_types(field.type)}
     default = field.default if field.default_factory is NODEFAULT else field.default_factory()
     menu = "|".join(choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind))
     settings: dict[str, Any] = {"help": declared.text, "metavar": declared.metavar or menu or None}
@@ -260,18 +262,18 @@ def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
     parser.add_argument(flag, dest=field.name, required=required, default=None if required else default, **settings)
 
 
-def _meanings(unknown: Sequence[str], flags: Sequence[str]) -> str:
+def _suggest_all(unknown: Sequence[str], flags: Sequence[str]) -> str:
     """Suggest replacements for the unknown options of a command line, such as `; here it is --epochs 3`."""
     places = [place for place, text in enumerate(unknown) if re.match("--?[a-zA-Z]", text)]
-    meanings = [(unknown[place].partition("=")[0], _meaning(unknown[place:], flags)) for place in places]
-    if len(meanings) == 1:
-        return meanings[0][1]
-    known = sum(meaning.startswith("; here it is") for _, meaning in meanings)
-    lines = [f"; {flag}: {meaning.removeprefix('; ')}" for flag, meaning in meanings if meaning]
+    suggestions = [(unknown[place].partition("=")[0], _suggest(unknown[place:], flags)) for place in places]
+    if len(suggestions) == 1:
+        return suggestions[0][1]
+    known = sum(text.startswith("; here it is") for _, text in suggestions)
+    lines = [f"; {flag}: {text.removeprefix('; ')}" for flag, text in suggestions if text]
     return "".join([*lines, *["; docs/coming_from.md lists them all"] * (known > 1)])
 
 
-def _meaning(unknown: Sequence[str], flags: Sequence[str]) -> str:
+def _suggest(unknown: Sequence[str], flags: Sequence[str]) -> str:
     """Suggest the replacement of another program's option, such as `; here it is --epochs 3`, or a similar option."""
     flag, _, value = unknown[0].partition("=")
     name = flag.lstrip("-").replace("-", "_")
@@ -282,30 +284,30 @@ def _meaning(unknown: Sequence[str], flags: Sequence[str]) -> str:
     load = objectives.load if is_pretraining else trainables.load
     has_field = any(field in load(each).Config.__struct_fields__ for each in names)
     as_field = () if not has_field else (f"--{field} VALUE", f"--set {field}=VALUE")
-    for meant in ELSEWHERE.get(name, as_field):
-        if not meant.startswith("--") or meant.split()[0] in flags:
-            return f"; here it is {meant.replace('VALUE', value)}"
+    for replacement in ELSEWHERE.get(name, as_field):
+        if not replacement.startswith("--") or replacement.split()[0] in flags:
+            return f"; here it is {replacement.replace('VALUE', value)}"
     return suggest_nearest(flag, flags)
 
 
-def _kinds(kind: Any) -> Iterator[Any]:
+def _list_types(kind: Any) -> Iterator[Any]:
     """List the types in a union, without their annotations: `Annotated[int, ...] | None` gives int and None."""
     if get_origin(kind) is Annotated:
-        yield from _kinds(kind.__origin__)
+        yield from _list_types(kind.__origin__)
     elif get_origin(kind) in (Union, UnionType):
         for member in get_args(kind):
-            yield from _kinds(member)
+            yield from _list_types(member)
     else:
         yield kind
 
 
-def _completed(names: Sequence[str], *, prefix: str, action: argparse.Action, **_: object) -> list[str]:
+def _complete_word(names: Sequence[str], *, prefix: str, action: argparse.Action, **_: object) -> list[str]:
     """List the candidates for completing a word; in a list `a,b,c`, only the last name is completed."""
     before, comma, _last = prefix.rpartition(",")
     if comma and not {*SEVERAL} & {*action.option_strings}:
         return []
-    given = before.split(",")
-    return [f"{before}{comma}{name}" for name in names if name not in given]
+    chosen = before.split(",")
+    return [f"{before}{comma}{name}" for name in names if name not in chosen]
 
 
 def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "") -> int:
@@ -314,7 +316,7 @@ def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "")
     These errors are printed as one line. After Ctrl-C or an `OSError`, the line ends with `after_interrupt`. If the
     reader of standard output goes away (as in `| head`), the command ends silently.
     """
-    warnings.formatwarning = _one_line
+    warnings.formatwarning = _format_warning
     try:
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -385,5 +387,5 @@ def _nobody_reads() -> bool:
     return bool(poll.poll(0))
 
 
-def _one_line(message: Warning | str, *_: object, **__: object) -> str:
+def _format_warning(message: Warning | str, *_: object, **__: object) -> str:
     return f"warning: {message}\n"

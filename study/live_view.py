@@ -119,7 +119,7 @@ class LiveView:
         now = self._clock()
         if now > self._next_sign_of_life:
             self._next_sign_of_life = now + _SIGN_OF_LIFE_SECONDS
-            self.say(f"{self._under_way()}  {self._time_line()}")
+            self.say(f"{self._describe_under_way()}  {self._time_line()}")
         new = self._progress.facts.records[self._printed :]
         time_line = self._time_line() if new else ""  # computed once, because it takes milliseconds
         for record in new:
@@ -129,13 +129,13 @@ class LiveView:
             place = f"{ended}/{self._progress.total_trials}"
             self.say(f"[{place}] {describe_record(record)}  {time_line}")
 
-    def _under_way(self) -> str:
+    def _describe_under_way(self) -> str:
         """List the running trials, grouped by completed epochs, and then the waiting trials."""
         running: dict[int, list[str]] = {}
         waiting: list[str] = []
         for trial in self._progress.under_way.values():
-            alike = running.setdefault(trial.epochs, []) if trial.key in self._at_work else waiting
-            alike.append(f"{name_trial(trial.started)}{describe_step(trial, self._steps, ' ({})')}")
+            names = running.setdefault(trial.epochs, []) if trial.key in self._at_work else waiting
+            names.append(f"{name_trial(trial.started)}{describe_step(trial, self._steps, ' ({})')}")
         words = list[str]()
         for epochs, names in sorted(running.items()):
             place = f"past epoch {epochs}" if epochs else f"in {'their' if len(names) > 1 else 'its'} first epoch"
@@ -219,7 +219,7 @@ def live_layout(
         width: number of columns of the terminal.
         height: number of lines of the terminal.
     """
-    parts: list[RenderableType] = [_overall(progress, time_line, draining=draining, width=width)]
+    parts: list[RenderableType] = [_build_bar(progress, time_line, draining=draining, width=width)]
     left = height - 1  # the bar is one line
     if awaited and left:
         parts.append(Text(awaited, style="dim"))
@@ -232,22 +232,22 @@ def live_layout(
     if room >= 2:
         shown = running if len(running) + 1 + bool(waiting) <= room else running[: room - 2]
         if shown:
-            parts.append(_running_table(shown, seconds, steps, width=width))
+            parts.append(_build_running_table(shown, seconds, steps, width=width))
             left -= 1 + len(shown)
-        if others := _others(len(running) - len(shown), waiting, waits_for):
+        if others := _count_others(len(running) - len(shown), waiting, waits_for):
             parts.append(Text(others, style="dim"))
             left -= 1
-    return Group(*parts, *_arms(progress, width=width, room=left - 1))
+    return Group(*parts, *_build_arms(progress, width=width, room=left - 1))
 
 
-def _others(more: int, waiting: int, waits_for: str) -> str:
+def _count_others(others: int, waiting: int, waits_for: str) -> str:
     """Format the number of running trials without a row in the table, and the number of waiting trials."""
-    words = [f"and {counted(more, 'trial')} more"] if more else []
+    words = [f"and {counted(others, 'trial')} more"] if others else []
     words += [f"{counted(waiting, 'trial')} {'wait' if waiting > 1 else 'waits'} for {waits_for}"] if waiting else []
     return "; ".join(words)
 
 
-def _overall(progress: StudyProgress, time_line: str, *, draining: bool, width: int) -> Table:
+def _build_bar(progress: StudyProgress, time_line: str, *, draining: bool, width: int) -> Table:
     ended, total = progress.ended_trials, progress.total_trials
     words = f"{'saving and stopping, ' if draining else ''}{ended}/{total} trials  {time_line}"
     bar = ProgressBar(total=max(1, total), completed=ended, width=max(0, min(BAR, width - len(words) - 2)))
@@ -256,7 +256,7 @@ def _overall(progress: StudyProgress, time_line: str, *, draining: bool, width: 
     return line
 
 
-def _running_table(
+def _build_running_table(
     trials: list[TrialFacts], seconds: Mapping[str, float], steps: Mapping[str, Steps], *, width: int
 ) -> Table:
     rows = []
@@ -267,7 +267,7 @@ def _running_table(
     return build_table(_RUNNING, rows, width=width, dispensable=("time", "score"))
 
 
-def _arms(progress: StudyProgress, *, width: int, room: int) -> list[RenderableType]:
+def _build_arms(progress: StudyProgress, *, width: int, room: int) -> list[RenderableType]:
     """Build the table of as many arms as fit, and a line that counts the remaining arms.
 
     Arms with running trials have priority, then incomplete arms with trials, arms without trials, and complete arms.
@@ -276,7 +276,7 @@ def _arms(progress: StudyProgress, *, width: int, room: int) -> list[RenderableT
         return []
     if len(progress.arms) <= room:
         return [arms_table(progress.arms, width=width)]
-    first = sorted(progress.arms, key=_rank)[: room - 1]
+    first = sorted(progress.arms, key=_rank_arm)[: room - 1]
     shown = [arm for arm in progress.arms if arm in first]
     rest = [arm for arm in progress.arms if arm not in first]
     complete = sum(1 for arm in rest if not arm.missing)
@@ -289,7 +289,7 @@ def _arms(progress: StudyProgress, *, width: int, room: int) -> list[RenderableT
     ]
 
 
-def _rank(arm: ArmProgress) -> int:
+def _rank_arm(arm: ArmProgress) -> int:
     if arm.facts.under_way:
         return 0
     if not arm.missing:

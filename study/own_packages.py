@@ -56,14 +56,13 @@ def check_not_shadowed(*names: str, path: Sequence[str] | None = None) -> None:
         ValueError: if Python finds another package of that name first.
     """
     for name in names:
-        found = _find_package(name, sys.path if path is None else path)
-        if found and not found.resolve().is_relative_to(ROOT / name):
-            folder = found.parents[1] if found.name == "__init__.py" else found.parent
-            way = f"remove {folder} from PYTHONPATH"
-            if folder.resolve() == Path.cwd():
-                way = "run the command in another folder"
+        file = _find_package(name, sys.path if path is None else path)
+        if file and not file.resolve().is_relative_to(ROOT / name):
+            folder = file.parents[1] if file.name == "__init__.py" else file.parent
+            is_here = folder.resolve() == Path.cwd()
+            advice = "run the command in another folder" if is_here else f"remove {folder} from PYTHONPATH"
             ours = f"{ROOT / name}, the package {name} of glue-exit-study"
-            raise ValueError(f"{found} is found before {ours}; {way}, or rename the other package")
+            raise ValueError(f"{file} is found before {ours}; {advice}, or rename the other package")
 
 
 def require_not_shadowed(*names: str) -> None:

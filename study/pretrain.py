@@ -97,8 +97,8 @@ def run(options: Options) -> int:
     if options.probe and not options.dry_run:
         raise ValueError("--probe requires --dry-run")
     check_not_shadowed(*PACKAGES, path=[str(Path.cwd()), *sys.path])
-    tracking_uri, folder = _tracking_uri(options), Path(options.to)
-    earlier = _earlier(folder)
+    tracking_uri, folder = _choose_tracking_uri(options), Path(options.to)
+    earlier = _read_earlier(folder)
     request = resolve(options)
     unchecked: list[str] | None = [] if options.dry_run else None
     spec, file = prepare(request, earlier, unchecked)
@@ -127,8 +127,8 @@ def resolve(options: Options) -> Request:
         ValueError: if the objective is unknown, or has no field that --set names.
     """
     recipe = recipes.load(resolve_name(options.objective, recipes.list_recipes(), what="objective"))
-    given = read_settings(options.set)
-    if absent := [name for name in given if name not in recipe.fixed]:
+    settings = read_settings(options.set)
+    if absent := [name for name in settings if name not in recipe.fixed]:
         raise make_field_error(f"--set {absent[0]}", absent[0], recipe.objective, recipe.fixed)
     kind = "mini" if corpora.is_generated(options.corpus) else "paper"
     if options.backbone is not None:
@@ -142,7 +142,7 @@ def resolve(options: Options) -> Request:
             (f"{recipe.file} FIXED", recipe.fixed),
             (f"{recipe.file} MINI_FIXED", recipe.mini_fixed if is_tiny(backbone.value) else {}),
             ("--attention", attention),
-            ("--set", given),
+            ("--set", settings),
         ]
     )
     return Request(
@@ -150,7 +150,7 @@ def resolve(options: Options) -> Request:
         corpus=corpora.make_absolute(options.corpus),
         seed=options.seed,
         fields=fields,
-        settings={**attention, **given},
+        settings={**attention, **settings},
         backbone=backbone,
         tokenizer=tokenizer,
     )
@@ -173,21 +173,21 @@ def prepare(
     recipe, config, corpus = request.recipe, request.config, request.corpus
     backbone, tokenizer = request.backbone.value, request.tokenizer.value
     corpora.check_corpus(corpus)
-    pins = {} if earlier is None else _pins(earlier)
+    pins = {} if earlier is None else _list_pins(earlier)
     look = backbones.backbone_fingerprint
-    corpus_found = pins.get(corpus, "") or checked(partial(corpora.corpus_fingerprint, corpus), corpus, unchecked)
-    backbone_found = pins.get(backbone, "") or checked(partial(look, backbone), backbone, unchecked)
-    tokenizer_found = tokenizer and (
+    corpus_fingerprint = pins.get(corpus, "") or checked(partial(corpora.corpus_fingerprint, corpus), corpus, unchecked)
+    backbone_fingerprint = pins.get(backbone, "") or checked(partial(look, backbone), backbone, unchecked)
+    tokenizer_fingerprint = tokenizer and (
         pins.get(tokenizer) or checked(partial(look, tokenizer, kind="tokenizer"), tokenizer, unchecked)
     )
     values = {name: getattr(config, name) for name in request.fields}  # as validated: 0 may become 0.0
     spec = PretrainingSpec(
         objective=recipe.objective,
-        corpus=corpora.pinned(corpus, corpus_found),
+        corpus=corpora.pinned(corpus, corpus_fingerprint),
         config=values,
         seed=request.seed,
-        backbone=backbones.pinned(backbone, backbone_found),
-        tokenizer=tokenizer and backbones.pinned(tokenizer, tokenizer_found or ""),
+        backbone=backbones.pinned(backbone, backbone_fingerprint),
+        tokenizer=tokenizer and backbones.pinned(tokenizer, tokenizer_fingerprint or ""),
     )
     checked(lambda: backbones.check_backbone(spec.backbone, spec.tokenizer), tokenizer or backbone, unchecked)
     checked(lambda: _check_model(recipe, spec.backbone, config), backbone, unchecked)
@@ -198,7 +198,7 @@ def prepare(
         made=Pretraining(
             objective=recipe.name,
             corpus=corpus,
-            corpus_fingerprint=corpus_found,
+            corpus_fingerprint=corpus_fingerprint,
             backbone=backbone,
             is_tiny=began_tiny,
             settings=request.settings,
@@ -207,9 +207,9 @@ def prepare(
         ),
         config=values,
         seed=request.seed,
-        backbone_fingerprint=backbone_found,
+        backbone_fingerprint=backbone_fingerprint,
         tokenizer=tokenizer,
-        tokenizer_fingerprint=tokenizer_found,
+        tokenizer_fingerprint=tokenizer_fingerprint,
         created=utc_now(),
     )
     if earlier is None:
@@ -225,7 +225,7 @@ def _check_model(recipe: recipes.Recipe, backbone: str, config: PretrainingConfi
     backbones.check_attention(backbone, config)
 
 
-def _pins(earlier: PretrainingFile) -> dict[str, str]:
+def _list_pins(earlier: PretrainingFile) -> dict[str, str]:
     """Map each hub name in an earlier pretraining.json to the commit to which it is pinned."""
     pairs = [(earlier.made.backbone, earlier.backbone_fingerprint)]
     pairs += [(earlier.tokenizer, earlier.tokenizer_fingerprint or "")] if earlier.tokenizer else []
@@ -252,7 +252,7 @@ def _check_same(asked: PretrainingFile, earlier: PretrainingFile) -> None:
         raise ValueError(f"--to holds another pretraining: its {', its '.join(changed)}; choose another --to")
 
 
-def _earlier(folder: Path) -> PretrainingFile | None:
+def _read_earlier(folder: Path) -> PretrainingFile | None:
     """Read the pretraining.json that an earlier command left in the folder; return None if the folder is new.
 
     Raises:
@@ -268,7 +268,7 @@ def _earlier(folder: Path) -> PretrainingFile | None:
     return earlier
 
 
-def _tracking_uri(options: Options) -> str | None:
+def _choose_tracking_uri(options: Options) -> str | None:
     """Return the address of the MLflow store, or None for a pretraining without MLflow."""
     if options.tracking_uri is None:
         return build_default_uri(Path(options.to)) if is_installed("mlflow") else None

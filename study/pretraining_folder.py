@@ -97,8 +97,8 @@ class Member:
         """Read the process's rank from torchrun's environment variables; return None outside torchrun."""
         if "TORCHELASTIC_RUN_ID" not in os.environ:
             return None
-        rank, number, own = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-        return cls(rank, number, own, "env://")
+        rank, number, local_rank = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+        return cls(rank, number, local_rank, "env://")
 
 
 def pretrain(job: Job, *, processes: int) -> None:
@@ -153,7 +153,7 @@ def _report_finished(job: Job) -> None:
 def _work(job: Job, member: Member) -> None:
     """Run one process of the pretraining; only the process of rank 0 saves and prints."""
     began = time.monotonic()
-    with _group(member):
+    with _join_group(member):
         run = PretrainingRun(job.spec, device=member.device, cache=cache_folder())
         if member.number > 1:
             _check_same_content(run, member)
@@ -189,25 +189,25 @@ class _Leader:
 
     def work(self) -> None:
         """Run the remaining epochs and save the state after each epoch; at the end, save the backbone."""
-        self._describe()
+        self._write_progress()
         with _Screen(self._file) as screen:
             while not self._run.finished:
                 self._run.run_epoch(screen.show_step)
                 self._run.save_state(self._folder)
-                self._describe()
+                self._write_progress()
                 screen.show_epoch(self._file)
                 self._mirror.write(self._file)
         self._run.save_model(self._folder)
         fingerprint = backbone_fingerprint(str(self._folder.resolve()))
-        self._describe(finished=True, model_fingerprint=fingerprint)
+        self._write_progress(finished=True, model_fingerprint=fingerprint)
         (self._folder / STATE).unlink(missing_ok=True)
         self._mirror.write(self._file)
         made = self._file.made
         size = f"{made.steps:,} steps, {made.tokens:,} tokens in {clock(made.wall_seconds)}"
-        print_lines([f"finished: {size}; on held-out text: {scores_in_words(made.scores)}"], sys.stdout)
+        print_lines([f"finished: {size}; on held-out text: {format_scores(made.scores)}"], sys.stdout)
         print(f"python -m study.launch --backbone {self._job.folder}", flush=True)
 
-    def _describe(self, **changes: object) -> None:
+    def _write_progress(self, **changes: object) -> None:
         """Write the progress and the fields in `changes` to pretraining.json."""
         rows, known = self._run.history, self._file.epochs
         times = [*(epoch.ended for epoch in known), *[utc_now()] * len(rows)]
@@ -242,15 +242,15 @@ def _check_same_content(run: PretrainingRun, member: Member) -> None:
     Raises:
         Unavailable: if the data or the code differs.
     """
-    own = attest(run.content(), method=run.spec.objective)
-    sent = [own]
+    attestation = attest(run.content(), method=run.spec.objective)
+    sent = [attestation]
     distributed.broadcast_object_list(sent, src=0)
-    if found := list_contradictions(own, sent[0]):
-        raise Unavailable(f"{socket.gethostname()}: differs from the first process: {'; '.join(found)}")
+    if differences := list_contradictions(attestation, sent[0]):
+        raise Unavailable(f"{socket.gethostname()}: differs from the first process: {'; '.join(differences)}")
 
 
 @contextmanager
-def _group(member: Member) -> Iterator[None]:
+def _join_group(member: Member) -> Iterator[None]:
     """Join torch's process group until the block ends; a single process joins no group."""
     if member.number == 1:
         yield
@@ -296,7 +296,7 @@ def _pretrain_in_processes(job: Job, number: int) -> None:
             while alive := [child for child in children if child.exitcode is None]:
                 wait([child.sentinel for child in alive])
                 if any(child.exitcode for child in children):
-                    raise first_cause(
+                    raise find_first_cause(
                         _receive_errors(receivers), {rank: child.exitcode for rank, child in enumerate(children)}
                     )
         finally:
@@ -338,7 +338,7 @@ def _receive_errors(receivers: Mapping[int, Connection]) -> dict[int, Exception]
     return errors
 
 
-def first_cause(errors: Mapping[int, Exception], exits: Mapping[int, int | None]) -> Exception:
+def find_first_cause(errors: Mapping[int, Exception], exits: Mapping[int, int | None]) -> Exception:
     """Choose the original error: when one process fails, the others fail because they lose the connection to it.
 
     Args:
@@ -378,7 +378,7 @@ class _Screen:
         self._bar.update(self._task, completed=step)
 
     def show_epoch(self, file: PretrainingFile) -> None:
-        scores, steps = scores_in_words(file.made.scores), file.made.steps
+        scores, steps = format_scores(file.made.scores), file.made.steps
         self._bar.update(self._task, completed=steps, description=scores)
         if not self._bar.disable:
             return
@@ -388,7 +388,7 @@ class _Screen:
         print(f"{steps:,} of {self._wanted:,} steps: loss {loss:.3f}, {scores}{rest}", flush=True)
 
 
-def scores_in_words(scores: Mapping[str, float]) -> str:
+def format_scores(scores: Mapping[str, float]) -> str:
     """Format scores on held-out text: `mlm_loss 4.562, mlm_accuracy 0.300`."""
     return ", ".join(f"{name} {value:.3f}" for name, value in scores.items())
 
@@ -411,14 +411,14 @@ class Mirror:
                 study_id = digest([file.created, file.made.corpus_fingerprint, to_plain(file.config), file.seed])
                 artifacts, name = self._folder / "artifacts", self._folder.name
                 self._tracking = Tracking(self._uri, experiment=name, study_id=study_id, artifacts=artifacts)
-            self._tracking.write(_mlflow_run(file))
+            self._tracking.write(_build_mlflow_run(file))
         except outages() as error:
             self._tracking = None
             line = f"warning: MLflow at {masked(self._uri)}: {reason(error)}; the rest is sent at the next epoch or run"
             print_lines([line], sys.stderr)
 
 
-def _mlflow_run(file: PretrainingFile) -> Run:
+def _build_mlflow_run(file: PretrainingFile) -> Run:
     """Build the MLflow run: its parameters, and its curves over training steps, with one point per epoch."""
     made, points = file.made, []
     for epoch in file.epochs:
@@ -427,7 +427,7 @@ def _mlflow_run(file: PretrainingFile) -> Run:
         points += [Point(name, float(value), to_milliseconds(epoch.ended), row.steps) for name, value in values.items()]
     ended = to_milliseconds(file.epochs[-1].ended) if file.finished else None
     versions = ", ".join(f"{name} {version}" for name, version in file.versions.items())
-    note = f"After {made.steps:,} of {file.wanted_steps:,} steps, on held-out text: {scores_in_words(made.scores)}."
+    note = f"After {made.steps:,} of {file.wanted_steps:,} steps, on held-out text: {format_scores(made.scores)}."
     params = {"objective": made.objective, "corpus": made.corpus, "backbone": made.backbone, "seed": file.seed}
     return Run(
         key="pretraining",

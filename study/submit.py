@@ -197,14 +197,14 @@ def _answer_constantly(file: SubmissionFile, data: str) -> tuple[Sequence[int], 
         ids = range(task.sizes[file.split])
         missing.append(_remove_advice(error))
     try:
-        value, what = _compute_majority(source, data), "the mean score" if task.is_regression else "the majority class"
+        value, title = _compute_majority(source, data), "the mean score" if task.is_regression else "the majority class"
     except ValueError as error:
-        value, what = sum(task.score_range or ()) / 2, "the same"  # class 0, or the middle of the range
+        value, title = sum(task.score_range or ()) / 2, "the same"  # class 0, or the middle of the range
         missing.append(_remove_advice(error))
     rows = f" for the official {len(ids):,} rows" * isinstance(ids, range)
     rows += f" ({', '.join(missing)})" * bool(missing)
     answer = label_text(task, value)
-    print(f"{file.name}: warning: {file.answered_by} is not in the study; every prediction is {what}{rows}: {answer}")
+    print(f"{file.name}: warning: {file.answered_by} is not in the study; every prediction is {title}{rows}: {answer}")
     return ids, np.full(len(ids), value)
 
 

@@ -48,16 +48,16 @@ def test_trials_that_are_equally_far_are_told_together():
     scheduler.begin_launch(command="", host="", pid=0)
     view = LiveView(scheduler, slots=lambda without: 8, output=io.StringIO())
     view.update(WorkersOf(awaited="workers are starting"))
-    assert view._under_way() == "under way: workers are starting"
+    assert view._describe_under_way() == "under way: workers are starting"
     first = scheduler.next_trial()
     view._at_work = {first.key}
-    assert view._under_way() == "under way: in its first epoch: albert/rte search 0"
+    assert view._describe_under_way() == "under way: in its first epoch: albert/rte search 0"
     others = [scheduler.next_trial().key for _ in range(7)]
     scheduler.report(first.key, report(first, 1))
     view._at_work = {first.key, *others[:-1]}
     several = "in their first epoch: albert/rte search 1, albert/rte search 2, albert/rte search 3"
-    waiting = "waiting for a slot: albert/rte search 7"
-    assert view._under_way() == f"under way: {several} and 3 more; past epoch 1: albert/rte search 0; {waiting}"
+    waiting = "past epoch 1: albert/rte search 0; waiting for a slot: albert/rte search 7"
+    assert view._describe_under_way() == f"under way: {several} and 3 more; {waiting}"
 
 
 def test_an_exit_that_cannot_fire_is_reported_once_for_each_arm():
@@ -85,7 +85,7 @@ def test_the_time_left_moves_with_the_steps_of_the_first_epoch():
     left = [remaining_seconds(scheduler.progress, {trial.key: steps}) for steps in epoch[1:]]
     assert left[0] - left[1] == pytest.approx(100)  # half an epoch, of 200 s
     view.update(WorkersOf(at_work=[trial.key], steps={trial.key: epoch[1]}))
-    assert view._under_way() == "under way: in its first epoch: albert/rte search 0 (step 25/100)"
+    assert view._describe_under_way() == "under way: in its first epoch: albert/rte search 0 (step 25/100)"
     assert f"about {clock(left[0])} left" in view._time_line()
 
 

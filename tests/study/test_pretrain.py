@@ -22,7 +22,7 @@ from helpers.started_processes import descendants, is_alive, kill, kill_all
 from search_spaces import objectives as recipes
 from study import pretrain
 from study.plans.pretrained_backbone import is_tiny, read_finished_pretraining, read_pretraining
-from study.pretraining_folder import first_cause
+from study.pretraining_folder import find_first_cause
 from trainables.encoders.backbones import backbone_fingerprint
 from trainables.encoders.word_vocabulary import word_model
 
@@ -449,8 +449,8 @@ def members_of(process: subprocess.Popen) -> list[psutil.Process]:
 
 def test_first_cause_is_the_error_that_the_others_miss():
     gloo, own = RuntimeError("[gloo/transport] Connection closed by peer"), ValueError("corpus is away")
-    assert first_cause({0: gloo, 1: own}, {0: 1, 1: 1}) is own
-    lost = first_cause({0: gloo}, {0: 1, 1: -9})
+    assert find_first_cause({0: gloo, 1: own}, {0: 1, 1: 1}) is own
+    lost = find_first_cause({0: gloo}, {0: 1, 1: -9})
     assert isinstance(lost, ConnectionError) and "process 1 is lost" in str(lost)
 
 
