@@ -56,12 +56,11 @@ from study.rebuild import EXPORTS, write_files
 from study.screen import (
     can_redraw,
     console_on,
-    describe_failure,
     describe_retries,
     failures_command,
     lasting_outputs,
     lost_outputs,
-    missing_cells,
+    name_trial,
     python,
     show_waiting,
 )
@@ -438,7 +437,8 @@ def browse(folder: Path, tracking_uri: str | None) -> list[str]:
 def _conclude(scheduler: Scheduler, folder: Path, answer: str, options: LaunchOptions) -> int:
     """Print the study's result, its failures and the commands to run next; return the exit status."""
     progress = scheduler.progress
-    failed, missing = [describe_failure(record) for record in progress.failures], missing_cells(progress)
+    failed = [f"{name_trial(record)}: {record.error}" for record in progress.failures]
+    missing = [f"{name}: {reason}" for name, reason in progress.missing.items()]
     status = 1 if failed or missing else 0
     if options.json:
         facts = {"study": folder.name, "folder": str(folder), "complete": not status}

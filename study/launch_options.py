@@ -106,7 +106,6 @@ _STORAGE = (
     "study's folder"
 )
 _REPEATS = "number of searches, to see how much tuning varies"
-_REGISTER = "register the plan's hash in MLflow before any trial"
 _ADDRESS = "Ray: auto or ray://HOST:PORT; default: RAY_ADDRESS"
 _DRIVER = "local: without Ray; default: ray, if installed"
 _GPUS = "0.25: four trials share a GPU; default: 1 if available"
@@ -183,7 +182,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     out: Annotated[str | None, option(f"default: {OUT}", "FOLDER")] = None
     storage: Annotated[str | None, option(_STORAGE, "PATH_OR_URI")] = None
     tracking_uri: Annotated[str | None, option(TRACKING_HELP, "URI|none")] = None
-    register: Annotated[bool, option(_REGISTER)] = False
+    register: Annotated[bool, option("register the plan's hash in MLflow before any trial")] = False
     driver: Annotated[Literal["ray", "local"], option(_DRIVER)] = field(default_factory=default_driver)
     address: Annotated[str | None, option(_ADDRESS)] = field(default_factory=read_cluster_address)
     gpus_per_trial: Annotated[NotNegative | None, option(_GPUS, "X")] = None

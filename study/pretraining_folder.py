@@ -124,7 +124,11 @@ def pretrain(job: Job, *, processes: int) -> None:
         with FileLock(folder / LOCK, timeout=0):
             job = replace(job, file=read_pretraining(folder) or job.file)  # read again under the lock
             if job.file.finished:
-                _report_finished(job)
+                (folder / STATE).unlink(missing_ok=True)  # a killed command may have left it
+                steps = f"all {job.file.made.steps:,} steps are done"
+                print_lines([f"{folder}: nothing is left to do, {steps}"], sys.stdout)
+                Mirror(job).write(job.file)
+                print(f"python -m study.launch --backbone {folder}")
             elif member is None and processes > 1:
                 _pretrain_in_processes(job, processes)
             else:
@@ -140,14 +144,6 @@ def measure(spec: PretrainingSpec) -> float:
     run = PretrainingRun(spec, device=Member().device, cache=cache_folder())
     steps, per_epoch = (int(str(spec.config[name])) for name in ("steps", "steps_per_epoch"))
     return run.measure_epoch_seconds(steps=_PROBED_STEPS) * steps / min(steps, per_epoch)
-
-
-def _report_finished(job: Job) -> None:
-    made = job.file.made
-    (Path(job.folder) / STATE).unlink(missing_ok=True)  # a killed command may have left it
-    print_lines([f"{job.folder}: nothing is left to do, all {made.steps:,} steps are done"], sys.stdout)
-    Mirror(job).write(job.file)
-    print(f"python -m study.launch --backbone {job.folder}")
 
 
 def _work(job: Job, member: Member) -> None:

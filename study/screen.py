@@ -89,16 +89,6 @@ def describe_missing(progress: StudyProgress) -> list[str]:
     )
 
 
-def missing_cells(progress: StudyProgress) -> list[str]:
-    """Describe what each incomplete arm lacks, one string for each arm: `palbert/rte: search 3 of 12`."""
-    return [f"{name}: {reason}" for name, reason in progress.missing.items()]
-
-
-def describe_failure(record: Record) -> str:
-    """Format a failed trial and its error in one line."""
-    return f"{name_trial(record)}: {record.error}"
-
-
 def describe_attempts(attempts: Sequence[FailedAttempt]) -> list[str]:
     """Describe failed attempts with the same error: the first with its traceback, the other attempts by name."""
     attempt, *others = attempts

@@ -34,13 +34,11 @@ from study.screen import (
     arms_table,
     blocked_exits,
     describe_attempts,
-    describe_failure,
     describe_missing,
     describe_notice,
     describe_retries,
     describe_step,
     failures_command,
-    missing_cells,
     name_trial,
     python,
 )
@@ -163,7 +161,7 @@ def collect_status(progress: StudyProgress, folder: Path) -> Status:
     """Collect the status of a study; the lock in its folder shows whether a launch is running it."""
     facts, holder = progress.facts, find_lock_holder(folder)
     steps = read_steps(folder) if holder else {}  # without a lock, the file is left from a killed launch
-    failed = [describe_failure(record) for record in progress.failures]
+    failed = [f"{name_trial(record)}: {record.error}" for record in progress.failures]
     failed += [
         f"{event.arm}: the smoke step before the first trial failed: {event.failure.error}"
         for event in facts.smoke_failed.values()
@@ -178,7 +176,7 @@ def collect_status(progress: StudyProgress, folder: Path) -> Status:
         waiting=[describe_retries(trial) for trial in facts.under_way.values() if trial.is_broken_off],
         left_out=[describe_notice(event) for event in facts.left_out.values()],
         failed=failed,
-        missing=missing_cells(progress),
+        missing=[f"{name}: {reason}" for name, reason in progress.missing.items()],
         ledger=compute_ledger(facts.records),
         code=describe_code_by_launch(facts),
         remaining_seconds=remaining_seconds(progress, steps),
