@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Collection, Mapping
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
 from analysis.layouts.evidence import Evidence, add_provenance, make_table
 from analysis.layouts.notes import first_from_notes, format_unequal_counts, own_task_notes, provenance, seed_notes
-from analysis.layouts.table import Column, Entry, Table, text_table
+from analysis.layouts.table import Entry, Line, Table, text_table
 from analysis.statistics.costs import SECONDS, row_ledger, speed_facts, sum_compute
 from analysis.studies.cells import Cell, find_repeats
 from analysis.studies.load import Study
@@ -216,37 +216,31 @@ def _read_sizes(cell: Cell) -> tuple[int, int] | None:
     return cell.records[0].train_examples // cell.records[0].epochs, len(stored[0].labels)
 
 
-def _format_size(place: int, cell: Cell) -> Entry:
-    sizes = _read_sizes(cell)
-    return _format_count(sizes[place]) if sizes else Entry()
+DATA = {  # columns
+    "train": "train",
+    "dev": "dev",
+    "official_train": "official train",
+    "official_dev": "official dev",
+    "official_test": "official test",
+    "metric": "metric",
+    "licence": "licence",
+    "backbone_licence": "backbone's licence",
+}
 
 
-def _format_official_size(split: str, cell: Cell) -> Entry:
+def _describe_data(cell: Cell) -> dict[str, Entry]:
+    """Return the entries of the cell's task; a number that is unknown is a gap."""
     task = TASKS[cell.task]
-    names = {"train": (task.train_split,), "dev": task.dev_splits, "test": task.test_splits}[split]
-    size = sum(task.sizes.get(name, 0) for name in names)
-    return _format_count(size) if size else Entry()
-
-
-def _format_count(number: int) -> Entry:
-    return Entry(f"{number:,}", {"": str(number)})
-
-
-DATA: list[Column[Cell]] = [
-    Column("train", "train", partial(_format_size, 0)),
-    Column("dev", "dev", partial(_format_size, 1)),
-    *(
-        Column(f"official_{split}", f"official {split}", partial(_format_official_size, split))
-        for split in ("train", "dev", "test")
-    ),
-    Column("metric", "metric", lambda cell: Entry.from_text(metric_words(TASKS[cell.task]))),
-    Column("licence", "licence", lambda cell: Entry.from_text(OF_TASKS.get(cell.task, UNKNOWN))),
-    Column(
-        "backbone_licence",
-        "backbone's licence",
-        lambda cell: Entry.from_text(licence_of_backbone(cell.arm.whole_backbone)),
-    ),
-]
+    splits = {"train": (task.train_split,), "dev": task.dev_splits, "test": task.test_splits}
+    sizes = dict(zip(("train", "dev"), _read_sizes(cell) or (0, 0), strict=True))
+    sizes |= {f"official_{split}": sum(task.sizes.get(name, 0) for name in names) for split, names in splits.items()}
+    texts = {
+        "metric": metric_words(task),
+        "licence": OF_TASKS.get(cell.task, UNKNOWN),
+        "backbone_licence": licence_of_backbone(cell.arm.whole_backbone),
+    }
+    counts = {column: Entry(f"{size:,}", {"": str(size)}) if size else Entry() for column, size in sizes.items()}
+    return counts | {column: Entry.from_text(text) for column, text in texts.items()}
 
 
 def data_table(evidence: Evidence) -> Table:
@@ -260,8 +254,8 @@ def data_table(evidence: Evidence) -> Table:
         evidence,
         "data",
         title="Data{data}",
-        columns=DATA,
-        subjects=[(TASKS[task].title, cell) for task, cell in cells.items()],
+        titles=DATA,
+        lines=[Line(TASKS[task].title, _describe_data(cell)) for task, cell in cells.items()],
         first_column="task",
         caption=f"Number of examples for training and scoring; the test split is not read.{generated}",
         notes=own_task_notes(evidence.studies),

@@ -62,14 +62,6 @@ EXITS = {  # columns
 }
 
 
-# The subject of a line is a triple: number of layers, mean layers (seeds,) and scores (seeds,).
-SETTINGS: list[Column[tuple[int, np.ndarray, np.ndarray]]] = [
-    Column("score", "score", lambda setting: POINTS.entry(float(np.median(setting[2])))),
-    Column("mean_layers", "layers", lambda setting: HUNDREDTHS.entry(float(np.median(setting[1])))),
-    Column("speed_up", "speed-up", lambda setting: HUNDREDTHS.entry(setting[0] / float(np.median(setting[1])))),
-]
-
-
 def exits_table(evidence: Evidence) -> Table | None:
     """Tabulate each arm's layers, inference time and scores; None if no run recorded its mean layers."""
     cells = [(label, cell) for label, cell in evidence.cells if cell.records]
@@ -113,29 +105,37 @@ def exits_table(evidence: Evidence) -> Table | None:
 
 def exit_settings_table(evidence: Evidence) -> Table | None:
     """Tabulate score, layers and speed-up at every exit setting of the trained models; None without such settings."""
-    settings = {
-        (*place, sweep.field, float(setting)): (exits.num_layers, sweep.mean_layers[:, number], sweep.scores[:, number])
+    lines = [
+        _describe_setting("/".join(place), sweep, number, exits.num_layers)
         for place, exits in evidence.exits.items()
         for sweep in exits.sweeps
-        for number, setting in enumerate(sweep.settings)
-    }
-    if not settings:
+        for number in range(len(sweep.settings))
+    ]
+    if not lines:
         return None
     return make_table(
         evidence,
         "exit_settings",
         title="Exit settings of the trained models{data}, median over {seeds}",
         first_column="setting",
-        columns=SETTINGS,
-        subjects=[
-            (f"{row}/{task}, {field} {value:g}", numbers) for (row, task, field, value), numbers in settings.items()
-        ],
+        titles={"score": "score", "mean_layers": "layers", "speed_up": "speed-up"},
+        lines=lines,
         caption=(
             "Each line evaluates the same models under another setting, on dev; which setting is best is known only "
             "afterwards. Speed-up: all / mean layers; PABEE, GPFEE, PCEE-BERT and F-PABEE print 1 - mean / all."
         ),
         unit="points; speed_up: ratio",
     )
+
+
+def _describe_setting(arm: str, sweep: Sweep, number: int, depth: int) -> Line:
+    layers = float(np.median(sweep.mean_layers[:, number]))
+    entries = {
+        "score": POINTS.entry(float(np.median(sweep.scores[:, number]))),
+        "mean_layers": HUNDREDTHS.entry(layers),
+        "speed_up": HUNDREDTHS.entry(depth / layers),
+    }
+    return Line(f"{arm}, {sweep.field} {sweep.settings[number]:g}", entries)
 
 
 def _explain_curves(evidence: Evidence) -> str:
