@@ -63,11 +63,11 @@ def verdicts_table(evidence: Evidence) -> Table | None:
     pairs = pairs_with_published(evidence)
     lines: dict[tuple[str, str], dict[str, Entry]] = {}  # (label, label of the line above or "") -> entries by task
     for pair in pairs:
-        if (found := pair.verdict) is not None:
+        if (verdict := pair.verdict) is not None:
             label = f"{pair.row.label} - {pair.published.label} ({pair.published.paper.removeprefix('PALBERT ')})"
-            difference = DIFFERENCE.entry(found.difference, mark=VERDICT_MARKS[found.word])
+            difference = DIFFERENCE.entry(verdict.difference, mark=VERDICT_MARKS[verdict.word])
             lines.setdefault((label, ""), {})[pair.cell.task] = over_seeds(pair.cell, difference)
-            half_width = HALF_WIDTH.entry((found.high - found.low) / 2)
+            half_width = HALF_WIDTH.entry((verdict.high - verdict.low) / 2)
             lines.setdefault(("± at 95 %", label), {})[pair.cell.task] = half_width
     if not pairs:
         return None
@@ -198,7 +198,7 @@ def sources_table(evidence: Evidence) -> Table | None:
         title="Sources of variation{data}",
         first_column="arm",
         columns=SOURCES,
-        subjects=[("/".join(place), own) for place, own in sources.items()],
+        subjects=[("/".join(place), of_cell) for place, of_cell in sources.items()],
         caption=(
             "Points. Seed, dev examples, search: standard deviation of one model's score with another seed, with other "
             "dev examples, and after another search (a gap if there are too few search trials, or if ASHA stopped "
@@ -291,7 +291,7 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
         unit="points; number_of_searches: searches",
         notes=[*look_notes(evidence.rows, at_searches=True), *[f"left out: {'; '.join(left_out)}"] * bool(left_out)],
         further={
-            "repeats": _with_places({place: own.to_json() for place, own in repeats.items()}),
+            "repeats": _with_places({place: of_cell.to_json() for place, of_cell in repeats.items()}),
             "comparisons": [comparison.to_json() for comparison in compared],
         },
     )
@@ -307,14 +307,13 @@ def _p_entry(p_value: float | None) -> Entry:
     return Entry("<0.001" if p_value < 0.0005 else f"{p_value:.3f}", {"": f"{p_value:.2g}"})
 
 
-def _with_places(found: dict[Place, Any]) -> list[dict[str, Any]]:
+def _with_places(facts: Mapping[Place, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """List the facts of each cell, with the cell's row and task, for the JSON sidecar."""
-    plain = {place: own if isinstance(own, dict) else vars(own) if own else {} for place, own in found.items()}
-    return [{"row": row, "task": task} | own for (row, task), own in plain.items()]
+    return [{"row": row, "task": task, **of_cell} for (row, task), of_cell in facts.items()]
 
 
 def _verdict_facts(pair: Pair) -> dict[str, object]:
-    found = pair.verdict
+    verdict = pair.verdict
     return {
         "row": pair.row.label,
         "task": pair.cell.task,
@@ -323,7 +322,7 @@ def _verdict_facts(pair: Pair) -> dict[str, object]:
         "statistic": pair.published.statistic,
         "published": pair.number.value,
         "published_deviation": pair.number.deviation,
-        "verdict": found and to_plain(found),
+        "verdict": verdict and to_plain(verdict),
     }
 
 

@@ -80,7 +80,7 @@ class Evidence:
     @cached_property
     def comparisons_of_methods(self) -> list[Comparison]:
         """Comparisons of rows with the baseline over repeated searches of both; empty without repeated searches."""
-        stored = {place: own for place, own in self.repeats.items() if own.examples}
+        stored = {place: repeats for place, repeats in self.repeats.items() if repeats.examples}
         looks = len(list_interim_looks(self.rows, at_searches=True)) if stored else 1
         compared = compare(stored, self.baseline, are_comparable=self.are_comparable, looks=looks)
         return [one for one in compared if one.family == "baseline"]
@@ -118,16 +118,14 @@ class Evidence:
     @cached_property
     def rules(self) -> dict[Place, tuple[Sweep, ...]]:
         """Results of every exit rule, the method's first, for cells whose models have a classifier on each layer."""
-        return {
-            place: rules for place, own in self.exits.items() if (rules := read_rules(self.cells_by_place[place], own))
-        }
+        cells = self.cells_by_place
+        return {place: rules for place, exits in self.exits.items() if (rules := read_rules(cells[place], exits))}
 
     @cached_property
     def curves(self) -> dict[Place, Curves]:
         """Curves of score over layers, for the cells with exit settings."""
-        return {
-            place: curves for place, cell in self.cells_by_place.items() if (curves := read_curves(cell)) is not None
-        }
+        curves = {place: read_curves(cell) for place, cell in self.cells_by_place.items()}
+        return {place: known for place, known in curves.items() if known is not None}
 
     @property
     def curve_reference(self) -> str:
@@ -144,7 +142,7 @@ class Evidence:
     def compare_curves(self, curves: Mapping[Place, Curves]) -> dict[Place, Comparison]:
         """Compare the mean score along each curve with the reference's, over the costs that a task's curves share."""
         ranges = shared_ranges(curves)
-        scored = {place: own.over(*ranges[place[1]]) for place, own in curves.items() if place[1] in ranges}
+        scored = {place: curve.over(*ranges[place[1]]) for place, curve in curves.items() if place[1] in ranges}
         if not scored:
             return {}
         compared = compare(scored, self.curve_reference, are_comparable=self.are_comparable, looks=len(self.looks))
@@ -261,7 +259,7 @@ def _sidecar(evidence: Evidence, facts: Callable[[Cell], dict[str, Any]]) -> dic
     """Collect the studies, the cells with their `facts`, and the pretraining of backbones."""
     studies = evidence.studies
     named = list(zip(name_studies(studies), studies, strict=True))
-    pretrained = {name: found for name, study in named if (found := pretraining_facts(study)) is not None}
+    pretrained = {name: pretraining for name, study in named if (pretraining := pretraining_facts(study)) is not None}
     return {
         "protocol": {studies[0].protocol_hash: to_plain(studies[0].protocol)},
         "studies": [

@@ -56,16 +56,14 @@ def _describe_selection(rows: Sequence[Row]) -> str:
     for row in rows:
         for cell in row.cells.values():
             epoch = alike.choice_of_epoch(cell)
-            parts = ["the configuration"] * bool(cell.arm.decided) + [epoch] * (epoch != alike.LAST_EPOCH)
-            what = (
-                f"{' and '.join(parts)}{f', at {alike.LAST_EPOCH}' * (epoch == alike.LAST_EPOCH)}"
-                if parts
-                else NOT_CHOSEN
-            )
-            chosen.setdefault(what, {})[row.label] = None
+            if epoch == alike.LAST_EPOCH:
+                choice = f"the configuration, at {epoch}" if cell.arm.decided else NOT_CHOSEN
+            else:
+                choice = "the configuration and " * bool(cell.arm.decided) + epoch
+            chosen.setdefault(choice, {})[row.label] = None
     if len(chosen) == 1:
         return next(iter(chosen))
-    return "; ".join(f"{', '.join(labels)}: {what}" for what, labels in chosen.items())
+    return "; ".join(f"{', '.join(labels)}: {choice}" for choice, labels in chosen.items())
 
 
 def describe_protocol(studies: Sequence[Study], rows: Sequence[Row]) -> str:
@@ -111,7 +109,7 @@ def describe_pretraining(studies: Sequence[Study]) -> list[str]:
 def _describe_backbone(study: Study, where: str) -> str:
     cost = pretraining_cost(study)
     if cost is None:
-        backbones = ", ".join(dict.fromkeys(name_backbone(own.backbone) for own in study.file.plan.arms))
+        backbones = ", ".join(dict.fromkeys(name_backbone(arm.backbone) for arm in study.file.plan.arms))
         return f"Backbone of every row{where}: {backbones}, not pretrained here."
     made = cost.made
     sizes = f"{made.steps:,} steps of {made.batch_size} examples, {made.tokens:,} tokens"
@@ -166,19 +164,20 @@ def blocked_exit_notes(rows: Iterable[Row]) -> list[str]:
     reasons: dict[str, str] = {}
     for row in rows:
         for task, cell in row.cells.items():
-            if all(words := [blocked_exit(one.metrics or {}, one.config) for one in cell.records]) and words:
-                reasons[f"{row.label} on {TASKS[task].title}"] = words[0]
-    return [f"{where}: {reason}" for where, reason in reasons.items()]
+            blocked = [blocked_exit(record.metrics or {}, record.config) for record in cell.records]
+            if blocked and all(blocked):
+                reasons[f"{row.label} on {TASKS[task].title}"] = blocked[0]
+    return [f"{name}: {reason}" for name, reason in reasons.items()]
 
 
 def departures(studies: Sequence[Study]) -> dict[str, list[Departure | str]]:
     """Collect the departures from the papers, under `protocol` and under each method that has any."""
-    found: dict[str, dict[Departure | str, None]] = {}
+    collected: dict[str, dict[Departure | str, None]] = {}
     for study in studies:
-        for who, lines in study.file.plan.departures.items():
-            if lines and (who == "protocol" or not study.is_mini):  # the papers have no scores on mini-GLUE
-                found.setdefault(who, {}).update(dict.fromkeys(lines))
-    return {who: list(lines) for who, lines in found.items()}
+        for name, lines in study.file.plan.departures.items():
+            if lines and (name == "protocol" or not study.is_mini):  # the papers have no scores on mini-GLUE
+                collected.setdefault(name, {}).update(dict.fromkeys(lines))
+    return {name: list(lines) for name, lines in collected.items()}
 
 
 def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
@@ -315,7 +314,7 @@ def _code_notes(study: Study, cells: list[Cell]) -> list[str]:
     if first.launch is None or not others:
         return []
     trials_by_code = [
-        f"{', '.join(_which(arm, own, of=trained[arm]) for arm, own in arms.items())} with {code}"
+        f"{', '.join(_name_trials(arm, trials, of=trained[arm]) for arm, trials in arms.items())} with {code}"
         for code, arms in others.items()
     ]
     head = f"trained with other code than the study's first launch ({describe_code(first.launch)})"
@@ -334,14 +333,14 @@ def _device_notes(studies: list[Study], cells: list[Cell]) -> list[str]:
     return [f"trained on {' or '.join(trained)}; {others}"]
 
 
-def _which(arm: str, own: list[Record], *, of: list[Record]) -> str:
-    """Name the arm; if `own` lacks some of the arm's trials `of`, describe the trials in `own`."""
-    if len(own) == len(of):
+def _name_trials(arm: str, trials: list[Record], *, of: list[Record]) -> str:
+    """Name the arm; if `trials` lacks some of the arm's trials `of`, describe `trials`."""
+    if len(trials) == len(of):
         return arm
-    seeds = [str(seed) for seed in sorted({record.seed for record in own if record.phase == "confirm"})]
-    others, all_others = (sum(record.phase != "confirm" for record in records) for records in (own, of))
+    seeds = [str(seed) for seed in sorted({record.seed for record in trials if record.phase == "confirm"})]
+    searched, all_searched = (sum(record.phase != "confirm" for record in records) for records in (trials, of))
     parts = [f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"] * bool(seeds)
-    parts += [f"{others} of {all_others} search trials"] * bool(others)
+    parts += [f"{searched} of {all_searched} search trials"] * bool(searched)
     return f"{arm} ({'; '.join(parts)})"
 
 
@@ -357,11 +356,11 @@ def own_task_notes(studies: Sequence[Study]) -> list[str]:
 
 def other_data(rows: Sequence[Row]) -> dict[str, list[str]]:
     """List how the data differ from the official GLUE, by task title; omit unchanged tasks and mini-GLUE."""
-    found: dict[str, dict[str, None]] = {}
+    differences: dict[str, dict[str, None]] = {}
     for cell in (cell for row in rows for cell in row.cells.values()):
         if cell.data_differences and not any(study.is_mini for study in cell.studies):
-            found.setdefault(TASKS[cell.task].title, {}).update(dict.fromkeys(cell.data_differences))
-    return {title: list(lines) for title, lines in found.items()}
+            differences.setdefault(TASKS[cell.task].title, {}).update(dict.fromkeys(cell.data_differences))
+    return {title: list(lines) for title, lines in differences.items()}
 
 
 def explain_marks(rows: list[Row], comparisons: list[Comparison]) -> str:
@@ -400,8 +399,8 @@ def why_no_baseline(rows: list[Row]) -> str:
     if method is None:
         return "the plans do not name one baseline; --baseline names one"
     labels = find_baseline_rows(rows)
-    found = counted(len(labels), "row") if labels else "no row"
-    return f"the baseline, {method}, has {found} with numbers here; study.launch --baseline names another"
+    number = counted(len(labels), "row") if labels else "no row"
+    return f"the baseline, {method}, has {number} with numbers here; study.launch --baseline names another"
 
 
 def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
@@ -424,40 +423,40 @@ def format_detectable(difference: float) -> str:
 def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[str]:
     """Name the cells whose median is above the baseline's but whose mean is below the baseline's, or vice versa."""
     cells = {(row.label, task): cell for row in rows for task, cell in row.cells.items()}
-    turned = []
+    opposite = []
     for one in (one for one in comparisons if one.family == "baseline"):
         medians = cells[one.row, one.task].median - cells[one.other, one.task].median
         if medians * one.test.difference < 0:
-            turned.append(
+            opposite.append(
                 f"{one.row} on {TASKS[one.task].title}: median {DIFFERENCE.text(medians)}, mean "
                 f"{DIFFERENCE.text(one.test.difference)} points relative to {one.other}"
             )
     head = "the differences of median and mean have opposite signs, and the mean is tested"
-    return [f"{head}: {'; '.join(turned)}"] if turned else []
+    return [f"{head}: {'; '.join(opposite)}"] if opposite else []
 
 
 def equal_seed_notes(samples: Mapping[Place, Sample]) -> list[str]:
     """Name the cells in which different seeds give the same answers, with the number of such pairs of seeds."""
-    alike = [
+    cells = [
         f"{row} on {sample.answers[0].task.title} ({sample.equal_pairs} of {counted(math.comb(number, 2), 'pair')})"
         for (row, _), sample in samples.items()
         if (number := len(sample.scores)) and sample.equal_pairs
     ]
     words = "some seeds answer every example identically, so they are not independent repetitions"
-    return [f"{words}: {', '.join(alike)}"] if alike else []
+    return [f"{words}: {', '.join(cells)}"] if cells else []
 
 
 def constant_notes(not_above_constant: Mapping[Place, float], nothing_found: Mapping[Place, float]) -> list[str]:
     """Name the cells not shown to beat a constant answer, and the searches whose best trial did not beat it."""
-    said = {
+    constants_by_note = {
         "°: not shown to be better than a constant answer (its score in parentheses)": not_above_constant,
         "no search trial beats a constant answer (its score in parentheses)": nothing_found,
     }
     cells = {
-        what: [f"{row} on {TASKS[task].title} ({POINTS.text(score)})" for (row, task), score in constants.items()]
-        for what, constants in said.items()
+        note: [f"{row} on {TASKS[task].title} ({POINTS.text(score)})" for (row, task), score in constants.items()]
+        for note, constants in constants_by_note.items()
     }
-    return [f"{what}: {', '.join(own)}" for what, own in cells.items() if own]
+    return [f"{note}: {', '.join(names)}" for note, names in cells.items() if names]
 
 
 def provenance(records: Iterable[Record]) -> dict[str, str]:

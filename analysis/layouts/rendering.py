@@ -94,8 +94,8 @@ def _csv(table: Table) -> str:
     header = [name + suffix for name, suffix in numbers] + [f"{name}_n" for name in counted]
     writer.writerow([table.first_column, "source", "block", "unit", *header])
     for block, line in lines:
-        found = {name: line.entries.get(name, Entry()) for name in table.columns}
-        cells = [found[name].numbers.get(suffix, "") for name, suffix in numbers] + [found[name].n for name in counted]
+        row = {name: line.entries.get(name, Entry()) for name in table.columns}
+        cells = [row[name].numbers.get(suffix, "") for name, suffix in numbers] + [row[name].n for name in counted]
         writer.writerow([line.label, line.source, block, table.unit, *cells])
     return text.getvalue()
 
@@ -155,7 +155,6 @@ def _latex(table: Table) -> str:
             heading = rf"p{{0.6\linewidth}}@{{}}}}{{\raggedright\scriptsize\emph{{{tex(block.title)}}}}}"
             body += [r"\midrule", rf"\multicolumn{{{len(header)}}}{{@{{}}{heading} \\"]
         body += [_latex_line(table, line) for line in block.lines]
-    below = [" ".join(text.split()) for text in (table.caption, *table.notes)]
     return "\n".join(
         [
             r"% needs \usepackage{booktabs,graphicx}",
@@ -174,7 +173,7 @@ def _latex(table: Table) -> str:
             r"\bottomrule",
             r"\end{tabular}}",
             r"\end{table}",
-            *(f"% {text}" for text in below),
+            *_latex_comments(table),
             "",
         ]
     )
@@ -189,8 +188,11 @@ def _latex_list(table: Table) -> str:
         rf"\paragraph{{{tex(table.title)}}}\label{{tab:{table.name}}}",
         r"\begin{description}\footnotesize\raggedright",
     ]
-    below = [f"% {' '.join(text.split())}" for text in (table.caption, *table.notes)]
-    return "\n".join([*head, *items, r"\end{description}", *below, ""])
+    return "\n".join([*head, *items, r"\end{description}", *_latex_comments(table), ""])
+
+
+def _latex_comments(table: Table) -> list[str]:
+    return [f"% {' '.join(text.split())}" for text in (table.caption, *table.notes)]
 
 
 def _latex_line(table: Table, line: Line) -> str:

@@ -181,42 +181,45 @@ def select(
     Raises:
         ValueError: a row or a column is not in the table, or `names` has an empty or repeated new name.
     """
-    groups = {lines[0].label: lines for lines in _groups(table.lines)}
+    groups = {lines[0].label: lines for lines in _group_lines(table.lines)}
     named = {resolve_name(row, groups, what="row"): name for row, name in names.items()}
     kept = [resolve_name(row, groups, what="row") for row in rows] or list(groups)
     printed = [named.get(row, row) for row in kept]
     if any(not name.strip() or printed.count(name) > 1 for name in printed):
         raise ValueError(f"--names makes rows {', '.join(map(repr, printed))}; allowed: a different name for each")
     columns = {name: table.columns[name] for name in [resolve_name(t, table.shown, what="column") for t in tasks]}
-    lines = [_renamed(line, label, named.get(label, label)) for label in kept for line in groups[label]]
+    lines = [_rename_line(line, label, named.get(label, label)) for label in kept for line in groups[label]]
     cut = replace(table, columns=columns or table.columns, lines=lines, blocks=[], notes=[])
-    return _with_bold(cut) if bold_best else cut
+    return _embolden_best(cut) if bold_best else cut
 
 
-def _groups(lines: Sequence[Line]) -> Iterator[list[Line]]:
+def _group_lines(lines: Sequence[Line]) -> Iterator[list[Line]]:
     """Group each of our rows with the lines beneath it."""
     starts = [number for number, line in enumerate(lines) if line.source == "ours"]
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
         yield list(lines[start:end])
 
 
-def _renamed(line: Line, label: str, name: str) -> Line:
+def _rename_line(line: Line, label: str, name: str) -> Line:
     return replace(line, label=name + line.label.removeprefix(label)) if line.label.startswith(label) else line
 
 
-def _with_bold(table: Table) -> Table:
+def _embolden_best(table: Table) -> Table:
     ours = [line for line in table.lines if line.source == "ours"]
-    numbers = {column: [_number(line, column) for line in ours] for column in table.columns}
-    best = {column: max((one for one in found if one is not None), default=None) for column, found in numbers.items()}
+    numbers = {column: [_read_number(line, column) for line in ours] for column in table.columns}
+    best = {
+        column: max((number for number in known if number is not None), default=None)
+        for column, known in numbers.items()
+    }
 
     def embolden(line: Line) -> Line:
-        is_best = {name: best.get(name) is not None and _number(line, name) == best[name] for name in line.entries}
-        return replace(line, entries={name: replace(own, bold=is_best[name]) for name, own in line.entries.items()})
+        is_best = {name: best.get(name) is not None and _read_number(line, name) == best[name] for name in line.entries}
+        return replace(line, entries={name: replace(entry, bold=is_best[name]) for name, entry in line.entries.items()})
 
     return replace(table, lines=[embolden(line) if line in ours else line for line in table.lines])
 
 
-def _number(line: Line, column: str) -> float | None:
+def _read_number(line: Line, column: str) -> float | None:
     """Read the first number of the entry; None if the entry has no number."""
     entry = line.entries.get(column)
     with suppress(ValueError):
