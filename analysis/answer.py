@@ -227,11 +227,11 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
         needed = "repeated searches" if evidence.comparisons_of_methods else "predictions"
         text = f"Not tested against {evidence.baseline}, because both need {needed}: {', '.join(untested)}."
         lines.append(Caveat(text, "comparisons"))
-    if not evidence.on_mini and (titles := notes.other_data(evidence.rows)):
+    if not evidence.on_mini and (titles := notes.list_other_data(evidence.rows)):
         lines.append(Caveat(f"Not the official GLUE: {', '.join(titles)}.", "missing"))
     warnings = ledger_notes(row_ledger(evidence.rows))[1:]
     lines += [Caveat(_as_sentence(warning.removeprefix("warning: ")), "compute") for warning in warnings]
-    if number := sum(map(len, notes.departures(evidence.studies).values())):
+    if number := sum(map(len, notes.collect_departures(evidence.studies).values())):
         lines.append(Caveat(f"{counted(number, 'departure')} from the papers and their code.", "departures"))
     return lines
 

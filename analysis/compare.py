@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated
 
 from analysis.layouts.certainty_tables import with_baseline, without_baseline
-from analysis.layouts.evidence import mean_entry
+from analysis.layouts.evidence import format_mean
 from analysis.layouts.notes import equal_seed_notes
 from analysis.layouts.rendering import render
 from analysis.layouts.table import Entry, Line, Table
@@ -57,7 +57,7 @@ def _scores(samples: Mapping[Place, Sample]) -> Table:
     entries: dict[str, dict[str, Entry]] = {}
     for (method, task), sample in samples.items():
         number = len(sample.scores)
-        entries.setdefault(method, {})[task] = replace(mean_entry(sample), n=number, off_protocol=number != seeds)
+        entries.setdefault(method, {})[task] = replace(format_mean(sample), n=number, off_protocol=number != seeds)
     scored = ", ".join(f"{task.title} by {metric_words(task)}" for task in tasks.values())
     return Table(
         name="scores",

@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from typing import Annotated
 
-from analysis.layouts.notes import describe_pretraining, provenance
+from analysis.layouts.notes import collect_provenance, describe_pretraining
 from analysis.layouts.table import POINTS
 from analysis.studies.cells import Cell, read_cell
 from analysis.studies.load import Study, load_study
@@ -48,7 +48,9 @@ def explain(study: Study, name: str) -> str:
         f"MLflow filter: tags.arm = '{name}'",
     ]
     if cell.records:
-        facts = {"backbone": cell.arm.pinned_backbone, "protocol": study.protocol_hash} | provenance(cell.records)
+        facts = {"backbone": cell.arm.pinned_backbone, "protocol": study.protocol_hash} | collect_provenance(
+            cell.records
+        )
         parts.append(f"configuration: {json.dumps(to_plain(cell.config), sort_keys=True)}")
         parts += [*describe_pretraining([study]), *(f"{fact}: {value}" for fact, value in facts.items())]
     parts.append(f"recompute it: python -m analysis.verify {shlex.quote(str(study.folder))}")

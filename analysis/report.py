@@ -19,7 +19,7 @@ from markupsafe import Markup
 from analysis.answer import caveats, completeness, findings, headline, sentence
 from analysis.layouts import notes
 from analysis.layouts.evidence import Evidence, gather
-from analysis.layouts.rendering import html_figure, render, template
+from analysis.layouts.rendering import html_figure, load_template, render
 from analysis.layouts.table import GAP, HUNDREDTHS, POINTS, Table, text_table
 from analysis.pictures.picture import Picture, inline_svg, render_image
 from analysis.pictures.study_pictures import pictures
@@ -105,9 +105,9 @@ def report_page(
     parts = {f"table-{table.name}": Part(table.title, _table_html(table, hrefs), _is_folded(table)) for table in tables}
     for picture in drawn:
         svg = Markup(inline_svg(images[picture.name], picture.name))
-        html = Markup(template("picture.html.j2").render(picture=picture, svg=svg))
+        html = Markup(load_template("picture.html.j2").render(picture=picture, svg=svg))
         parts[f"picture-{picture.name}"] = Part(picture.title, html)
-    return template("report.html.j2").render(
+    return load_template("report.html.j2").render(
         study=study,
         version=version(),
         about=_about(study),
@@ -118,7 +118,7 @@ def report_page(
         sections=sections(parts),
         incomplete=notes.seed_notes(evidence.rows),
         completeness=completeness(evidence),
-        other_data=notes.other_data(evidence.rows),
+        other_data=notes.list_other_data(evidence.rows),
         departures=[(table.title, Markup(html_figure(table))) for table in departure_tables([study])],
         registration=registration(study),
         runs=[(table.title, Markup(html_figure(table))) for table in run_tables(evidence)],
@@ -162,7 +162,7 @@ def _table_html(table: Table, hrefs: dict[Place, str]) -> Markup:
 def departure_tables(studies: list[Study]) -> list[Table]:
     """Tabulate how the protocol and each method differ from the papers: the paper's version and ours."""
     tables = []
-    for who, lines in notes.departures(studies).items():
+    for who, lines in notes.collect_departures(studies).items():
         named = [line if isinstance(line, Departure) else Departure(line, "", "") for line in lines]
         table = text_table(
             f"departures-{who}",
@@ -228,7 +228,7 @@ def _provenance(study: Study) -> dict[str, str]:
         "confirm seeds": ", ".join(map(str, study.seeds)),
         "backbones": ", ".join(sorted({arm.pinned_backbone for arm in study.file.plan.arms})),
         "command line": study.file.command,
-        **notes.provenance(records),
+        **notes.collect_provenance(records),
         "ran": f"{min(one.started for one in records)} to {max(one.ended for one in records)}" if records else "",
         "journal, SHA-256": study.journal.describe(),
     }

@@ -26,7 +26,7 @@ from msgspec import UNSET
 from analysis.answer import findings, sentence
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.notes import constant_notes, format_detectable
-from analysis.layouts.paper_tables import published_rows
+from analysis.layouts.paper_tables import read_published_rows
 from analysis.layouts.rendering import markdown_grid, render
 from analysis.layouts.table import DIFFERENCE, Style, Table
 from analysis.pictures.picture import Picture, render_image
@@ -355,7 +355,7 @@ def verdict(found: Comparison, difference: float, claimed: float | None) -> str:
 
 def published_difference(task: str) -> float | None:
     """PALBERT's number of the paper minus PonderNet's, in points."""
-    rows = {row.label: row.numbers for row in published_rows(PAPER)}
+    rows = {row.label: row.numbers for row in read_published_rows(PAPER)}
     ours, theirs = rows["PALBERT"].get(task), rows["PonderNet"].get(task)
     return None if ours is None or theirs is None else ours.value - theirs.value
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from analysis.layouts.evidence import Evidence, add_provenance, make_table, mark_meanings, over_seeds
+from analysis.layouts.evidence import Evidence, add_provenance, add_seeds, describe_marks, make_table
 from analysis.layouts.notes import look_notes
 from analysis.layouts.paper_tables import (
     PAPER_METRICS,
     Pair,
     pairs_with_published,
     place_published,
-    published_rows,
+    read_published_rows,
     verdict_notes,
 )
 from analysis.layouts.table import (
@@ -66,7 +66,7 @@ def verdicts_table(evidence: Evidence) -> Table | None:
         if (verdict := pair.verdict) is not None:
             label = f"{pair.row.label} - {pair.published.label} ({pair.published.paper.removeprefix('PALBERT ')})"
             difference = DIFFERENCE.entry(verdict.difference, mark=VERDICT_MARKS[verdict.word])
-            lines.setdefault((label, ""), {})[pair.cell.task] = over_seeds(pair.cell, difference)
+            lines.setdefault((label, ""), {})[pair.cell.task] = add_seeds(pair.cell, difference)
             half_width = HALF_WIDTH.entry((verdict.high - verdict.low) / 2)
             lines.setdefault(("± at 95 %", label), {})[pair.cell.task] = half_width
     if not pairs:
@@ -90,9 +90,9 @@ def verdicts_table(evidence: Evidence) -> Table | None:
 
 
 COMPARISONS: list[Column[Comparison]] = [
-    Column("difference", "difference", lambda one: _test_entry(one)),
-    Column("p_value", "p", lambda one: _p_entry(one.test.p_value)),
-    Column("adjusted_p_value", "p, Holm", lambda one: _p_entry(one.adjusted_p_value)),
+    Column("difference", "difference", lambda one: _format_test(one)),
+    Column("p_value", "p", lambda one: _format_p_value(one.test.p_value)),
+    Column("adjusted_p_value", "p, Holm", lambda one: _format_p_value(one.adjusted_p_value)),
     Column("detectable_difference", "found with 80 % power", lambda one: _detectable_entry(one.detectable_difference)),
 ]
 
@@ -123,7 +123,7 @@ def with_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table
         first_column="pair",
         columns=headings(COMPARISONS),
         lines=fill(COMPARISONS, [(_name_pair(one), one) for one in ordered]),
-        marks=mark_meanings(baseline),
+        marks=describe_marks(baseline),
         caption=(
             "Differences of mean scores in points. Each 95 % interval covers the variation over seeds and dev examples "
             "(Welch-Satterthwaite t-test; the variance over examples is bootstrapped). Holm's correction covers the "
@@ -166,7 +166,7 @@ def _detectable_entry(difference: float | None) -> Entry:
 Sources = dict[str, float | None]  # scores in [-1, 1]
 
 
-def _sources(cell: Cell, sample: Sample | None) -> Sources:
+def _collect_sources(cell: Cell, sample: Sample | None) -> Sources:
     return {
         "seed": sample.spread_over_seeds if sample else None,
         "dev_examples": sample.spread_over_examples if sample else None,
@@ -189,7 +189,7 @@ def sources_table(evidence: Evidence) -> Table | None:
     None if no cell has two final runs.
     """
     cells = {(label, cell.task): cell for label, cell in evidence.cells if len(cell.records) > 1}
-    sources = {place: _sources(cell, evidence.samples.get(place)) for place, cell in cells.items()}
+    sources = {place: _collect_sources(cell, evidence.samples.get(place)) for place, cell in cells.items()}
     if not sources:
         return None
     return make_table(
@@ -275,11 +275,11 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
             Column(
                 "difference",
                 f"against {baseline}",
-                lambda place: _test_entry(tests[place]) if place in tests else None,
+                lambda place: _format_test(tests[place]) if place in tests else None,
             ),
         ],
         subjects=[("/".join(place), place) for place in repeats],
-        marks=mark_meanings(baseline),
+        marks=describe_marks(baseline),
         caption=(
             "Points. First: the median score of the first search, as in the other tables. All, mean: the mean score "
             "over all searches, which is tested. Spread: standard deviation over searches of a search's mean score; of "
@@ -297,11 +297,11 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
     )
 
 
-def _test_entry(one: Comparison) -> Entry:
+def _format_test(one: Comparison) -> Entry:
     return ESTIMATE.entry(one.test.difference, one.test.low, one.test.high, mark=one.arrow)
 
 
-def _p_entry(p_value: float | None) -> Entry:
+def _format_p_value(p_value: float | None) -> Entry:
     if p_value is None:
         return Entry()
     return Entry("<0.001" if p_value < 0.0005 else f"{p_value:.3f}", {"": f"{p_value:.2g}"})
@@ -336,7 +336,7 @@ def scores_on_test_table(evidence: Evidence) -> Table | None:
     if not rows:
         return None
     backbones = {cell.arm.whole_backbone for row in rows for cell in row.cells.values()}
-    published = () if evidence.on_mini else published_rows(*PAPERS_WITH_TEST, split="test")
+    published = () if evidence.on_mini else read_published_rows(*PAPERS_WITH_TEST, split="test")
     placed = place_published(rows, [other for other in published if other.backbone in backbones], PAPER_METRICS)
     titles = {task: TASKS[task].title for task in tasks}
     lines: list[Line] = []

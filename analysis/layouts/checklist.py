@@ -14,7 +14,13 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from analysis.layouts.evidence import Evidence, add_provenance, make_table
-from analysis.layouts.notes import first_from_notes, format_unequal_counts, own_task_notes, provenance, seed_notes
+from analysis.layouts.notes import (
+    collect_provenance,
+    first_from_notes,
+    format_unequal_counts,
+    own_task_notes,
+    seed_notes,
+)
 from analysis.layouts.table import Entry, Line, Table, text_table
 from analysis.statistics.costs import SECONDS, row_ledger, speed_facts, sum_compute
 from analysis.studies.cells import Cell, find_repeats
@@ -77,7 +83,7 @@ def answers(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
     """Answer every question; the keys are the names of the answers in `checklist.toml`."""
     studies, cells = evidence.studies, [cell for _, cell in evidence.cells]
     records = [record for cell in cells for record in cell.arm_records]
-    made, unlicensed, looks = provenance(records), _licence_gaps(evidence), evidence.looks
+    made, unlicensed, looks = collect_provenance(records), _find_licence_gaps(evidence), evidence.looks
     has_public_data, source = _describe_data_source(studies)
     seeds = sorted({seed for study in studies for arm in study.file.plan.arms for seed in arm.seeds})
     kinds = sorted({record.device for record in records if record.device})
@@ -94,7 +100,7 @@ def answers(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
         "all_seeds": all(cell.state == "complete" for cell in cells),
     }
     words = {
-        "parameters": _parameters(evidence),
+        "parameters": _describe_parameters(evidence),
         "compute": sum_compute(entry.total for entry in row_ledger(evidence.rows)).describe(),
         "runtime": _describe_mean_times(evidence),
         "devices": ", ".join(kinds) or "no trial",
@@ -107,20 +113,20 @@ def answers(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
         "seeds": ", ".join(map(str, seeds)),
         "all_seeds": "; ".join(seed_notes(evidence.rows)),
     }
-    return _answered("answers", holds, words) | _search_answers(evidence, tables)
+    return _fill_answers("answers", holds, words) | _answer_search_questions(evidence, tables)
 
 
-def _search_answers(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
+def _answer_search_questions(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
     """Answer the questions about the search; without a search, every answer is n/a."""
     rules, cells = evidence.studies[0].protocol, [cell for _, cell in evidence.cells]
     if not any(cell.arm.decided for cell in cells):
         return dict.fromkeys(_read_file()["search_answers"], Answer(None, "nothing was searched"))
     trials = dict.fromkeys((label for label, _ in evidence.cells), 0)
     for label, cell in evidence.cells:
-        trials[label] += _search_trials(cell)
-    unlike_budgets, began = format_unequal_counts(evidence.rows, _search_trials), first_from_notes(evidence.rows)
+        trials[label] += _count_search_trials(cell)
+    unlike_budgets, began = format_unequal_counts(evidence.rows, _count_search_trials), first_from_notes(evidence.rows)
     untuned = [f"{label}/{cell.task}" for label, cell in evidence.cells if not cell.arm.decided]
-    unlike, numbers = _unlike_ranges(cells), ", ".join(f"{label} {number}" for label, number in trials.items())
+    unlike, numbers = _find_unlike_ranges(cells), ", ".join(f"{label} {number}" for label, number in trials.items())
     launches = [launch for study in evidence.studies for launch in study.facts.launches.values()]
     has_limit = any(launch.began.max_gpu_hours is not None for launch in launches)
     devices = sorted({record.device or "unknown" for cell in cells for record in cell.arm_records})
@@ -144,14 +150,14 @@ def _search_answers(evidence: Evidence, tables: Collection[str]) -> dict[str, An
         "same_hardware": ", ".join(devices),
         "all_tuned": ", ".join(untuned),
     }
-    return _answered("search_answers", holds, words)
+    return _fill_answers("search_answers", holds, words)
 
 
-def _search_trials(cell: Cell) -> int:
+def _count_search_trials(cell: Cell) -> int:
     return sum(record.phase == "search" for repeat in find_repeats(cell) for record in repeat.arm_records)
 
 
-def _answered(part: str, holds: Mapping[str, bool | None], words: Mapping[str, str]) -> dict[str, Answer]:
+def _fill_answers(part: str, holds: Mapping[str, bool | None], words: Mapping[str, str]) -> dict[str, Answer]:
     """Fill in one part of `checklist.toml`: `holds` chooses yes, no or n/a; `words` replace the placeholders {}."""
     answered = {}
     for name, texts in _read_file()[part].items():
@@ -160,7 +166,7 @@ def _answered(part: str, holds: Mapping[str, bool | None], words: Mapping[str, s
     return answered
 
 
-def _parameters(evidence: Evidence) -> str:
+def _describe_parameters(evidence: Evidence) -> str:
     sizes = {label: speed_facts(cell)["parameters"] for label, cell in evidence.cells}
     return ", ".join(f"{label} {size:.3g} million" for label, size in sizes.items() if size is not None)
 
@@ -183,7 +189,7 @@ def _describe_data_source(studies: list[Study]) -> tuple[bool, str]:
     return data in sources, sources.get(data, "files in a folder; plan.json has their fingerprints")
 
 
-def _unlike_ranges(cells: list[Cell]) -> list[str]:
+def _find_unlike_ranges(cells: list[Cell]) -> list[str]:
     """List the searched fields whose values or ranges differ between methods on the same task."""
     values: dict[tuple[str, str], set[str]] = {}
     for cell in cells:
@@ -193,7 +199,7 @@ def _unlike_ranges(cells: list[Cell]) -> list[str]:
     return list(dict.fromkeys(field for (field, _), texts in values.items() if len(texts) > 1))
 
 
-def _licence_gaps(evidence: Evidence) -> list[str]:
+def _find_licence_gaps(evidence: Evidence) -> list[str]:
     """List the tasks and backbones without a known licence; generated data and untrained backbones need no licence."""
     arms = [cell.arm for _, cell in evidence.cells]
     if evidence.on_mini:

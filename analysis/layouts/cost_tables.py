@@ -271,7 +271,7 @@ def exit_rules_table(evidence: Evidence) -> Table | None:
     )
 
 
-def _safe_layers(promise: str, risk: float, guarantee: Guarantee) -> Entry:
+def _format_safe_layers(promise: str, risk: float, guarantee: Guarantee) -> Entry:
     bounds = guarantee.layers[promise, risk]
     numbers = [HUNDREDTHS.text(float(np.median(layers))) for layers in bounds]
     are_safe = [bool((layers < guarantee.num_layers).any()) for layers in bounds]
@@ -283,7 +283,7 @@ GUARANTEES: list[Column[Guarantee]] = [
     Column("num_layers", "of", lambda guarantee: WHOLE.entry(guarantee.num_layers)),
     Column("examples", "examples", lambda guarantee: WHOLE.entry(guarantee.examples)),
     *(
-        Column(f"{promise}_{100 * risk:.0f}", f"{100 * risk:.0f} %{words}", partial(_safe_layers, promise, risk))
+        Column(f"{promise}_{100 * risk:.0f}", f"{100 * risk:.0f} %{words}", partial(_format_safe_layers, promise, risk))
         for promise, words in (("confident", ""), ("expected", " on average"))
         for risk in RISKS
     ),

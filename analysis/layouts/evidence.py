@@ -199,7 +199,7 @@ def make_table(
     table = Table(
         name=name,
         title=title,
-        columns=titles or headings(columns) or task_columns(evidence.studies, PAPER_TASKS),
+        columns=titles or headings(columns) or list_task_columns(evidence.studies, PAPER_TASKS),
         lines=[line for line in filled if line.entries],
         caption=caption,
         notes=list(notes),
@@ -220,31 +220,31 @@ def add_provenance(evidence: Evidence, table: Table, facts: Callable[[Cell], dic
     return replace(table, title=title[0].upper() + title[1:], sidecar=sidecar)
 
 
-def task_columns(studies: list[Study], order: tuple[str, ...]) -> dict[str, str]:
+def list_task_columns(studies: list[Study], order: tuple[str, ...]) -> dict[str, str]:
     """Return the tasks that have a column, as name -> title: the tasks in `order`, then all other planned tasks."""
     tasks = {task for study in studies for task in study.tasks}
     return {task: TASKS[task].title for task in (*order, *(task for task in TASKS if task in tasks - set(order)))}
 
 
-def over_seeds(cell: Cell, entry: Entry) -> Entry:
+def add_seeds(cell: Cell, entry: Entry) -> Entry:
     """Add the number of seeds to the entry; return an empty entry if the cell is missing."""
     if cell.state == "missing":
         return Entry()
     return replace(entry, n=len(cell.records), off_protocol=cell.state != "complete")
 
 
-def median_entry(cell: Cell) -> Entry:
+def format_median(cell: Cell) -> Entry:
     """Format the median over the seeds, which is the cell's number in the tables."""
-    return over_seeds(cell, POINTS.entry(cell.median))
+    return add_seeds(cell, POINTS.entry(cell.median))
 
 
-def mean_entry(sample: Sample) -> Entry:
+def format_mean(sample: Sample) -> Entry:
     """Format the mean over the seeds with its 95 % interval."""
     interval = sample.mean_interval
     return POINTS_RANGE.entry(float(np.mean(sample.scores)), interval.low, interval.high)
 
 
-def mark_meanings(baseline: str | None) -> dict[str, str]:
+def describe_marks(baseline: str | None) -> dict[str, str]:
     """Explain the marks: ↑ above the baseline, ↓ below the baseline, ° not shown to beat a constant answer."""
     arrows = {"↑": f"above {baseline} at the 5 % level", "↓": f"below {baseline} at the 5 % level"} if baseline else {}
     not_above_constant = f"{UNLEARNED}: {LEARNED_NOTHING}"
@@ -266,11 +266,11 @@ def _sidecar(evidence: Evidence, facts: Callable[[Cell], dict[str, Any]]) -> dic
             {"name": name, "journal": study.journal.sha256, "lines": study.journal.lines} for name, study in named
         ],
         "incomplete": seed_notes(evidence.rows),
-        "cells": [{"row": label} | _names(cell) | facts(cell) for label, cell in evidence.cells],
+        "cells": [{"row": label} | _identify_cell(cell) | facts(cell) for label, cell in evidence.cells],
     } | ({"pretraining": pretrained} if pretrained else {})
 
 
-def _names(cell: Cell) -> dict[str, Any]:
+def _identify_cell(cell: Cell) -> dict[str, Any]:
     """Return the facts that identify the cell and the records behind it."""
     return {
         "method": cell.arm.method,

@@ -170,7 +170,7 @@ def blocked_exit_notes(rows: Iterable[Row]) -> list[str]:
     return [f"{name}: {reason}" for name, reason in reasons.items()]
 
 
-def departures(studies: Sequence[Study]) -> dict[str, list[Departure | str]]:
+def collect_departures(studies: Sequence[Study]) -> dict[str, list[Departure | str]]:
     """Collect the departures from the papers, under `protocol` and under each method that has any."""
     collected: dict[str, dict[Departure | str, None]] = {}
     for study in studies:
@@ -195,7 +195,7 @@ def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
         *unequal_search_notes(rows),
         *[f"rows searched different numbers of fields: {fields}"] * bool(fields),
         *dropped_notes(rows),
-        *(f"{title} is not the official GLUE: {'; '.join(lines)}" for title, lines in other_data(rows).items()),
+        *(f"{title} is not the official GLUE: {'; '.join(lines)}" for title, lines in list_other_data(rows).items()),
         *(line for study in studies for line in _code_notes(study, cells)),
         *_device_notes(studies, cells),
         *(
@@ -354,7 +354,7 @@ def own_task_notes(studies: Sequence[Study]) -> list[str]:
     ]
 
 
-def other_data(rows: Sequence[Row]) -> dict[str, list[str]]:
+def list_other_data(rows: Sequence[Row]) -> dict[str, list[str]]:
     """List how the data differ from the official GLUE, by task title; omit unchanged tasks and mini-GLUE."""
     differences: dict[str, dict[str, None]] = {}
     for cell in (cell for row in rows for cell in row.cells.values()):
@@ -459,7 +459,7 @@ def constant_notes(not_above_constant: Mapping[Place, float], nothing_found: Map
     return [f"{note}: {', '.join(names)}" for note, names in cells.items() if names]
 
 
-def provenance(records: Iterable[Record]) -> dict[str, str]:
+def collect_provenance(records: Iterable[Record]) -> dict[str, str]:
     """Collect the commits, code digests, data fingerprints, devices and versions of these trials."""
     facts: dict[str, set[str]] = {}
     for record in records:

@@ -32,12 +32,12 @@ from analysis.layouts.evidence import (
     PAPER_TASKS,
     UNLEARNED,
     Evidence,
+    add_seeds,
+    describe_marks,
+    format_mean,
+    format_median,
+    list_task_columns,
     make_table,
-    mark_meanings,
-    mean_entry,
-    median_entry,
-    over_seeds,
-    task_columns,
 )
 from analysis.layouts.table import (
     DEVIATION,
@@ -156,7 +156,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 @cache
-def published_rows(*papers: str, split: str = "dev") -> tuple[PublishedRow, ...]:
+def read_published_rows(*papers: str, split: str = "dev") -> tuple[PublishedRow, ...]:
     """Read the rows of these papers' tables as printed; a mean and its deviation become one number."""
     with FILE.open(newline="") as file:
         facts = [fact for fact in csv.DictReader(file) if fact["split"] == split]
@@ -225,7 +225,7 @@ def place_published(rows: Sequence[Row], published: Iterable[PublishedRow], metr
     shown: dict[PublishedRow, set[str]] = {other: set() for other in published if other.is_about(collect_tasks(rows))}
     for row in rows:
         for other in shown:
-            reasons = reasons_not_comparable(row, other, metrics)
+            reasons = explain_not_comparable(row, other, metrics)
             fitting = [task for task, reason in reasons.items() if reason is None]
             if fitting:
                 pairs += [Pair(row, row.cells[task], other, other.numbers[task], metrics[task]) for task in fitting]
@@ -235,7 +235,7 @@ def place_published(rows: Sequence[Row], published: Iterable[PublishedRow], metr
                 shown[other].update(fitting)
     sources = _source_notes(rows, [other for other, tasks in shown.items() if tasks])
     for other, tasks in shown.items():
-        if (separate := _reason_for_separate_line(rows, other, metrics, tasks)) is not None:
+        if (separate := _explain_separate_line(rows, other, metrics, tasks)) is not None:
             reason, left = separate
             apart.setdefault(f"Published, {reason} ({other.origin})", []).append(other.line(left))
             tasks.update(collect_tasks(rows).intersection(left))
@@ -248,7 +248,7 @@ def collect_tasks(rows: Iterable[Row]) -> set[str]:
     return {task for row in rows for task in row.cells}
 
 
-def reasons_not_comparable(row: Row, other: PublishedRow, metrics: Mapping[str, str]) -> dict[str, str | None]:
+def explain_not_comparable(row: Row, other: PublishedRow, metrics: Mapping[str, str]) -> dict[str, str | None]:
     """Explain for each shared task why the numbers of two rows are not comparable; None if they are comparable.
 
     The result is empty if the rows have different methods.
@@ -256,10 +256,10 @@ def reasons_not_comparable(row: Row, other: PublishedRow, metrics: Mapping[str, 
     if any(cell.arm.base_method != other.method for cell in row.cells.values()):
         return {}
     numbers = {task: number for task, number in other.numbers.items() if task in row.cells}
-    return {task: _reason(row.cells[task], other, number, metrics[task]) for task, number in numbers.items()}
+    return {task: _find_difference(row.cells[task], other, number, metrics[task]) for task, number in numbers.items()}
 
 
-def _reason(cell: Cell, other: PublishedRow, number: PublishedNumber, metric: str) -> str | None:
+def _find_difference(cell: Cell, other: PublishedRow, number: PublishedNumber, metric: str) -> str | None:
     """Describe the first fact in which the published run differs from the cell; None if they agree."""
     if other.split == NOT_STATED:
         return "on a split that is not stated"
@@ -285,7 +285,7 @@ def _reason(cell: Cell, other: PublishedRow, number: PublishedNumber, metric: st
     return None
 
 
-def _reason_for_separate_line(
+def _explain_separate_line(
     rows: Sequence[Row], other: PublishedRow, metrics: Mapping[str, str], shown: Collection[str]
 ) -> tuple[str, list[str]] | None:
     """Return the reason why some tasks of a published row need a separate line, and these tasks.
@@ -297,7 +297,7 @@ def _reason_for_separate_line(
         return None
     if (relative := other.numbers.get("relative")) is not None:
         return f"as {relative.value:g} {relative.metric} alone", left
-    reasons_by_row = [reasons for row in rows if (reasons := reasons_not_comparable(row, other, metrics))]
+    reasons_by_row = [reasons for row in rows if (reasons := explain_not_comparable(row, other, metrics))]
     nearest = min(reasons_by_row, key=lambda reasons: sum(map(bool, reasons.values())), default={})
     titles: dict[str, list[str]] = {}
     for task, reason in nearest.items():
@@ -352,7 +352,7 @@ class PaperLayout:
     tasks: tuple[str, ...]
     before: tuple[Column[Row], ...] = ()  # columns before the tasks
     after: tuple[Column[Row], ...] = ()
-    entry: Callable[[Cell], Entry] = median_entry
+    entry: Callable[[Cell], Entry] = format_median
     metrics: Mapping[str, str]  # by task, named as in `published.csv`
     published: Callable[[list[Row]], tuple[PublishedRow, ...]]
     papers_with_test: Callable[[list[Row]], Sequence[str]] = lambda _: ()
@@ -364,12 +364,12 @@ def dev_table(evidence: Evidence) -> Table:
     rows, compared, ledger = evidence.rows, evidence.comparisons, row_ledger(evidence.rows)
     origin = [notes.describe_protocol(evidence.studies, rows), *notes.describe_pretraining(evidence.studies)]
     means = ["Mean: with its 95 % interval over seeds and dev examples."] * bool(evidence.samples)
-    table = _paper_table(
+    table = _make_paper_table(
         evidence,
         DEV,
         caption=" ".join([DEV.caption, *means, *_explain_macro(rows), notes.explain_marks(rows, compared), *origin]),
-        cell_marks=_cell_marks(evidence),
-        beneath={row.label: [_mean_line(evidence, row)] for row in rows},
+        cell_marks=_make_cell_marks(evidence),
+        beneath={row.label: [_make_mean_line(evidence, row)] for row in rows},
         own_notes=[
             *notes.seed_notes(rows),
             *notes.own_task_notes(evidence.studies),
@@ -391,31 +391,32 @@ def dev_table(evidence: Evidence) -> Table:
         },
     )
     departures = [
-        f"departures, {name}: {join_departures(lines)}" for name, lines in notes.departures(evidence.studies).items()
+        f"departures, {name}: {join_departures(lines)}"
+        for name, lines in notes.collect_departures(evidence.studies).items()
     ]
     return replace(table, notes=table.notes + departures)
 
 
-def _cell_marks(evidence: Evidence) -> dict[Place, str]:
+def _make_cell_marks(evidence: Evidence) -> dict[Place, str]:
     arrows = {place: one.arrow for place, one in evidence.differences.items()}
     places = dict.fromkeys((*evidence.not_above_constant, *arrows))
     return {place: UNLEARNED * (place in evidence.not_above_constant) + arrows.get(place, "") for place in places}
 
 
-def _mean_line(evidence: Evidence, row: Row) -> Line:
+def _make_mean_line(evidence: Evidence, row: Row) -> Line:
     samples = {task: evidence.samples.get((row.label, task)) for task in row.cells}
-    entries = {task: mean_entry(sample) for task, sample in samples.items() if sample is not None}
+    entries = {task: format_mean(sample) for task, sample in samples.items() if sample is not None}
     return Line(f"{row.label}, mean", entries, source="mean")
 
 
 def ablation_table(evidence: Evidence) -> Table | None:
     """Make a table in the layout of PALBERT's table 1: mean ± standard deviation over seeds; None on mini-GLUE."""
-    return None if evidence.on_mini else _paper_table(evidence, ABLATION)
+    return None if evidence.on_mini else _make_paper_table(evidence, ABLATION)
 
 
 def pabee_table(evidence: Evidence) -> Table | None:
     """Make a table in the layout of PABEE's README: parameters, speed-up and scores; None on mini-GLUE."""
-    return None if evidence.on_mini else _paper_table(evidence, PABEE)
+    return None if evidence.on_mini else _make_paper_table(evidence, PABEE)
 
 
 def electra_table(evidence: Evidence) -> Table | None:
@@ -427,7 +428,7 @@ def electra_table(evidence: Evidence) -> Table | None:
     methods, backbones = {row.method for row in published}, {row.backbone for row in published}
     arms = [arm for study in evidence.studies for arm in study.file.plan.arms]
     is_about = any(arm.method in methods or arm.whole_backbone in backbones for arm in arms)
-    return _paper_table(evidence, ELECTRA) if is_about and not evidence.on_mini else None
+    return _make_paper_table(evidence, ELECTRA) if is_about and not evidence.on_mini else None
 
 
 def pairs_with_published(evidence: Evidence) -> list[Pair]:
@@ -445,7 +446,7 @@ def macro(row: Row) -> float | None:
     )
 
 
-def _paper_table(
+def _make_paper_table(
     evidence: Evidence,
     layout: PaperLayout,
     *,
@@ -457,7 +458,7 @@ def _paper_table(
 ) -> Table:
     rows, tasks = evidence.rows, collect_tasks(evidence.rows)
     placed = place_published(rows, () if evidence.on_mini else layout.published(rows), layout.metrics)
-    titles = task_columns(evidence.studies, layout.tasks)
+    titles = list_task_columns(evidence.studies, layout.tasks)
     tests = _find_test_rows(evidence, layout.papers_with_test(rows))
 
     def task_column(task: str) -> Column[Row]:
@@ -467,7 +468,7 @@ def _paper_table(
 
         return Column(task, titles[task], entry)
 
-    columns = [*_backbone_columns(rows), *layout.before, *map(task_column, titles), *layout.after]
+    columns = [*_make_backbone_columns(rows), *layout.before, *map(task_column, titles), *layout.after]
     ours = fill(columns, [(row.label, row) for row in rows])
     return make_table(
         evidence,
@@ -476,7 +477,7 @@ def _paper_table(
         columns=columns,
         lines=[part for line in ours for part in (line, *beneath.get(line.label, ()), *placed.beneath[line.label])],
         blocks=placed.blocks + [_make_test_block(published) for published in tests],
-        marks=mark_meanings(evidence.baseline) if layout is DEV else {},
+        marks=describe_marks(evidence.baseline) if layout is DEV else {},
         caption=caption or layout.caption,
         unit=layout.unit,
         notes=[
@@ -495,7 +496,7 @@ def _find_test_rows(evidence: Evidence, papers: Sequence[str]) -> list[list[Publ
     """Find each paper's rows with test numbers on the study's tasks; empty on mini-GLUE."""
     tasks = collect_tasks(evidence.rows)
     papers = () if evidence.on_mini else papers
-    rows = [[row for row in published_rows(paper, split="test") if row.is_about(tasks)] for paper in papers]
+    rows = [[row for row in read_published_rows(paper, split="test") if row.is_about(tasks)] for paper in papers]
     return list(filter(None, rows))
 
 
@@ -517,7 +518,7 @@ def _explain_macro(rows: list[Row]) -> list[str]:
     return ["Macro, the mean of the paper's eight tasks, is left out until all eight are complete."]
 
 
-def _backbone_columns(rows: Sequence[Row]) -> list[Column[Row]]:
+def _make_backbone_columns(rows: Sequence[Row]) -> list[Column[Row]]:
     """Make a column with the backbone of each row, if the rows have different backbones."""
     names = {row.label: cell.arm.pinned_backbone for row in rows for cell in row.cells.values()}
     fingerprints = {cell.arm.backbone_fingerprint for row in rows for cell in row.cells.values()}
@@ -525,7 +526,7 @@ def _backbone_columns(rows: Sequence[Row]) -> list[Column[Row]]:
     return [column] if len(fingerprints) > 1 else []
 
 
-def _parameters_entry(row: Row) -> Entry:
+def _format_parameters(row: Row) -> Entry:
     sizes = [size for cell in row.cells.values() if (size := speed_facts(cell)["parameters"]) is not None]
     if not sizes:
         return Entry()
@@ -533,14 +534,14 @@ def _parameters_entry(row: Row) -> Entry:
     return (Style(decimals=3) if millions < 1 else WHOLE).entry(millions)
 
 
-def _deviation_entry(cell: Cell) -> Entry:
+def _format_deviation(cell: Cell) -> Entry:
     in_points = _mean_and_deviation([100 * score for score in cell.scores])
-    return over_seeds(cell, DEVIATION.entry(*in_points.values()))
+    return add_seeds(cell, DEVIATION.entry(*in_points.values()))
 
 
-def _electra_entry(cell: Cell) -> Entry:
+def _format_electra_score(cell: Cell) -> Entry:
     scores = read_scores(cell, ELECTRA_METRICS.get(cell.task))
-    return over_seeds(cell, POINTS.entry(float(np.median(scores)) if scores else None))
+    return add_seeds(cell, POINTS.entry(float(np.median(scores)) if scores else None))
 
 
 def _mean_and_deviation(scores: list[float]) -> dict[str, float | None]:
@@ -548,7 +549,7 @@ def _mean_and_deviation(scores: list[float]) -> dict[str, float | None]:
     return {name: summary.get(name) for name in ("mean", "standard_deviation")}
 
 
-def _cell_facts(cell: Cell) -> dict[str, Any]:
+def _collect_cell_facts(cell: Cell) -> dict[str, Any]:
     """Return all scores of the cell, and the best trial of the search behind them."""
     best = best_search_record(cell.arm_records)
     return {
@@ -559,10 +560,10 @@ def _cell_facts(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _paper_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
+def _choose_palbert_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
     """Choose PALBERT's dev rows (tables 2 and 3) on our backbones; all rows of table 2 if there are none."""
-    both = published_rows("PALBERT Tab.2", "PALBERT Tab.3")
-    return _select_backbones(rows, both) or published_rows("PALBERT Tab.2")
+    both = read_published_rows("PALBERT Tab.2", "PALBERT Tab.3")
+    return _select_backbones(rows, both) or read_published_rows("PALBERT Tab.2")
 
 
 def _select_backbones(rows: list[Row], published: Iterable[PublishedRow]) -> tuple[PublishedRow, ...]:
@@ -570,10 +571,10 @@ def _select_backbones(rows: list[Row], published: Iterable[PublishedRow]) -> tup
     return tuple(other for other in published if other.backbone in backbones)
 
 
-def _early_exit_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
+def _choose_early_exit_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
     """Choose PABEE's README and four other sources, and the rows of ElasticBERT and F-PABEE on our backbones."""
-    later = published_rows("ElasticBERT GLUE dev") + published_rows("F-PABEE Tab.1", split=NOT_STATED)
-    first = published_rows("PABEE README", "ALBERT README", "albert_pytorch", "fairseq README", "ShareBERT")
+    later = read_published_rows("ElasticBERT GLUE dev") + read_published_rows("F-PABEE Tab.1", split=NOT_STATED)
+    first = read_published_rows("PABEE README", "ALBERT README", "albert_pytorch", "fairseq README", "ShareBERT")
     return first + _select_backbones(rows, later)
 
 
@@ -581,9 +582,9 @@ def _list_papers(published: Iterable[PublishedRow]) -> list[str]:
     return list(dict.fromkeys(other.paper for other in published))
 
 
-def _papers_with_test(rows: list[Row]) -> list[str]:
+def _list_papers_with_test(rows: list[Row]) -> list[str]:
     """List PALBERT's tables on our backbones; with PALBERT's table 2, also list COSEE's (both use ALBERT)."""
-    papers = _list_papers(_paper_rows(rows))
+    papers = _list_papers(_choose_palbert_rows(rows))
     return papers + ["COSEE Tab.3"] * ("PALBERT Tab.2" in papers)
 
 
@@ -595,18 +596,18 @@ DEV = PaperLayout(
         Column("macro", "macro", lambda row: POINTS.entry(macro(row)) if row.cells.keys() >= {*PAPER_TASKS} else None),
     ),
     metrics=PAPER_METRICS,
-    published=_paper_rows,
-    papers_with_test=_papers_with_test,
-    facts=_cell_facts,
+    published=_choose_palbert_rows,
+    papers_with_test=_list_papers_with_test,
+    facts=_collect_cell_facts,
 )
 ABLATION = PaperLayout(
     name="ablation",
     title="{glue}dev scores{data}, mean ± standard deviation over {seeds}",
     caption="Points (100 x score); standard deviation of single seeds (n - 1).",
     tasks=("sst2", "rte", "cola"),  # PALBERT, table 1
-    entry=_deviation_entry,
+    entry=_format_deviation,
     metrics=PAPER_METRICS,
-    published=lambda _: published_rows("PALBERT Tab.1"),
+    published=lambda _: read_published_rows("PALBERT Tab.1"),
     facts=lambda cell: _mean_and_deviation(cell.scores),
 )
 PABEE = PaperLayout(
@@ -619,13 +620,13 @@ PABEE = PaperLayout(
     unit="points; speed_up: ratio",
     tasks=("cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb"),
     before=(
-        Column("parameters_millions", "#Param", _parameters_entry),
+        Column("parameters_millions", "#Param", _format_parameters),
         Column("speed_up", "speed", lambda row: HUNDREDTHS.entry(speed_up(map(speed_facts, row.cells.values())))),
     ),
     metrics=PAPER_METRICS,
-    published=_early_exit_rows,
+    published=_choose_early_exit_rows,
     papers_with_test=lambda rows: _list_papers(
-        _select_backbones(rows, published_rows("DeeBERT Tab.1", "COSEE Tab.2", split="test"))
+        _select_backbones(rows, read_published_rows("DeeBERT Tab.1", "COSEE Tab.2", split="test"))
     ),
     facts=speed_facts,
 )
@@ -637,10 +638,10 @@ ELECTRA = PaperLayout(
         "the mean of matched and mismatched here and in lmtuners, but only matched in ELECTRA's README."
     ),
     tasks=("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"),
-    before=(Column("parameters_millions", "#Param", _parameters_entry),),
-    entry=_electra_entry,
+    before=(Column("parameters_millions", "#Param", _format_parameters),),
+    entry=_format_electra_score,
     metrics=ELECTRA_METRICS,
-    published=lambda _: published_rows("ELECTRA README", "lmtuners", "electra_pytorch"),
+    published=lambda _: read_published_rows("ELECTRA README", "lmtuners", "electra_pytorch"),
     papers_with_test=lambda _: ("lmtuners", "electra_pytorch"),
     facts=lambda cell: {"scores": read_scores(cell, ELECTRA_METRICS.get(cell.task))},
 )

@@ -232,7 +232,7 @@ def _latex_sign(character: str) -> str:
 
 
 @cache
-def template(name: str) -> Template:
+def load_template(name: str) -> Template:
     """Load a page template that escapes the values inserted into it."""
     loader = FileSystemLoader(Path(__file__).parents[1] / "templates")
     pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
@@ -247,4 +247,4 @@ def _html_page(table: Table) -> str:
 
 def html_figure(table: Table, csv_href: str = "", page: str = "table.html.j2") -> str:
     """Write the table as a `figure` without styles, with a link to its CSV if `csv_href` is given."""
-    return template(page).render(table=table, csv_href=csv_href, gap=GAP, most_notes=NOTES_SHOWN)
+    return load_template(page).render(table=table, csv_href=csv_href, gap=GAP, most_notes=NOTES_SHOWN)

@@ -178,12 +178,14 @@ def choose_styles(rows: Sequence[Row]) -> dict[str, Style]:
     return styles
 
 
-def rule_style(number: int) -> Style:
+def choose_rule_style(number: int) -> Style:
     """Choose the style of the exit rule with this number; numbers start at 0."""
     return Style(COLOURS[number % len(COLOURS)], "", LINES[number // len(COLOURS) % len(LINES)])
 
 
-def task_panels(tasks: Iterable[str], *, xlabel: str, ylabel: str = "score, points") -> tuple[Figure, dict[str, Axes]]:
+def make_task_panels(
+    tasks: Iterable[str], *, xlabel: str, ylabel: str = "score, points"
+) -> tuple[Figure, dict[str, Axes]]:
     """Create an empty panel per task, titled with task and metric, at most three side by side."""
     wanted = set(tasks)
     titles = {task: f"{TASKS[task].title}: {metric_words(TASKS[task])}" for task in TASKS if task in wanted}

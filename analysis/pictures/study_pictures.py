@@ -27,14 +27,14 @@ from analysis.pictures.picture import (
     Style,
     Tip,
     add_legend,
+    choose_rule_style,
     choose_styles,
     figure_width,
     lay_out,
     make_panels,
-    rule_style,
+    make_task_panels,
     share_height,
     share_x,
-    task_panels,
 )
 from analysis.statistics.costs import relative_layers, relative_time
 from analysis.statistics.exits import Exits, Sweep
@@ -81,7 +81,9 @@ def differences_picture(evidence: Evidence) -> Picture | None:
     unit = f"time per example, relative to {baseline}"
     if None in costs.values():
         costs, unit = {place: relative_layers(*pair) for place, pair in pairs.items()}, f"layers relative to {baseline}"
-    figure, panels = task_panels({task for _, task in tests}, xlabel=unit, ylabel=f"difference from {baseline}, points")
+    figure, panels = make_task_panels(
+        {task for _, task in tests}, xlabel=unit, ylabel=f"difference from {baseline}, points"
+    )
     styles = choose_styles(evidence.rows)
     trends: dict[str, list[str]] = {task: [] for task in panels}
     tips: list[Tip] = []
@@ -121,7 +123,7 @@ def seeds_picture(evidence: Evidence) -> Picture | None:
     cells = [(label, cell) for label, cell in evidence.cells if cell.records]
     if not cells:
         return None
-    figure, panels = task_panels({cell.task for _, cell in cells}, xlabel="")
+    figure, panels = make_task_panels({cell.task for _, cell in cells}, xlabel="")
     styles = choose_styles(evidence.rows)
     trends, tips = {}, []
     for task, axes in panels.items():
@@ -200,7 +202,7 @@ def layers_picture(evidence: Evidence) -> Picture | None:
         return None
     curves = {place: [compute_curve(sweep) for sweep in exits.sweeps] for place, exits in evidence.exits.items()}
     marks = {place: _find_mark(curves[place], exits) for place, exits in evidence.exits.items()}
-    figure, panels = task_panels({task for _, task in curves}, xlabel="mean layers run per example")
+    figure, panels = make_task_panels({task for _, task in curves}, xlabel="mean layers run per example")
     styles = choose_styles(evidence.rows)
     tips: list[Tip] = []
     for (label, task), cell_curves in curves.items():
@@ -239,7 +241,7 @@ def rules_picture(evidence: Evidence) -> Picture | None:
     titles = {(label, task): f"{label}, {TASKS[task].title}" for label, task in places}
     figure, panels = make_panels(titles, xlabel="mean layers run per example")
     names = dict.fromkeys(_name_rule(sweep) for place in places for sweep in rules[place])
-    styles = {name: rule_style(number) for number, name in enumerate(names)}
+    styles = {name: choose_rule_style(number) for number, name in enumerate(names)}
     trends: dict[str, list[str]] = {task: [] for _, task in places}
     tips: list[Tip] = []
     for (label, task), axes in panels.items():
@@ -365,7 +367,7 @@ def search_picture(evidence: Evidence) -> Picture | None:
     if not searched:
         return None
     on_gpu = any(record.gpu_seconds > 0 for _, cell in evidence.cells for record in cell.arm_records)
-    figure, panels = task_panels(
+    figure, panels = make_task_panels(
         {task for _, task in searched},
         xlabel=f"{'GPU' if on_gpu else 'wall-clock'} seconds of search trials",
         ylabel="best search score so far, points",

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from analysis import report
 from analysis.explain import explain
-from analysis.layouts.paper_tables import published_rows, reasons_not_comparable
+from analysis.layouts.paper_tables import explain_not_comparable, read_published_rows
 from analysis.statistics.costs import Compute, Entry, PretrainingCost, ledger_notes, pretraining_cost, row_ledger
 from analysis.studies.cells import make_rows
 from analysis.studies.load import Study, load_studies, load_study
@@ -130,8 +130,8 @@ def test_a_published_number_of_the_same_backbone_is_not_held_against_it(study):
     asked = replace(study.file.plan.asked, data="folder")
     object.__setattr__(study, "file", replace(study.file, plan=replace(study.file.plan, asked=asked)))
     cells = {task: _real(cell, study) for task, cell in row.cells.items()}
-    other = next(one for one in published_rows("PALBERT Tab.2") if one.method == "albert")
-    reasons = reasons_not_comparable(type(row)(row.label, row.method, cells), other, {"rte": "accuracy"})
+    other = next(one for one in read_published_rows("PALBERT Tab.2") if one.method == "albert")
+    reasons = explain_not_comparable(type(row)(row.label, row.method, cells), other, {"rte": "accuracy"})
     assert reasons["rte"] == "on a backbone that its authors pretrained; here by study.pretrain albert-mlm"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from helpers.made_studies import arm, config_of, record, write_study
 
-from analysis.layouts.paper_tables import published_rows
+from analysis.layouts.paper_tables import read_published_rows
 from analysis.layouts.rendering import Table
 from analysis.studies.load import load_study
 from analysis.tables import make_tables
@@ -221,13 +221,13 @@ BERT = "google-bert/bert-base-uncased"
 
 def test_costs_are_printed_as_speed_up_from_shares_of_layers_alone():
     (pabee, *_), deebert = (
-        published_rows("F-PABEE Tab.1", split="not stated")[5:],
-        published_rows("DeeBERT Tab.1", split="test")[1],
+        read_published_rows("F-PABEE Tab.1", split="not stated")[5:],
+        read_published_rows("DeeBERT Tab.1", split="test")[1],
     )
     assert (pabee.method, pabee.speed_up) == ("pabee", 2.0)
     assert (deebert.method, deebert.speed_up) == ("deebert", None)
     assert deebert.numbers["sst2"].notes[-1] == "cost as printed: 21 % of run time saved"
-    assert published_rows("COSEE Tab.2", split="test")[1].speed_up == 2.0
+    assert read_published_rows("COSEE Tab.2", split="test")[1].speed_up == 2.0
 
 
 def test_rows_of_an_unstated_split_stand_apart_with_their_trap(tmp_path):

@@ -11,7 +11,7 @@ from helpers.places import ROOT
 from msgspec.structs import replace
 
 from analysis import load
-from analysis.layouts.paper_tables import published_rows
+from analysis.layouts.paper_tables import read_published_rows
 from analysis.studies.load import load_study
 from analysis.tables import main, write_tables
 from study.facts.record import Record
@@ -320,7 +320,7 @@ def test_a_published_figure_over_tasks_stands_apart_with_its_parameters(tmp_path
 
 
 def test_both_versions_of_albert_base_are_there_with_their_parameters():
-    rows = {row.label: row for row in published_rows("ALBERT README")}
+    rows = {row.label: row for row in read_published_rows("ALBERT README")}
     scores = {label: [row.numbers[task].value for task in ("mnli", "sst2")] for label, row in rows.items()}
     assert scores == {"ALBERT-base v2": [84.6, 92.9], "ALBERT-base v1": [81.6, 90.3]}
     assert {row.backbone.removeprefix("albert/albert-base-") for row in rows.values()} == {"v1", "v2"}
@@ -329,6 +329,6 @@ def test_both_versions_of_albert_base_are_there_with_their_parameters():
 
 def test_published_macros_are_the_means_of_their_cells():
     for paper in ("PALBERT Tab.2", "PALBERT Tab.3"):
-        for row in published_rows(paper) + published_rows(paper, split="test"):
+        for row in read_published_rows(paper) + read_published_rows(paper, split="test"):
             mean = sum(row.numbers[task].value for task in EIGHT) / 8
             assert row.numbers["macro"].value == pytest.approx(mean, abs=0.0501), row.label
