@@ -50,8 +50,8 @@ from study.cluster.resources import Resources
 from study.decisions.scheduler import Scheduler
 from study.drivers.driver import Driver, Watchdog
 from study.drivers.messages import Message
-from study.drivers.provenance import provenance
 from study.drivers.tune_driver import TuneDriver
+from study.facts.attestation import provenance
 from study.facts.journal import Journal
 from study.launch import command_line, plan_file
 from study.live_view import LiveView

@@ -30,7 +30,7 @@ from benchmarks.counts import count
 from benchmarks.results_file import write_results
 from benchmarks.synthetic_trials import report, unit
 from study.decisions.scheduler import Scheduler
-from study.drivers.provenance import provenance
+from study.facts.attestation import provenance
 from study.facts.events import FILE, Event, Report
 from study.facts.journal import Journal
 from study.facts.study_facts import StudyFacts, TrialFacts

@@ -34,9 +34,9 @@ from study.decisions.proposals import make_distributions
 from study.decisions.scheduler import Scheduler
 from study.drivers.driver import Driver, Watchdog
 from study.drivers.messages import ASSIGNMENTS, Message, News, SmokeReport
-from study.drivers.provenance import provenance
 from study.drivers.trial_actor import MESSAGE, WAIT_SECONDS
 from study.drivers.tune_driver import TuneDriver
+from study.facts.attestation import provenance
 from study.facts.events import Report
 from study.facts.journal import Journal
 from study.launch import command_line, plan_file, start_mirror

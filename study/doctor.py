@@ -24,8 +24,7 @@ from typing import Annotated, Any
 from msgspec import field
 
 from study.command_line import Command, option
-from study.drivers.provenance import provenance, versions
-from study.facts.attestation import Provenance, list_other_code
+from study.facts.attestation import Provenance, list_other_code, provenance, versions
 from study.facts.plain_words import counted
 from study.storage.addresses import (
     check_address,
@@ -259,9 +258,9 @@ def _check_nodes(nodes: list[dict[str, Any]], **settings: Any) -> Iterator[Findi
 
     def report(gpus: float) -> tuple[str, dict[str, str], list[Finding]]:
         from study import doctor  # imports the node's copy; fails on a node without the project
-        from study.drivers import provenance
+        from study.facts import attestation
 
-        code = provenance.provenance()
+        code = attestation.provenance()
         return code.code_digest, dict(code.versions), doctor.check_node(gpus=gpus, **settings)
 
     def read_clock() -> float:

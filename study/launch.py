@@ -24,9 +24,8 @@ from study.command_line import Command
 from study.decisions.machine_faults import Faults
 from study.decisions.scheduler import Scheduler
 from study.drivers.driver import Stalled, Watchdog, end_unsettled
-from study.drivers.provenance import find_plan_tag, provenance
 from study.drivers.smoke_steps import SmokeStepsFailed
-from study.facts.attestation import Provenance
+from study.facts.attestation import Provenance, find_plan_tag, provenance
 from study.facts.events import LaunchStatus, PlanRegistered, SmokeStepFailed, utc_now
 from study.facts.journal import Journal
 from study.facts.plain_words import counted, format_markdown, list_first, print_lines

@@ -35,8 +35,7 @@ from msgspec.structs import replace
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import distributed
 
-from study.drivers.provenance import attest, provenance
-from study.facts.attestation import list_contradictions
+from study.facts.attestation import attest, list_contradictions, provenance
 from study.facts.events import utc_now
 from study.facts.plain_words import clock, print_lines
 from study.mlflow_mirror.run_content import Point, Run, to_milliseconds

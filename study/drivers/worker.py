@@ -20,8 +20,7 @@ from msgspec.structs import replace
 import trainables
 from study.drivers.causes import breaks_process, build_failure, format_place, select_frames
 from study.drivers.messages import AssignedTrial, Assignment, Message, News, SmokeReport, Steps
-from study.drivers.provenance import attest, provenance
-from study.facts.attestation import Attestation, list_contradictions
+from study.facts.attestation import Attestation, attest, list_contradictions, provenance
 from study.facts.events import Failure, Report
 from study.storage.trial_places import check_marks, local_model, open_place
 from trainables.atomic_files import write_json

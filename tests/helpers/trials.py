@@ -12,9 +12,8 @@ from helpers.configurations import values_of
 import search_spaces
 from study.decisions.scheduler import specify_trial
 from study.drivers.messages import News, Steps
-from study.drivers.provenance import provenance
 from study.drivers.worker import RunningTrial
-from study.facts.attestation import Attestation
+from study.facts.attestation import Attestation, provenance
 from study.facts.events import EpochReported, read_events
 from study.facts.study_facts import read_facts
 from study.plans.plan_file import require_plan

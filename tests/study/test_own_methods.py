@@ -21,7 +21,7 @@ import search_spaces
 import trainables
 from analysis import explain, report, tables, verify
 from study import check_method, export, launch, predict, status
-from study.drivers.provenance import provenance
+from study.facts.attestation import provenance
 from study.facts.study_facts import read_facts
 from study.plans.plan_file import require_plan, write_plan
 from trainables import method_files

@@ -20,10 +20,10 @@ from msgspec.structs import replace
 from transformers import AutoConfig, AutoModel
 
 from study.decisions.scheduler import Scheduler
-from study.drivers import provenance
 from study.drivers.messages import AssignedTrial, Message, News
 from study.drivers.tune_driver import _Scheduler
 from study.drivers.worker import RunningTrial
+from study.facts import attestation
 from study.facts.attestation import Attestation, list_contradictions
 from study.facts.events import EpochReported, NodeLeftOut, TrialRetried
 from study.screen import describe_notice
@@ -58,13 +58,13 @@ def test_the_commit_is_asked_for_without_a_write_into_the_repository(tmp_path, m
     file.write_text("x = 1\n")
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
         subprocess.run([*git, *command], check=True)
-    monkeypatch.setattr(provenance, "ROOT", tmp_path)
+    monkeypatch.setattr(attestation, "ROOT", tmp_path)
     commit = next((tmp_path / ".git" / "refs" / "heads").iterdir()).read_text().strip()
     os.utime(file, (1, 1))  # so that git would write down that it has looked
     index = (tmp_path / ".git" / "index").read_bytes()
-    assert provenance.read_git_commit() == commit
+    assert attestation.read_git_commit() == commit
     file.write_text("x = 2\n")
-    assert provenance.read_git_commit() == f"{commit}-dirty"
+    assert attestation.read_git_commit() == f"{commit}-dirty"
     assert (tmp_path / ".git" / "index").read_bytes() == index
 
 
@@ -279,22 +279,22 @@ def test_a_digest_of_code_changes_with_every_source_and_with_nothing_else(tmp_pa
     folder = tmp_path / "package"
     (folder / "inner").mkdir(parents=True)
     (folder / "inner" / "one.py").write_text("x = 1\n")
-    before = provenance.compute_code_digest([folder])
+    before = attestation.compute_code_digest([folder])
     (folder / "notes.txt").write_text("nothing")
     (folder / "__pycache__").mkdir()
-    assert provenance.compute_code_digest([folder]) == before
+    assert attestation.compute_code_digest([folder]) == before
     (folder / "inner" / "one.py").write_text("x = 2\n")
-    assert provenance.compute_code_digest([folder]) != before
+    assert attestation.compute_code_digest([folder]) != before
     (folder / "inner" / "one.py").write_text("x = 1\n")
     (folder / "two.py").touch()
-    assert provenance.compute_code_digest([folder]) != before
+    assert attestation.compute_code_digest([folder]) != before
 
 
 def test_what_trains_and_the_engine_have_a_digest_each():
-    trains, engine = ([provenance.ROOT / name for name in names] for names in (provenance.TRAINS, provenance.ENGINE))
+    trains, engine = ([attestation.ROOT / name for name in names] for names in (attestation.TRAINS, attestation.ENGINE))
     assert all((package / "__init__.py").exists() for package in trains + engine)
-    found = provenance.provenance()
-    assert (found.code_digest, found.versions["study"]) == tuple(map(provenance.compute_code_digest, (trains, engine)))
+    found = attestation.provenance()
+    assert (found.code_digest, found.versions["study"]) == tuple(map(attestation.compute_code_digest, (trains, engine)))
 
 
 # ---- nodes that go
