@@ -16,6 +16,7 @@ from analysis.layouts.paper_tables import (
     pairs_with_published,
     place_published,
     read_published_rows,
+    select_backbones,
     verdict_notes,
 )
 from analysis.layouts.table import (
@@ -47,7 +48,6 @@ from trainables.schema import Configuration, to_plain
 
 DETECTABLE = Style("{} to {}", INTERVAL, scale=100)
 SPREAD = Style(scale=100, decimals=2)
-UNIT_OF_COMPARISONS = "points; p_value, adjusted_p_value: probability"
 VERDICT_MARKS: dict[Word, str] = {
     "reproduced": "=",
     "not reproduced": "≠",
@@ -117,12 +117,10 @@ def with_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table
         return None
     rows = dict.fromkeys(one.row for one in compared)
     ordered = [one for row in rows for one in (*compared, *means.values()) if one.row == row]
-    return Table(
-        name="comparisons",
+    return _make_comparison_table(
+        "comparisons",
+        ordered,
         title=f"Comparisons with {baseline}",
-        first_column="pair",
-        columns=headings(COMPARISONS),
-        lines=fill(COMPARISONS, [(_name_pair(one), one) for one in ordered]),
         marks=describe_marks(baseline),
         caption=(
             "Differences of mean scores in points. Each 95 % interval covers the variation over seeds and dev examples "
@@ -130,7 +128,6 @@ def with_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table
             f"{counted(len(compared), 'comparison')} with {baseline}."
             f"{' The means over tasks are corrected by themselves; their intervals are simultaneous.' if means else ''}"
         ),
-        unit=UNIT_OF_COMPARISONS,
         sidecar={
             "comparisons": [one.to_json() for one in compared],
             "over_tasks": [one.to_json() for one in means.values()],
@@ -143,20 +140,21 @@ def without_baseline(compared: Sequence[Comparison], baseline: str | None) -> Ta
     others = [one for one in compared if one.family == "others"]
     if not others:
         return None
-    return Table(
-        name="comparisons_of_others",
+    return _make_comparison_table(
+        "comparisons_of_others",
+        others,
         title=f"Comparisons without {baseline}" if baseline else "Comparisons",
-        first_column="pair",
-        columns=headings(COMPARISONS),
-        lines=fill(COMPARISONS, [(_name_pair(one), one) for one in others]),
         caption=f"These comparisons set no marks. Holm's correction is over all {len(others)} of them.",
-        unit=UNIT_OF_COMPARISONS,
         sidecar={"comparisons": [one.to_json() for one in others]},
     )
 
 
-def _name_pair(one: Comparison) -> str:
-    return f"{one.row} - {one.other}, {TASKS[one.task].title if one.task in TASKS else one.task}"
+def _make_comparison_table(name: str, compared: Sequence[Comparison], **others: Any) -> Table:
+    titles = [TASKS[one.task].title if one.task in TASKS else one.task for one in compared]
+    pairs = [(f"{one.row} - {one.other}, {title}", one) for one, title in zip(compared, titles, strict=True)]
+    unit = "points; p_value, adjusted_p_value: probability"
+    lines = fill(COMPARISONS, pairs)
+    return Table(name, columns=headings(COMPARISONS), lines=lines, first_column="pair", unit=unit, **others)
 
 
 def _detectable_entry(difference: float | None) -> Entry:
@@ -335,9 +333,8 @@ def scores_on_test_table(evidence: Evidence) -> Table | None:
     rows = [row for row in rows if any(_scores(cell, on_test) for cell in row.cells.values())]
     if not rows:
         return None
-    backbones = {cell.arm.whole_backbone for row in rows for cell in row.cells.values()}
     published = () if evidence.on_mini else read_published_rows(*PAPERS_WITH_TEST, split="test")
-    placed = place_published(rows, [other for other in published if other.backbone in backbones], PAPER_METRICS)
+    placed = place_published(rows, select_backbones(rows, published), PAPER_METRICS)
     titles = {task: TASKS[task].title for task in tasks}
     lines: list[Line] = []
     for row in rows:

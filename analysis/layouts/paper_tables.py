@@ -563,10 +563,11 @@ def _collect_cell_facts(cell: Cell) -> dict[str, Any]:
 def _choose_palbert_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
     """Choose PALBERT's dev rows (tables 2 and 3) on our backbones; all rows of table 2 if there are none."""
     both = read_published_rows("PALBERT Tab.2", "PALBERT Tab.3")
-    return _select_backbones(rows, both) or read_published_rows("PALBERT Tab.2")
+    return select_backbones(rows, both) or read_published_rows("PALBERT Tab.2")
 
 
-def _select_backbones(rows: list[Row], published: Iterable[PublishedRow]) -> tuple[PublishedRow, ...]:
+def select_backbones(rows: list[Row], published: Iterable[PublishedRow]) -> tuple[PublishedRow, ...]:
+    """Choose the published rows on our backbones."""
     backbones = {cell.arm.whole_backbone for row in rows for cell in row.cells.values()}
     return tuple(other for other in published if other.backbone in backbones)
 
@@ -575,7 +576,7 @@ def _choose_early_exit_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
     """Choose PABEE's README and four other sources, and the rows of ElasticBERT and F-PABEE on our backbones."""
     later = read_published_rows("ElasticBERT GLUE dev") + read_published_rows("F-PABEE Tab.1", split=NOT_STATED)
     first = read_published_rows("PABEE README", "ALBERT README", "albert_pytorch", "fairseq README", "ShareBERT")
-    return first + _select_backbones(rows, later)
+    return first + select_backbones(rows, later)
 
 
 def _list_papers(published: Iterable[PublishedRow]) -> list[str]:
@@ -626,7 +627,7 @@ PABEE = PaperLayout(
     metrics=PAPER_METRICS,
     published=_choose_early_exit_rows,
     papers_with_test=lambda rows: _list_papers(
-        _select_backbones(rows, read_published_rows("DeeBERT Tab.1", "COSEE Tab.2", split="test"))
+        select_backbones(rows, read_published_rows("DeeBERT Tab.1", "COSEE Tab.2", split="test"))
     ),
     facts=speed_facts,
 )

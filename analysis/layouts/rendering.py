@@ -6,7 +6,6 @@ import csv
 import io
 import re
 import unicodedata
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -21,9 +20,10 @@ NOTES_SHOWN = 3  # in HTML; a longer list is folded
 
 
 def render(table: Table, file_format: Format) -> str:
-    """Write the table in this format."""
-    writers: dict[Format, Callable[[Table], str]] = {"md": _markdown, "csv": _csv, "tex": _latex, "html": _html_page}
-    return writers[file_format](table)
+    """Write the table in this format; HTML is a standalone page that links the CSV in the same folder."""
+    if file_format == "html":
+        return html_figure(table, f"{table.name}.csv", page="table_page.html.j2")
+    return {"md": _markdown, "csv": _csv, "tex": _latex}[file_format](table)
 
 
 # Markdown
@@ -238,11 +238,6 @@ def load_template(name: str) -> Template:
     pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
     pages.trim_blocks = pages.lstrip_blocks = True
     return pages.get_template(name)
-
-
-def _html_page(table: Table) -> str:
-    """Render a standalone page that links the CSV in the same folder."""
-    return html_figure(table, f"{table.name}.csv", page="table_page.html.j2")
 
 
 def html_figure(table: Table, csv_href: str = "", page: str = "table.html.j2") -> str:
