@@ -324,8 +324,10 @@ def _number_notes(shown: Mapping[PublishedRow, Collection[str]]) -> list[str]:
         for task, number in other.numbers.items():
             for note in number.notes if task in tasks and task in TASKS else ():
                 places.setdefault(note, {}).setdefault(other.label, []).append(TASKS[task].title)
-    rows = {note: [f"{label} ({', '.join(titles)})" for label, titles in own.items()] for note, own in places.items()}
-    return [f"published {', '.join(labels)}: {note}" for note, labels in rows.items()]
+    texts = {
+        note: [f"{label} ({', '.join(titles)})" for label, titles in rows.items()] for note, rows in places.items()
+    }
+    return [f"published {', '.join(rows)}: {note}" for note, rows in texts.items()]
 
 
 def verdict_notes(pairs: Sequence[Pair]) -> list[str]:
@@ -562,8 +564,8 @@ def _collect_cell_facts(cell: Cell) -> dict[str, Any]:
 
 def _choose_palbert_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
     """Choose PALBERT's dev rows (tables 2 and 3) on our backbones; all rows of table 2 if there are none."""
-    both = read_published_rows("PALBERT Tab.2", "PALBERT Tab.3")
-    return select_backbones(rows, both) or read_published_rows("PALBERT Tab.2")
+    published = read_published_rows("PALBERT Tab.2", "PALBERT Tab.3")
+    return select_backbones(rows, published) or read_published_rows("PALBERT Tab.2")
 
 
 def select_backbones(rows: list[Row], published: Iterable[PublishedRow]) -> tuple[PublishedRow, ...]:
