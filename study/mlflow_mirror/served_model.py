@@ -34,10 +34,11 @@ class EarlyExitClassifier(PythonModel):
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
         """Return a row per input, with `prediction` (class name or score) and `exit_layer` (layers run, from 1)."""
+        generator = seeded_generator(self._trained.spec.seed, "served", 0)
         batches = [model_input[start : start + BATCH_SIZE] for start in range(0, len(model_input), BATCH_SIZE)]
-        return pd.concat([self._answer(batch) for batch in batches], ignore_index=True)
+        return pd.concat([self._answer(batch, generator) for batch in batches], ignore_index=True)
 
-    def _answer(self, rows: pd.DataFrame) -> pd.DataFrame:
+    def _answer(self, rows: pd.DataFrame, generator: torch.Generator) -> pd.DataFrame:
         trained = self._trained
         task = trained.task
         encoded = trained.tokenizer(
@@ -49,7 +50,7 @@ class EarlyExitClassifier(PythonModel):
             return_tensors="pt",
         )
         with torch.inference_mode():
-            result = trained.model.infer(dict(encoded), seeded_generator(trained.spec.seed, "served", 0))
+            result = trained.model.infer(dict(encoded), generator)
         predictions: np.ndarray = predictions_from_logits(task, result.logits.float().numpy())
         answers = predictions.astype(float) if task.is_regression else [task.labels[index] for index in predictions]
         return pd.DataFrame({"prediction": answers, "exit_layer": result.exit_layer.numpy()})

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from helpers.made_studies import arm, write_study
 from helpers.places import ROOT
@@ -58,6 +59,23 @@ def test_model_is_found_in_a_moved_folder(tmp_path: Path) -> None:
     (tmp_path / "new" / "trials" / "k" / "model-epoch-2").mkdir(parents=True)
     assert locate_model(record, tmp_path / "new").model == str(tmp_path / "new" / "trials" / "k" / "model-epoch-2")
     assert locate_model(record, tmp_path / "other").model == str(model)
+
+
+@pytest.mark.slow
+def test_served_model_draws_other_exits_in_each_batch(tmp_path: Path) -> None:
+    from mlflow.pyfunc.model import PythonModelContext
+
+    from study.mlflow_mirror.served_model import BATCH_SIZE, EarlyExitClassifier
+
+    run = run_to_the_end(spec_of("pondernet", "cola", config={"epochs": 1}), tmp_path / "cache")
+    run.save(tmp_path / "trial")
+    context = PythonModelContext({"model": run.outcome().model}, {})
+    model = EarlyExitClassifier()
+    model.load_context(context)
+    texts = pd.DataFrame({"sentence": ["the dog sees a cat ."] * 2 * BATCH_SIZE})
+    layers = model.predict(context, texts)["exit_layer"].tolist()
+    assert layers[:BATCH_SIZE] != layers[BATCH_SIZE:]
+    assert layers == model.predict(context, texts)["exit_layer"].tolist()
 
 
 @pytest.mark.long
