@@ -450,8 +450,7 @@ def _read_base(options: LaunchOptions, earlier: Plan | None) -> tuple[Plan, str]
         return earlier, "continued"
     if options.plan is not None:
         return read_toml(Path(options.plan)), f"plan {options.plan}"
-    profile, origin = _choose_profile(options)
-    return profiles.load(profile), origin
+    return _choose_profile(options)
 
 
 def _check_continued(options: LaunchOptions, plan: Plan) -> None:
@@ -467,10 +466,10 @@ def _check_continued(options: LaunchOptions, plan: Plan) -> None:
         raise ValueError(f"--plan is {options.plan}, but {flag} already has a plan; leave one of them out")
 
 
-def _choose_profile(options: LaunchOptions) -> tuple[str, str]:
+def _choose_profile(options: LaunchOptions) -> tuple[Plan, str]:
     profile = resolve_name(options.profile or "auto", ["auto", *profiles.list_profiles()], what="profile")
     if profile != "auto":
-        return profile, f"profile {profile}"
+        return profiles.load(profile), f"profile {profile}"
     if options.address:
         from study.cluster.ray_cluster import count_cluster_gpus
 
@@ -478,7 +477,7 @@ def _choose_profile(options: LaunchOptions) -> tuple[str, str]:
     else:
         gpus, place = count_local_gpus(), "this machine"
     profile = "paper" if gpus else "mini"
-    return profile, f"profile {profile}: {place} has {gpus or 'no'} GPUs"
+    return profiles.load(profile), f"profile {profile}: {place} has {gpus or 'no'} GPUs"
 
 
 def _resolve_file_names(plan: Plan, file: str) -> Plan:

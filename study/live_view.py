@@ -182,15 +182,14 @@ class TrialClocks:
 
         Call this often, with all running trials: a trial missing from a call loses the seconds since its last report.
         """
-        now = self._clock()
-        trials = {trial.key: trial for trial in running}
-        self._seen = {key: self._as_seen(trial, now) for key, trial in trials.items()}
-        reported = {key: trial.last.wall_seconds if trial.last else 0.0 for key, trial in trials.items()}
-        return {key: reported[key] + now - since for key, (_, since) in self._seen.items()}
-
-    def _as_seen(self, trial: TrialFacts, now: float) -> tuple[int, float]:
-        epochs, since = self._seen.get(trial.key, (None, now))
-        return (trial.epochs, since if epochs == trial.epochs else now)
+        now, earlier, seconds = self._clock(), self._seen, dict[str, float]()
+        self._seen = {}
+        for trial in running:
+            epochs, arrived = earlier.get(trial.key, (None, now))
+            arrived = arrived if epochs == trial.epochs else now
+            self._seen[trial.key] = (trial.epochs, arrived)
+            seconds[trial.key] = (trial.last.wall_seconds if trial.last else 0.0) + now - arrived
+        return seconds
 
 
 # ---- the live table, laid out to fit the terminal
