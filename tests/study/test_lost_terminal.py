@@ -38,7 +38,7 @@ def ended(folder: Path) -> LaunchEnded:
 
 
 @DRIVERS
-@pytest.mark.parametrize("lost", ["stdout", "stderr"])
+@pytest.mark.parametrize("lost", [pytest.param("stdout", marks=pytest.mark.long), "stderr"])
 def test_launch_goes_on_without_its_reader(tmp_path, capsys, driver, lost):
     """As in `study.launch ... | head -1`."""
     folder = tmp_path / "study"
@@ -73,6 +73,7 @@ def test_launch_goes_on_without_its_terminal(tmp_path, driver):
     check_as_alone(folder, tmp_path / "cache")
 
 
+@pytest.mark.long  # a launch with closed input is in drivers/test_local_driver.py
 @DRIVERS
 def test_launch_runs_with_closed_standard_streams(tmp_path, driver):
     folder = tmp_path / "study"
