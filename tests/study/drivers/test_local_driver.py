@@ -16,7 +16,7 @@ import psutil
 import pytest
 from helpers import absent_packages
 from helpers.driven_cluster import Cluster
-from helpers.launches import ONE_AT_A_TIME, Launches
+from helpers.launches import ONE_AT_A_TIME, WITHOUT_RAY, Launches
 from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.power_cuts import differences_of
 from helpers.started_processes import is_alive
@@ -55,7 +55,7 @@ def on_ray(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_study_runs_in_a_locale_without_utf8_and_with_closed_input(tmp_path: Path) -> None:
     out = tmp_path / "größe"
     command = [sys.executable, "-m", "study.launch", *STUDY, "--samples", "1", "--epochs", "1", "--out", str(out)]
-    command += ["--driver", "local", "--tracking-uri", "none"]
+    command += ["--driver", "local", "--tracking-uri", "none", *ONE_AT_A_TIME]
     own = {"cwd": ROOT, "env": os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0"}, "preexec_fn": lambda: os.close(0)}
     done = subprocess.run(command, capture_output=True, timeout=PATIENCE_SECONDS, **own)
     assert done.returncode == 0, done.stderr.decode()
@@ -107,7 +107,7 @@ def test_a_launch_whose_time_is_over_goes_on_with_the_next_and_nothing_differs(
 
 @pytest.mark.slow
 def test_ctrl_c_once_saves_and_leaves_no_process(tmp_path: Path) -> None:
-    study = Launches(tmp_path / "study", [*STUDY, "--epochs", "50", "--driver", "local"], random.Random(0))
+    study = Launches(tmp_path / "study", [*STUDY, "--epochs", "50", *WITHOUT_RAY], random.Random(0))
     launcher = study.launch()
     assert study.wait_for(1, launcher), study.printed()
     started = psutil.Process(launcher.pid).children(recursive=True)
@@ -244,7 +244,7 @@ def test_an_epoch_under_way_is_given_up_when_the_time_is_over(tmp_path, monkeypa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("driver", ["ray", "local"])
+@pytest.mark.parametrize("driver", [pytest.param("ray", marks=pytest.mark.long), "local"])
 def test_a_limit_within_an_epoch_is_kept_and_the_epochs_before_are_not_lost(
     tmp_path: Path, driver: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
