@@ -72,7 +72,7 @@ def unlike_groups(rows: Sequence[Row], fact: FamilyFact) -> dict[tuple[tuple[str
     Returns:
         A tuple of (row labels, value of the property), one per group -> tasks on which the rows form these groups.
     """
-    found: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    tasks: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for task in dict.fromkeys(task for row in rows for task in row.cells):
         groups: dict[str, list[tuple[str, Cell]]] = {}
         for label, cell in ((row.label, row.cells[task]) for row in rows if task in row.cells):
@@ -80,8 +80,8 @@ def unlike_groups(rows: Sequence[Row], fact: FamilyFact) -> dict[tuple[tuple[str
                 groups.setdefault(fact.key(cell), []).append((label, cell))
         if len(groups) > 1:
             named = [(", ".join(label for label, _ in cells), fact.words(cells[0][1])) for cells in groups.values()]
-            found.setdefault(tuple(named), []).append(task)
-    return found
+            tasks.setdefault(tuple(named), []).append(task)
+    return tasks
 
 
 def list_interim_looks(rows: Sequence[Row], *, at_searches: bool = False) -> list[str]:
@@ -96,7 +96,7 @@ def list_interim_looks(rows: Sequence[Row], *, at_searches: bool = False) -> lis
     is_replaced = any(cell.former_scores for cell in cells)
     studies = [study for cell in cells for study in cell.studies]
     plans = [[asked for asked in study.looks if asked.search_repeats > 1 or not at_searches] for study in studies]
-    looks = max((dict.fromkeys(_look(asked, at_searches, is_replaced) for asked in own) for own in plans), key=len)
+    looks = max((dict.fromkeys(_look(plan, at_searches, is_replaced) for plan in asked) for asked in plans), key=len)
     columns = list(zip(*looks, strict=True))
     new = [texts for texts in columns if len({*texts}) > 1] or columns[:1]
     return [", ".join(texts) for texts in zip(*new, strict=True)]

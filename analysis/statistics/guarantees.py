@@ -39,9 +39,9 @@ def guarantees(cell: Cell) -> Iterator[Guarantee]:
     stored = [] if TASKS[cell.task].is_regression else read_cell_predictions(cell)
     for rule in dict.fromkeys(name for predictions in stored for name in predictions.sweep_rule.tolist()):
         walks = [_walk(rule, predictions) for predictions in stored]
-        known = [own for own in walks if own is not None]
-        if len(known) == len(walks):
-            yield _guarantee(rule, known, stored)
+        complete = [evaluated for evaluated in walks if evaluated is not None]
+        if len(complete) == len(walks):
+            yield _guarantee(rule, complete, stored)
 
 
 def _walk(rule: str, predictions: Predictions) -> Walk | None:
@@ -55,19 +55,19 @@ def _walk(rule: str, predictions: Predictions) -> Walk | None:
 def _guarantee(rule: str, walks: list[Walk], stored: list[Predictions]) -> Guarantee:
     num_layers = len(stored[0].layer_answers)
 
-    def layers(own: Walk, labels: np.ndarray | None, promise: str, risk: float) -> float:
-        place = PROMISES[promise](own.lost(labels), risk)
-        return num_layers if place is None else float(own.mean_layers[place])
+    def compute_layers(evaluated: Walk, labels: np.ndarray | None, promise: str, risk: float) -> float:
+        place = PROMISES[promise](evaluated.lost(labels), risk)
+        return num_layers if place is None else float(evaluated.mean_layers[place])
 
     pairs = list(zip(walks, stored, strict=True))
-    found = {
+    layers = {
         (promise, risk): np.array(
             [
-                [layers(own, predictions.labels, promise, risk) for own, predictions in pairs],
-                [layers(own, None, promise, risk) for own, _ in pairs],
+                [compute_layers(evaluated, predictions.labels, promise, risk) for evaluated, predictions in pairs],
+                [compute_layers(evaluated, None, promise, risk) for evaluated in walks],
             ]
         )
         for promise in PROMISES
         for risk in RISKS
     }
-    return Guarantee(rule, num_layers, len(stored[0].labels), found)
+    return Guarantee(rule, num_layers, len(stored[0].labels), layers)
