@@ -12,8 +12,15 @@ import numpy as np
 
 from analysis.layouts.notes import describe_seeds, pretraining_facts, seed_notes
 from analysis.layouts.table import POINTS, POINTS_RANGE, Column, Entry, Line, Subject, Table, fill, headings
-from analysis.statistics.alike import are_comparable, list_interim_looks
-from analysis.statistics.comparisons import Comparison, Repeats, compare, find_baseline_row, repeats_of_rows
+from analysis.statistics.comparisons import (
+    Comparison,
+    Repeats,
+    are_comparable,
+    compare,
+    find_baseline_row,
+    list_interim_looks,
+    repeats_of_rows,
+)
 from analysis.statistics.costs import flops_of_exits
 from analysis.statistics.curves import Curves, read_curves, shared_ranges
 from analysis.statistics.exits import Exits, Sweep, read_exits, read_rules

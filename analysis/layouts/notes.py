@@ -12,13 +12,18 @@ import numpy as np
 from msgspec import UNSET
 
 from analysis.layouts.table import DIFFERENCE, POINTS
-from analysis.statistics import alike
 from analysis.statistics.comparisons import (
     DETECTABLE_RANGE,
+    FACTS_OF_FAMILY,
+    LAST_EPOCH,
     Comparison,
+    choice_of_epoch,
     find_baseline_method,
     find_baseline_row,
     find_baseline_rows,
+    list_former_baselines,
+    list_interim_looks,
+    unlike_groups,
 )
 from analysis.statistics.costs import pretraining_cost
 from analysis.statistics.samples import Place, Sample
@@ -39,7 +44,7 @@ SELECTION = {
     "dev": "chosen on the dev set that is reported",
     "holdout": "chosen on a slice of train, by no score on dev",
 }
-NOT_CHOSEN = f"nothing, each number is of {alike.LAST_EPOCH}"
+NOT_CHOSEN = f"nothing, each number is of {LAST_EPOCH}"
 MOST_VALUES_OF_ARMS = 5  # most settings of single arms that a note prints; a plan of winners has many
 
 
@@ -55,8 +60,8 @@ def _describe_selection(rows: Sequence[Row]) -> str:
     chosen: dict[str, dict[str, None]] = {}
     for row in rows:
         for cell in row.cells.values():
-            epoch = alike.choice_of_epoch(cell)
-            if epoch == alike.LAST_EPOCH:
+            epoch = choice_of_epoch(cell)
+            if epoch == LAST_EPOCH:
                 choice = f"the configuration, at {epoch}" if cell.arm.decided else NOT_CHOSEN
             else:
                 choice = "the configuration and " * bool(cell.arm.decided) + epoch
@@ -291,8 +296,8 @@ def untestable_pair_notes(rows: Sequence[Row]) -> list[str]:
     return [
         f"not tested against each other on {joined([TASKS[task].title for task in tasks])}, because {fact.reason} "
         f"({fact.remedy}): {'; '.join(f'{labels}: {value}' for labels, value in groups)}"
-        for fact in alike.FACTS_OF_FAMILY
-        for groups, tasks in alike.unlike_groups(rows, fact).items()
+        for fact in FACTS_OF_FAMILY
+        for groups, tasks in unlike_groups(rows, fact).items()
     ]
 
 
@@ -385,7 +390,7 @@ def explain_marks(rows: list[Row], comparisons: list[Comparison]) -> str:
 
 def look_notes(rows: Sequence[Row], *, at_searches: bool = False) -> list[str]:
     """Name earlier looks at the results, and whether p-values are corrected for them; empty at the first look."""
-    looks, former = alike.list_interim_looks(rows, at_searches=at_searches), alike.list_former_baselines(rows)
+    looks, former = list_interim_looks(rows, at_searches=at_searches), list_former_baselines(rows)
     correction = f"p-values times {len(looks)}, intervals of differences that hold for all looks together (Bonferroni)"
     return [
         *[f"looked at with {', then '.join(looks)}; corrected: {correction}"] * (len(looks) > 1),

@@ -18,8 +18,7 @@ from helpers.made_studies import predictions as make_predictions
 from msgspec.structs import replace
 
 from analysis.layouts.evidence import gather
-from analysis.statistics.alike import list_interim_looks
-from analysis.statistics.comparisons import Repeats, compare, over_tasks
+from analysis.statistics.comparisons import Repeats, compare, list_interim_looks, over_tasks
 from analysis.studies.load import load_study
 from analysis.tables import IncompleteTablesError, write_tables
 
