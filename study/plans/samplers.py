@@ -1,7 +1,7 @@
 """The options of a search: --sampler, Optuna's by name or a user's `package.module:Factory`, and --select-by.
 
 `study.decisions.proposals` asks samplers for configurations. --select-by selects epochs and trials;
-`trainables/runs/select_exit.py` applies it. Importing this module does not import Optuna.
+`select_exit` in `trainables/runs/evaluation.py` applies it. Importing this module does not import Optuna.
 """
 
 from __future__ import annotations

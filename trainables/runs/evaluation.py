@@ -1,4 +1,4 @@
-"""Evaluates a model: runs all layers once, then scores the stored outputs under each exit setting."""
+"""Evaluates a model: runs all layers once, scores the outputs under each exit setting, and chooses a setting."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from torch import Tensor
 
 from trainables.atomic_files import write_atomically
@@ -30,8 +30,10 @@ from trainables.models.exit_rules import (
     read_setting,
     rule_as_json,
     sweep,
+    with_setting,
 )
-from trainables.runs.trial import LARGEST_CDF, EpochRow, Reported
+from trainables.models.fronts import ROUNDING, front_weights, pareto_places
+from trainables.runs.trial import AREA, AT_LAYERS, LARGEST_CDF, EpochRow, Reported
 from trainables.schema import Configuration
 
 T = TypeVar("T")
@@ -170,6 +172,56 @@ def swept(model: EarlyExitModel, task: Task, examples: Examples, outputs: LayerO
         metrics = _compute_metrics(task, result.logits, examples)
         evaluated.append(Swept(rule, score(task, metrics), result.exit_layer.double().mean().item()))
     return evaluated
+
+
+def select_exit(
+    evaluations: Sequence[Evaluation],
+    select_by: str | UnsetType,
+    *,
+    model: EarlyExitModel,
+    task: Task,
+    examples: Examples,
+) -> Evaluation:
+    """Choose an exit setting as `--select-by` demands; return its evaluation with the selection score of the epoch.
+
+    By default, the selection score is the score of the best exit setting. There are two alternatives.
+    Each gives one number, so the choice of epochs, ASHA, the sampler and the choice of winners use it like any score:
+
+    * `at:6`: the best score of the exit settings that run at most 6 mean layers on the selection split. If every
+      setting runs more, the setting with the fewest layers is chosen, and the selection score is the score of leaving
+      always after layer 6, which would keep to the limit.
+    * `area`: the mean score over the Pareto front of all exit settings, from one layer to all. Each single layer
+      counts as a setting too, so that the fronts of all models cover the same range. The exit setting is the one with
+      the best score. (castorini/berxit at 1fb2162, plotting/auc.py:57-95, compares two curves by the area between
+      them.)
+
+    If the model cannot leave early, both alternatives equal the model's score.
+
+    Args:
+        evaluations: evaluations of the same outputs, one for each setting of the model's exit.
+    """
+    best, depth = best_evaluation(evaluations), evaluations[0].num_layers
+    rules = [with_setting(model.exit_rule, evaluation.exit_setting) for evaluation in evaluations]
+    if select_by is UNSET or all(rule.earliest(depth) == depth for rule in rules):
+        return best
+    if select_by == AREA:
+        return replace(best, selection_score=_compute_area(evaluations, model, task, examples))
+    most = float(select_by.removeprefix(AT_LAYERS))
+    within = [evaluation for evaluation in evaluations if evaluation.mean_layers <= most + ROUNDING]
+    if within:
+        return best_evaluation(within)
+    fewest = min(evaluations, key=lambda evaluation: (evaluation.mean_layers, -evaluation.score))
+    return replace(fewest, selection_score=layer_score(fewest.outputs, math.floor(most), task, examples))
+
+
+def _compute_area(evaluations: Sequence[Evaluation], model: EarlyExitModel, task: Task, examples: Examples) -> float:
+    outputs, depth = evaluations[0].outputs, evaluations[0].num_layers
+    points = [(setting.mean_layers, setting.score) for setting in evaluations]
+    points += [(setting.mean_layers, setting.score) for setting in swept(model, task, examples, outputs)]
+    points += [(layer, layer_score(outputs, layer, task, examples)) for layer in range(1, depth + 1)]
+    layers, scores = np.array([point for point in points if math.isfinite(point[1])]).T
+    front = pareto_places(layers, scores)
+    return float(front_weights(layers[front], 1, depth) @ scores[front])
 
 
 def infer(model: EarlyExitModel, examples: Examples, batch_size: int, generator: torch.Generator) -> ExitResult:

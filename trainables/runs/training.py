@@ -41,13 +41,13 @@ from trainables.runs.evaluation import (
     evaluate,
     full_depth_in_steps,
     run_to_end,
+    select_exit,
     swept,
     write_predictions,
 )
 from trainables.runs.latency import count_flops_of_texts, measure_latency, timed_rules
 from trainables.runs.optimiser import FiniteLosses, Optimiser, naming_memory_errors, training_words
 from trainables.runs.random_numbers import seeded_generator, seeded_random
-from trainables.runs.select_exit import select_exit
 from trainables.runs.trained_model import start_from
 from trainables.runs.trial import TIMED_BATCHES, Content, EpochRow, Latency, Outcome, TrialSpec, reading_inputs
 from trainables.runs.trial_files import (

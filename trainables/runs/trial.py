@@ -36,7 +36,7 @@ class TrialSpec(Typed, frozen=True, kw_only=True):
     backbone: str  # hub name, folder or name of a tiny untrained backbone
     tokenizer: str | None = None  # hub name or folder; None: the backbone's tokenizer
     selection: Selection = "dev"  # rows for early stopping and selection: dev, or a slice of train
-    select_by: str | UnsetType = UNSET  # `at:LAYERS` or `area`, see `runs/select_exit.py`; UNSET: the score
+    select_by: str | UnsetType = UNSET  # `at:LAYERS` or `area`, see `select_exit`; UNSET: the score
     report_dev: bool = True  # under holdout: whether to score the selected model on dev too
     start: str | None = None  # folder of another trial's model; its encoder (DeeBERT: and classifier) is copied
 
