@@ -20,10 +20,10 @@ def resolve_name(name: str, menu: Iterable[str], *, what: str, known: Iterable[s
     names = list(menu)
     if name in names:
         return name
-    found = next((same for same in names if is_same_name(same, name)), None)
-    if found is None:
+    match = next((same for same in names if is_same_name(same, name)), None)
+    if match is None:
         raise unknown_name_error(what, name, names, known=known)
-    return found
+    return match
 
 
 def unknown_name_error(what: str, name: str, menu: Iterable[str], *, known: Iterable[str] = ()) -> ValueError:
