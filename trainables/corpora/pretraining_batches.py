@@ -20,7 +20,7 @@ from trainables.corpora.corpus import vocabulary_texts
 from trainables.corpora.packing import PackedExamples, TokenisedCorpus, pack, tokenise_corpus
 from trainables.encoders.loading import load_tokenizer
 from trainables.pretraining_configuration import PretrainingConfig, PretrainingSpec
-from trainables.runs.random_numbers import own_numpy_generator
+from trainables.runs.random_numbers import seeded_numpy_generator
 from trainables.runs.trial import reading_inputs
 
 Arrays = dict[str, np.ndarray]
@@ -66,13 +66,15 @@ class PretrainingBatches:
         are swapped.
         """
         size = self._config.batch_size
-        return self._make_batch(self._choose_rows(step * size, size, seed), own_numpy_generator(seed, "masks", step))
+        return self._make_batch(self._choose_rows(step * size, size, seed), seeded_numpy_generator(seed, "masks", step))
 
     def held_out_batches(self, size: int) -> list[Arrays]:
         """Make batches of the held-out examples (at most HELD_OUT_EXAMPLES), with the same masks each time."""
         rows = np.arange(min(len(self), HELD_OUT_EXAMPLES))
         parts = [rows[start : start + size] for start in range(0, len(rows), size)]
-        return [self._make_batch(part, own_numpy_generator(_HELD_OUT_SEED, "held out", int(part[0]))) for part in parts]
+        return [
+            self._make_batch(part, seeded_numpy_generator(_HELD_OUT_SEED, "held out", int(part[0]))) for part in parts
+        ]
 
     def _choose_rows(self, start: int, size: int, seed: int) -> np.ndarray:
         """Choose the examples of a batch, which may span several passes over the data."""
@@ -127,7 +129,7 @@ class PretrainingBatches:
 
 @lru_cache(maxsize=2)  # a batch may span two passes
 def _draw_order(seed: int, number: int, size: int) -> np.ndarray:
-    return own_numpy_generator(seed, "order", number).permutation(size)
+    return seeded_numpy_generator(seed, "order", number).permutation(size)
 
 
 # ---- masking: functions of arrays and a random generator

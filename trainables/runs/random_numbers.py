@@ -26,7 +26,7 @@ def seeded_generator(seed: int, purpose: str, epoch: int) -> torch.Generator:
     return torch.Generator().manual_seed(_derive_seed(seed, purpose, epoch))
 
 
-def own_numpy_generator(seed: int, purpose: str, number: int) -> np.random.Generator:
+def seeded_numpy_generator(seed: int, purpose: str, number: int) -> np.random.Generator:
     """Make a NumPy generator for a seed, a purpose and the number of an epoch, step or pass."""
     return np.random.default_rng(_derive_seed(seed, purpose, number))
 
