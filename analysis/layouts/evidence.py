@@ -1,4 +1,7 @@
-"""The results behind all tables, and the functions that all layouts share."""
+"""Results from which all tables are made, and functions that all table layouts use.
+
+A cell holds the trials of one row of a table on one task. A place is the pair (row label, task) of a cell.
+"""
 
 from __future__ import annotations
 
@@ -45,48 +48,54 @@ LEARNED_NOTHING = "not shown to be better than a constant answer"
 
 @dataclass(frozen=True)
 class Evidence:
-    """Studies, the rows of their tables, and the results computed from them: samples, tests, exits, curves."""
+    """Studies with the rows of their tables, and the statistics that are computed from the trials of these rows."""
 
     studies: list[Study]
     rows: list[Row]
 
     @cached_property
     def samples(self) -> dict[Place, Sample]:
-        """Resampled predictions of the cells that have stored predictions for every seed.
+        """Bootstrap samples of the predictions, for each cell that has stored predictions for every seed.
 
         Raises:
-            ValueError: stored predictions do not belong to their record.
+            ValueError: if a predictions file does not belong to its trial's record.
         """
         return draw_samples(self.rows)
 
     @cached_property
     def comparisons(self) -> list[Comparison]:
-        """Comparisons of all pairs of rows, on each task on which both rows predicted the same examples."""
+        """Comparisons between every two rows, on each task for which both have predictions of the same examples."""
         return compare(self.samples, self.baseline, are_comparable=self.are_comparable, looks=len(self.looks))
 
     @cached_property
     def looks(self) -> list[str]:
-        """Looks at the results so far, for example `5 seeds`; p-values are corrected for their number."""
+        """The occasions so far on which scores may have been seen, each as text such as `5 seeds`.
+
+        P-values are corrected for the number of these occasions.
+        """
         return list_interim_looks(self.rows)
 
     @cached_property
     def differences(self) -> dict[Place, Comparison]:
-        """The comparisons with the baseline, by row and task."""
+        """The comparison of each row with the baseline, by row label and task."""
         return {(one.row, one.task): one for one in self.comparisons if one.family == "baseline"}
 
     def are_comparable(self, row: str, other: str, task: str) -> bool:
-        """Check whether two rows may be tested against each other on a task; True if either row has no cell."""
+        """Check whether the scores of two rows may be tested against each other on a task.
+
+        Return True if one of the rows, or both, have no cell for the task.
+        """
         cells = [self.cells_by_place[label, task] for label in (row, other) if (label, task) in self.cells_by_place]
         return len(cells) < 2 or are_comparable(*cells)
 
     @cached_property
     def repeats(self) -> dict[Place, Repeats]:
-        """The scores of every search, for the cells that were searched more than once."""
+        """The scores after each search, for every cell that was searched more than once."""
         return repeats_of_rows(self.rows)
 
     @cached_property
     def comparisons_of_methods(self) -> list[Comparison]:
-        """Comparisons of rows with the baseline over repeated searches of both; empty without repeated searches."""
+        """Comparisons of rows with the baseline, averaged over repeated searches; empty if no search was repeated."""
         stored = {place: repeats for place, repeats in self.repeats.items() if repeats.examples}
         looks = len(list_interim_looks(self.rows, at_searches=True)) if stored else 1
         compared = compare(stored, self.baseline, are_comparable=self.are_comparable, looks=looks)
@@ -94,18 +103,22 @@ class Evidence:
 
     @property
     def tested(self) -> list[Comparison]:
-        """Comparisons for the summary: of methods if searches were repeated, else of the chosen configurations."""
+        """The comparisons that the summary reports.
+
+        If searches were repeated, these comparisons are between methods, including their tuning. Otherwise, they are
+        between the configurations that the searches chose.
+        """
         return self.comparisons_of_methods or self.comparisons
 
     @cached_property
     def not_above_constant(self) -> dict[Place, float]:
-        """Score of the best constant answer, for each cell that is not shown to beat it."""
+        """Score of the best constant answer, for each cell whose models are not shown to beat this answer."""
         cells, samples = self.cells_by_place, self.samples
         return {p: c for p, c in self._constants.items() if not is_above_constant(cells[p], samples.get(p), c)}
 
     @property
     def nothing_found(self) -> dict[Place, float]:
-        """Score of the best constant answer, for each cell whose search did not beat it."""
+        """Score of the best constant answer, for each cell in which no search trial beat this answer."""
         return {p: c for p, c in self._constants.items() if has_found_nothing(self.cells_by_place[p], c)}
 
     @cached_property
@@ -114,40 +127,49 @@ class Evidence:
 
     @property
     def baseline(self) -> str | None:
-        """Label of the baseline's row; None unless exactly one row of the baseline has numbers."""
+        """Label of the baseline's only row with results, or None if the baseline has no such row or several."""
         return find_baseline_row(self.rows)
 
     @cached_property
     def exits(self) -> dict[Place, Exits]:
-        """Exit statistics of each cell's models; cells without records or mean layers are left out."""
+        """Exit statistics of each cell's models, for the cells whose records have mean layers."""
         return {place: exits for place, cell in self.cells_by_place.items() if (exits := read_exits(cell)) is not None}
 
     @cached_property
     def rules(self) -> dict[Place, tuple[Sweep, ...]]:
-        """Results of every exit rule, the method's first, for cells whose models have a classifier on each layer."""
+        """Results of every exit rule that can be evaluated on a cell's models, with the method's own rule first.
+
+        A cell whose models lack a classifier on each layer is left out.
+        """
         cells = self.cells_by_place
         return {place: rules for place, exits in self.exits.items() if (rules := read_rules(cells[place], exits))}
 
     @cached_property
     def curves(self) -> dict[Place, Curves]:
-        """Curves of score over layers, for the cells with exit settings."""
+        """Curves of score against mean layers, for the cells that were evaluated at several exit settings."""
         curves = {place: read_curves(cell) for place, cell in self.cells_by_place.items()}
         return {place: known for place, known in curves.items() if known is not None}
 
     @property
     def curve_reference(self) -> str:
-        """Label of the row whose curve is the reference: the baseline if it has a curve, else the first such row."""
+        """Label of the row with whose curve the other curves are compared.
+
+        This is the baseline's row if it has a curve, and otherwise the first row that has one.
+        """
         labels = [label for label, _ in self.curves]
         return self.baseline if self.baseline in labels else labels[0]
 
     @cached_property
     def curves_by_flops(self) -> dict[Place, Curves]:
-        """Curves of score over millions of FLOPs; cells without counted FLOPs are left out."""
+        """Curves of score against millions of FLOPs, for the cells whose FLOPs were counted."""
         costs = {place: flops_of_exits(self.cells_by_place[place]) for place in self.curves}
         return {place: self.curves[place].at_cost(cost) for place, cost in costs.items() if cost is not None}
 
     def compare_curves(self, curves: Mapping[Place, Curves]) -> dict[Place, Comparison]:
-        """Compare the mean score along each curve with the reference's, over the costs that a task's curves share."""
+        """Compare the mean score along each curve with that along the reference row's curve on the same task.
+
+        The mean is taken over the range of costs that all curves of the task cover.
+        """
         ranges = shared_ranges(curves)
         scored = {place: curve.over(*ranges[place[1]]) for place, curve in curves.items() if place[1] in ranges}
         if not scored:
@@ -175,7 +197,7 @@ def gather(studies: list[Study], *, separate: bool = False) -> Evidence:
     """Gather the results of studies with the same protocol; `separate` gives each study its own rows.
 
     Raises:
-        ValueError: the studies cannot share a table.
+        ValueError: if the studies cannot share a table.
     """
     return Evidence(studies, make_rows(studies, separate=separate))
 
@@ -195,12 +217,16 @@ def make_table(
     further: Mapping[str, Any] = MappingProxyType({}),
     **others: Any,
 ) -> Table:
-    """Make a table, including the content of its JSON file (`sidecar`).
+    """Make a table and the content of its JSON file (`Table.sidecar`).
 
-    The table has either `columns` and one line per subject, or `lines` under the `titles` of the columns. Without both,
-    the columns are the paper's tasks.
-    `{glue}`, `{data}` and `{seeds}` in the title are filled in. `facts` returns a cell's entries for the sidecar,
-    `further` is the rest of the sidecar, `others` are fields of `Table`.
+    Pass either `columns` and `subjects`, which make one line per subject, or `titles` of columns and finished `lines`.
+    Without `columns` and `titles`, the columns are the tasks of PALBERT's paper, then all other planned tasks.
+
+    Args:
+        title: may contain the placeholders `{glue}`, `{data}` and `{seeds}`, which are filled in.
+        facts: returns the entries that a cell gets in the JSON file.
+        further: further content of the JSON file.
+        others: fields of `Table`.
     """
     filled = [*fill(columns, subjects), *lines]
     table = Table(
@@ -217,7 +243,7 @@ def make_table(
 
 
 def add_provenance(evidence: Evidence, table: Table, facts: Callable[[Cell], dict[str, Any]] = lambda _: {}) -> Table:
-    """Fill in the table's title, and list the studies and cells behind the table in its JSON file."""
+    """Fill in the placeholders in the table's title, and add the studies and cells to the content of its JSON file."""
     has_glue = any(cell.task in TRAINABLE_TASKS for _, cell in evidence.cells)
     is_untrained = any(study.file.plan.untrained for study in evidence.studies)
     data = " on mini-GLUE" * evidence.on_mini + ", untrained backbone" * is_untrained
@@ -228,31 +254,31 @@ def add_provenance(evidence: Evidence, table: Table, facts: Callable[[Cell], dic
 
 
 def list_task_columns(studies: list[Study], order: tuple[str, ...]) -> dict[str, str]:
-    """Return the tasks that have a column, as name -> title: the tasks in `order`, then all other planned tasks."""
+    """Map each task that gets a column to its title: first the tasks in `order`, then all other planned tasks."""
     tasks = {task for study in studies for task in study.tasks}
     return {task: TASKS[task].title for task in (*order, *(task for task in TASKS if task in tasks - set(order)))}
 
 
 def add_seeds(cell: Cell, entry: Entry) -> Entry:
-    """Add the number of seeds to the entry; return an empty entry if the cell is missing."""
+    """Add the cell's number of seeds to the entry; return an empty entry if the cell has no results."""
     if cell.state == "missing":
         return Entry()
     return replace(entry, n=len(cell.records), off_protocol=cell.state != "complete")
 
 
 def format_median(cell: Cell) -> Entry:
-    """Format the median over the seeds, which is the cell's number in the tables."""
+    """Format the cell's number in the tables, which is its median score over the seeds."""
     return add_seeds(cell, POINTS.entry(cell.median))
 
 
 def format_mean(sample: Sample) -> Entry:
-    """Format the mean over the seeds with its 95 % interval."""
+    """Format the mean score over the seeds, with its 95 % interval."""
     interval = sample.mean_interval
     return POINTS_RANGE.entry(float(np.mean(sample.scores)), interval.low, interval.high)
 
 
 def describe_marks(baseline: str | None) -> dict[str, str]:
-    """Explain the marks: ↑ above the baseline, ↓ below the baseline, ° not shown to beat a constant answer."""
+    """Map each mark to its meaning: ↑ above the baseline, ↓ below it, ° not shown to beat a constant answer."""
     arrows = {"↑": f"above {baseline} at the 5 % level", "↓": f"below {baseline} at the 5 % level"} if baseline else {}
     not_above_constant = f"{UNLEARNED}: {LEARNED_NOTHING}"
     return {
@@ -263,7 +289,7 @@ def describe_marks(baseline: str | None) -> dict[str, str]:
 
 
 def _sidecar(evidence: Evidence, facts: Callable[[Cell], dict[str, Any]]) -> dict[str, Any]:
-    """Collect the studies, the cells with their `facts`, and the pretraining of backbones."""
+    """Collect what the JSON file of every table contains: studies, cells with their `facts`, and pretraining."""
     studies = evidence.studies
     named = list(zip(name_studies(studies), studies, strict=True))
     pretrained = {name: pretraining for name, study in named if (pretraining := pretraining_facts(study)) is not None}
@@ -278,7 +304,7 @@ def _sidecar(evidence: Evidence, facts: Callable[[Cell], dict[str, Any]]) -> dic
 
 
 def _identify_cell(cell: Cell) -> dict[str, Any]:
-    """Return the facts that identify the cell and the records behind it."""
+    """Return the cell's method, task, seeds and configuration, and the keys of its records, for JSON."""
     return {
         "method": cell.arm.method,
         "task": cell.task,

@@ -1,4 +1,4 @@
-"""Writers of a table in Markdown, CSV, LaTeX and HTML. Nothing here computes a number."""
+"""Functions that write a table as Markdown, CSV, LaTeX or HTML. They compute no results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOTES_SHOWN = 3  # in HTML; a longer list is folded
 
 
 def render(table: Table, file_format: Format) -> str:
-    """Write the table in this format; HTML is a standalone page that links the CSV in the same folder."""
+    """Write the table in this format. HTML is a whole page with a link to the table's CSV in the same folder."""
     if file_format == "html":
         return html_figure(table, f"{table.name}.csv", page="table_page.html.j2")
     return {"md": _markdown, "csv": _csv, "tex": _latex}[file_format](table)
@@ -40,7 +40,7 @@ def _markdown(table: Table) -> str:
 
 
 def markdown_grid(table: Table, block: Block) -> str:
-    """Write a block of the table as an aligned Markdown table, under the table's headings."""
+    """Write one block of the table as an aligned Markdown table with the column headings of the whole table."""
     rows = [[markdown_text(text) for text in (table.first_column, *table.shown.values())]]
     for line in block.lines:
         label = f"*{markdown_text(line.label)}*" if line.published else markdown_text(line.label)
@@ -64,7 +64,10 @@ def _markdown_entry(entry: Entry | None) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """Put the text on one line and escape Markdown's special characters (CommonMark 0.31, 2.4; GitHub's tables)."""
+    """Put the text on one line and escape special characters of Markdown.
+
+    The characters are those of CommonMark 0.31, section 2.4, and of GitHub's tables.
+    """
     return _escape_bars(re.sub(r"([\\*`<\[])", r"\\\1", " ".join(text.split())))
 
 
@@ -76,11 +79,12 @@ def _escape_bars(text: str) -> str:
 
 
 def _csv(table: Table) -> str:
-    """Write one row per line of the table, including published lines; a missing number is an empty field.
+    """Write one CSV row per line of the table, including published lines; a missing number is an empty field.
 
-    The column `source` is `ours`, `mean` (of our scores) or `published`; `block` is the heading above the line; `unit`
-    is the unit of all columns but those that it names: `points; speed_up: ratio`. The suffix `_sd` means standard
-    deviation, `_low` and `_high` mean the ends of an interval, and `_n` means the number of seeds.
+    The column `source` is `ours`, `mean` (a mean of our scores) or `published`. `block` is the heading of the line's
+    block. `unit` is the unit of the numbers, followed by the columns that have another unit: `points; speed_up: ratio`.
+    Among the suffixes of columns, `_sd` means standard deviation, `_low` and `_high` mean the ends of an interval, and
+    `_n` means the number of seeds.
     """
     lines = [(block.title, line) for block in table.parts for line in block.lines]
     numbers, counted = [], []
@@ -141,10 +145,10 @@ _ACCENTS = dict(zip("\u0300\u0301\u0302\u0303\u0308\u030a\u030c\u0327", "`'^~\"r
 
 
 def _latex(table: Table) -> str:
-    r"""Write a float with a booktabs table, scaled down if it is wider than the line.
+    r"""Write a float with a booktabs table, which is scaled down if it is wider than the text.
 
-    The float's caption is the table's title. Our caption and notes follow as LaTeX comments, so that the author can
-    choose what to print. A table of sentences becomes a list, which can break across pages.
+    The float's caption is the title of `table`. The caption and notes of `table` follow as LaTeX comments, so that the
+    author of a paper can choose what to print. A table of sentences becomes a list, which can break across pages.
     """
     if table.is_prose:
         return _latex_list(table)
@@ -211,7 +215,10 @@ def _latex_entry(entry: Entry | None) -> str:
 
 
 def tex(text: str) -> str:
-    """Escape the text so that LaTeX prints it as is; a character that LaTeX lacks becomes its code: `[U+1F600]`."""
+    """Escape the text so that LaTeX prints it unchanged.
+
+    A character that LaTeX cannot print is replaced by its code, such as `[U+1F600]`.
+    """
     line = re.sub(r"[ \t\n\r\f\v]+", " ", unicodedata.normalize("NFC", text))
     line = re.sub(r"\S{25}(?=\S)", "\\g<0>\u200b", re.sub("-(?=-)", "-\u2060", line))
     return "".join(map(_latex_sign, line))
@@ -233,7 +240,7 @@ def _latex_sign(character: str) -> str:
 
 @cache
 def load_template(name: str) -> Template:
-    """Load a page template that escapes the values inserted into it."""
+    """Load an HTML template. Values that are inserted into the template are escaped."""
     loader = FileSystemLoader(Path(__file__).parents[1] / "templates")
     pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
     pages.trim_blocks = pages.lstrip_blocks = True
@@ -241,5 +248,5 @@ def load_template(name: str) -> Template:
 
 
 def html_figure(table: Table, csv_href: str = "", page: str = "table.html.j2") -> str:
-    """Write the table as a `figure` without styles, with a link to its CSV if `csv_href` is given."""
+    """Write the table as an HTML `figure` without styles, with a link to the CSV file if `csv_href` is given."""
     return load_template(page).render(table=table, csv_href=csv_href, gap=GAP, most_notes=NOTES_SHOWN)

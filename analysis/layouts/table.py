@@ -1,4 +1,4 @@
-"""Tables before they are written in a format, and the choice of their rows and columns."""
+"""Tables, independent of the format in which they are written, and the selection of their rows and columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ Subject = TypeVar("Subject")  # what a line is about: a row, a cell, a compariso
 
 @dataclass(frozen=True)
 class Entry:
-    """The content of one cell; an entry without numbers is a gap: the number was planned, but is missing."""
+    """The content of one cell of a table.
+
+    An entry without numbers is a gap: its number was planned but is missing.
+    """
 
     text: str = GAP  # the numbers as printed, without n and mark
     numbers: Mapping[str, str] = field(default_factory=dict)  # suffix of the CSV column -> number as printed
@@ -34,13 +37,13 @@ class Entry:
 
     @property
     def seeds(self) -> str:
-        """The number of seeds in parentheses; empty if the seeds are the protocol's."""
+        """The number of seeds as ` (n=3)`, or an empty text if the seeds are those of the protocol."""
         return f" (n={self.n})" if self.off_protocol else ""
 
 
 @dataclass(frozen=True)
 class Style:
-    """The number format of an entry, and the suffixes of its columns in the CSV."""
+    """How the numbers of an entry are formatted, and the suffixes of their columns in the CSV file."""
 
     pattern: str = "{}"
     suffixes: tuple[str, ...] = ("",)
@@ -49,14 +52,17 @@ class Style:
     signed: bool = False
 
     def text(self, value: float) -> str:
-        """Format the number. Zero has no minus sign; in a signed style, small negative numbers keep one digit."""
+        """Format the number; a number that is rounded to zero gets no minus sign.
+
+        In a signed style, a negative number that would be rounded to zero is printed with one significant digit.
+        """
         number = self.scale * value
         if self.signed and round(number, self.decimals) == 0 and round(number, 4) < 0:  # less is float noise
             return f"{number:.1g}"
         return f"{number:{'+' if self.signed else ''}z.{self.decimals}f}"
 
     def entry(self, *values: float | None, mark: str = "") -> Entry:
-        """Format the numbers as an entry; return a gap if the first is None. A later None is printed as –."""
+        """Format the numbers as an entry. If the first number is None, return a gap; print any other None as –."""
         if values[0] is None:
             return Entry()
         texts = ["" if value is None else self.text(value) for value in values]
@@ -64,7 +70,7 @@ class Style:
         return Entry(self.pattern.format(*(text or GAP for text in texts)), numbers, mark=mark)
 
     def entry_over_seeds(self, values: Sequence[float]) -> Entry:
-        """Format the median of the seeds' numbers with their range; leave out a range that is a single point."""
+        """Format the median of the seeds' values with their range; leave out the range if all values are equal."""
         low, high = min(values), max(values)
         entry = self.entry(float(np.median(values)), low, high)
         return entry if low < high else replace(entry, text=entry.numbers[""])
@@ -83,7 +89,7 @@ ESTIMATE = Style("{} ({} to {})", ("", *INTERVAL), scale=100, signed=True)  # +1
 
 @dataclass(frozen=True)
 class Column(Generic[Subject]):
-    """One column: its name in the CSV header, its heading elsewhere, and a function that makes a subject's entry."""
+    """One column: its name in the CSV header, its heading in other formats, and a function that makes its entries."""
 
     name: str
     heading: str
@@ -92,7 +98,10 @@ class Column(Generic[Subject]):
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a table: entries by column; a column is missing if nothing was planned for it."""
+    """One line of a table, with its entries by column name.
+
+    A column for which nothing was planned has no entry.
+    """
 
     label: str
     entries: Mapping[str, Entry]
@@ -100,7 +109,7 @@ class Line:
 
     @classmethod
     def from_texts(cls, label: str, texts: Mapping[str, str]) -> Line:
-        """Make one of our lines from texts by column."""
+        """Make a line of our own results from the texts of its entries, by column name."""
         return cls(label, {column: Entry.from_text(text) for column, text in texts.items()})
 
     @property
@@ -132,7 +141,10 @@ class Block:
 
 @dataclass(frozen=True)
 class Table:
-    """A finished table; `sidecar` is the content of its JSON file, with unrounded numbers and their origin."""
+    """A finished table.
+
+    `sidecar` is the content of the table's JSON file, which has the unrounded numbers and their origin.
+    """
 
     name: str  # file name without its ending
     title: str
@@ -150,18 +162,18 @@ class Table:
 
     @property
     def shown(self) -> dict[str, str]:
-        """The columns for which our lines have at least one entry; the CSV has all columns."""
+        """The columns that are printed, except in CSV files: those in which a line of our own results has an entry."""
         ours = [line.entries for line in self.lines if not line.published]
         return {name: title for name, title in self.columns.items() if any(name in entries for entries in ours)}
 
     @property
     def parts(self) -> list[Block]:
-        """The table's own lines as a block without a heading, then the other blocks."""
+        """All blocks of the table: its own lines as a block without a heading, then `blocks`."""
         return [Block("", self.lines), *self.blocks]
 
 
 def text_table(name: str, *, lines: Iterable[tuple[str, Mapping[str, str]]], caption: str = "", **others: Any) -> Table:
-    """Make a table of texts: each line is a label and texts by heading; `others` are fields of `Table`."""
+    """Make a table of texts. Each line is a label with its texts by column heading; `others` are fields of `Table`."""
     made = [Line.from_texts(label, texts) for label, texts in lines]
     columns = {heading: heading for line in made for heading in line.entries}
     return Table(name=name, columns=columns, lines=made, caption=caption, unit="", **others)
@@ -173,20 +185,21 @@ def select(
     """Reduce the table to these rows and columns, in this order; drop notes and blocks of published numbers.
 
     Args:
-        rows: labels of rows; empty for all. A row keeps the lines beneath it: its mean and published numbers.
-        tasks: names of columns; empty for all.
+        rows: labels of the rows to keep; empty keeps all. Means and published numbers beneath a kept row stay, too.
+        tasks: names of the columns to keep; empty keeps all.
         names: new names of rows, as label -> new name.
-        bold_best: print our highest number of each column in bold.
+        bold_best: whether to print our highest number of each column in bold.
 
     Raises:
-        ValueError: a row or a column is not in the table, or `names` has an empty or repeated new name.
+        ValueError: if a row or a column is not in the table, or if `names` makes a name empty or gives it to two rows.
     """
     groups = {lines[0].label: lines for lines in _group_lines(table.lines)}
     named = {resolve_name(row, groups, what="row"): name for row, name in names.items()}
     kept = [resolve_name(row, groups, what="row") for row in rows] or list(groups)
     printed = [named.get(row, row) for row in kept]
     if any(not name.strip() or printed.count(name) > 1 for name in printed):
-        raise ValueError(f"--names makes rows {', '.join(map(repr, printed))}; allowed: a different name for each")
+        called = ", ".join(map(repr, printed))
+        raise ValueError(f"--names calls the rows {called}; allowed: a different name for each row")
     columns = {name: table.columns[name] for name in [resolve_name(t, table.shown, what="column") for t in tasks]}
     lines = [_rename_line(line, label, named.get(label, label)) for label in kept for line in groups[label]]
     cut = replace(table, columns=columns or table.columns, lines=lines, blocks=[], notes=[])
@@ -194,7 +207,7 @@ def select(
 
 
 def _group_lines(lines: Sequence[Line]) -> Iterator[list[Line]]:
-    """Group each of our rows with the lines beneath it."""
+    """Yield each line of our own results together with the lines of means and published numbers beneath it."""
     starts = [number for number, line in enumerate(lines) if line.source == "ours"]
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
         yield list(lines[start:end])
@@ -220,7 +233,7 @@ def _embolden_best(table: Table) -> Table:
 
 
 def _read_number(line: Line, column: str) -> float | None:
-    """Read the first number of the entry; None if the entry has no number."""
+    """Read the first number of the line's entry in the column; return None if there is no number."""
     entry = line.entries.get(column)
     with suppress(ValueError):
         return float(entry.numbers.get("", "")) if entry else None

@@ -49,8 +49,11 @@ def test_latex_has_the_table_and_notes_as_comments_alone(folder, capsys):
         (["--names", "palbert"], "--names palbert: allowed: ROW=NAME"),
         (["--rows", "palbert", "--out", "mine"], "--out mine: a table of chosen rows or columns is only printed"),
         (["--names", "pabee=x"], "no row named 'pabee'"),
-        (["--names", "palbert=albert"], "--names makes rows 'albert', 'albert'; allowed: a different name for each"),
-        (["--names", "palbert="], "--names makes rows 'albert', ''; allowed: a different name for each"),
+        (
+            ["--names", "palbert=albert"],
+            "--names calls the rows 'albert', 'albert'; allowed: a different name for each row",
+        ),
+        (["--names", "palbert="], "--names calls the rows 'albert', ''; allowed: a different name for each row"),
         (["--tasks", "qqp"], "no column named 'qqp'"),
     ],
 )
