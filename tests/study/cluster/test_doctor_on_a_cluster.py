@@ -18,12 +18,20 @@ pytestmark = pytest.mark.slow
 needs_mount = pytest.mark.skipif(not MAY_MOUNT, reason="needs the privileges of mount and unshare")
 
 
-@pytest.fixture
-def head() -> Iterator[Cluster]:
-    """One without CPUs, as that of `cluster.yaml`."""
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A head without CPUs, as that of `cluster.yaml`."""
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     yield cluster
     cluster.shutdown()
+
+
+@pytest.fixture
+def head(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster without a worker, also after the test."""
+    yield cluster
+    for node in [*cluster.worker_nodes]:
+        cluster.remove_node(node)
 
 
 def examine(head: Cluster, storage: Path, *options: str) -> subprocess.CompletedProcess[str]:
