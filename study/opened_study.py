@@ -27,7 +27,7 @@ from study.plans.plan_file import (
     mismatch_error,
     require_plan,
 )
-from study.plans.resolution import list_papers_values, resolve
+from study.plans.resolution import list_unsearched_fields, resolve
 from study.plans.resolved_plan import ResolvedPlan, digest, format_file_name
 from trainables.data import glue
 from trainables.data.tasks import TASKS, trainable_tasks
@@ -234,7 +234,7 @@ def _note_unsearched(plan: ResolvedPlan) -> list[str]:
     if plan.asked.searched_alone is UNSET:
         return []
     cause = "--samples 0" if plan.asked.samples == 0 else f"--search-only {','.join(plan.asked.searched_alone)}"
-    lists = [list_papers_values(plan.asked, arm.method, arm.task) for arm in plan.arms]
+    lists = [list_unsearched_fields(plan.asked, arm.method, arm.task) for arm in plan.arms]
     if not (names := ", ".join(dict.fromkeys(chain.from_iterable(lists)))):
         return []
     return [f"not searched, because of {cause}: {names}; --explain METHOD/TASK prints each value and its source"]

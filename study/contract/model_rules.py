@@ -1,4 +1,4 @@
-"""Rules that a method's model must satisfy on every backbone family; each is a function that raises `RuleBroken`.
+"""Rules that a method's model must satisfy on every backbone family. Each rule is a function that raises `RuleBroken`.
 
 `study.check_method` and the tests check methods against `RULES`, on generated data and tiny untrained backbones.
 """
@@ -34,14 +34,14 @@ class RuleBroken(AssertionError):
     """The error for a model that breaks one of the rules."""
 
     def __init__(self, fault: str, function: Callable[..., object] | None = None) -> None:
-        """Store the fault, and the function that causes it if there is a single one."""
+        """Store the description of the fault, and the function that causes the fault; None if several functions may."""
         super().__init__(fault)
         self.function = function
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A method, with the tiny untrained backbone on which the rules check it."""
+    """A method to check, and the tiny untrained backbone with which its models are built."""
 
     method: str
     backbone: str
@@ -49,7 +49,7 @@ class Subject:
 
     @property
     def tasks(self) -> list[str]:
-        """One classification task and one regression task, without those that the method does not accept."""
+        """The tasks to check: a classification task (RTE if possible) and STS-B, each only if the method accepts it."""
         method = Method(self.method)
         mini = [task for task in TRAINABLE_TASKS if is_generated(TASKS[task])]
         fitting = [task for task in mini if method.refuses(task) is None]
@@ -57,7 +57,10 @@ class Subject:
         return [*classes[:1], *(task for task in fitting if TASKS[task].is_regression)]
 
     def config(self, task: str, **changes: Any) -> TrainingConfig:
-        """Build a configuration from the first values of PAPER_GRID, with a learning rate for tiny backbones."""
+        """Build a configuration from the first values of PAPER_GRID, but with learning rates for tiny backbones.
+
+        `changes` are the fields that have other values.
+        """
         values = Method(self.method).values(task)
         values |= {name: 2e-3 for name, value in values.items() if name.endswith("learning_rate") and value is not None}
         return trainables.configure(self.method, values | {"max_length": 32} | changes)
@@ -70,7 +73,10 @@ class Subject:
         return trainables.load(self.method).build(config, encoder, TASKS[task])
 
     def decisive_model(self, task: str) -> EarlyExitModel:
-        """Return a model with large random weights, so that exit layers differ. It is cached: do not modify it."""
+        """Return a model with large random weights, so that examples exit at different layers.
+
+        The model is cached and must not be modified.
+        """
         if task in self._decisive:
             return self._decisive[task]
         model = self._decisive[task] = self.model(task)
@@ -84,7 +90,7 @@ class Subject:
 
 @functools.cache
 def examples(task_name: str) -> tuple[Batch, int]:
-    """Return a padded batch of the task's mini-GLUE rows, and the vocabulary size."""
+    """Return a padded batch of rows of the task's generated data (mini-GLUE), and the size of the vocabulary."""
     task = TASKS[task_name]
     split = load_split(task, task.train_split, "mini")
     columns = [list(column) for column in zip(*split.texts[:NUM_EXAMPLES], strict=True)]
@@ -95,13 +101,13 @@ def examples(task_name: str) -> tuple[Batch, int]:
 
 
 def require(holds: bool, fault: str, function: Callable[..., object] | None = None) -> None:
-    """Raise RuleBroken unless the condition holds; `function` is the single function at fault, if any."""
+    """Raise RuleBroken unless `holds` is true; `function` is the function at fault, or None if several may be."""
     if not holds:
         raise RuleBroken(fault, function)
 
 
 def what_is_returned_can_be_used(subject: Subject) -> None:
-    """Check that build gives a model, loss gives a dict with a finite loss, and an exit rule's step gives a Step."""
+    """Check that build returns a model, loss a dict with a finite loss, and the step of each exit rule a Step."""
     for task in subject.tasks:
         model, batch = subject.model(task), examples(task)[0]
         require(isinstance(model, EarlyExitModel), f"build returned {_kind(model)}; allowed: an EarlyExitModel")
@@ -113,12 +119,16 @@ def what_is_returned_can_be_used(subject: Subject) -> None:
         shape = f" of shape {tuple(loss.shape)}" * isinstance(loss, torch.Tensor)
         require(is_scalar, f"loss is {_kind(loss)}{shape}; allowed: a Tensor of one number", model.loss)
         is_finite = bool(loss.isfinite())
-        require(is_finite, f"loss is {loss.item()} on {task} before any step; allowed: a finite one", model.loss)
+        require(
+            is_finite, f"loss is {loss.item()} on {task} before any training step; allowed: a finite loss", model.loss
+        )
         outputs = model.eval().all_exits(batch)
         first, lambdas = outputs.logits[0], None if outputs.exit_head is None else outputs.exit_head[0]
         for rule in (model.exit_rule, *model.sweep_rules()):
             namesake = next((kind for kind in KEPT if kind.name == rule.name), type(rule))
-            taken = f"exit rule {type(rule).__name__} has a built-in rule's name, {rule.name}; allowed: another name"
+            taken = (
+                f"exit rule {type(rule).__name__} has the name of a built-in rule, {rule.name}; allowed: another name"
+            )
             require(namesake is type(rule), taken, type(rule).step)
             state = rule.start(len(outputs.logits), first, _seeded())
             step = rule.step(state, 1, len(outputs.logits), first, lambdas)
@@ -141,27 +151,29 @@ def loss_decreases(subject: Subject) -> None:
         loss.backward()
         optimizer.step()
     last = model.eval().loss(batch)["loss"].item()
-    require(last < 0.92 * first, f"loss is {last:.3f} after 20 steps on one batch, from {first:.3f}")
+    require(last < 0.92 * first, f"loss was {first:.3f} before and is {last:.3f} after 20 training steps on one batch")
 
 
 def exit_layers_are_within_bounds(subject: Subject) -> None:
-    """Check that every example exits at one of the layers."""
+    """Check that the layer at which each example exits is one of the model's layers."""
     model = subject.decisive_model(subject.tasks[0])
     layers = model.infer(examples(subject.tasks[0])[0], _seeded()).exit_layer
     last = model.encoder.num_layers
-    require(bool(layers.min() >= 1 and layers.max() <= last), f"exit layers {layers.tolist()}; allowed: 1 to {last}")
+    require(
+        bool(layers.min() >= 1 and layers.max() <= last), f"exit layers are {layers.tolist()}; allowed: 1 to {last}"
+    )
 
 
-def examples_leave_at_different_layers(subject: Subject) -> None:
-    """Check that examples exit at different layers under at least one rule of sweep_rules, if it has any rules."""
+def examples_exit_at_different_layers(subject: Subject) -> None:
+    """Check that examples exit at different layers under at least one rule of sweep_rules, if there are any."""
     model = subject.decisive_model(subject.tasks[0])
     results = sweep(model.sweep_rules(), model.all_exits(examples(subject.tasks[0])[0]))
     spreads = [len(result.exit_layer.unique()) for _, result in results]
-    require(max(spreads, default=2) > 1, f"all examples exit at one layer under each of the {len(spreads)} rules")
+    require(max(spreads, default=2) > 1, f"all examples exit at the same layer under each of the {len(spreads)} rules")
 
 
 def batched_equals_one_by_one(subject: Subject) -> None:
-    """Check that a batch gets the same logits and exit layers as its examples one by one."""
+    """Check that inference on a batch gives the same logits and exit layers as inference on each example alone."""
     for task in subject.tasks:
         model = subject.decisive_model(task)
         batch, _ = examples(task)
@@ -170,26 +182,35 @@ def batched_equals_one_by_one(subject: Subject) -> None:
         alone = [model.infer(example, generator) for example in examples_alone]
         logits = torch.cat([result.logits for result in alone])
         layers = torch.cat([result.exit_layer for result in alone])
-        _require_same(model.infer(batch, _seeded()), ExitResult(logits, layers), f"on {task}, batched and one by one")
+        _require_same(
+            model.infer(batch, _seeded()),
+            ExitResult(logits, layers),
+            f"on {task}, for a batch and for each example alone",
+        )
 
 
 def inference_equals_the_exit_on_all_layers(subject: Subject) -> None:
-    """Check that inference gives the same logits and exit layers as the exit rule on the outputs of all layers."""
+    """Check that inference gives the same logits and exit layers as the exit rule applied to outputs of all layers."""
     for task in subject.tasks:
         model = subject.decisive_model(task)
         batch, _ = examples(task)
         simulated = apply_exit(model.exit_rule, model.all_exits(batch), _seeded())
-        _require_same(model.infer(batch, _seeded()), simulated, f"on {task}, inferred and from all layers")
+        _require_same(
+            model.infer(batch, _seeded()), simulated, f"on {task}, in inference and from the outputs of all layers"
+        )
 
 
 def every_swept_rule_equals_inference_with_it(subject: Subject) -> None:
-    """Check that every rule of sweep_rules gives the same exit layers in the sweep and in inference."""
+    """Check that every rule of sweep_rules gives the same exit layers in inference and in the sweep over the rules."""
     model = copy(subject.decisive_model(subject.tasks[0]))
     batch, _ = examples(subject.tasks[0])
     for rule, simulated in sweep(model.sweep_rules(), model.all_exits(batch)):
         model.exit_rule = rule
         inferred, swept = model.infer(batch).exit_layer.tolist(), simulated.exit_layer.tolist()
-        require(inferred == swept, f"under {describe_rule(rule)} inference exits at {inferred}, the sweep at {swept}")
+        require(
+            inferred == swept,
+            f"exit layers under {describe_rule(rule)} are {inferred} in inference and {swept} in the sweep",
+        )
 
 
 def saved_weights_give_the_same_numbers(subject: Subject) -> None:
@@ -199,9 +220,12 @@ def saved_weights_give_the_same_numbers(subject: Subject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         save_file(model.state_dict(), Path(folder) / "model.safetensors")
         other.load_state_dict(load_file(Path(folder) / "model.safetensors"))
-    require(torch.equal(other.all_exits(batch).logits, model.all_exits(batch).logits), "logits differ after loading")
+    require(
+        torch.equal(other.all_exits(batch).logits, model.all_exits(batch).logits),
+        "the loaded model gives other logits than the saved one",
+    )
     layers = [loaded.infer(batch, _seeded()).exit_layer for loaded in (other, model)]
-    require(torch.equal(*layers), "exit layers differ after loading")
+    require(torch.equal(*layers), "the loaded model gives other exit layers than the saved one")
 
 
 def evaluation_has_no_dropout(subject: Subject) -> None:
@@ -209,20 +233,28 @@ def evaluation_has_no_dropout(subject: Subject) -> None:
     task = subject.tasks[0]
     model = subject.model(task, hidden_dropout=0.5, classifier_dropout=0.5).eval()
     first, second = (model.all_exits(examples(task)[0]).logits for _ in range(2))
-    require(torch.equal(first, second), "two evaluations of one batch differ")
+    require(torch.equal(first, second), "two evaluations of the same batch give different logits")
 
 
 def every_trained_parameter_is_in_one_group(subject: Subject) -> None:
-    """Check that every trained parameter is in one optimizer group, each with a learning rate and a name."""
+    """Check that every trained parameter is in one optimizer group, and every group has a learning rate and a name."""
     task = subject.tasks[0]
     model = subject.model(task, weight_decay=0.01)
     groups = model.parameter_groups(subject.config(task, weight_decay=0.01))
     grouped = sorted(id(parameter) for group in groups for parameter in group["params"])
     trained = sorted(id(parameter) for parameter in model.parameters() if parameter.requires_grad)
-    require(grouped == trained, f"groups have {len(grouped)} parameters, not the {len(trained)} that are trained")
-    require(all(group["lr"] > 0 and group["name"] for group in groups), "a group has no learning rate or no name")
+    require(
+        grouped == trained,
+        f"optimizer groups have {len(grouped)} parameters; allowed: the {len(trained)} trained ones, each once",
+    )
+    require(
+        all(group["lr"] > 0 and group["name"] for group in groups), "an optimizer group has no learning rate or no name"
+    )
     decayed = [parameter for group in groups if group["weight_decay"] for parameter in group["params"]]
-    require(bool(decayed) and all(parameter.ndim > 1 for parameter in decayed), "weight decay is not only on matrices")
+    require(
+        bool(decayed) and all(parameter.ndim > 1 for parameter in decayed),
+        "weight decay applies to no parameter, or to one that is not a matrix",
+    )
 
 
 def every_trained_parameter_has_a_gradient(subject: Subject) -> None:
@@ -233,7 +265,7 @@ def every_trained_parameter_has_a_gradient(subject: Subject) -> None:
     loss = model.task_losses(logits, batch["labels"]).mean()
     (loss if exit_logits is None else loss + exit_logits.sum()).backward()
     untouched = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
-    require(not untouched, f"no gradient reaches {', '.join(untouched)}")
+    require(not untouched, f"these parameters have no gradient: {', '.join(untouched)}")
 
 
 def bfloat16_keeps_logits_and_lambdas_in_float32(subject: Subject) -> None:
@@ -246,7 +278,10 @@ def bfloat16_keeps_logits_and_lambdas_in_float32(subject: Subject) -> None:
     loss.backward()
     outputs = model.eval().all_exits(batch)
     kept = [loss, outputs.logits] + ([] if outputs.exit_head is None else [outputs.exit_head])
-    require({tensor.dtype for tensor in kept} == {torch.float32}, f"not float32: {[str(t.dtype) for t in kept]}")
+    require(
+        {tensor.dtype for tensor in kept} == {torch.float32},
+        f"the loss, the logits and λ have types {[str(t.dtype) for t in kept]}; allowed: float32",
+    )
     for name, tensor in zip(("a loss", "a logit", "a λ"), kept, strict=False):
         require(bool(tensor.isfinite().all()), f"{name} is not finite")
 
@@ -258,14 +293,14 @@ def first_layers_alone_can_be_trained(subject: Subject) -> None:
     batch, _ = examples(task)
     model.loss(batch)["loss"].backward()
     shape, expected = tuple(model.eval().all_exits(batch).logits.shape), (2, NUM_EXAMPLES, TASKS[task].num_labels)
-    require(shape == expected, f"logits of shape {shape}; allowed: (layers, batch, labels) {expected}")
+    require(shape == expected, f"logits have shape {shape}; allowed: {expected} (layers, batch, labels)")
 
 
 RULES: tuple[Callable[[Subject], None], ...] = (
     what_is_returned_can_be_used,
     loss_decreases,
     exit_layers_are_within_bounds,
-    examples_leave_at_different_layers,
+    examples_exit_at_different_layers,
     batched_equals_one_by_one,
     inference_equals_the_exit_on_all_layers,
     every_swept_rule_equals_inference_with_it,
@@ -289,6 +324,6 @@ def _seeded() -> torch.Generator:
 
 def _require_same(result: ExitResult, expected: ExitResult, case: str) -> None:
     layers = result.exit_layer.tolist(), expected.exit_layer.tolist()
-    require(layers[0] == layers[1], f"{case}: examples exit at layers {layers[0]} and {layers[1]}")
+    require(layers[0] == layers[1], f"{case}, examples exit at layers {layers[0]} and {layers[1]}")
     is_close = torch.allclose(result.logits, expected.logits, rtol=1e-4, atol=1e-4)
-    require(is_close, f"{case}: logits differ by {float((result.logits - expected.logits).abs().max()):.2g}")
+    require(is_close, f"{case}, logits differ by {float((result.logits - expected.logits).abs().max()):.2g}")

@@ -1,4 +1,4 @@
-"""Rules for a method's two files, the model and the search space; each rule is a function that yields all faults.
+"""Rules for the two files of a method, its model and its search space. Each rule is a function that yields faults.
 
 A launch checks its methods against `RULES`; `study.check_method` and the tests also check `POINT_RULES`. This module
 does not import torch.
@@ -47,13 +47,13 @@ class Method:
         return set(trainables.load(self.name).Config.__struct_fields__)
 
     def format_place(self, name: str) -> str:
-        """Return the file and line that define a name; for `PUBLISHED['rte']`, those of `PUBLISHED`."""
+        """Return the file and line that define a name; `PUBLISHED['rte']` is looked up as `PUBLISHED`."""
         model, space = locate_files(self.name)
         file = model if name in (CONFIG, DEPARTURES) else space
         return file.format_place(name.partition("[")[0])
 
     def values(self, task: str) -> dict[str, Value]:
-        """Return a value for every field: the first one in PAPER_GRID, or else the fixed one."""
+        """Return a value for every field: the first value in PAPER_GRID, or else the fixed value for the task."""
         first = {field: menu[0] for field, menu in self.space.paper_grid.items()}
         return {**self.space.fixed, **self.space.fixed_by_task.get(task, {}), **first}
 
@@ -76,7 +76,7 @@ def config_is_a_training_config(method: Method) -> Iterator[Fault]:
     if not (isinstance(config, type) and issubclass(config, TrainingConfig)):
         yield CONFIG, f"Config is {config!r:.60}; allowed: a subclass of TrainingConfig"
     elif config.__struct_defaults__:
-        yield CONFIG, "fields of Config have defaults; allowed: no defaults; put the values into FIXED"
+        yield CONFIG, "fields of Config have defaults; allowed: values in FIXED instead of defaults"
     else:
         try:
             get_type_hints(config)
@@ -98,27 +98,27 @@ def every_field_is_tuned_or_fixed(method: Method) -> Iterator[Fault]:
 
 
 def values_of_tasks_are_of_fixed_fields(method: Method) -> Iterator[Fault]:
-    """Check that FIXED_BY_TASK names only known tasks and fields of FIXED."""
+    """Check that FIXED_BY_TASK names only known tasks, and only fields that are also in FIXED."""
     yield from _find_unknown("FIXED_BY_TASK", method.space.fixed_by_task, trainable_tasks())
     for task, fields in method.space.fixed_by_task.items():
         yield from _find_unknown(f"FIXED_BY_TASK[{task!r}]", fields, method.space.fixed)
 
 
 def variants_fix_fields(method: Method) -> Iterator[Fault]:
-    """Check that VARIANTS fix only fields of Config."""
+    """Check that VARIANTS names only fields of Config."""
     for variant in search_spaces.variants(method.name):
         name = f"VARIANTS[{variant.partition(trainables.VARIANT)[2]!r}]"
         yield from _find_unknown(name, search_spaces.load(variant).variant, method.fields)
 
 
 def grid_covers_the_ranges(method: Method) -> Iterator[Fault]:
-    """Check that PAPER_GRID has exactly the fields of SPACE, with values within their ranges."""
+    """Check that PAPER_GRID has exactly the fields of SPACE, and each of its values is within the field's range."""
     yield from _compare_fields("PAPER_GRID", method.space.paper_grid, method.space.space)
     yield from _find_outside("PAPER_GRID", method.space.paper_grid, method.space.space)
 
 
 def published_points_are_whole(method: Method) -> Iterator[Fault]:
-    """Check that PUBLISHED has only known tasks, and points with one value within range for every field of SPACE."""
+    """Check that PUBLISHED names only known tasks, and its points have a value within range for each field of SPACE."""
     yield from _find_unknown("PUBLISHED", method.space.published, trainable_tasks())
     for task, points in method.space.published.items():
         for point in points:
@@ -128,7 +128,7 @@ def published_points_are_whole(method: Method) -> Iterator[Fault]:
 
 
 def mini_ranges_are_of_tuned_fields(method: Method) -> Iterator[Fault]:
-    """Check that MINI_SPACE and MINI_GRID name only fields of SPACE, and none of MINI_FIXED."""
+    """Check that MINI_SPACE and MINI_GRID name only fields that are in SPACE and not in MINI_FIXED."""
     space = method.space
     for name, fields in (("MINI_SPACE", space.mini_space), ("MINI_GRID", space.mini_grid)):
         yield from _find_unknown(name, fields, space.space)
@@ -138,7 +138,7 @@ def mini_ranges_are_of_tuned_fields(method: Method) -> Iterator[Fault]:
 
 
 def mini_grid_lies_within_the_mini_ranges(method: Method) -> Iterator[Fault]:
-    """Check that each field's values in MINI_GRID, or else PAPER_GRID, lie within the field's range in MINI_SPACE."""
+    """Check that the values in MINI_GRID (or PAPER_GRID if it has none) are within the ranges in MINI_SPACE."""
     space = method.space
     narrowed = {*space.mini_space} - {*space.mini_grid}
     paper = {field: menu for field, menu in space.paper_grid.items() if field in narrowed}
@@ -147,7 +147,7 @@ def mini_grid_lies_within_the_mini_ranges(method: Method) -> Iterator[Fault]:
 
 
 def backbones_are_named(method: Method) -> Iterator[Fault]:
-    """Check that BACKBONE has a tiny backbone for mini and, for paper, a folder, OWNER/NAME or a name of known size."""
+    """Check that BACKBONE names a tiny backbone for mini, and a folder, OWNER/NAME or known backbone for paper."""
     mini, paper = method.space.backbone["mini"], method.space.backbone["paper"]
     if mini not in MINI_BACKBONES:
         yield "BACKBONE", f"BACKBONE['mini'] is {mini!r}; allowed: {', '.join(MINI_BACKBONES)}"
@@ -157,7 +157,7 @@ def backbones_are_named(method: Method) -> Iterator[Fault]:
 
 
 def departures_are_short(method: Method) -> Iterator[Fault]:
-    """Check that DEPARTURES are short triples: a subject, the choice in the paper or its code, the choice here."""
+    """Check that DEPARTURES has short triples: a subject, the choice in the paper or its code, and the choice here."""
     lines = trainables.load(method.name).DEPARTURES
     try:
         from_plain(tuple[Departure, ...], lines, where=DEPARTURES)
@@ -165,31 +165,31 @@ def departures_are_short(method: Method) -> Iterator[Fault]:
         yield DEPARTURES, f'DEPARTURES is {lines!r:.60}; allowed: (("what", "in the paper or its code", "here"), ...)'
         return
     if len({subject for subject, *_ in lines}) < len(lines):
-        yield DEPARTURES, "two entries have the same first part"
+        yield DEPARTURES, "two entries of DEPARTURES have the same subject"
     for part in itertools.chain(*lines):
         if not (len(part) <= MOST_IN_PART and part.isprintable() and part == part.strip() and part[-1:] != "."):
             yield (
                 DEPARTURES,
-                f"{part!r:.70}; allowed: up to {MOST_IN_PART} printable characters, no full stop at the end",
+                f"{part!r:.70}; allowed: up to {MOST_IN_PART} printable characters without a full stop at the end",
             )
 
 
 def some_task_is_studied(method: Method) -> Iterator[Fault]:
-    """Check that the method's values form a valid configuration for at least one task."""
+    """Check that the first values of the grid and the fixed values are a valid configuration for at least one task."""
     refused = {task: method.refuses(task) for task in TRAINABLE_TASKS}
     if all(refused.values()):
         yield "FIXED", str(refused[TRAINABLE_TASKS[0]])
 
 
 def every_point_is_a_configuration(method: Method) -> Iterator[Fault]:
-    """Check that all points of PUBLISHED and PAPER_GRID, and all combinations of range ends in SPACE, are valid."""
+    """Check that all points of PUBLISHED and PAPER_GRID, and all combinations of ends of ranges in SPACE, are valid."""
     space = method.space
     points = [*list_combinations(space.paper_grid), *list_corners(space.space)]
     yield from _find_refused("SPACE", lambda task: [*space.published.get(task, ()), *points], method)
 
 
 def every_mini_corner_is_a_configuration(method: Method) -> Iterator[Fault]:
-    """Check that all combinations of range ends for tiny backbones are valid configurations."""
+    """Check that all combinations of ends of the ranges for tiny backbones are valid configurations."""
     points = [{**method.space.mini_fixed, **point} for point in list_corners(list_mini_ranges(method.space))]
     yield from _find_refused("MINI_FIXED", lambda _: points, method)
 
@@ -216,7 +216,7 @@ POINT_RULES: tuple[Rule, ...] = (
 
 
 def describe(rule: Callable[..., object]) -> str:
-    """Return a rule's description: its docstring without "Check that"."""
+    """Return the description of a rule: its docstring without the words "Check that"."""
     return (rule.__doc__ or "").removeprefix("Check that ").removesuffix(".")
 
 
@@ -238,7 +238,7 @@ def list_combinations(menus: Mapping[str, Sequence[Value]]) -> list[dict[str, Va
 
 
 def list_corners(ranges: Mapping[str, Any]) -> list[dict[str, Value]]:
-    """List every combination of the fields' choices; a numeric range has its two ends as choices."""
+    """List every combination of values of the fields, using all choices, or both ends of a numeric range."""
     return list_combinations(
         {field: getattr(range_, "choices", None) or (range_.low, range_.high) for field, range_ in ranges.items()}
     )
@@ -273,7 +273,7 @@ def _find_outside(name: str, points: Mapping[str, Sequence[Value]], ranges: Mapp
 
 
 def _find_refused(name: str, points: Callable[[str], Sequence[Configuration]], method: Method) -> Iterator[Fault]:
-    """Yield one fault per task that the method accepts: the error of the first invalid point."""
+    """Yield the error of the first invalid point for each task that the method accepts."""
     for task in [task for task in TRAINABLE_TASKS if method.refuses(task) is None]:
         for point in points(task):
             try:

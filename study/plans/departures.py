@@ -41,7 +41,10 @@ def list_departures(asked: Plan, arms: Sequence[Arm]) -> dict[str, Departures]:
 
 
 def _choose_name(arm: Arm) -> str:
-    """Return the arm's variant (`palbert:a`) if its departures differ from the method's, or else the method's name."""
+    """Return the name under which an arm's departures are listed: its method, or its variant (`palbert:a`).
+
+    A variant is listed by itself if its departures differ from those of the method.
+    """
     is_special = trainables.departures(arm.method) != trainables.departures(arm.base_method)
     return arm.method if is_special else arm.base_method
 
@@ -49,7 +52,11 @@ def _choose_name(arm: Arm) -> str:
 def does_hold(
     departure: Departure, method: str, task: str, fixed: Mapping[str, object], *, searched: Iterable[str]
 ) -> bool:
-    """Check if an arm searches each field that the departure names, or fixes it as in the method's file."""
+    """Check if a method's departure applies to an arm with this method and task.
+
+    The departure applies unless it names a field that the arm neither searches nor fixes at the only value in the
+    method's file.
+    """
     space = search_spaces.load(trainables.base_method(method))
     in_file = {**space.fixed, **space.fixed_by_task.get(task, {})}
     menus = {**space.paper_grid, **{field: [value] for field, value in in_file.items()}}
@@ -58,7 +65,10 @@ def does_hold(
 
 
 def describe_departures(plan: ResolvedPlan) -> list[str]:
-    """Format the departures from the papers as lines, in the order protocol, pretrainings, all methods, each method."""
+    """Format the departures from the papers as lines.
+
+    The departures of the protocol come first, then those of each pretraining, of all methods, and of each method.
+    """
     rules = ["protocol", *_list_pretraining(plan.arms)]
     by_method = {name: lines for name, lines in plan.departures.items() if name not in rules}
     shared = [line for line in next(iter(by_method.values()), ()) if all(line in lines for lines in by_method.values())]
@@ -74,7 +84,11 @@ def describe_departures(plan: ResolvedPlan) -> list[str]:
 
 
 def list_pretraining_departures(recipe: Recipe, settings: Configuration, *, is_tiny: bool) -> Departures:
-    """Collect a pretraining's departures from papers; for a tiny backbone, `OF_TINY_RECIPE` replaces the recipe's."""
+    """List how a pretraining with the settings `settings`, set by hand, differs from the papers.
+
+    For a tiny backbone, `OF_TINY_RECIPE` replaces the departures of `recipe`. For any other backbone, a departure of
+    `recipe` is omitted if it names a field that `settings` changes.
+    """
     changed = {field for field, value in settings.items() if value != recipe.fixed[field]}
     unchanged = [departure for departure in recipe.departures if not changed & {*departure.what.split(", ")}]
     by_hand = [Departure("set by hand", "", ", ".join(settings))] if settings else []
@@ -82,7 +96,7 @@ def list_pretraining_departures(recipe: Recipe, settings: Configuration, *, is_t
 
 
 def _list_pretraining(arms: Sequence[Arm]) -> dict[str, Departures]:
-    """Map each pretraining objective to its departures, for backbones that `study.pretrain` made."""
+    """Map the objective of each pretraining by `study.pretrain` to the departures of this pretraining."""
     return {made.objective: made.departures for arm in arms if (made := arm.pretraining) is not UNSET}
 
 
@@ -109,7 +123,7 @@ def _list_protocol(asked: Plan, arms: Sequence[Arm]) -> Departures:
         ("seeds", str(SEEDS_OF_PAPERS), str(asked.seeds)): asked.seeds != SEEDS_OF_PAPERS,
         ("fields that the papers tune", "searched", "one value"): asked.searched_alone is not UNSET,
         ("precision of search trials", "", str(precision)): precision is not UNSET,
-        ("variants", "", "fix some fields, whatever is listed below"): (
+        ("variants", "", "fix some fields, even if a difference below names them"): (
             len({arm.method for arm in arms}) > len({*map(_choose_name, arms)})
         ),
     }

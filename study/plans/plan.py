@@ -1,6 +1,7 @@
 """The plan that a user asks for: a profile's defaults, overridden by the command line.
 
-Also layers of values: `merge_layers` takes the value and origin of each field from the last layer that has the field.
+A field can have a value in several layers, such as a file and the command line; `merge_layers` then takes the value and
+its origin from the last of these layers.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ class EarlyStopping(Typed, frozen=True, kw_only=True):
 
 
 class First(Typed, frozen=True, kw_only=True):
-    """The best configuration of another study, which an arm tries first; fields that the arm fixes are ignored."""
+    """The best configuration of another study, which an arm tries before all others.
+
+    Values for fields that the arm fixes are ignored.
+    """
 
     origin: str  # study and arm in which these values won
     values: Configuration
@@ -94,14 +98,17 @@ class Plan(Typed, frozen=True, kw_only=True):
     first: Remembered[Mapping[str, tuple[First, ...]] | UnsetType] = UNSET  # --first-from: winners by arm
 
     def __post_init__(self) -> None:
-        """Move `epochs` from an older file to the settings."""
+        """Move the field `epochs`, which only older files contain, into `settings`."""
         if self.epochs is not None:
             force_setattr(self, "settings", {"epochs": self.epochs, **self.settings})
             force_setattr(self, "epochs", None)
 
     @property
     def searched_alone(self) -> tuple[str, ...] | UnsetType:
-        """The fields that a search may tune: none if there are no search trials, UNSET if it may tune all."""
+        """The only fields that a search may tune, or UNSET if a search may tune all fields.
+
+        The tuple is empty if the plan has no search trials.
+        """
         return () if self.samples == 0 else self.search_only
 
     @property
@@ -110,7 +117,7 @@ class Plan(Typed, frozen=True, kw_only=True):
         return self.data == "mini" and any(task in TRAINABLE_TASKS for task in self.tasks)
 
     def extend(self, earlier: Plan) -> Plan:
-        """Return this plan merged with the study's earlier plan: for example, methods are joined."""
+        """Merge this plan with the study's earlier plan; the result has, for example, the methods of both plans."""
         rules = {name: join for name, join in read_marks(Plan).items() if callable(join)}
         return replace(
             self, **{name: join(getattr(earlier, name), getattr(self, name)) for name, join in rules.items()}
@@ -128,16 +135,19 @@ class Plan(Typed, frozen=True, kw_only=True):
         return {name: value for name in names if (value := getattr(self, name)) is not UNSET}
 
     def find_start(self, method: str, task: str, default: str | None) -> str | None:
-        """Return the arm whose model this arm starts from, if any; `default` is START in the method's file."""
+        """Return the name of the arm whose model `method` starts from on `task`; None if it starts from the backbone.
+
+        `default` is START in the method's file: the method whose model is used if `start_from` does not name this arm.
+        """
         source = self.start_from.get(f"{method}/{task}", f"{default}/{task}" if default else self.start_from.get(task))
         return source if source is None or "/" in source else f"{method}/{source}"
 
     def list_firsts(self, arm: str) -> tuple[First, ...]:
-        """Return the winners of other studies that the arm tries first."""
+        """Return the best configurations of other studies that the arm tries before all others."""
         return () if self.first is UNSET else self.first.get(arm, ())
 
     def resolve_search_precision(self, fixed: Configuration, *, is_searched: bool) -> Precision | UnsetType:
-        """Return the precision of an arm's search trials if its confirm trials have another precision, else UNSET."""
+        """Return the precision of an arm's search trials, or UNSET if its confirm trials have the same precision."""
         is_another = is_searched and self.search_precision != fixed.get("precision")
         return self.search_precision if is_another else UNSET
 
@@ -164,7 +174,7 @@ class Layered(Generic[T]):
 
 
 def merge_layers(layers: Layers[T]) -> dict[str, Layered[T]]:
-    """Take the value of each field from the last layer that has the field; fields stay in order of first appearance."""
+    """Take the value of each field from the last layer that has the field; the order is that of first appearance."""
     return {name: Layered(value, origin) for origin, values in layers for name, value in values.items()}
 
 
@@ -177,7 +187,10 @@ def format_columns(rows: list[tuple[str, str, str]]) -> list[str]:
 def choose_backbone(
     source: SearchSpace | Recipe, kind: str, *, backbone: str | None, tokenizer: str | None
 ) -> tuple[Layered[str], Layered[str | None]]:
-    """Take backbone and tokenizer from the options, or else from the file of the method or pretraining objective."""
+    """Return the backbone and tokenizer that the options name, or else those that `source` names.
+
+    If the options name only a backbone, the tokenizer is None, which stands for the backbone's tokenizer.
+    """
     chosen = Layered(source.backbone[kind], f"{source.file} BACKBONE[{kind!r}]")
     default = Layered[str | None](source.tokenizer.get(kind), f"{source.file} TOKENIZER[{kind!r}]")
     if backbone is not None:
@@ -215,23 +228,28 @@ NAMES_IN_REPOSITORIES = {  # option in the scripts of PALBERT, PABEE, DeeBERT, B
 
 
 def suggest_field(field: str, known: Collection[str]) -> str:
-    """Suggest the field for a misspelling or an option of a paper's code: `; did you mean learning_rate?`, or ""."""
+    """Return the end of an error about an unknown field: `; did you mean learning_rate?`, or "" without a suggestion.
+
+    The unknown field may be misspelt, or be the name of an option in a paper's code.
+    """
     ours = NAMES_IN_REPOSITORIES.get(field.replace("-", "_"))
     if field == "exit_criteria" and ours in known:
-        return f"; did you mean exit? For exit_criteria=sample: {SAMPLED}"
+        return f"; did you mean exit? For exit_criteria=sample, use {SAMPLED}"
     return f"; did you mean {ours}?" if ours in known else suggest_nearest(field, known)
 
 
 def make_field_error(
     option: str, field: str, owner: str, known: Collection[str], *, departures: Collection[Departure] = ()
 ) -> ValueError:
-    """Build the error for a field that a method or an objective, `owner`, lacks.
+    """Build the error for a field that `owner`, a method or a pretraining objective, does not have.
 
     Args:
-        option: the option that names the field, for the message.
-        departures: the method's departures from its paper; the first that names the field replaces the suggestion.
+        option: the option that names the field, with which the message begins.
+        known: the fields that `owner` has.
+        departures: the method's departures from its paper. If a departure mentions the field, the message quotes it
+            instead of suggesting a field.
     """
     lines = map(str, departures)
     naming = (f"; {line}" for line in lines if "_" in field and field in re.findall(r"\w+", line))
     near = next(naming, suggest_field(field, known))
-    return ValueError(f"{option}: {owner} has no such field; it has {', '.join(sorted(known))}{near}")
+    return ValueError(f"{option}: {owner} has no such field; its fields are {', '.join(sorted(known))}{near}")

@@ -35,9 +35,9 @@ TABLES = ("set", "search")  # TOML tables of a plan's settings
 MOST_NAMED = 5  # studies or arms in a message
 INCLUDE = (
     "folder with your own methods (NAME.py and NAME_space.py) and tasks (NAME/task.toml with its files); the study "
-    "remembers it"
+    "remembers the folder"
 )
-INCLUDE_NOW = "folder with your own methods, if it has moved"
+INCLUDE_NOW = "new location of the folder with your own methods"
 
 
 class PlanFile(Typed, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class PlanFile(Typed, frozen=True, kw_only=True):
 
     @classmethod
     def build(cls, folder: Path, plan: ResolvedPlan, code: Provenance, *, created: str, command: str) -> PlanFile:
-        """Build the file's content for a launch; `created` is the time of the first launch, UTC, ISO 8601."""
+        """Build the file's content for a launch; `created` is the time of the study's first launch."""
         return cls(
             format=events.FORMAT,
             name=folder.name,
@@ -90,23 +90,23 @@ def read_plan(folder: Path) -> PlanFile | None:
         fault = f"{type(error).__name__}: {error}"
         raise ValueError(f"{path} is not a plan: {fault}; {_describe_repair(folder)}") from None
     if digest(content) != written:
-        fault = f"its digest is {written}, but that of its content is {digest(content)}"
+        fault = f"the digest in the file is {written}, but the digest of the content is {digest(content)}"
         raise ValueError(f"{path} was edited: {fault}; {_describe_repair(folder)}")
     if isinstance(number, int) and number != events.FORMAT:
         content["plan"] = events.migrate_plan(content["plan"], number)
     try:
         return _register_tasks(from_plain(PlanFile, content, where=str(path)))
     except ValueError as error:  # the digest matches, so the file was not edited
-        raise ValueError(f"{error}; another version of glue-exit-study wrote it") from None
+        raise ValueError(f"{error}; another version of glue-exit-study wrote the file") from None
 
 
 def _describe_repair(folder: Path) -> str:
-    """Explain how to regenerate an invalid `plan.json`; if the journal has the last launch's command, quote it."""
+    """Explain how to restore an invalid `plan.json`; quote the command of the last launch if the journal has it."""
     try:
         lost = _read_journal(folder)
     except ValueError:
         lost = None
-    return f"delete the file, then rerun: {lost.command if lost else 'the launch of this study'}"
+    return "delete the file, then repeat the launch of this study" + (f": {lost.command}" if lost else "")
 
 
 def write_plan(folder: Path, content: PlanFile) -> None:
@@ -141,7 +141,10 @@ def require_plan(folder: Path) -> PlanFile:
 
 
 def _suggest_studies(folder: Path) -> str:
-    """Suggest the studies in the folder or, if it does not exist, the study beside it with the most similar name."""
+    """Return the end of an error about a folder without a plan: the studies inside the folder.
+
+    If the folder does not exist, suggest the study beside it with the most similar name.
+    """
     if studies := sorted(str(path.parent) for path in folder.glob(f"*/{FILE}")):
         return f", {list_first(studies, MOST_NAMED)}"
     if folder.exists():
@@ -165,7 +168,10 @@ def _register_tasks(file: PlanFile) -> PlanFile:
 
 
 def format_plan(plan: Plan) -> str:
-    """Format the plan as TOML, without fields that are UNSET, or None in both the plan and its profile."""
+    """Format the plan as TOML.
+
+    Fields that are UNSET are omitted. Fields that are None are omitted if they are also None in the plan's profile.
+    """
     default = to_plain(profiles.load(plan.profile))
     fields = {
         name: NONE if value is None else value
@@ -245,13 +251,13 @@ def mismatch_error(folder: Path, changed: Iterable[str], *, is_continued: bool) 
     """Build the error for a command that does not match the study on disk; `changed` is from `compare_plans`."""
     advice = " instead of --continue" if is_continued else f", or --continue {folder} to keep all other settings"
     return ValueError(
-        f"study {folder} does not match this command (value in the study against value here): {'; '.join(changed)}. "
+        f"study {folder} does not match this command (values in the study against values here): {'; '.join(changed)}. "
         f"Choose another --name{advice}"
     )
 
 
 def compare_plans(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collection[str] | None = None) -> list[str]:
-    """List every forbidden difference between the earlier and the later plan of a study, with both values.
+    """List the changes from the earlier to the later plan that the study does not allow, with both values.
 
     `settled` names the arms that may not change because one of their trials has started; None stands for all arms.
     """
@@ -273,7 +279,10 @@ def compare_plans(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collec
 
 
 def compare_arms(before: Arm, after: Arm) -> list[str]:
-    """List the differences between two arms, with both values: configuration fields, then the arms' other `Fact`s."""
+    """List the differences between two arms, with both values.
+
+    Differences between the configurations come first, then those between the other attributes marked as `Fact`.
+    """
     fields = dict.fromkeys(name for arm in (before, after) for name in (*arm.fixed, *arm.decided))
     pairs = {name: (before.read_field(name), after.read_field(name)) for name in fields}
     changed = [
@@ -298,7 +307,7 @@ def list_changes(where: str, before: object, after: object) -> list[str]:
 
 
 def include_folder(methods: Iterable[str], folder: str) -> None:
-    """Register the methods in a folder, which may be missing if this package itself has all of `methods`.
+    """Register the methods in a folder. The folder may be missing if all of `methods` belong to this package.
 
     Raises:
         ValueError: the folder is needed but missing, or is not a folder of methods.
@@ -318,7 +327,7 @@ def include_folder(methods: Iterable[str], folder: str) -> None:
 
 
 def check_in_one_folder(asked: Plan, earlier: Plan) -> None:
-    """Raise ValueError if --include names another folder and that folder lacks one of the study's methods."""
+    """Raise ValueError if --include names a new folder that lacks one of the methods of the earlier plan."""
     if UNSET in (asked.include, earlier.include) or asked.include == earlier.include:
         return
     missing = [method for method in earlier.methods if base_method(method) not in method_files.names()]
@@ -330,7 +339,7 @@ def check_in_one_folder(asked: Plan, earlier: Plan) -> None:
 
 
 def include_for(method: str, asked: Plan | None, folder: str | None) -> None:
-    """Register a method from the folder, or else from the folder that the study's plan names.
+    """Register a user's method from `folder` or, if `folder` is None, from the folder that the plan `asked` names.
 
     Raises:
         ValueError: the folder is missing, or is not a folder of methods.

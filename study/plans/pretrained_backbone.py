@@ -100,7 +100,7 @@ def read_finished_pretraining(backbone: str) -> Pretraining | None:
         return None
     if not content.finished:
         steps = f"{content.made.steps:,} of {content.wanted_steps:,} steps"
-        raise ValueError(f"backbone {backbone!r} is not finished: its pretraining has made {steps}; continue it first")
+        raise ValueError(f"backbone {backbone!r} is not finished: its pretraining has made {steps}; finish it first")
     return content.made
 
 
@@ -115,7 +115,7 @@ def is_tiny(backbone: str) -> bool:
 
 
 def warn_of_unknown_words(plan: ResolvedPlan) -> list[str]:
-    """Return a list with one warning that names the tasks with many words unknown to the tokenizer, or [].
+    """Warn of tasks with many words unknown to the tokenizer: return a list with one warning, or an empty list.
 
     Only backbones from `study.pretrain` are checked, and only on generated data or data from a folder.
 
@@ -134,14 +134,17 @@ def warn_of_unknown_words(plan: ResolvedPlan) -> list[str]:
 
 
 def warn_of_unknown(name: str, tokenizer: Tokenizer | None, texts: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return a list with one warning that names, by title, the texts with many unknown words, or []."""
+    """Warn of texts with many words unknown to the tokenizer: return a list with one warning, or an empty list.
+
+    `texts` maps the title of each group of texts, which the warning names, to the texts.
+    """
     if tokenizer is None:
         return []
     shares = {title: unknown_share(tokenizer, sentences) for title, sentences in texts.items()}
     large = [f"about {share:.0%} of {title}" for title, share in shares.items() if share > LARGE_SHARE]
     warning = (
-        f"warning: words unknown to the tokenizer of {name}: {', '.join(large)} (share of tokens; limit "
-        f"{LARGE_SHARE:.0%}); a word-piece tokenizer knows them: --tokenizer NAME_OR_FOLDER"
+        f"warning: words unknown to the tokenizer of {name}: {', '.join(large)} (share of tokens; the limit "
+        f"is {LARGE_SHARE:.0%}); a word-piece tokenizer knows all words: pass --tokenizer NAME_OR_FOLDER"
     )
     return [warning] if large else []
 

@@ -68,20 +68,26 @@ def split_key(key: str) -> tuple[str, str]:
 
 
 def shorten(key: str) -> str:
-    """Shorten a key for captions: `palbert/rte:beta` becomes `beta of single arms`; other keys stay unchanged."""
+    """Shorten the key of a single arm for captions: `palbert/rte:beta` becomes `beta of single arms`."""
     scope, field = split_key(key)
     return f"{field} of single arms" if "/" in scope else key
 
 
 def find_keys(settings: Settings, arm: str) -> dict[str, str]:
-    """Map each field to the key that applies to the arm: one for the arm, or else its method, or else all methods."""
+    """Map each field to the key of the setting that applies to the arm.
+
+    A key for the arm is preferred to a key for the arm's method, and this to a key for all methods.
+    """
     scopes = ("", arm.partition("/")[0], arm)
     parts = {key: split_key(key) for key in settings}
     return {field: key for scope in scopes for key, (own_scope, field) in parts.items() if own_scope == scope}
 
 
 def override_settings(base: Settings, over: Settings) -> dict[str, Setting]:
-    """Merge settings; one in `over` replaces all in `base` for the same field with the same or a narrower scope."""
+    """Merge the settings in `base` and `over`.
+
+    A setting in `over` replaces all settings in `base` for the same field whose scope is the same or narrower.
+    """
     replaced = [split_key(key) for key in over]
 
     def is_replaced(scope: str, field: str) -> bool:

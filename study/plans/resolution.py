@@ -4,12 +4,12 @@ A field takes its value from the last of these layers that has the field:
 
     fixed fields: FIXED, FIXED_BY_TASK, MINI_FIXED, VARIANTS of the method's search space
     tuned fields: SPACE, MINI_SPACE; with the grid sampler PAPER_GRID, MINI_GRID
-    exit settings: POST_HOC; they need no trials of their own: each trained model is evaluated with all their values
+    exit settings: POST_HOC; the model of each search trial is evaluated with all these values, without further trials
     all fields: the plan's settings, first for all methods, then for the method, then for the arm (`study.plans.ranges`)
 
 A field fixed by MINI_FIXED, VARIANTS or --set is no longer tuned; a field searched by --search is no longer fixed.
 MINI_* apply only to tiny random backbones. Tuned fields that --search-only does not name are fixed at a paper's value.
-So are exit settings if no other field is tuned.
+Exit settings are also fixed at a paper's value if no other field is tuned.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
     fixed |= {name: _choose_papers_value(name, ranged, points) for name, ranged in tuned.items() if name in unsearched}
     tuned = {name: ranged for name, ranged in tuned.items() if name not in unsearched}
     published = [
-        point for point in published if all(tuned[name].value.holds(point[name]) for name in point.keys() & tuned)
+        point for point in published if all(tuned[name].value.contains(point[name]) for name in point.keys() & tuned)
     ]
     if plan.sampler == "grid":
         grid |= {
@@ -239,7 +239,7 @@ def explain(plan: Plan, method: str, task: str, *, origins: Mapping[str, str]) -
     rows += [(name, str(layered.value), layered.origin) for name, layered in resolution.tuned.items()]
     for name, settings in resolution.post_hoc.items():
         menu = " | ".join(map(json.dumps, settings.value))
-        rows.append((name, f"{menu}, tried on every search trial's model", settings.origin))
+        rows.append((name, f"{menu}, evaluated on the model of every search trial", settings.origin))
     fixed = {name: layered.value for name, layered in resolution.fixed.items()}
     if (precision := plan.resolve_search_precision(fixed, is_searched=bool(resolution.tuned))) is not UNSET:
         rows.append(("precision of search trials", json.dumps(precision), "--search-precision"))
@@ -256,9 +256,9 @@ def explain(plan: Plan, method: str, task: str, *, origins: Mapping[str, str]) -
         if winner or any(point.items() <= known.items() for known in published):
             values = ", ".join(f"{name} {json.dumps(value)}" for name, value in point.items())
             origin = winner.origin if winner else "PUBLISHED"
-            first.append(f"  {'then' if first else 'first'} tried: {values} ({origin})")
+            first.append(f"  the search {'then' if first else 'first'} tries {values} ({origin})")
     if others := len(resolution.first) - len(first):
-        first.append(f"  {'then' if first else 'first'} tried: {counted(others, 'grid point')}")
+        first.append(f"  the search {'then' if first else 'first'} tries {counted(others, 'grid point')}")
     if resolution.tuned:
         samples = len(resolution.first) if plan.samples is None else plan.samples
         first.append(f"  sampler: {describe_sampler(plan.sampler, samples, plan.early_stopping)}")
@@ -316,7 +316,7 @@ def _resolve_arm(
 
 
 def _suggest_narrower_scopes(plan: Plan, arm: Arm, *, field: str) -> str:
-    """Suggest --set options that limit the value of the field to the tasks that accept it, or "" if no task does."""
+    """Return the --set options that set the field only for the tasks that accept its value; "" if no task does."""
     key = find_keys(plan.settings, arm.name).get(field, arm.name)
     if "/" in key:
         return ""
@@ -345,14 +345,17 @@ def _check_ends(arm: Arm, resolution: Resolution) -> None:
 
 
 def _repeat_arm(arm: Arm, repeat: int, arms: Collection[Arm]) -> Arm:
-    """Copy an arm for a repeated search; if it starts from a searched arm, the copy starts from that arm's repeat."""
+    """Copy an arm for another search, with the index `repeat`, of the same method on the same task.
+
+    If the arm starts from the model of another arm that is searched, the copy starts from the model of that arm's copy.
+    """
     source = next((other for other in arms if other.name == arm.start_from), None)
     start_from = format_arm_name(source.method, source.task, repeat) if source and source.space else arm.start_from
     return replace(arm, repeat=repeat, seeds=list_confirm_seeds(len(arm.seeds), repeat=repeat), start_from=start_from)
 
 
 def fits(method: str, backbone: str) -> bool:
-    """Check if a method may use a backbone; some methods are limited to certain families."""
+    """Check if a method supports a backbone; some methods support only backbones of certain families."""
     families = search_spaces.load(method).families
     return not families or find_family(backbone) in families
 
@@ -364,17 +367,17 @@ def check_family(method: str, backbone: str) -> None:
         menu = ", ".join(name for name in UNTRAINED if find_family(name) in families)
         raise ValueError(
             f"{method} is for backbones of family {' or '.join(families)}; backbone {backbone!r} is of family "
-            f"{find_family(backbone)!r}; allowed: --backbone with {menu}, a folder or a hub name of that family"
+            f"{find_family(backbone)!r}; allowed: --backbone with {menu}, or a folder or hub name of such a backbone"
         )
 
 
 def _collect_by_hand(
     plan: Plan, space: SearchSpace, arm: str
 ) -> tuple[dict[str, Layered[Value]], dict[str, Layered[Range]]]:
-    """Collect the fields that the plan fixes or searches by hand.
+    """Collect two groups of an arm's fields: those that the plan's settings fix, and those that they search.
 
     Raises:
-        ValueError: the method lacks the field, or the field cannot hold a value.
+        ValueError: a setting names a field that the method lacks, or a value that the field cannot hold.
     """
     profile = profiles.load(plan.profile).settings
     config = trainables.load(space.method).Config
@@ -397,7 +400,7 @@ def _collect_by_hand(
     return fixed, searched
 
 
-def list_papers_values(plan: Plan, method: str, task: str) -> list[str]:
+def list_unsearched_fields(plan: Plan, method: str, task: str) -> list[str]:
     """List the tunable fields of an arm that the plan does not search and that therefore have a fixed value."""
     fixed = resolve_configuration(plan, method, task).fixed
     return [name for name, layered in fixed.items() if layered.origin.endswith(_NOT_SEARCHED)]
@@ -406,7 +409,7 @@ def list_papers_values(plan: Plan, method: str, task: str) -> list[str]:
 def _choose_papers_value(field: str, ranged: Layered[Range], points: Layers[Value]) -> Layered[Value]:
     """Fix a tunable field at its first value in `points` that is within its range, or else at the range's middle."""
     for origin, point in points:
-        if field in point and ranged.value.holds(point[field]):
+        if field in point and ranged.value.contains(point[field]):
             return Layered(point[field], f"{origin}{_NOT_SEARCHED}")
     return Layered(ranged.value.middle, f"the middle of {ranged.value}, {ranged.origin}{_NOT_SEARCHED}")
 
@@ -431,12 +434,12 @@ def make_range(distribution: BaseDistribution) -> Range:
 
 
 def _check_range(first: First, tuned: Mapping[str, Layered[Range]], arm: str) -> None:
-    """Raise ValueError if a winning value from another study is outside the arm's ranges."""
+    """Raise ValueError if a value in another study's best configuration is outside the arm's range for the field."""
     for name in tuned.keys() & first.values.keys():
-        if not tuned[name].value.holds(first.values[name]):
+        if not tuned[name].value.contains(first.values[name]):
             raise ValueError(
                 f"--first-from: {name} was {json.dumps(first.values[name])} in {first.origin}, but {arm} searches it "
-                f"in {tuned[name].value}; allowed: a range that contains it, or leave out --first-from"
+                f"in {tuned[name].value}; allowed: a range that contains this value, or no --first-from"
             )
 
 
@@ -467,13 +470,16 @@ def _check_plan(plan: Plan) -> None:
     if plan.select_by is not UNSET:
         read_select_by(plan.select_by)
     if plan.samples is None and plan.sampler != "grid":
-        raise ValueError(f"--sampler {plan.sampler} needs --samples; only grid has a default")
+        raise ValueError(f"--sampler {plan.sampler} needs --samples; only the sampler grid has a default")
     if plan.search_repeats > 1 and plan.seeds > MOST_SEEDS:
         raise ValueError(f"--seeds is {plan.seeds}; allowed with --search-repeats: at most {MOST_SEEDS}")
 
 
 def _check_settings(plan: Plan) -> None:
-    """Check that settings belong to methods or arms of the study, and that methods tune the fields of --search-only."""
+    """Check that each setting is for a method or an arm of the study.
+
+    Also check that each field of --search-only is tuned by a method of the study.
+    """
     scopes = [*plan.methods, *(f"{method}/{task}" for method in plan.methods for task in plan.tasks)]
     for key, setting in plan.settings.items():
         scope, _ = split_key(key)
@@ -481,7 +487,7 @@ def _check_settings(plan: Plan) -> None:
             method, _, task = scope.partition("/")
             missing = [f"--method {method}"] * (method not in plan.methods)
             missing += [f"--task {task}"] * (task not in ("", *plan.tasks))
-            fault = f"no method or arm of this study named {scope!r}; available: {', '.join(scopes)}"
+            fault = f"this study has no method or arm {scope!r}; available: {', '.join(scopes)}"
             raise ValueError(f"{format_option(key, setting)}: {fault}; add it by {' '.join(missing)}")
     tuned = {field for method in plan.methods for field in search_spaces.load(method).space}
     tuned |= {split_key(key)[1] for key, setting in plan.settings.items() if is_searched(setting)}
@@ -489,8 +495,8 @@ def _check_settings(plan: Plan) -> None:
         if field not in tuned:
             menu = ", ".join(sorted(tuned)) + suggest_field(field, tuned)
             raise ValueError(
-                f"--search-only {field}: the study tunes no such field; available: {menu}; to tune another: --search "
-                "FIELD=LOW..HIGH"
+                f"--search-only {field}: the study tunes no such field; available: {menu}; to tune another field: "
+                "--search FIELD=LOW..HIGH"
             )
 
 
@@ -499,11 +505,13 @@ def _check_search_precision(plan: Plan, arms: Collection[Arm]) -> None:
     if plan.search_precision is UNSET:
         return
     if tuning := next((arm.name for arm in arms if "precision" in arm.space), None):
-        raise ValueError(f"--search-precision is {plan.search_precision}, but {tuning} tunes precision; leave it out")
+        raise ValueError(
+            f"--search-precision is {plan.search_precision}, but {tuning} tunes precision; leave out --search-precision"
+        )
     if all(arm.search_precision is UNSET for arm in arms):
         raise ValueError(
-            f"--search-precision is {plan.search_precision}, but has no effect: all trials use that precision "
-            "already, or no arm is searched; leave it out"
+            f"--search-precision is {plan.search_precision}, but this has no effect: all trials already use "
+            "that precision, or no arm is searched; leave out --search-precision"
         )
 
 
@@ -515,8 +523,10 @@ def _check_starts(arms: Mapping[str, Arm]) -> None:
             if source not in arms:
                 method, _, task = source.partition("/")
                 missing = [f"--method {method}"] * (method != arm.method) + [f"--task {task}"]
-                raise ValueError(f"{chain[-1]} starts from {source}, which is not studied; add {' '.join(missing)}")
+                raise ValueError(
+                    f"{chain[-1]} starts from {source}, which is not part of this study; add {' '.join(missing)}"
+                )
             if source in chain:
-                raise ValueError(f"arms start from each other: {' from '.join([*chain, source])}")
+                raise ValueError(f"arms start from each other: {', which starts from '.join([*chain, source])}")
             chain.append(source)
             source = arms[source].start_from

@@ -55,7 +55,10 @@ class Range(Typed, frozen=True, kw_only=True):
 
     @property
     def middle(self) -> Value:
-        """The middle choice, or the mean of both ends: geometric for a log range, rounded down to a step."""
+        """The middle choice or, for an interval, the mean of both ends, rounded down to a multiple of the step.
+
+        The mean is geometric if the range is logarithmic.
+        """
         if self.choices:
             return self.choices[(len(self.choices) - 1) // 2]
         (low, high), step = self.ends, self.attributes.get("step")
@@ -89,7 +92,7 @@ class Range(Typed, frozen=True, kw_only=True):
             return str(self).replace('"', "").replace(" | ", ",")
         return str(self).replace(" to ", "..").replace(" log", ":log")
 
-    def holds(self, value: Value) -> bool:
+    def contains(self, value: Value) -> bool:
         """Check if the range contains this value."""
         if self.choices:
             return value in self.choices
@@ -117,7 +120,7 @@ class Pretraining(Typed, frozen=True, kw_only=True):
 
 
 class Arm(Typed, frozen=True, kw_only=True):
-    """One (method, task) pair and everything that its trials share; each repeat of its search is a separate arm."""
+    """A method on a task, and everything that its trials share. Each repetition of its search is a separate arm."""
 
     method: str
     task: str
@@ -160,13 +163,13 @@ class Arm(Typed, frozen=True, kw_only=True):
 
     @property
     def whole_backbone(self) -> str:
-        """The backbone's name for published tables; a hub name has its owner and no revision."""
+        """The backbone's name for published tables; a hub name includes its owner, but no revision."""
         is_content = self.backbone_fingerprint.startswith("sha256:")
         return self.backbone if is_content else backbones.whole_name(self.backbone)
 
     @property
     def pinned_tokenizer(self) -> str | None:
-        """The tokenizer, or None for the backbone's; a hub name has the form `NAME@COMMIT`, as in `pinned_backbone`."""
+        """The tokenizer (`NAME@COMMIT` if it is a hub name), or None if the backbone's tokenizer is used."""
         return self.tokenizer and backbones.pinned(self.tokenizer, self.tokenizer_fingerprint or "")
 
     @property
@@ -177,7 +180,7 @@ class Arm(Typed, frozen=True, kw_only=True):
 
     @property
     def exit_settings(self) -> Mapping[str, tuple[Value, ...]]:
-        """The exit settings under which each search trial's model is evaluated; empty if all are fixed."""
+        """The exit settings with which each search trial's model is evaluated; may be empty."""
         return self.post_hoc or {}
 
     @property
@@ -202,12 +205,12 @@ class Arm(Typed, frozen=True, kw_only=True):
         return name in self.fixed and self.fixed[name] == value and type(self.fixed[name]) is type(value)
 
     def make_search_configuration(self, point: Configuration) -> Configuration:
-        """Return the configuration of a search trial with these tuned values; exit settings are not yet in it."""
+        """Return the configuration of a search trial with the tuned values `point`, without exit settings."""
         precision = {} if self.search_precision is UNSET else {"precision": self.search_precision}
         return {**self.fixed, **precision, **point}
 
     def make_confirm_configuration(self, searched: Configuration) -> Configuration:
-        """Return the winning search trial's configuration for confirm trials, which use the arm's fixed precision."""
+        """Return the configuration of confirm trials: `searched`, but with the precision that the arm fixes."""
         return searched if self.search_precision is UNSET else {**searched, "precision": self.fixed["precision"]}
 
     @property
@@ -252,8 +255,8 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
     def trial_key(self, arm: Arm, *, phase: str, config: Configuration, seed: int, start: str | None) -> str:
         """Compute a trial's key; equal keys mean the same training run.
 
-        `start` is the key of the trial whose model this trial starts from. The key of a search trial depends on all its
-        exit settings, because they affect which epoch is best.
+        `start` is the key of the trial whose model this trial starts from. The key of a search trial depends on all
+        exit settings of the arm, because they affect which epoch is best.
         """
         content = [arm.backbone_fingerprint, arm.tokenizer_fingerprint, arm.data_fingerprint]
         menu = [arm.exit_settings] if arm.exit_settings and phase == "search" else []
@@ -287,7 +290,10 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
 
     @property
     def first_arms(self) -> list[Arm]:
-        """The arms that do not repeat another's search; tables show only these."""
+        """The arms of first searches; tables show only these arms.
+
+        The arms of repeated searches (`--search-repeats`) are omitted.
+        """
         return [arm for arm in self.arms if not arm.repeat]
 
     @cached_property
@@ -316,7 +322,10 @@ def format_arm_name(method: str, task: str, repeat: int) -> str:
 
 
 def list_confirm_seeds(number: int, *, repeat: int = 0) -> tuple[int, ...]:
-    """List the seeds of an arm's confirm trials; repeats share no seed if `number` is at most `MOST_SEEDS`."""
+    """List the seeds of an arm's `number` confirm trials; `repeat` is the index of the arm's search.
+
+    Different searches have different seeds if `number` is at most `MOST_SEEDS`.
+    """
     first = FIRST_SEED + repeat * MOST_SEEDS
     return tuple(range(first, first + number))
 

@@ -1,5 +1,6 @@
-"""The options of a search: --sampler, Optuna's by name or a user's `package.module:Factory`, and --select-by.
+"""The options --sampler and --select-by of a search.
 
+A sampler is either one of Optuna's, given by its name, or a user's, given as `package.module:Factory`.
 `study.decisions.proposals` asks samplers for configurations. --select-by selects epochs and trials;
 `select_exit` in `trainables/runs/evaluation.py` applies it. Importing this module does not import Optuna.
 """
@@ -79,16 +80,18 @@ def make_own_sampler(name: str, *, seed: int) -> BaseSampler:
         where = "; allowed: an installed package, or a module in a folder of PYTHONPATH"
         raise ValueError(f"--sampler {name}: {fault}{where * isinstance(error, ImportError)}") from error
     if not isinstance(sampler, BaseSampler):
-        raise ValueError(f"--sampler {name}: returned {type(sampler).__name__} for seed={seed}; allowed: a BaseSampler")
+        raise ValueError(
+            f"--sampler {name}: the factory returned {type(sampler).__name__} for seed={seed}; allowed: a BaseSampler"
+        )
     return sampler
 
 
 def describe_sampler(name: str, samples: int, stopping: EarlyStopping | None) -> str:
-    """Describe the sampler and its limits in a search with `samples` trials and this early stopping."""
+    """Describe the sampler and its limits in a search with `samples` trials and the early stopping `stopping`."""
     known = SAMPLERS.get(name, Sampler())
     limits = [known.with_asha] if stopping and known.with_asha else []
     if name in ("tpe", "gp") and 0 < samples <= RANDOM_TRIALS:
-        limits.append(f"random search in effect: its model starts after {RANDOM_TRIALS} trials")
+        limits.append(f"a random search in effect, because its model starts after {RANDOM_TRIALS} trials")
     limits += [known.always] if known.always else []
     return f"{name} ({'; '.join(limits)})" if limits else name
 

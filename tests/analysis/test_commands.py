@@ -116,7 +116,7 @@ def test_plan_that_was_edited_is_refused(tmp_path):
     study = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5))
     path = study / "plan.json"
     path.write_text(path.read_text().replace('"dev"', '"holdout"'))
-    with pytest.raises(ValueError, match=r"plan.json was edited: its digest is "):
+    with pytest.raises(ValueError, match=r"plan.json was edited: the digest in the file is "):
         load_study(study)
 
 

@@ -170,7 +170,7 @@ def test_a_plan_of_another_version_is_said_to_be_one_with_the_fields_that_are_kn
     path.write_text(json.dumps({**content, "digest": digest(content)}))
     line = refused(capsys, here, "status", "runs/first")
     assert "no field named plan.asked.flavour; available: profile, methods, tasks" in line
-    assert line.endswith("; another version of glue-exit-study wrote it")
+    assert line.endswith("; another version of glue-exit-study wrote the file")
 
 
 def test_an_option_that_is_needed_cannot_be_left_out(capsys, here):
@@ -196,7 +196,9 @@ def test_a_folder_in_the_place_of_a_studys_file_is_named(capsys, here, file, com
 def test_a_plan_cut_short_says_how_it_comes_back_and_nothing_is_made(capsys, here, command):
     path = here / "runs" / "first" / "plan.json"
     path.write_bytes(path.read_bytes()[:400])
-    assert "; delete the file, then rerun: python -m study.launch " in refused(capsys, here, *command.split())
+    assert "; delete the file, then repeat the launch of this study: python -m study.launch " in refused(
+        capsys, here, *command.split()
+    )
 
 
 @pytest.mark.parametrize("name", ["Mine", "my-own", "1st"])

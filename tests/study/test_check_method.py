@@ -52,7 +52,7 @@ RETURNED = {  # what stands there -> what is put there, the function that is nam
         'name = "entropy_in_nats"',
         'name = "entropy"',
         "def step",
-        "exit rule Entropy has a built-in rule's name, entropy; allowed: another name",
+        "exit rule Entropy has the name of a built-in rule, entropy; allowed: another name",
     ),
     "build": ("return Mine(", "Mine(", "def build", "build returned None; allowed: an EarlyExitModel"),
     "loss": ("return loss", 'return loss["loss"]', "def loss", 'loss returned a Tensor; allowed: a dict with "loss"'),
@@ -86,8 +86,8 @@ def test_what_never_leaves_early_breaks_a_rule(methods: Path, capsys: pytest.Cap
     assert check_method.main([str(methods)]) == 1
     (fault,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAULT")]
     assert re.match(
-        rf"FAULT entropy: {methods}/entropy.py:\d+: all examples exit at one layer under each of the 20", fault
+        rf"FAULT entropy: {methods}/entropy.py:\d+: all examples exit at the same layer under each of the 20", fault
     )
     assert fault.endswith(
-        "; broken: examples exit at different layers under at least one rule of sweep_rules, if it has any rules"
+        "; broken: examples exit at different layers under at least one rule of sweep_rules, if there are any"
     )

@@ -200,7 +200,7 @@ def test_the_hint_for_a_sampled_exit_works_as_typed(capsys):
         assert words.removeprefix("--method palbert ") in SAMPLED
         assert study.launch.main([*words.split(), "--profile", "mini", "--task", "rte", "--dry-run"]) == 0
     assert study.launch.main(["--profile", "mini", "--task", "rte", "--set", "exit_criteria=sample"]) == 2
-    assert capsys.readouterr().err.strip().endswith(f"; did you mean exit? For exit_criteria=sample: {SAMPLED}")
+    assert capsys.readouterr().err.strip().endswith(f"; did you mean exit? For exit_criteria=sample, use {SAMPLED}")
 
 
 def test_help_names_the_page_that_counts_lambda_layers():

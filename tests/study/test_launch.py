@@ -93,11 +93,14 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
             ["--backbone", "albert-base"],
             "backbone 'albert-base' has no tokenizer; name one by --tokenizer: a folder, a hub name",
         ),
-        (["--set", "depth=3"], "--set depth: palbert has no such field; it has adam_epsilon"),
+        (["--set", "depth=3"], "--set depth: palbert has no such field; its fields are adam_epsilon"),
         (["--set", "depth"], "--set depth: allowed: [SCOPE:]FIELD=VALUE"),
         (["--start-from", "rte"], "study.launch: --start-from rte: allowed: ARM=ARM"),
         (["--start-from", "rte=snli"], "study.launch: --start-from rte=snli: no task named 'snli'"),
-        (["--task", "rte", "--start-from", "rte=mnli"], "palbert/rte starts from palbert/mnli, which is not studied"),
+        (
+            ["--task", "rte", "--start-from", "rte=mnli"],
+            "palbert/rte starts from palbert/mnli, which is not part of this study",
+        ),
         (
             ["--method", "albert:9-layers"],
             "num_hidden_layers of albert:9-layers is 9; backbone 'mini-albert' has 6 layers",
@@ -147,8 +150,8 @@ def test_another_protocol_under_the_same_name_is_refused_field_by_field(capsys, 
     launched_study(folder, resolved)
     assert launch.main(["--task", "rte", "--epochs", "3", "--name", "s", "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
-    assert f"study {folder} does not match this command (value in the study against value here): " in error
-    assert "(value in the study against value here): epochs 2 against 3. Choose another --name" in error
+    assert f"study {folder} does not match this command (values in the study against values here): " in error
+    assert "(values in the study against values here): epochs 2 against 3. Choose another --name" in error
     assert error.count("\n") == 1 and require_plan(folder).plan == resolved
 
 
@@ -161,8 +164,8 @@ def test_a_plan_edited_by_hand_is_refused(capsys, tmp_path, edited):
     write_json(folder / "plan.json", content | edited)
     assert launch.main(["--task", "rte", "--name", "s", "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
-    assert f"{folder / 'plan.json'} was edited: its digest is" in error and error.count("\n") == 1
-    assert error.endswith("; delete the file, then rerun: the launch of this study\n")
+    assert f"{folder / 'plan.json'} was edited: the digest in the file is" in error and error.count("\n") == 1
+    assert error.endswith("; delete the file, then repeat the launch of this study\n")
 
 
 def test_damaged_plan_names_the_launch_that_writes_it_again(capsys, tmp_path):
@@ -171,7 +174,10 @@ def test_damaged_plan_names_the_launch_that_writes_it_again(capsys, tmp_path):
     (folder / "plan.json").write_text('{"plan": ')
     assert launch.main(["--name", "s", "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
-    assert error.endswith(f"; delete the file, then rerun: {command}\n") and error.count("\n") == 1
+    assert (
+        error.endswith(f"; delete the file, then repeat the launch of this study: {command}\n")
+        and error.count("\n") == 1
+    )
 
 
 def test_a_plan_that_another_launch_made_meanwhile_is_not_overwritten(tmp_path):

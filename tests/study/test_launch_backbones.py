@@ -67,15 +67,21 @@ NO_NYSTROM = "a 'sharebert' model; available for: albert, bert, electra"
             "'mini-roberta' is a 'roberta' model; available",
         ),
         (["--attention", "nystrom", "--set", "max_length=16"], "num_landmarks is 32; allowed: at most max_length, 16"),
-        (["--start-from", "sst2=cola", "--start-from", "cola=sst2"], "arms start from each other: palbert/sst2 from p"),
-        (["--start-from", "sst2=sst2"], "arms start from each other: palbert/sst2 from palbert/sst2"),
+        (
+            ["--start-from", "sst2=cola", "--start-from", "cola=sst2"],
+            "arms start from each other: palbert/sst2, which starts from p",
+        ),
+        (["--start-from", "sst2=sst2"], "arms start from each other: palbert/sst2, which starts from palbert/sst2"),
         (
             ["--start-from", "colla=sst2"],
             "--start-from colla=sst2: no task named 'colla'; available: sst2",
         ),
         (["--start-from", "albert/cola=sst2"], "--start-from albert/cola=sst2: albert/cola is not studied; allowed: "),
         (["--start-from", "cola=nope"], "--start-from cola=nope: no task named 'nope'; available: "),
-        (["--start-from", "CoLA=MNLI"], "palbert/cola starts from palbert/mnli, which is not studied; add --task mnli"),
+        (
+            ["--start-from", "CoLA=MNLI"],
+            "palbert/cola starts from palbert/mnli, which is not part of this study; add --task mnli",
+        ),
     ],
 )
 def test_bad_input_is_answered_in_one_line_with_what_is_allowed(capsys, tmp_path, arguments, message):
@@ -154,7 +160,7 @@ def test_a_folder_that_began_tiny_is_fine_tuned_as_a_tiny_backbone(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "arguments", "message"),
     [
-        ({"finished": False}, [], "is not finished: its pretraining has made 40 of 40 steps; continue it first"),
+        ({"finished": False}, [], "is not finished: its pretraining has made 40 of 40 steps; finish it first"),
         ({"positions": 32}, [], "max_length of palbert/sst2 is 128; backbone "),
         ({"conv_kernel_size": 33}, [], "attention is softmax, conv_kernel_size None; backbone "),
         ({"conv_kernel_size": 5}, ["--attention", "nystrom"], "conv_kernel_size 33; backbone "),

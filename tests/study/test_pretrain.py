@@ -55,7 +55,7 @@ def refused(capsys, *arguments: str) -> str:
         (["mlm", "--corpus", "hub:"], "corpus 'hub:' names no data set; write hub:NAME"),
         (["mlm", "--corpus", "hub:owner/name"], "corpus 'hub:owner/name' "),
         (["mlm", "--corpus", "wikipedia"], "wikipedia' is not a folder; allowed: mini, mini-shu"),
-        (["mlm", "--set", "depth=3"], "--set depth: mlm has no such field; it has "),
+        (["mlm", "--set", "depth=3"], "--set depth: mlm has no such field; its fields are "),
         (["alectra-rtd", "--set", "generator_type=bert"], "did you mean generator_family?"),
         (["mlm", "--set", "depth"], "--set depth: allowed: FIELD=VALUE"),
         (["mlm", "--set", "steps=1", "--set", "steps=2"], "--set steps is given twice; allowed: once"),

@@ -97,7 +97,9 @@ def test_the_precision_of_all_trials_is_a_fact_of_their_configuration(precision)
     "arguments", [("--set", "precision=bfloat16"), ("--set", "learning_rate=0.001", "--set", "batch_size=32")]
 )
 def test_it_is_refused_where_it_changes_nothing(arguments):
-    with pytest.raises(ValueError, match="--search-precision is bfloat16, but has no effect: all trials use that"):
+    with pytest.raises(
+        ValueError, match="--search-precision is bfloat16, but this has no effect: all trials already use"
+    ):
         resolved_from(*OPTION, *arguments)
 
 
@@ -105,7 +107,7 @@ def test_it_is_refused_where_a_method_tunes_its_precision(monkeypatch):
     monkeypatch.setitem(search_spaces.albert.SPACE, "precision", CategoricalDistribution(["float32", "bfloat16"]))
     monkeypatch.setitem(search_spaces.albert.PAPER_GRID, "precision", ["float32", "bfloat16"])
     monkeypatch.setattr(search_spaces.albert, "PUBLISHED", {})
-    with pytest.raises(ValueError, match="--search-precision is bfloat16, but albert/rte tunes precision; leave it"):
+    with pytest.raises(ValueError, match="--search-precision is bfloat16, but albert/rte tunes precision; leave out"):
         resolved_from(*OPTION)
 
 

@@ -54,7 +54,7 @@ def test_values_are_those_of_a_study_and_the_paper_s_where_it_searches():
         if name in arm.fixed:
             assert value == arm.fixed[name]
         else:
-            assert arm.space[name].holds(value)
+            assert arm.space[name].contains(value)
     assert spec.config["beta"] == 0.3 and values["beta"].origin == "--set beta"
     assert values["learning_rate"].origin == "search_spaces/palbert.py MINI_GRID, not searched"
 

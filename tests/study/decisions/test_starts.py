@@ -104,20 +104,20 @@ def test_an_arm_whose_start_failed_is_not_waited_for():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tasks": ("rte",)}, "albert/rte starts from albert/mnli, which is not studied; add --task mnli"),
+        ({"tasks": ("rte",)}, "albert/rte starts from albert/mnli, which is not part of this study; add --task mnli"),
         (
             {"methods": ("deebert",), "tasks": ("rte",), "start_from": {}},
-            "deebert/rte starts from albert/rte, which is not studied; add --method albert --task rte",
+            "deebert/rte starts from albert/rte, which is not part of this study; add --method albert --task rte",
         ),
         (
             {"tasks": ("rte",), "start_from": {"albert/rte": "pabee/mnli"}},
-            "albert/rte starts from pabee/mnli, which is not studied; add --method pabee --task mnli",
+            "albert/rte starts from pabee/mnli, which is not part of this study; add --method pabee --task mnli",
         ),
         (
             {"start_from": {"rte": "mnli", "mnli": "rte"}},
-            "arms start from each other: albert/rte from albert/mnli from albert/rte",
+            "arms start from each other: albert/rte, which starts from albert/mnli, which starts from albert/rte",
         ),
-        ({"start_from": {"rte": "rte"}}, "arms start from each other: albert/rte from albert/rte"),
+        ({"start_from": {"rte": "rte"}}, "arms start from each other: albert/rte, which starts from albert/rte"),
     ],
 )
 def test_a_start_that_cannot_be_is_refused(changes, message):

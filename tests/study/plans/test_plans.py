@@ -80,7 +80,7 @@ def test_an_unknown_variant_is_refused_with_those_that_there_are(capsys, name, m
 def test_a_field_named_as_in_the_papers_repositories_is_answered_with_its_name(capsys, method, field, meant):
     assert launch.main(["--method", method, "--task", "rte", "--set", f"{field}=1", "--dry-run"]) == 2
     line = capsys.readouterr().err
-    assert line.startswith(f"study.launch: --set {field}: {method} has no such field; it has adam_epsilon, ")
+    assert line.startswith(f"study.launch: --set {field}: {method} has no such field; its fields are adam_epsilon, ")
     assert line.strip().endswith(meant)
 
 
@@ -111,11 +111,11 @@ def test_an_explained_arm_lists_only_departures_of_its_own_values():
 def test_published_values_that_are_tried_first_are_printed():
     def lines(*asked):
         plan = plan_from("--method", "alectra-small", "--task", "rte", *asked)
-        return [line for line in explain(plan, "alectra-small", "rte", origins={}).splitlines() if "tried" in line]
+        return [line for line in explain(plan, "alectra-small", "rte", origins={}).splitlines() if "tries" in line]
 
     (first,) = lines("--profile", "electra", "--task", "mnli")
-    assert first == "  first tried: learning_rate 0.0001, batch_size 32 (PUBLISHED)"
-    assert lines("--profile", "paper") == [first, "  then tried: 8 grid points"]
+    assert first == "  the search first tries learning_rate 0.0001, batch_size 32 (PUBLISHED)"
+    assert lines("--profile", "paper") == [first, "  the search then tries 8 grid points"]
 
 
 @pytest.mark.parametrize("profile", ["mini", "paper", "ablation"])

@@ -34,7 +34,7 @@ def test_data_of_other_words_than_the_tokenizer_knows_are_named_with_their_share
     ours = pretrained_folder(tmp_path / "ours", is_tiny=False)
     (line,) = told("--backbone", str(ours))
     assert line.startswith(f"warning: words unknown to the tokenizer of {ours}: about ")
-    assert "% of RTE (share of tokens; limit 20%)" in line
+    assert "% of RTE (share of tokens; the limit is 20%)" in line
     foreign = pretrained_folder(tmp_path / "foreign", texts=[text for pair in FOREIGN for text in pair])
     assert told("--backbone", str(foreign), "--data", foreign_data(tmp_path / "glue")) == []
 
