@@ -59,7 +59,10 @@ OnTest = Mapping[str, ModelOnTest]  # by the trial's key
 
 
 def verdicts_table(evidence: Evidence) -> Table | None:
-    """Tabulate our numbers minus the comparable published ones; None if no published number is comparable."""
+    """Tabulate our numbers minus the published numbers that are comparable to them.
+
+    Return None if no published number is comparable.
+    """
     pairs = pairs_with_published(evidence)
     lines: dict[tuple[str, str], dict[str, Entry]] = {}  # (label, label of the line above or "") -> entries by task
     for pair in pairs:
@@ -78,11 +81,12 @@ def verdicts_table(evidence: Evidence) -> Table | None:
         lines=[Line(label, entries) for (label, _), entries in lines.items()],
         marks={mark: word for word, mark in VERDICT_MARKS.items()},
         caption=(
-            "Points. ± at 95 %: half the width of the 95 % interval over seeds and, if our search trials suffice for "
-            "an estimate, over searches. If a paper prints no spread over seeds, ours is used for both numbers. "
-            f"=: the interval lies within {100 * MARGIN:g} point of zero; ≠: the interval excludes zero, and the "
-            f"difference exceeds {100 * MARGIN:g} point; (≠): like ≠, but another search might change the result; "
-            "?: undecided. There is no verdict if the paper does not state how many seeds its number is from."
+            'Differences in points. Each line "± at 95 %" has half the width of the 95 % intervals over '
+            "seeds and, if there are enough search trials for an estimate, over searches. If a paper prints no spread "
+            "over seeds, our spread is used for both numbers. "
+            f"=: the interval lies within {100 * MARGIN:g} point of zero. ≠: the interval excludes zero, and the "
+            f"difference exceeds {100 * MARGIN:g} point. (≠): like ≠, but another search might change the result. "
+            "?: undecided. There is no verdict if the paper does not state the number of seeds behind its number."
         ),
         notes=verdict_notes(pairs),
         further={"verdicts": [_verdict_facts(pair) for pair in pairs]},
@@ -98,25 +102,32 @@ COMPARISONS: list[Column[Comparison]] = [
 
 
 def comparisons_table(evidence: Evidence) -> Table | None:
-    """Tabulate each method's difference from the baseline, by task and over all tasks; None if nothing was tested."""
+    """Tabulate the difference of each method from the baseline, on each task and as the mean over all tasks.
+
+    Return None if no difference was tested.
+    """
     table = with_baseline(evidence.comparisons, evidence.baseline)
     return table and add_provenance(evidence, replace(table, title=f"{table.title}{{data}}"))
 
 
 def comparisons_of_others_table(evidence: Evidence) -> Table | None:
-    """Tabulate the comparisons between rows other than the baseline; None if no such pair can be tested."""
+    """Tabulate the comparisons between rows other than the baseline; None if no two such rows can be tested."""
     table = without_baseline(evidence.comparisons, evidence.baseline)
     return table and add_provenance(evidence, replace(table, title=f"{table.title}{{data}}"))
 
 
 def with_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table | None:
-    """Tabulate the comparisons with the baseline, by task and over all tasks; None if there are none."""
+    """Tabulate those comparisons that are with the baseline, on each task and as the mean over all tasks.
+
+    Return None if `compared` has no comparison with the baseline.
+    """
     compared = [one for one in compared if one.family == "baseline"]
     means = comparisons.over_tasks(compared)
     if not compared:
         return None
     rows = dict.fromkeys(one.row for one in compared)
     ordered = [one for row in rows for one in (*compared, *means.values()) if one.row == row]
+    separately = " The means over tasks are corrected as a separate family, and their 95 % intervals hold jointly."
     return _make_comparison_table(
         "comparisons",
         ordered,
@@ -126,7 +137,7 @@ def with_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table
             "Differences of mean scores in points. Each 95 % interval covers the variation over seeds and dev examples "
             "(Welch-Satterthwaite t-test; the variance over examples is bootstrapped). Holm's correction covers the "
             f"{counted(len(compared), 'comparison')} with {baseline}."
-            f"{' The means over tasks are corrected by themselves; their intervals are simultaneous.' if means else ''}"
+            f"{separately if means else ''}"
         ),
         sidecar={
             "comparisons": [one.to_json() for one in compared],
@@ -136,7 +147,7 @@ def with_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table
 
 
 def without_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table | None:
-    """Tabulate the comparisons between rows other than the baseline; None if there are none."""
+    """Tabulate those comparisons that are between rows other than the baseline; None if there are none."""
     others = [one for one in compared if one.family == "others"]
     if not others:
         return None
@@ -144,7 +155,10 @@ def without_baseline(compared: Sequence[Comparison], baseline: str | None) -> Ta
         "comparisons_of_others",
         others,
         title=f"Comparisons without {baseline}" if baseline else "Comparisons",
-        caption=f"These comparisons set no marks. Holm's correction is over all {len(others)} of them.",
+        caption=(
+            f"Holm's correction covers the {counted(len(others), 'comparison')} in this table, which set no marks in "
+            "other tables."
+        ),
         sidecar={"comparisons": [one.to_json() for one in others]},
     )
 
@@ -184,7 +198,7 @@ SOURCES: list[Column[Sources]] = [
 def sources_table(evidence: Evidence) -> Table | None:
     """Tabulate how far a score moves with another seed, other dev examples, another search or another epoch.
 
-    None if no cell has two final runs.
+    Return None if no cell has two final runs.
     """
     cells = {(label, cell.task): cell for label, cell in evidence.cells if len(cell.records) > 1}
     sources = {place: _collect_sources(cell, evidence.samples.get(place)) for place, cell in cells.items()}
@@ -198,9 +212,11 @@ def sources_table(evidence: Evidence) -> Table | None:
         columns=SOURCES,
         subjects=[("/".join(place), of_cell) for place, of_cell in sources.items()],
         caption=(
-            "Points. Seed, dev examples, search: standard deviation of one model's score with another seed, with other "
-            "dev examples, and after another search (a gap if there are too few search trials, or if ASHA stopped "
-            "any). Best - last epoch: score of the selected epoch minus score of the last one, on the selection split."
+            'Points. The columns "seed", "dev examples" and "search" have the standard deviation of one model\'s score '
+            "over seeds, over samples of dev examples, and over searches. The standard deviation over searches is "
+            "missing if there are too few search trials, or if ASHA stopped some of them. The column "
+            '"best - last epoch" has the score of the selected epoch minus the score of the last epoch, on the '
+            "selection split."
         ),
         further={"sources": _with_places(sources)},
     )
@@ -223,15 +239,18 @@ def winners_table(evidence: Evidence) -> Table | None:
             *(Line.from_texts(label, _format_winner(cell.arm.decided, config)) for label, cell, config in arms),
             *_searched_lines(evidence, fields),
         ],
-        caption="The best value of every searched field, which the confirm trials use, and the search ranges. "
-        "best.toml has the values as a plan.",
+        caption="The best value of every searched field, and the search ranges. The confirm trials use the best "
+        "values, and best.toml has these values as a plan.",
         first_column="arm",
         unit="",
     )
 
 
 def _searched_lines(evidence: Evidence, fields: Iterable[str]) -> list[Line]:
-    """Make a line with the search ranges of each row, and another line for each task with different ranges."""
+    """Make a line with the search ranges of each row on its first task.
+
+    Make a further line for each other task on which the row's ranges differ from those on the first task.
+    """
     lines: dict[str, dict[str, str]] = {}
     for label, cell in evidence.cells:
         ranges = {name: _format_range(cell.arm.read_field(name)) for name in fields if name in cell.arm.decided}
@@ -251,7 +270,10 @@ def _format_winner(fields: Iterable[str], config: Configuration) -> dict[str, st
 
 
 def search_repeats_table(evidence: Evidence) -> Table | None:
-    """Tabulate the scores of repeated searches and their spread; None if no cell has two complete searches."""
+    """Tabulate the scores after repeated searches, and the spread of these scores.
+
+    Return None if no cell has two complete searches.
+    """
     repeats, baseline = evidence.repeats, evidence.baseline
     if not repeats:
         return None
@@ -262,7 +284,7 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
     return make_table(
         evidence,
         "search_repeats",
-        title="Repeated searches{data}, {seeds}, and as many other seeds for each repeat",
+        title="Repeated searches{data}; {seeds} after the first search, as many other seeds after each repeat",
         first_column="arm",
         columns=[
             Column("number_of_searches", "searches", lambda place: WHOLE.entry(len(repeats[place].confirmed))),
@@ -279,15 +301,18 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
         subjects=[("/".join(place), place) for place in repeats],
         marks=describe_marks(baseline),
         caption=(
-            "Points. First: the median score of the first search, as in the other tables. All, mean: the mean score "
-            "over all searches, which is tested. Spread: standard deviation over searches of a search's mean score; of "
-            "search: the part of this spread that the seeds do not explain. Against the baseline: difference of the "
-            "means with its 95 % interval over searches and dev examples (t-test; its degrees of freedom come from the "
-            "number of searches). ↑ and ↓: significant at the 5 % level, with Holm's correction over this table. The "
-            "tests compare the methods including their tuning."
+            'Points. "First" is the median score after the first search, as in the other tables. "All, mean" is the '
+            'mean score over all searches. "Spread" is the standard deviation, over searches, of the mean score after '
+            'a search. "Of search" is the part of this spread that the seeds do not explain. The last column is the '
+            "difference from the baseline's mean score over all searches, with its 95 % interval over searches and dev "
+            "examples (t-test; its degrees of freedom come from the number of searches). ↑ and ↓: significant at the "
+            "5 % level, with Holm's correction over this table. The tests compare the methods including their tuning."
         ),
         unit="points; number_of_searches: searches",
-        notes=[*look_notes(evidence.rows, at_searches=True), *[f"left out: {'; '.join(left_out)}"] * bool(left_out)],
+        notes=[
+            *look_notes(evidence.rows, at_searches=True),
+            *[f"searches that are left out: {'; '.join(left_out)}"] * bool(left_out),
+        ],
         further={
             "repeats": _with_places({place: of_cell.to_json() for place, of_cell in repeats.items()}),
             "comparisons": [comparison.to_json() for comparison in compared],
@@ -306,7 +331,7 @@ def _format_p_value(p_value: float | None) -> Entry:
 
 
 def _with_places(facts: Mapping[Place, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """List the facts of each cell, with the cell's row and task, for the JSON sidecar."""
+    """List the facts of each cell, together with the cell's row and task, for the table's JSON file."""
     return [{"row": row, "task": task, **of_cell} for (row, task), of_cell in facts.items()]
 
 
@@ -325,7 +350,7 @@ def _verdict_facts(pair: Pair) -> dict[str, object]:
 
 
 def scores_on_test_table(evidence: Evidence) -> Table | None:
-    """Tabulate the test scores of the confirm models; None unless a study was scored on test labels."""
+    """Tabulate the test scores of the confirm models; None if no study was scored on test labels."""
     events = [event for study in evidence.studies for event in study.facts.scored_on_test]
     tasks = list(dict.fromkeys(event.task for event in events))
     on_test = {model.key: model for event in events for model in event.models}
@@ -351,12 +376,13 @@ def scores_on_test_table(evidence: Evidence) -> Table | None:
         lines=lines,
         blocks=placed.blocks,
         caption=(
-            "Points (100 x score) on test sets whose labels were read after the last trial. First the model with the "
-            "best dev score, as papers report it, then the median over the confirm seeds, with their range."
+            "Points (100 x score) on test sets. The test labels were read after the last trial. The first column of "
+            "each task has the test score of the model with the best dev score, which is what papers report. The "
+            "second column has the median over the confirm seeds, with their range."
         ),
         notes=[
             *(
-                f"{titles[event.task]}: {event.rows:,} rows, labels with SHA-256 {event.labels_digest[:16]}, "
+                f"{titles[event.task]}: the {event.rows:,} test labels, with SHA-256 {event.labels_digest[:16]}, were "
                 f"read at {event.time}"
                 for event in events
             ),
@@ -371,7 +397,10 @@ def _scores(cell: Cell, on_test: OnTest) -> list[float]:
 
 
 def _describe_test_scores(row: Row, on_test: OnTest) -> dict[str, Entry]:
-    """Make two entries per task: the model with the best dev score, and the median and range over the models."""
+    """Make two entries for each task of the row.
+
+    The first is the test score of the model with the best dev score, the second the median and range over all models.
+    """
     entries: dict[str, Entry] = {}
     for task, cell in row.cells.items():
         if scores := _scores(cell, on_test):

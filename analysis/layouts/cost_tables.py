@@ -1,4 +1,4 @@
-"""Tables of cost: layers and time with early exits, safe exits, scores at equal compute, and the compute spent."""
+"""Tables of cost: layers and time with early exits, guarantees for exits, scores at equal compute, compute used."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ EXITS = {  # columns
 
 
 def exits_table(evidence: Evidence) -> Table | None:
-    """Tabulate each arm's layers, inference time and scores; None if no run recorded its mean layers."""
+    """Tabulate the mean layers, inference time and scores of each arm; None if no run recorded its mean layers."""
     cells = [(label, cell) for label, cell in evidence.cells if cell.records]
     if not any(record.mean_layers for _, cell in cells for record in cell.records):
         return None
@@ -81,10 +81,11 @@ def exits_table(evidence: Evidence) -> Table | None:
         sidecar.append({"row": label, "task": cell.task} | facts)
     devices = costs.name_devices(cell for _, cell in cells)
     timed = (
-        f" Time: per example, relative to {baseline}'s, in batches of {' and '.join(map(str, ENDS))} on {devices}, "
-        "measured on some batches after training, while other trials may have run, and scaled to dev's mean layers."
+        f' "Time" is the inference time per example relative to that of {baseline}, in batches of '
+        f"{' and '.join(map(str, ENDS))} on {devices}. It was measured on some batches after training, while other "
+        "trials may have run, and scaled to the mean layers on dev."
     )
-    fixed = " Fixed layer: the score if every example exits at the middle layer."
+    fixed = ' "Fixed layer" is the score if every example exits at the middle layer.'
     has_fixed = any("fixed_at_half" in line.entries for line in lines)
     return make_table(
         evidence,
@@ -94,9 +95,10 @@ def exits_table(evidence: Evidence) -> Table | None:
         titles=EXITS,
         lines=lines,
         caption=(
-            "Layers: mean per dev example. In parentheses: range of layers and scores over seeds, or 95 % interval."
-            f"{timed if devices and baseline else ''}{_explain_curves(evidence)}{fixed * has_fixed} Difference: mean "
-            f"score minus {baseline or 'the baseline'}'s."
+            '"Layers" is the mean number of layers per dev example. Parentheses enclose the range of layers or scores '
+            "over seeds; for differences and ELUE scores, they enclose the 95 % interval."
+            f"{timed if devices and baseline else ''}{_explain_curves(evidence)}{fixed * has_fixed} "
+            f'"Difference" is the mean score minus that of {baseline or "the baseline"}.'
         ),
         facts=lambda cell: {**costs.speed_facts(cell), "latencies": to_plain(costs.list_latencies(cell))},
         further={"exits": sidecar},
@@ -104,7 +106,7 @@ def exits_table(evidence: Evidence) -> Table | None:
 
 
 def exit_settings_table(evidence: Evidence) -> Table | None:
-    """Tabulate score, layers and speed-up at every exit setting of the trained models; None without such settings."""
+    """Tabulate score, mean layers and speed-up at every exit setting; None if the models have no exit settings."""
     lines = [
         _describe_setting("/".join(place), sweep, number, exits.num_layers)
         for place, exits in evidence.exits.items()
@@ -121,8 +123,9 @@ def exit_settings_table(evidence: Evidence) -> Table | None:
         titles={"score": "score", "mean_layers": "layers", "speed_up": "speed-up"},
         lines=lines,
         caption=(
-            "Each line evaluates the same models under another setting, on dev; which setting is best is known only "
-            "afterwards. Speed-up: all / mean layers; PABEE, GPFEE, PCEE-BERT and F-PABEE print 1 - mean / all."
+            "Each line evaluates the same models on dev at a different exit setting. The best setting is known only "
+            "after these evaluations. Speed-up means all layers / mean layers; PABEE, GPFEE, PCEE-BERT and F-PABEE "
+            "print 1 - mean layers / all layers."
         ),
         unit="points; speed_up: ratio",
     )
@@ -139,37 +142,43 @@ def _describe_setting(arm: str, sweep: Sweep, number: int, depth: int) -> Line:
 
 
 def _explain_curves(evidence: Evidence) -> str:
-    """Explain the columns about curves; empty if no method exits early."""
+    """Explain the columns that come from curves; return an empty text if no method exits early."""
     if not evidence.curves:
         is_early = any(exits.is_early for exits in evidence.exits.values())
-        return " At half its layers: needs stored layer outputs and an exit rule of this package." * is_early
+        return ' "At half its layers" needs stored layer outputs and an exit rule of this package.' * is_early
     words = (
-        " At half its layers: the score on the Pareto front of a model's exit settings, interpolated between settings. "
-        "The front is chosen on one half of dev and measured on the other half, and vice versa. ELUE score: mean "
-        "height of the exit settings above the line through the same model cut at each layer."
+        ' "At half its layers" is a model\'s score at half of all layers, interpolated on the Pareto front of its exit '
+        'settings. The front is chosen on one half of dev and measured on the other half, and vice versa. "ELUE score" '
+        "is the mean difference between the scores of a model's exit settings and the interpolated scores of the same "
+        "model truncated at each layer."
     )
     over_layers = _format_ranges(evidence.curves, "{:.1f} to {:.1f}")
     if not over_layers:
         return words
     words += (
-        f" Curve: mean score along that front minus {evidence.curve_reference}'s, over the layers that all rows share "
-        f"({over_layers})."
+        f' "Curve" is the mean score along that front minus that of {evidence.curve_reference}, over the range of mean '
+        f"layers that all rows reach ({over_layers})."
     )
     over_flops = _format_ranges(evidence.curves_by_flops, "{:.3g} to {:.3g}")
     if not over_flops:
         return words
-    return f"{words} Curve, FLOPs: as Curve, but over MFLOPs at each text's length ({over_flops})."
+    return f'{words} "Curve, FLOPs" is like "curve", but over MFLOPs at the length of each text ({over_flops}).'
 
 
 def _format_ranges(curves: Mapping[Place, Curves], form: str) -> str:
-    """Format the range of costs that all curves of a task cover, for each task."""
+    """Format, for each task, the range of costs that all curves of the task cover."""
     return ", ".join(f"{TASKS[task].title} {form.format(*ends)}" for task, ends in shared_ranges(curves).items())
 
 
 def _describe_exits(
     evidence: Evidence, place: Place, baseline: Cell | None, differences: Mapping[str, Mapping[Place, Comparison]]
 ) -> tuple[dict[str, Entry], dict[str, Any]]:
-    """Return an arm's entries in the table of exits, and its facts for the sidecar; `differences` are by column."""
+    """Return the entries of the arm at `place` in the table of exits, and the arm's facts for the JSON file.
+
+    Args:
+        baseline: the baseline's cell on the same task.
+        differences: the comparisons to print, by name of the column and place of the arm.
+    """
     cell, exits, curves = evidence.cells_by_place[place], evidence.exits.get(place), evidence.curves.get(place)
     layers = [record.mean_layers for record in cell.records if record.mean_layers is not None]
     times = {size: costs.relative_time([(cell, baseline)], size) if baseline else None for size in ENDS}
@@ -210,7 +219,10 @@ def _describe_exits(
 
 
 def _read_middle_scores(rules: Sequence[Sweep]) -> list[float] | None:
-    """Return the seeds' scores of the middle layer (rounded down); None if fixed layers were not evaluated."""
+    """Return the score of each seed if all examples exit at the middle layer (rounded down).
+
+    Return None if exits at fixed layers were not evaluated.
+    """
     fixed = next((sweep for sweep in rules if sweep.rule == FixedLayer.name), None)
     return None if fixed is None else fixed.scores[:, len(fixed.settings) // 2 - 1].tolist()
 
@@ -219,7 +231,10 @@ Rule = tuple[Sweep, int]  # results of an exit rule at all its settings, and the
 
 
 def _format_nearest(share: float, rule: Rule) -> Entry:
-    """Format the setting nearest to a share of the layers as `score at layers (setting)`."""
+    """Format the exit setting whose mean layers are nearest to this share of all layers.
+
+    The form is `score at layers (setting)`.
+    """
     sweep, depth = rule
     place = sweep.nearest(share * depth, within=depth * NEARBY)
     if place is None:
@@ -236,7 +251,10 @@ RULES: list[Column[Rule]] = [
 
 
 def exit_rules_table(evidence: Evidence) -> Table | None:
-    """Tabulate exit rules on the same models near 25, 50 and 75 % of the layers; None if no model has two rules."""
+    """Tabulate the scores of several exit rules on the same models near 25, 50 and 75 % of the layers.
+
+    Return None if no models were evaluated under two exit rules.
+    """
     rules = {
         (*place, sweep.rule): (sweep, evidence.exits[place].num_layers)
         for place, sweeps in evidence.rules.items()
@@ -254,10 +272,13 @@ def exit_rules_table(evidence: Evidence) -> Table | None:
         columns=RULES,
         subjects=[(f"{row}/{task}, {name.replace('_', ' ')}", rule) for (row, task, name), rule in rules.items()],
         caption=(
-            "The exit setting nearest to 25, 50 and 75 % of the layers: score at mean layers (setting), on dev. "
-            "Models were trained and selected under the first rule of their arm. The JSON file has all settings."
+            "Each entry is the dev score of the exit setting whose mean layers are nearest to 25, 50 or 75 % of all "
+            "layers, printed as score at mean layers (setting). Models were trained and selected under the first rule "
+            "of their arm. The JSON file has all settings."
         ),
-        notes=[f"{joined(scores)} has scores, not classes: rules on probabilities do not apply"] if scores else [],
+        notes=[f"rules on class probabilities do not apply to {joined(scores)}, whose labels are scores"]
+        if scores
+        else [],
         further={
             "rules": [
                 {"row": row, "task": task}
@@ -291,7 +312,10 @@ GUARANTEES: list[Column[Guarantee]] = [
 
 
 def guarantees_table(evidence: Evidence) -> Table | None:
-    """Tabulate the mean layers of the earliest safe exit; None if no classification task has exit settings."""
+    """Tabulate the mean layers at the earliest exit setting that provably loses few right answers.
+
+    Return None if no classification task has exit settings.
+    """
     exits = {
         f"{label}/{cell.task}, {guarantee.rule}": guarantee
         for label, cell in evidence.cells
@@ -300,20 +324,21 @@ def guarantees_table(evidence: Evidence) -> Table | None:
     if not exits:
         return None
     selected = any(study.protocol.selection == "dev" for study in evidence.studies)
-    chosen = "the same dev set chose the epoch of each model, so the share lost on new examples may be a little larger"
+    chosen = "each model's epoch was chosen on the same dev set, so slightly more new examples may be lost"
     return make_table(
         evidence,
         "guarantees",
-        title="Exits that are shown to be safe{data}, median over {seeds}",
+        title="Exits shown to lose few right answers{data}: mean layers, median over {seeds}",
         first_column="exit",
         columns=GUARANTEES,
         subjects=exits.items(),
         unit="layers",
         caption=(
-            "Mean layers under the earliest exit that is shown to lose at most this share of examples: "
-            f"with {100 * CONFIDENCE:.0f} % confidence, or on average over draws of the dev set. The first number uses "
-            "dev labels (lost: all layers are right, the exit is wrong). The second number does not (lost: the exit "
-            "answers differently). None: no exit is shown to be safe. Each number is guaranteed by itself, not jointly."
+            "Mean layers at the earliest exit setting that is shown to lose at most the column's share of examples, "
+            f"with {100 * CONFIDENCE:.0f} % confidence or on average over draws of the dev set. For the first number, "
+            "an example is lost if the last layer predicts the dev label and the exit does not. For the second number, "
+            "which uses no labels, an example is lost if the exit and the last layer predict different labels. None: "
+            "no exit is shown to satisfy the bound. Each bound holds by itself, not jointly with the others."
         ),
         notes=[chosen] * selected,
         further={
@@ -335,12 +360,12 @@ def guarantees_table(evidence: Evidence) -> Table | None:
 
 
 def compute_table(evidence: Evidence) -> Table:
-    """Tabulate the compute of each method's trials."""
+    """Tabulate the compute that the trials of each method used."""
     ledger = costs.row_ledger(evidence.rows)
     unit = costs.choose_unit(entry.total for entry in ledger)
     shared = any(entry.pretrained for entry in ledger)
     caption = "Time of all trials, including stopped and failed ones."
-    caption += " Pretraining: its cost, divided equally among the arms." * shared
+    caption += " The cost of pretraining is divided equally among the arms." * shared
     of_rows = {
         entry.row: {
             "search": entry.search.describe(unit),
@@ -362,7 +387,7 @@ def compute_table(evidence: Evidence) -> Table:
 
 
 def compute_of_arms_table(evidence: Evidence) -> Table:
-    """Tabulate the compute of each arm's search and confirm trials."""
+    """Tabulate the compute that the search trials and the confirm trials of each arm used."""
     arms = [spent for entry in costs.row_ledger(evidence.rows) for spent in entry.spent]
     longest = costs.time_unit(max((max(spent.wall_seconds, spent.gpu_seconds) for spent in arms), default=0.0))
     lines = [
@@ -386,14 +411,14 @@ def compute_of_arms_table(evidence: Evidence) -> Table:
         title="Compute of each arm and phase",
         first_column="arm",
         lines=lines,
-        caption="Training examples are counted again in every epoch.",
+        caption="Each training example is counted once per epoch.",
     )
 
 
 def equal_compute_table(evidence: Evidence) -> Table | None:
-    """Tabulate each search's expected best score at the cost of the cheapest search on the same task.
+    """Tabulate the expected best score of each search at the cost of the cheapest search on the same task.
 
-    None if no task was searched by two rows, or if an arm has fewer than `FEWEST_COMPLETED` completed search trials.
+    Return None if no task was searched by two rows, or if an arm completed fewer than `FEWEST_COMPLETED` search trials.
     """
     completed = [len(completed_scores(cell.arm_records)) for _, cell in evidence.cells]
     if min(completed, default=0) < FEWEST_COMPLETED:
@@ -422,9 +447,10 @@ def equal_compute_table(evidence: Evidence) -> Table | None:
             for row, task in evidence.cells_by_place
         ],
         caption=(
-            "Points: expected best selection score of each search at the smallest budget of any row on the same task "
-            "(arXiv:1909.03004; this estimate is biased downwards near the end of a budget). Stopped and failed trials "
-            "count as cost. Seconds: GPU seconds if all searches used GPUs, else wall-clock seconds."
+            "Expected best selection score of each search, in points, at the smallest budget that a row's search used "
+            "on the same task. This estimate (arXiv:1909.03004) is biased downwards near the end of a budget. Stopped "
+            "and failed trials count as cost. Seconds are GPU seconds if all searches used GPUs, and otherwise "
+            "wall-clock seconds."
         ),
         notes=[
             f"budgets in epochs: {', '.join(epochs)}",

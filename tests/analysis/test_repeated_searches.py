@@ -161,7 +161,9 @@ def test_an_unfinished_repeat_is_left_out_and_named(tmp_path, study):
     write_records(tmp_path / "s", kept)
     table = search_repeats_table(gather([load_study(tmp_path / "s")]))
     assert len(table.sidecar["repeats"][0]["medians"]) == 2
-    assert "left out: albert/rte@3: fewer seeds: found 242; the protocol wants 242, 243" in table.notes
+    assert (
+        "searches that are left out: albert/rte@3: fewer seeds: found 242; the protocol wants 242, 243" in table.notes
+    )
 
 
 def test_several_studies_join_their_repeats(tmp_path, study):
