@@ -35,7 +35,7 @@ def launch(place: Path, *more: str, status: int = 0) -> subprocess.CompletedProc
     return done
 
 
-def test_tag_that_the_dry_run_names_registers_the_plan(tmp_path: Path) -> None:
+def test_tag_of_the_dry_run_and_mlflow_hold_the_plan_before_the_first_trial(tmp_path: Path) -> None:
     printed = launch(tmp_path, "--dry-run").stdout
     (command,) = re.findall(r"^  (git tag (plan-\w{16})) && git push origin \2$", printed, re.M)
     command = command[0]
@@ -43,25 +43,19 @@ def test_tag_that_the_dry_run_names_registers_the_plan(tmp_path: Path) -> None:
     subprocess.run(
         f"git init -q . && git {author} commit -q --allow-empty -m a && {command}", shell=True, cwd=tmp_path, check=True
     )
-    launch(tmp_path, *WITHOUT_RAY, "--tracking-uri", "none")
-    folder = tmp_path / "runs" / "mine"
-    (event,) = read_facts(folder).registered
-    assert event.place == command
-    assert event.digest == compute_plan_digest(folder) == command.rpartition("-")[2]
-    said = f"according to the journal, registered before the first trial: {command}."
-    assert registration(load_study(folder)) == f"Plan {event.digest}: {said}"
-    assert said in (folder / "report.html").read_text()
-
-
-def test_register_option_puts_the_plan_into_mlflow_first(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/others.db"
     launch(tmp_path, *WITHOUT_RAY, "--register", "--tracking-uri", uri)
     folder = tmp_path / "runs" / "mine"
-    (event,) = read_facts(folder).registered
-    assert event.place == f"MLflow {uri}"
-    assert read_runs(uri, Mirror(folder, uri).study_id)["study"].tags["plan"] == event.digest
+    places = {event.place: event.digest for event in read_facts(folder).registered}
+    digest = compute_plan_digest(folder)
+    assert places == {command: digest, f"MLflow {uri}": digest}
+    assert command.endswith(digest)
+    said = f"according to the journal, registered before the first trial: {command}, MLflow {uri}."
+    assert registration(load_study(folder)) == f"Plan {digest}: {said}"
+    assert said in (folder / "report.html").read_text()
+    assert read_runs(uri, Mirror(folder, uri).study_id)["study"].tags["plan"] == digest
     lines = (folder / "events.jsonl").read_text().splitlines()
-    assert ['"plan_registered"' in line for line in lines[:3]] == [False, True, False]
+    assert ['"plan_registered"' in line for line in lines[:4]] == [False, True, True, False]
 
 
 def test_launch_ends_before_any_trial_if_mlflow_refuses(tmp_path: Path) -> None:
