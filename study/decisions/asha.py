@@ -1,8 +1,8 @@
 """Asynchronous successive halving (ASHA) for the search trials of one arm: arXiv:1810.05934.
 
 The rungs are at `grace * factor**k` epochs. A trial continues beyond a rung if its score is at least the
-(1 - 1/factor) quantile of the scores that earlier trials had there, as in Ray Tune's `AsyncHyperBandScheduler` with one
-bracket. The journal holds these scores, so ASHA keeps no state of its own.
+(1 - 1/factor) quantile of the scores that other trials had earlier at this rung, as in Ray Tune's
+`AsyncHyperBandScheduler` with one bracket. The journal holds these scores, so ASHA keeps no state of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Decision:
 def decide(
     rungs: Rungs, key: str, *, epoch: int, score: float, epochs: int, stopping: EarlyStopping
 ) -> Decision | None:
-    """Decide if a trial continues after an epoch; None if the epoch has no rung or was decided before."""
+    """Decide if a trial continues after an epoch; None if the epoch is no rung or ASHA has already decided at it."""
     if epoch not in list_rungs(epochs, stopping):
         return None
     recorded = rungs.get(epoch, {})
@@ -54,7 +54,7 @@ def compute_cutoff(ascending: Sequence[float], stopping: EarlyStopping) -> float
 
 
 def list_rungs(epochs: int, stopping: EarlyStopping) -> list[int]:
-    """List the epochs that have a rung; the last epoch has none, because the trial ends there anyway."""
+    """List the epochs that are rungs; the last epoch is not a rung, because the trial ends there anyway."""
     rungs, rung = [], stopping.grace
     while rung < epochs:
         rungs.append(rung)

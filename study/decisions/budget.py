@@ -1,4 +1,4 @@
-"""The rules that keep a study within its limit on GPU time: which trials may start, and which are given up.
+"""The rules that keep a study within its limit on GPU time: which trials may start, and which never will.
 
 A trial starts only if its expected cost fits into the limit. Before an arm (a method on a task) gets another search
 trial, GPU time is reserved for the rest of the running trials, and for one search trial and all confirm trials of every
@@ -21,7 +21,7 @@ _ROUNDING = 1 + 1e-9  # tolerance, since a sum depends slightly on the order of 
 
 
 class GpuBudget:
-    """A study's limit on GPU time, applied to its current state. All amounts are GPU seconds."""
+    """A study's limit on GPU time, and what may start within the limit now. All amounts are GPU seconds."""
 
     def __init__(self, progress: StudyProgress):
         """Take the limit of the current launch from `progress`."""
@@ -30,10 +30,10 @@ class GpuBudget:
         self._limit = math.inf if hours is None else 3600 * hours * _ROUNDING
 
     def allows(self, arm: ArmProgress, phase: Phase) -> bool:
-        """Check if one more trial of an arm that has trials to start fits into the limit.
+        """Check if one more trial of the arm, which must have trials to start, fits into the limit.
 
-        Until an epoch is reported, only one trial may run, from the arm with the shortest trials. Its epoch gives the
-        first estimate of costs.
+        Until the first epoch of the study is reported, only one trial may run: a trial of the arm with the shortest
+        trials. The epoch gives the first estimate of costs.
         """
         if self._limit in (0, math.inf):
             return self._limit > 0
@@ -42,14 +42,14 @@ class GpuBudget:
         if phase == "confirm":
             return self._committed + self._sum_cheaper_reserves(arm) + self._confirm_cost(arm) / _MARGIN <= self._limit
         if not arm.facts.search:
-            return arm.arm.name in self._served
+            return arm.arm.name in self._affordable
         return self._are_all_measured and self._committed + (self._reserve_of_all + self._cost(arm)) <= self._limit
 
     def list_searches_to_close(self) -> list[str]:
-        """List the arms whose searches end now for lack of GPU time.
+        """List the arms whose searches must end now, because no GPU time is left for them.
 
-        A search ends if no arm can start a trial and the next trial of the search would not fit even if all running
-        trials ended now.
+        A search must end if no arm can start a trial now and the next trial of the search would not fit into the limit
+        even if all running trials ended now.
         """
         if self._limit == math.inf or self._can_start_any:
             return []
@@ -64,10 +64,10 @@ class GpuBudget:
     def sort_by_turn(self) -> Sequence[ArmProgress]:
         """Sort the arms by the order in which they may start trials.
 
-        Without a limit, arms with long trials come first, so that short trials fill the end. An arm's confirm trials
-        start after the search trials of the next arm; they fill free GPUs while that search ends. With a limit, arms
-        that have started the smallest fraction of their searches come first; among equals, arms with short trials come
-        first, to complete many arms.
+        Without a limit, arms with long trials come first, so that only short trials run when the study is nearly done.
+        An arm's confirm trials start after the search trials of the next arm, on GPUs that become free while this
+        search ends. With a limit, arms that have started the smallest fraction of their searches come first. Among arms
+        with the same fraction, arms with short trials come first, so that many arms are completed.
         """
         arms = self._progress.arms  # sorting is stable: equals stay in the plan's order
         if self._limit != math.inf:
@@ -93,36 +93,39 @@ class GpuBudget:
         return max(0.0, cost(arm) - trial.gpu_seconds)
 
     @cached_property
-    def _served(self) -> list[str]:
-        """The arms that the limit can complete: all that have begun, then the cheapest that still fit."""
-        served, total = [], self._committed
+    def _affordable(self) -> list[str]:
+        """The arms that can be completed within the limit: all that have begun, then the cheapest of the others."""
+        affordable, total = [], self._committed
         for arm in sorted(self._progress.arms, key=lambda arm: (not arm.facts.trials, self._compute_reserve(arm))):
             total += self._compute_reserve(arm)
             if arm.facts.trials or total <= self._limit:
-                served.append(arm.arm.name)
-        return served
+                affordable.append(arm.arm.name)
+        return affordable
 
     @cached_property
     def _reserve_of_all(self) -> float:
-        return sum(self._compute_reserve(self._progress.arm(name)) for name in self._served)
+        return sum(self._compute_reserve(self._progress.arm(name)) for name in self._affordable)
 
     def _sum_cheaper_reserves(self, arm: ArmProgress) -> float:
-        """Sum the time reserved for arms with cheaper confirm trials, so that only costly arms may stay incomplete."""
+        """Sum the time reserved for arms with cheaper confirm trials than those of this arm.
+
+        Confirm trials leave this time free, so that the arms that may stay incomplete are the most expensive ones.
+        """
         cheaper = [other for other in self._startable if self._confirm_cost(other) < self._confirm_cost(arm)]
-        return sum(self._compute_reserve(other) for other in cheaper if other.arm.name in self._served)
+        return sum(self._compute_reserve(other) for other in cheaper if other.arm.name in self._affordable)
 
     def _compute_reserve(self, arm: ArmProgress) -> float:
         """Compute the time reserved for the missing trials of an arm.
 
-        The time covers all confirm trials still to start. It also covers search trials until the arm has started one
-        trial and as large a fraction of its search as the least searched arm that has begun.
+        The time covers all confirm trials still to start. It also covers the search trials that the arm must start to
+        have at least one, and at least the smallest fraction of search trials that any begun arm has started.
         """
-        wanted = max(1, math.ceil(self._part_of_all * arm.arm.samples)) if arm.search_trials_to_start else 0
+        wanted = max(1, math.ceil(self._least_part_searched * arm.arm.samples)) if arm.search_trials_to_start else 0
         search = max(0, wanted - len(arm.facts.search)) * self._cost(arm)
         return search + _MARGIN * arm.confirm_trials_to_start * self._confirm_cost(arm)
 
     @cached_property
-    def _part_of_all(self) -> float:
+    def _least_part_searched(self) -> float:
         begun = [arm for arm in self._progress.arms if arm.facts.search]
         return min(map(_part_searched, begun), default=0.0)
 
@@ -130,11 +133,14 @@ class GpuBudget:
 
     @property
     def _are_all_measured(self) -> bool:
-        """True if each arm in `_served` that can start search trials has an epoch or ended trial as a cost estimate."""
+        """True if the costs of all arms in `_affordable` with search trials to start can be estimated.
+
+        The estimate needs an epoch or an ended trial of the arm itself.
+        """
         return all(
             arm.facts.records or arm.facts.reported.epochs
             for arm in self._startable
-            if arm.arm.name in self._served and arm.search_trials_to_start
+            if arm.arm.name in self._affordable and arm.search_trials_to_start
         )
 
     @cached_property
@@ -143,7 +149,7 @@ class GpuBudget:
 
     @cached_property
     def _shortest(self) -> ArmProgress | None:
-        """The arm with the shortest trials, among arms that can start a trial now; None if no arm can."""
+        """The arm with the shortest trials among the arms that can start a trial now; None if there is no such arm."""
         waiting = [arm for arm in self._startable if arm.search_trials_to_start or arm.missing_seeds]
         return min(waiting, key=self._length, default=None)
 
@@ -165,10 +171,11 @@ class GpuBudget:
     # ---- expected costs of trials, estimated from the study's measurements so far
 
     def _cost(self, arm: ArmProgress) -> float:
-        """Estimate the GPU seconds of an arm's trial that is not stopped.
+        """Estimate the GPU seconds of a trial of the arm that runs to its last epoch.
 
-        The estimate is the cost of the arm's most expensive completed trial. Without one, it is computed from the mean
-        cost of the arm's epochs; without these, from the mean cost of a training example in all arms; else it is 0.
+        The estimate is the cost of the arm's most expensive completed trial. If the arm has no completed trial, it is
+        the arm's mean cost per epoch times the number of epochs. If the arm has no epoch, it is the mean cost per
+        training example in all arms times the number of examples. If no arm has an epoch, it is 0.
         """
         if arm.facts.dearest is not None:
             return arm.facts.dearest
@@ -178,7 +185,10 @@ class GpuBudget:
         return (self._pace or 0.0) * self._length(arm)
 
     def _confirm_cost(self, arm: ArmProgress) -> float:
-        """Estimate the GPU seconds of a confirm trial: those of the search trial that it repeats, else `_cost`."""
+        """Estimate the GPU seconds of a confirm trial of the arm.
+
+        The estimate is the cost of the search trial that confirm trials repeat, or `_cost` if there is none yet.
+        """
         winner = arm.winner if arm.is_search_over else None
         return winner.search.gpu_seconds if winner and winner.search else self._cost(arm)
 

@@ -5,11 +5,11 @@ whole study is affected:
 
 - After a fault, a trial waits; the wait doubles with each further fault until the trial completes an epoch.
 - A trial waits for the next launch after more than `max_failures` faults if other trials completed epochs after each of
-  them. Several faults in one outage count once.
-- If several trials fail on a node and, before the last of these faults, a trial completes an epoch elsewhere, the node
-  gets no trials for a while. The same happens at once to a node whose code or data differ from the launch's.
-- If the last report from every node is a fault, the study pauses; the pause doubles each time until a trial completes
-  an epoch. After the second pause, only one trial runs at a time.
+  these faults. Several faults without a completed epoch between them count once.
+- A node gets no trials for a while if several trials fail on it and a trial completes an epoch on another node before
+  the last of these faults. A node whose code or data differ from the launch's gets no trials after its first fault.
+- If the last report from every node is a fault, the study pauses; each pause is twice as long as the one before,
+  until a trial completes an epoch. After the second pause, only one trial runs at a time.
 - Faults on a lost node do not count against a trial.
 - The launch gives up if no epoch is completed for `PATIENCE_SECONDS`, or after `LASTING_PAUSES` pauses if no trial
   has completed an epoch in this launch and all faults are the same lasting one, such as a missing write permission.
@@ -46,7 +46,7 @@ class _TrialFaults:
 
 
 class Faults:
-    """The machine faults of a launch and what follows from them."""
+    """The machine faults of a launch, and their consequences for its trials and nodes."""
 
     def __init__(self, *, max_failures: int = DEFAULT_MAX_FAILURES, clock: Callable[[], float] = time.monotonic):
         """Start without faults; `clock` returns seconds and never goes back."""
@@ -95,14 +95,14 @@ class Faults:
             trial.is_last_heard = False
 
     def forget(self, nodes: Collection[str]) -> None:
-        """Forget all faults on these nodes: the nodes caused them, not the trials."""
+        """Discard the faults that trials had on these nodes, because the nodes caused the faults, not the trials."""
         for trial in self._trials.values():
             trial.failures = [failure for failure in trial.failures if failure.node not in nodes]
             trial.counted_faults = min(trial.counted_faults, len(trial.failures))
             trial.is_last_heard = trial.is_last_heard and bool(trial.failures)
 
     def take_back_nodes(self, *, time: str) -> list[NodeTakenBack]:
-        """Readmit the nodes whose time without trials is over; return the events."""
+        """End the exclusion of nodes that have been excluded long enough; return the resulting events."""
         due = {node: host for node, (until, host) in self._left_out.items() if self._clock() >= until}
         for node in due:
             del self._left_out[node]
@@ -110,7 +110,7 @@ class Faults:
         return [NodeTakenBack(time=time, node=node, host=host) for node, host in due.items()]
 
     def is_due(self, key: str) -> bool:
-        """Check if the trial may run now as far as its own faults are concerned."""
+        """Check if the trial has waited long enough after its own faults to run now."""
         return not self.is_set_aside(key) and (key not in self._trials or self._clock() >= self._trials[key].not_before)
 
     def is_set_aside(self, key: str) -> bool:
@@ -135,8 +135,8 @@ class Faults:
             return None
         if self._clock() - self._since >= PATIENCE_SECONDS:
             return (
-                f"no trial completed an epoch for {PATIENCE_SECONDS / 60:g} minutes; none was marked as failed: "
-                f"{self._last_error}"
+                f"no trial completed an epoch for {PATIENCE_SECONDS / 60:g} minutes; no trial was marked as failed; "
+                f"the last error was {self._last_error}"
             )
         is_lasting = len({failure.error for _, failure in self._in_a_row}) == 1 and _LASTING.search(self._last_error)
         if is_lasting and not self._has_got_on and self._pauses >= LASTING_PAUSES:
@@ -153,14 +153,17 @@ class Faults:
         return frozenset(self._left_out) | {failure.node for failure in failures if failure.node is not None}
 
     def _is_everywhere(self, running: int) -> bool:
-        """Check if every node's last report is a fault; faults of a single trial do not count while others run."""
+        """Check if the last report from every node is a fault.
+
+        Faults of a single trial are ignored while other trials run.
+        """
         at_fault = {failure.node for _, failure in self._in_a_row}
         trials = {key for key, _ in self._in_a_row}
         several = len(self._in_a_row) > 1 and (len(trials) > 1 or running == 0)
         return several and at_fault >= self._nodes - self._left_out.keys()
 
     def _is_nodes_fault(self, key: str, failure: Failure) -> bool:
-        """Record a fault on its node; return True if the node must get no trials for a while."""
+        """Record that a trial failed on a node; return True if the node must get no trials for a while."""
         node = failure.node
         if node is None or node in self._left_out:
             return False

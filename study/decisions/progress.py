@@ -19,7 +19,7 @@ class ArmProgress:
     """The progress of one arm (a method on a task)."""
 
     def __init__(self, arm: Arm, facts: ArmFacts, *, max_gpu_hours: float | None):
-        """Take an arm and its recorded state; `max_gpu_hours` is the launch's limit (None: no limit)."""
+        """Take an arm and its recorded state; `max_gpu_hours` is the launch's limit, None without a limit."""
         self.arm = arm
         self.facts = facts
         self._limit = math.inf if max_gpu_hours is None else max_gpu_hours
@@ -28,7 +28,7 @@ class ArmProgress:
 
     @property
     def winner(self) -> Winner | None:
-        """The configuration that confirm trials repeat; None if there is a search without a completed trial."""
+        """The configuration that confirm trials repeat; None if a search has no completed trial."""
         if self._winner_of != len(self.facts.records) or not self.arm.space:
             self._winner = choose_winner(self.arm, self.facts.records, start=self.facts.start_key)
             self._winner_of = len(self.facts.records)
@@ -36,7 +36,10 @@ class ArmProgress:
 
     @property
     def is_search_closed(self) -> bool:
-        """True if the search was ended early; if this was for lack of GPU time, a higher limit reopens it."""
+        """True if the search was ended early.
+
+        A search that was ended for lack of GPU time can continue under a higher limit.
+        """
         return any(event.max_gpu_hours is None or event.max_gpu_hours >= self._limit for event in self.facts.closed)
 
     @property
@@ -57,7 +60,10 @@ class ArmProgress:
 
     @property
     def missing_seeds(self) -> list[int]:
-        """The seeds of the confirm trials that can start now; a higher limit on GPU time may add some."""
+        """The seeds of the confirm trials that can start now.
+
+        Confirm trials that were cancelled for lack of GPU time can start under a higher limit.
+        """
         is_closed = any(event.max_gpu_hours >= self._limit for event in self.facts.confirm_closed)
         if not self.is_search_over or is_closed or self.winner is None:
             return []
@@ -66,7 +72,7 @@ class ArmProgress:
 
     @property
     def confirm_trials_to_start(self) -> int:
-        """The number of confirm trials still to start; while the search continues, all of them."""
+        """The number of confirm trials still to start; all confirm trials of the arm while its search continues."""
         return len(self.missing_seeds) if self.is_search_over else len(self.arm.seeds)
 
     @property
@@ -88,7 +94,7 @@ class ArmProgress:
 
     @property
     def missing(self) -> str:
-        """A description of the results that the arm lacks; empty if it is complete."""
+        """A description of the results that the arm lacks; empty if the arm is complete."""
         if not self.facts.trials:
             return "not begun"
         if not self.is_search_over:
@@ -116,7 +122,8 @@ class StudyProgress:
     ):
         """Take a plan and the recorded state of its study.
 
-        `max_gpu_hours` is the launch's limit (None: no limit). `launched` names the arms that it runs (None: all).
+        `max_gpu_hours` is the limit of the launch, None without a limit. `launched` names the arms that the launch
+        runs, None for all arms.
         """
         self.plan = plan
         self.facts = facts
@@ -162,7 +169,7 @@ class StudyProgress:
 
     @property
     def unsettled(self) -> list[TrialFacts]:
-        """The trials whose training has finished or was stopped, but whose end is not in the journal."""
+        """The trials that have finished their training or were stopped by ASHA, but whose end is not in the journal."""
         trials = self.facts.under_way.values()
         return [t for t in trials if t.last and (t.last.row.finished or t.stopped_at is not None)]
 
@@ -178,7 +185,7 @@ class StudyProgress:
         return {arm.arm.name: reason for arm in self.arms if (reason := arm.missing)}
 
     def count_examples_per_epoch(self, arm: ArmProgress) -> int:
-        """Return the number of training examples per epoch; it is the same for all tasks of mini-GLUE."""
+        """Return the number of training examples per epoch, which is the same for all tasks of mini-GLUE."""
         task = self.plan.own_task(arm.arm.task) or TASKS[arm.arm.task]
         return mini_glue.TRAIN_ROWS if self.plan.asked.data == "mini" and not task.place else task.sizes["train"]
 
@@ -191,17 +198,20 @@ class StudyProgress:
         return sum(getattr(arm.facts.reported, unit) for arm in measured) / examples if examples else None
 
     def find_start(self, arm: ArmProgress) -> Record | None:
-        """Return the best confirm record of the arm from which this arm starts; None until that arm has finished."""
+        """Return the record of the best confirm trial of another arm: the arm from whose model `arm` starts.
+
+        Return None until the other arm has finished.
+        """
         assert arm.arm.start_from is not None
         source = self.arm(arm.arm.start_from)
         return None if self._is_under_way(source) else source.best_confirmed
 
     def can_start(self, arm: ArmProgress) -> bool:
-        """Check if the model from which the arm's trials begin exists; the backbone always does."""
+        """Check if the model from which the arm's trials begin exists, which is always true of a backbone."""
         return arm.arm.start_from is None or arm.facts.start is not None or self.find_start(arm) is not None
 
     def has_work(self, arm: ArmProgress) -> bool:
-        """Check if the arm has trials to start, now or after the arm from which it starts has finished."""
+        """Check if the arm has trials to start, now or when the other arm from whose model they begin has finished."""
         if not self.can_start(arm):
             assert arm.arm.start_from is not None
             return self._is_under_way(self.arm(arm.arm.start_from))

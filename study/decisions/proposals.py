@@ -34,7 +34,7 @@ _ATTEMPTS = 50  # proposals per trial; if all were drawn before, the points of a
 
 
 class Proposals:
-    """Optuna's proposals for one arm; each call first updates the trials that Optuna knows."""
+    """Optuna's proposals for one arm. Each call of `next` first tells Optuna the arm's recent trials."""
 
     def __init__(self, arm: Arm, *, sampler: str):
         """Start without trials; `sampler` is a sampler's name or `package.module:Factory`."""
@@ -52,9 +52,9 @@ class Proposals:
         self._reported: dict[str, int] = {}  # key -> number of the trial's reports that Optuna has
 
     def next(self, facts: ArmFacts) -> dict[str, Value] | None:
-        """Propose a new combination of values for the tuned fields; None if no new one is found.
+        """Propose a new combination of values for the tuned fields; None if no new combination is found.
 
-        The arm's `first` configurations are proposed first; the sampler fills in the fields that they leave open.
+        The arm's `first` configurations are proposed first. The sampler chooses the tuned fields that they lack.
         """
         if self._is_replayed:
             self._forget()
@@ -72,7 +72,7 @@ class Proposals:
         return new or self._first_new_point()
 
     def _first_new_point(self) -> dict[str, Value] | None:
-        """Return an untried point of a finite space; None if all were tried or the space is infinite."""
+        """Return an untried point of a finite search space; None if all points were tried or the space is infinite."""
         menus = [allowed.values for allowed in self._arm.space.values()]
         finite = [menu for menu in menus if menu is not None]
         if len(finite) < len(menus):
@@ -126,7 +126,7 @@ class Proposals:
 
 
 class _Sequence(QMCSampler):
-    """Optuna's scrambled Sobol sequence; unlike in Optuna, the first point also comes from the sequence."""
+    """Optuna's sampler of a scrambled Sobol sequence, which here also draws the first point from the sequence."""
 
     def __init__(self, space: Mapping[str, BaseDistribution], *, seed: int) -> None:
         with warnings.catch_warnings():

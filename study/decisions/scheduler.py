@@ -1,4 +1,6 @@
-"""The scheduler of a study: which trial runs next, how it is trained, when it is stopped and how it ends. Without Ray.
+"""The scheduler of a study: which trial runs next, how it is trained, when it is stopped and how it ends.
+
+This module does not use Ray.
 
 Every change of state is an event that is written to the journal before it takes effect. A study that was interrupted
 at any point therefore continues with the same decisions.
@@ -50,7 +52,7 @@ from trainables.schema import Configuration
 
 
 class Scheduler:
-    """The decisions of a study; a driver calls `next_trial`, `report`, `retry` and `end`."""
+    """The object that makes a study's decisions; a driver calls `next_trial`, `report`, `retry` and `end`."""
 
     def __init__(
         self,
@@ -64,8 +66,8 @@ class Scheduler:
     ):
         """Start from the state that the journal holds.
 
-        A trial starts only if it fits into `max_gpu_hours` (see `GpuBudget`; None: no limit) and `launched` names its
-        arm (None: all arms). `provenance` is the launch's code; `faults` defaults to `Faults()`.
+        A trial starts only if it fits into the limit `max_gpu_hours` (see `GpuBudget`) and `launched` names its arm.
+        None stands for no limit and for all arms. `provenance` describes the launch's code.
         """
         self.plan = plan
         self.progress = StudyProgress(plan, journal.facts, max_gpu_hours=max_gpu_hours, launched=launched)
@@ -78,7 +80,7 @@ class Scheduler:
         self._handed_out: set[str] = set()  # keys of trials that run in this launch
 
     def begin_launch(self, *, command: str, host: str, pid: int, storage: str | None = None) -> None:
-        """Write the start of a launch to the journal; `storage` is None for the study's folder."""
+        """Write the start of a launch to the journal; `storage` is None if trials write into the study's folder."""
         self._journal.append(
             LaunchBegan(
                 time=self._journal.now(),
@@ -103,26 +105,30 @@ class Scheduler:
         self._journal.append(LaunchEnded(time=now, launch=number, status=status, note=note))
 
     def reopen_failed(self, *, asked: bool) -> None:
-        """Let failed trials run again: those that failed with other code or versions, or all of them if `asked`."""
+        """Let failed trials run again.
+
+        If `asked` is true, all failed trials of the launch's arms run again, else only those that failed with other
+        code or package versions.
+        """
         for key, reason in self.find_reopenable(asked=asked).items():
             self._journal.append(TrialReopened(time=self._journal.now(), key=key, reason=reason))
 
     def find_reopenable(self, *, asked: bool) -> dict[str, Reopening]:
-        """Find the failed trials that this launch runs again: trial key -> reason."""
+        """Map the key of each failed trial that this launch should run again to the reason; see `reopen_failed`."""
         launched = {arm.arm.name for arm in self.progress.launched}
         failures = [record for record in self.progress.failures if record.arm in launched]
         reasons = {record.key: "asked" if asked else find_change(record, self.provenance) for record in failures}
         return {key: reason for key, reason in reasons.items() if reason}
 
     def find_arms_of_other_code(self) -> list[str]:
-        """List the arms in which any trial was trained with other code than this launch's."""
+        """List the arms with trials whose code was not the code of this launch."""
         trained = [record for arm in self.progress.arms for record in arm.facts.records if record.epochs]
         return list(dict.fromkeys(record.arm for record in trained if find_change(record, self.provenance) == "code"))
 
     def next_trial(self) -> TrialFacts | None:
         """Choose the next trial to run and write its start to the journal; None if no trial can run now.
 
-        Trials that an earlier launch or a machine fault interrupted come first.
+        Trials that were interrupted by a machine fault or in an earlier launch come first.
         """
         for event in self.faults.take_back_nodes(time=self._journal.now()):
             self._journal.append(event)
@@ -150,10 +156,10 @@ class Scheduler:
         return self.faults.give_up_reason is not None or is_stuck
 
     def report(self, key: str, report: Report, *, node: str | None = None) -> Literal["continue", "stop"]:
-        """Record an epoch and decide if its trial continues; an epoch that is reported twice is recorded once.
+        """Record an epoch of a trial, unless it is already recorded, and decide if the trial continues.
 
         Raises:
-            ValueError: the code, data or backbone differs from the plan's; nothing is recorded.
+            ValueError: the worker's code, data or backbone differs from the plan's. Then nothing is recorded.
         """
         trial, row = self.facts.trials[key], report.row
         if report.attested is not None:
@@ -171,7 +177,7 @@ class Scheduler:
         return "stop" if may_stop and is_stopped else "continue"
 
     def _make_epoch_event(self, trial: TrialFacts, report: Report) -> EpochReported:
-        """Make the journal's event for a report, without values that the journal already has."""
+        """Make the event that records a report in the journal, without values that the journal already has."""
         row, outcome, process = report.row, report.outcome, None
         selected = trial.best.row if trial.best and row.best_epoch != row.epoch else row
         if outcome is not None and outcome.reported == selected.reported:
@@ -203,7 +209,8 @@ class Scheduler:
         `others` is True if another node may have the right code and data; the trial will then run there.
 
         Raises:
-            ValueError: there is no other node, or it is unknown which node is wrong.
+            ValueError: no other node may have the right code and data. Or only the digests of data or files differ from
+                those of the arm's first worker, and it is unknown which worker has the right data.
         """
         trial = self.facts.trials[key]
         expected = self.make_expected_attestation(trial)
@@ -212,11 +219,11 @@ class Scheduler:
         )
         if not others or not has_other_code_or_data:
             self.check_attested(trial, attested, host=host)
-        error = f"it differs from the plan: {'; '.join(list_contradictions(attested, expected))}"
+        error = f"the node differs from the plan: {'; '.join(list_contradictions(attested, expected))}"
         self.retry(key, Failure(cause="node", error=error, host=host, node=node))
 
     def make_expected_attestation(self, trial: TrialFacts) -> Attestation:
-        """Collect the code and data that the trial's worker must have.
+        """Describe the code and data that the trial's worker must have.
 
         The digests of tokenised data and backbone files are those that the arm's first worker reported.
         """
@@ -233,7 +240,7 @@ class Scheduler:
         )
 
     def check_attested(self, trial: TrialFacts, attested: Attestation, *, host: str) -> None:
-        """Raise ValueError with all differences if the worker on `host` has other code or data than the plan."""
+        """Raise ValueError with all differences if the worker on `host` does not have the plan's code and data."""
         if differences := list_contradictions(attested, self.make_expected_attestation(trial)):
             raise ValueError(
                 f"trial {trial.key} of {trial.started.arm} on {host} differs from the plan: {'; '.join(differences)}; "
@@ -267,7 +274,7 @@ class Scheduler:
             for arm in arms:
                 if self.progress.can_start(arm) and (trial := self._start_next(arm, budget)):
                     return trial
-            if not self._close_unpaid():
+            if not self._give_up_unaffordable():
                 return None
 
     def _start_next(self, arm: ArmProgress, budget: GpuBudget) -> TrialFacts | None:
@@ -289,7 +296,7 @@ class Scheduler:
         return None
 
     def _choose_start(self, arm: ArmProgress) -> None:
-        """Choose the model from which the arm's trials begin, if it comes from another arm; the choice is final."""
+        """Choose the model from which the arm's trials begin, if it comes from another arm and is not chosen yet."""
         if arm.arm.start_from is None or arm.facts.start is not None:
             return
         source = self.progress.find_start(arm)
@@ -315,8 +322,11 @@ class Scheduler:
         )
         return self.facts.trials[key]
 
-    def _close_unpaid(self) -> bool:
-        """End searches, or else confirm trials, for which no GPU time is left; return True if any were ended."""
+    def _give_up_unaffordable(self) -> bool:
+        """Give up the searches for which no GPU time is left or, if there are none, such confirm trials.
+
+        Return True if anything was given up.
+        """
         budget, limit = GpuBudget(self.progress), self.progress.max_gpu_hours
         if searches := budget.list_searches_to_close():
             self._journal.append(SearchClosed(time=self._journal.now(), arms=searches, max_gpu_hours=limit))
@@ -328,7 +338,7 @@ class Scheduler:
         return True
 
     def _decide(self, trial: TrialFacts, epoch: int, score: float) -> AshaDecided | None:
-        """Ask ASHA if the trial continues; None without early stopping, or if ASHA has nothing to decide."""
+        """Return ASHA's decision on the trial; None without early stopping or if ASHA decides nothing at this epoch."""
         stopping = self.plan.protocol.early_stopping
         if stopping is None:
             return None
@@ -348,7 +358,7 @@ class Scheduler:
 
 
 def specify_trial(plan: ResolvedPlan, facts: StudyFacts, trial: TrialFacts) -> TrialSpec:
-    """Make the specification of a trial: everything on which its results depend."""
+    """Collect everything on which the results of a trial depend in the specification of the trial."""
     start, arm = facts.arms[trial.started.arm].start, plan.arm(trial.started.arm)
     is_confirm = trial.phase == "confirm"
     spec = specify_arm(plan, arm, trial.config, seed=trial.seed, reads_dev=is_confirm)
@@ -358,7 +368,10 @@ def specify_trial(plan: ResolvedPlan, facts: StudyFacts, trial: TrialFacts) -> T
 def specify_arm(
     plan: ResolvedPlan, arm: Arm, config: Configuration, *, seed: int, reads_dev: bool = False
 ) -> TrialSpec:
-    """Make the specification of a trial that starts from the backbone; `reads_dev` adds dev scores under `holdout`."""
+    """Make the specification of a trial that starts from the backbone.
+
+    `reads_dev` is true if the trial reports dev scores even if the plan selects on a slice of train (`holdout`).
+    """
     tokenizer = arm.pinned_tokenizer
     return TrialSpec(
         method=arm.method,
@@ -376,7 +389,10 @@ def specify_arm(
 
 
 def find_change(record: Record, now: Provenance) -> Reopening | None:
-    """Return what has changed since the trial was last trained: the code or else the versions; None if neither."""
+    """Return what has changed since the trial was last trained: the code or, with the same code, the package versions.
+
+    Return None if neither the code nor the versions have changed.
+    """
     # `join_code` puts the latest value last.
     if record.code_digest.rpartition(", ")[2] != now.for_method(record.method).code_digest:
         return "code"
