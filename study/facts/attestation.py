@@ -1,4 +1,4 @@
-"""The code of a launch, the check that a worker has the same code and data, and trials that other code trained."""
+"""The code of a launch, the check that its workers have the same code and data, and trials with other code."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Provenance(Typed, frozen=True, kw_only=True):
 
     @classmethod
     def from_launch(cls, launch: LaunchBegan) -> Provenance:
-        """Read the code and versions from a launch's event."""
+        """Read the code and package versions from the journal's event `launch_began`."""
         return cls(
             versions=launch.versions,
             git_commit=launch.git_commit,
@@ -64,27 +64,36 @@ class Provenance(Typed, frozen=True, kw_only=True):
         )
 
     def for_method(self, method: str) -> Provenance:
-        """Return the provenance of one method; for a user's own method, the code digest also covers its files."""
+        """Return the code and versions with which one method is trained.
+
+        The code digest of a user's own method also covers the files of the method.
+        """
         files = self.included.get(base_method(method))
         code = self.code_digest if files is None else digest([self.code_digest, files])
         return replace(self, code_digest=code, included={})
 
 
 def attest(content: Content, *, method: str) -> Attestation:
-    """Describe the data that this process has read, and the code with which it trains the method or objective."""
+    """Describe the data and code of this process for comparison with those of the launch.
+
+    `content` describes the data that the process has read. `method` is a method or a pretraining objective.
+    """
     code = provenance().for_method(method)
     return Attestation(**to_plain(content), code_digest=code.code_digest, versions=code.versions)
 
 
 def provenance() -> Provenance:
-    """Describe the code of this process, with the methods that it has loaded from outside this package."""
+    """Describe the code of this process, including the user's own methods that it has loaded."""
     code, methods = _read_project_code(), included()
     return code if methods is None else replace(code, included=methods.digests)
 
 
 @lru_cache(maxsize=1)
 def _read_project_code() -> Provenance:
-    """Describe this project's code, read once per process; the version of `study` is the digest of `ENGINE`."""
+    """Describe the code of this project, which is read once per process.
+
+    The digest of the packages in `ENGINE` is stored as the version of `study`.
+    """
     trains, engine = (compute_code_digest(ROOT / name for name in names) for names in (TRAINS, ENGINE))
     return Provenance(versions=versions() | {"study": engine}, git_commit=read_git_commit(), code_digest=trains)
 
@@ -99,7 +108,7 @@ def versions() -> dict[str, str]:
 
 
 def read_git_commit() -> str | None:
-    """Return the commit of the checkout, with `-dirty` if files have changed, or None outside a checkout."""
+    """Return the commit of this project's git checkout, with `-dirty` if files have changed; None without git."""
     # `describe --dirty` would lock the repository, and a killed launch would leave the lock behind.
     git = ["git", "-C", str(ROOT), "--no-optional-locks"]
     commands = [*git, "rev-parse", "HEAD"], [*git, "status", "--porcelain", "--untracked-files=no"]
@@ -111,7 +120,10 @@ def read_git_commit() -> str | None:
 
 
 def find_plan_tag(plan: str) -> str | None:
-    """Return the git tag `plan-DIGEST` if the repository of the current folder has it, or None."""
+    """Return the git tag `plan-DIGEST` of the plan with the digest `plan`.
+
+    Return None if the repository of the current folder has no such tag.
+    """
     tag = f"plan-{plan}"
     try:
         listed = subprocess.run(["git", "tag", "--list", tag], capture_output=True, text=True, check=False).stdout
@@ -131,7 +143,10 @@ def compute_code_digest(folders: Iterable[Path]) -> str:
 
 
 def join_code(method: str, launches: Sequence[LaunchBegan]) -> Provenance:
-    """Join a method's code and versions over several launches: each value once, the latest last."""
+    """Combine the code and versions with which several launches trained a method.
+
+    Different values are joined to `OLD, NEW`; each value appears once, and the latest value is last.
+    """
     codes = [Provenance.from_launch(launch).for_method(method) for launch in launches]
     names = dict.fromkeys(name for code in codes for name in code.versions)
     return Provenance(
@@ -147,14 +162,17 @@ def _join(values: Iterable[str | None]) -> str:
 
 
 class Attestation(Content, frozen=True, kw_only=True):
-    """The data, backbone and code of a trial, as a worker finds them or as the launch expects them."""
+    """The data, backbone and code of a trial: those that a worker has, or those that the launch expects."""
 
     code_digest: str  # of the training code
     versions: Mapping[str, str]  # of Python and of the installed packages
 
 
 def list_contradictions(attested: Attestation, expected: Attestation) -> list[str]:
-    """List the differences; builds of the same version (`2.8.0+cpu`, `2.8.0+cu128`) count as equal."""
+    """List the differences between the data and code of a worker and those that the launch expects.
+
+    Builds of the same package version (`2.8.0+cpu`, `2.8.0+cu128`) count as equal.
+    """
     differences = []
     for name, title in _TITLES.items():
         value, wanted = getattr(attested, name), getattr(expected, name)
@@ -164,7 +182,7 @@ def list_contradictions(attested: Attestation, expected: Attestation) -> list[st
 
 
 def list_other_code(code: Attestation | Provenance | SmokeReport, wanted: Attestation | Provenance) -> list[str]:
-    """List the differences in code and versions; a package that either side lacks is ignored."""
+    """List the differences in code and package versions; only packages that both arguments have are compared."""
     packages = [name for name in code.versions if name in wanted.versions]
     values = [("code", code.code_digest, wanted.code_digest)]
     values += [(name, _release(code.versions[name]), _release(wanted.versions[name])) for name in packages]
@@ -179,7 +197,7 @@ class FirstCode:
     """The code of a study's first trials and, for a user's own methods, of each method's first trials."""
 
     def __init__(self, facts: StudyFacts) -> None:
-        """Find the first launch that trained any trial, and the first that trained each method."""
+        """Find the first launch that trained any trial and, for each method, the first launch that trained it."""
         self._launches = {number: launch.began for number, launch in facts.launches.items()}
         trials = facts.trials.values()
         trained = sorted((number, base_method(trial.arm.method)) for trial in trials for number in trial.trained_in)
@@ -190,14 +208,14 @@ class FirstCode:
             self._files.setdefault(method, (self._launches[number].included or {}).get(method))
 
     def list_others(self, trial: TrialFacts) -> list[str]:
-        """List the code that trained the trial and differs from the first code of the study or of the method."""
+        """Describe each code that trained the trial and differs from the first code of the study or of the method."""
         differences = [self._describe_difference(trial, self._launches[number]) for number in trial.trained_in]
         return list(dict.fromkeys(filter(None, differences)))
 
     def _describe_difference(self, trial: TrialFacts, launch: LaunchBegan) -> str:
-        """Describe how a launch's code differs from the first code; "" if it is the same.
+        """Describe the code of a launch if it differs from the first code; return "" if both are the same.
 
-        The description gives commit and digest, or the digest alone if the commit is the same.
+        The description gives the commit and the digest, or only the digest if the commits are the same.
         """
         assert self.launch is not None, "the trial was trained"
         method, differences = base_method(trial.arm.method), list[str]()
@@ -210,7 +228,7 @@ class FirstCode:
 
 
 def describe_code(launch: LaunchBegan) -> str:
-    """Format a launch's commit, if known, and the digest of its training code, both shortened."""
+    """Format the shortened git commit of a launch, if it is known, and the shortened digest of its training code."""
     if launch.git_commit is None:
         return _format_digest(launch)
     commit, _, changed = launch.git_commit.partition("-")
@@ -218,7 +236,7 @@ def describe_code(launch: LaunchBegan) -> str:
 
 
 def describe_code_by_launch(facts: StudyFacts) -> list[str]:
-    """List the code of all launches that trained a trial; successive launches with the same code share a line."""
+    """List the code of all launches that trained a trial, in one line for successive launches with the same code."""
     trained = Counter(number for trial in facts.trials.values() for number in trial.trained_in)
     began, lines = [facts.launches[number].began for number in sorted(trained)], list[str]()
     for _, launches in groupby(began, attrgetter("format", "git_commit", "code_digest", "versions")):

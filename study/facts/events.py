@@ -1,9 +1,10 @@
-"""The events of a study, one per line of `events.jsonl`, the reader that checks them, and the number of their format.
+"""The events of a study (one per line of `events.jsonl`), their reader, and the numbers of their formats.
 
-`plan.json` contains its format number. In `events.jsonl`, each launch gives the number for its own lines. If a newer
-version continues a study, the file therefore contains lines in two formats. Format 2 was the first in a release. A new
-field with a default value does not change the number. If a field is renamed, removed or changes its meaning, increase
-the number and add a `Step` from the previous format. tests/study/test_formats.py opens a study in each format.
+`plan.json` contains its format number. In `events.jsonl`, each launch gives the format number of its own lines. If a
+newer version of this package continues a study, the file therefore contains lines in two formats. Format 2 was the
+first in a release. A new field with a default value does not change the format number. If a field is renamed, removed
+or changes its meaning, increase the number and add a `Step` from the previous format. tests/study/test_formats.py
+opens a study in each format.
 """
 
 from __future__ import annotations
@@ -82,14 +83,14 @@ class LaunchEnded(BaseEvent, frozen=True, kw_only=True):
 
 
 class PlanRegistered(BaseEvent, frozen=True, kw_only=True):
-    """The registration of the plan's digest in git or MLflow; it counts only if made before the first trial."""
+    """The registration of the plan's digest in git or MLflow, which counts only if made before the first trial."""
 
     digest: str
     place: str  # a git tag, or the address of an MLflow server
 
 
 class StartChosen(BaseEvent, frozen=True, kw_only=True):
-    """The choice of the trained model from which all trials of an arm begin; it never changes."""
+    """The final choice of the trained model from which all trials of an arm begin."""
 
     arm: str
     key: str  # of the trial that trained the model
@@ -292,7 +293,7 @@ Plain = dict[str, Any]
 
 @dataclass(frozen=True)
 class Step:
-    """The two functions that convert data from one format to the next; neither changes its argument."""
+    """The two functions that convert plans and events from one format to the next, without changing their argument."""
 
     plan: Callable[[Plain], Plain]  # for a resolved plan, in `plan.json` or `launch_began`
     event: Callable[[Plain], Plain]  # for a journal line; its plan, if any, is already converted
@@ -302,7 +303,7 @@ STEPS: Mapping[int, Step] = {}  # format -> conversion to the next format
 
 
 def check_format(number: int, *, where: str) -> None:
-    """Raise ValueError if the format is newer than this version of the package or was never released."""
+    """Raise ValueError if this version of the package cannot read the format: it is newer, or was never released."""
     if FIRST_FORMAT <= number <= FORMAT:
         return
     is_newer = number > FORMAT
@@ -332,19 +333,25 @@ def migrate_event(event: Plain, number: int) -> Plain:
 
 
 class _Began(msgspec.Struct):
-    """The field of a `launch_began` line that exists in every format."""
+    """The only field of a `launch_began` line that is read before the format of the line is known."""
 
     format: int = 1
 
 
-_REPAIR = "restore the file from a copy, or delete this line and all lines after it: a launch then runs the lost trials"
+_REPAIR = (
+    "restore the file from a copy, or delete this line and all lines after it; the next launch then repeats the lost "
+    "trials"
+)
 
 
 class EventReader(Reader):
-    """A reader of one journal's lines, in order; each `launch_began` line gives the format of its launch's lines."""
+    """A reader of the lines of one journal, which must be read in order.
+
+    Each `launch_began` line gives the format of all lines up to the next `launch_began` line.
+    """
 
     def __init__(self) -> None:
-        """Expect the current format until a line names another."""
+        """Start with the current format, which applies until a line gives another format."""
         super().__init__(Event)
         self._format = FORMAT
 
@@ -365,7 +372,7 @@ class EventReader(Reader):
 
 
 def read_events(folder: Path) -> list[Event]:
-    """Read the events of a study folder, in order; [] before the study's first launch.
+    """Read the events of a study folder, in order; the list is empty before the study's first launch.
 
     Raises:
         ValueError: a line is not an event; the message names file, line and field.

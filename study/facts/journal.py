@@ -1,7 +1,8 @@
-"""The journal file of a study, and the lock that admits one launch at a time.
+"""The journal file of a study, and the lock that allows only one launch of the study at a time.
 
-The journal survives a power cut, because every event is synced. A launch locks the journal. It also keeps touching a
-lease file, because on some network shares other machines do not see the lock. It stops if others write to the journal.
+The journal survives a power cut, because every event is synced to disk. A launch locks the journal. The launch also
+updates the time of a lease file every few seconds, because on some network shares other machines do not see the lock.
+A launch stops if another process writes to the journal.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _LOCK_ATTEMPTS = 10
 
 
 class Lease(Typed, frozen=True, kw_only=True):
-    """The process of a running launch, as stored in the lease file; the launch touches the file every few seconds."""
+    """The process of a running launch, as stored in the lease file."""
 
     host: str
     boot: str  # kernel boot ID and PID namespace; "" if the system has none
@@ -54,7 +55,7 @@ class Lease(Typed, frozen=True, kw_only=True):
 
     @property
     def is_of_this_machine(self) -> bool:
-        """True if the process ran on this host and in this container, and the host has not rebooted since."""
+        """True if the process was started on this host, in this container and since the last boot."""
         return bool(self.boot) and (self.host, self.boot) == (socket.gethostname(), _read_boot_id())
 
     @property
@@ -64,7 +65,10 @@ class Lease(Typed, frozen=True, kw_only=True):
 
 
 def _read_boot_id() -> str:
-    """Return the kernel's boot ID and the PID namespace, which differs between containers; "" if unknown."""
+    """Return the kernel's boot ID and the PID namespace, or "" if they are unknown.
+
+    Containers on the same host have different PID namespaces.
+    """
     try:
         return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
@@ -80,7 +84,7 @@ def _read_start_time(pid: int) -> str:
 
 
 def read_lease(folder: Path) -> Lease | None:
-    """Read the lease file of a study folder; None if it is missing or unreadable."""
+    """Read the lease file of a study folder; None if the file is missing or unreadable."""
     try:
         return msgspec.json.decode((folder / LEASE).read_bytes(), type=Lease)
     except (OSError, msgspec.DecodeError):
@@ -88,7 +92,7 @@ def read_lease(folder: Path) -> Lease | None:
 
 
 class StudyLock:
-    """A lock that gives one launch a study folder; the kernel releases it when the process dies."""
+    """A lock that lets only one launch use a study folder. The kernel releases the lock when the process ends."""
 
     def __init__(self, folder: Path):
         """Lock the journal and write the lease file.
@@ -124,15 +128,24 @@ class StudyLock:
             except OSError as error:
                 raise ValueError(
                     f"{folder} is on {_find_mount(folder)}, which cannot lock files ({error.strerror}); allowed: "
-                    "--out with a folder of another file system, or this one mounted with locks (NFS: without nolock)"
+                    "--out with a folder on another file system, or this file system mounted with locks (NFS: without "
+                    "nolock)"
                 ) from None
         return False
 
     def _is_alive(self, lease: Lease) -> bool:
-        """Check if the launch that wrote the lease still runs; a free lock does not prove that the launch has ended."""
+        """Check if the launch that wrote the lease still runs.
+
+        If the launch was on another machine, a free lock does not prove that the launch has ended. The check therefore
+        waits for `SILENT_SECONDS` to see whether the lease file is still updated.
+        """
         if lease.is_of_this_machine:
             return lease.runs_here
-        print(f"waiting {SILENT_SECONDS:g} s to see if the launch still runs: {lease}", file=sys.stderr, flush=True)
+        print(
+            f"waiting {SILENT_SECONDS:g} s to see if another launch of the study still runs: {lease}",
+            file=sys.stderr,
+            flush=True,
+        )
         before, end = self._read_last_beat(), time.monotonic() + SILENT_SECONDS
         while time.monotonic() < end:
             time.sleep(min(1.0, SILENT_SECONDS / 10))
@@ -156,7 +169,7 @@ class StudyLock:
                     write_bytes(self._path, self._lease)
 
     def release(self) -> None:
-        """Stop touching the lease file, delete it, and release the lock."""
+        """Delete the lease file and release the lock."""
         self._is_over.set()
         self._thread.join()
         self._path.unlink(missing_ok=True)
@@ -173,7 +186,7 @@ def _find_mount(folder: Path) -> str:
 
 
 def find_lock_holder(folder: Path) -> str | None:
-    """Describe the launch that is running the study; None if there is none."""
+    """Describe the launch that is running the study; None if no launch is running."""
     lease = read_lease(folder)
     try:
         with (folder / FILE).open("rb") as file:
@@ -187,7 +200,10 @@ def find_lock_holder(folder: Path) -> str | None:
 
 @contextmanager
 def delay_signals() -> Iterator[None]:
-    """Delay Ctrl-C and SIGTERM until the block ends; outside the main thread, which receives signals, do nothing."""
+    """Delay Ctrl-C and SIGTERM until the block ends.
+
+    Outside the main thread, nothing is delayed, because only the main thread receives signals.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -214,7 +230,7 @@ def handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator
 
 
 class Journal:
-    """The journal and the study's state: each appended event is written to disk and applied to the state."""
+    """The journal of a study and the study's state. Appending an event writes it to disk and updates the state."""
 
     def __init__(self, folder: Path):
         """Lock the study folder for this process, and read its journal.
@@ -232,11 +248,11 @@ class Journal:
             raise
 
     def now(self) -> str:
-        """Return the time for a new event: the current time, or that of the last event if the clock was set back."""
+        """Return the time for a new event: the current time, but never a time before that of the last event."""
         return max(utc_now(), self.facts.time)
 
     def append(self, *events: Event) -> None:
-        """Write the events to disk with one sync, then apply them to the state; Ctrl-C and SIGTERM wait for both."""
+        """Write the events to disk with one sync, then update the state. Ctrl-C and SIGTERM are delayed meanwhile."""
         with delay_signals():
             self._events_file.append_lines([msgspec.json.encode(event) for event in events])
             for event in events:

@@ -30,7 +30,7 @@ class AppendOnlyFile:
         self._size = os.fstat(self._descriptor).st_size
 
     def append_lines(self, lines: Sequence[bytes]) -> None:
-        """Append lines of JSON, given without line breaks, and sync once.
+        """Append lines of JSON, given without line breaks, and sync them to disk together.
 
         Raises:
             ValueError: a line is invalid, or another process changed, replaced or deleted the file.
@@ -52,7 +52,10 @@ class AppendOnlyFile:
         self._size += written
 
     def _check_untouched(self) -> None:
-        """Raise ValueError if the file was changed, replaced or deleted; a deleted file is first restored."""
+        """Raise ValueError if another process changed, replaced or deleted the file.
+
+        A deleted file is restored before the error is raised.
+        """
         now = os.fstat(self._descriptor)
         if now.st_nlink and now.st_size != self._size:
             raise ValueError(f"{self.path}: another process has written to the file; this process stops writing")
@@ -60,7 +63,8 @@ class AppendOnlyFile:
             if not self.path.exists():
                 write_bytes(self.path, os.pread(self._descriptor, self._size, 0))
             raise ValueError(
-                f"{self.path} was deleted or replaced while in use; the same command continues with the current file"
+                f"{self.path} was deleted or replaced while in use; run the same command again to continue with the "
+                "current file"
             )
 
     def close(self) -> None:
@@ -80,10 +84,10 @@ class AppendOnlyFile:
 def read_lines(path: Path, reader: Reader) -> Iterator[tuple[int, Any]]:
     """Yield each line's number (from 1) and content; yield nothing if the file is missing.
 
-    An incomplete last line, as a crash may leave it, is skipped with a warning.
+    An incomplete last line, which can result from a crash, is skipped with a warning.
 
     Raises:
-        ValueError: any other line is invalid (the message names file, line and field), or the path is a folder.
+        ValueError: a complete line is invalid (the message names file, line and field), or the path is a folder.
     """
     if not path.exists():
         return
@@ -99,10 +103,10 @@ def read_lines(path: Path, reader: Reader) -> Iterator[tuple[int, Any]]:
 
 
 class Tail:
-    """A reader that follows a growing file; it leaves an incomplete last line for the next read."""
+    """A reader that follows a growing file. An incomplete last line is returned only after it has been completed."""
 
     def __init__(self, path: Path, reader: Reader) -> None:
-        """Begin at the first line; the file need not exist yet."""
+        """Start before the first line of the file, which need not exist yet."""
         self._path = path
         self._reader = reader
         self._offset = 0

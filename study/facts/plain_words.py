@@ -1,4 +1,4 @@
-"""Formatting of counts, times, lines and tables for people."""
+"""Functions that format counts, times, lines and tables as text for users."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CellInWords:
 
 
 def describe_shortfalls(cells: Sequence[CellInWords]) -> list[str]:
-    """Describe the incomplete cells; cells of a row that lack the same results share a line."""
+    """Describe the results that cells lack, in one line for all cells of a row that lack the same results."""
     incomplete: dict[tuple[str, str], list[CellInWords]] = {}
     for cell in cells:
         if cell.shortfall:

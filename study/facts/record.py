@@ -1,6 +1,6 @@
-"""The record of an ended trial: one flat row for `analysis`, with all scores from the same epoch.
+"""The record of an ended trial, which `analysis` reads; all its scores are from the same epoch.
 
-Also sums of the compute of several records, and summary statistics of scores.
+This module also sums the compute of several records, and computes summary statistics of scores.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def format_records(records: Iterable[Record]) -> bytes:
 
 
 class Spent(Typed, frozen=True, kw_only=True):
-    """The compute of the ended search or confirm trials of one arm (a method on a task), whatever their status."""
+    """The compute of all ended search trials, or all ended confirm trials, of one arm (a method on a task)."""
 
     arm: str
     phase: Phase
@@ -106,7 +106,10 @@ _SUMMED = ("epochs", "train_examples", "train_seconds", "eval_seconds", "wall_se
 
 
 def compute_ledger(records: Iterable[Record]) -> list[Spent]:
-    """Sum the compute of trials by arm and phase; arms keep the order of the records, search precedes confirm."""
+    """Sum the compute of trials by arm and phase.
+
+    Arms are in the order of their first records; search trials precede the confirm trials of the same arm.
+    """
     phases: dict[str, dict[Phase, list[Record]]] = {}
     for record in records:
         by_phase = phases.setdefault(record.arm, {phase: [] for phase in get_args(Phase)})
@@ -126,7 +129,7 @@ def compute_ledger(records: Iterable[Record]) -> list[Spent]:
 
 
 def count_by_status(entries: Iterable[Spent]) -> dict[str, int]:
-    """Count the trials of several entries by status; a status without trials is omitted."""
+    """Count the trials in several entries of the ledger by status, omitting any status without trials."""
     return _sort_by_status(sum((Counter(entry.trials) for entry in entries), Counter[str]()))
 
 
@@ -135,7 +138,7 @@ def _sort_by_status(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def format_counts(trials: dict[str, int]) -> str:
-    """Format numbers of trials by status: `3 completed, 1 stopped`."""
+    """Format the number of trials with each status: `3 completed, 1 stopped`."""
     return ", ".join(f"{number} {status}" for status, number in trials.items())
 
 

@@ -77,14 +77,14 @@ def apply_line(facts: StudyFacts, event: Event, *, where: str) -> None:
 
 @dataclass
 class Reported:
-    """The epochs and seconds of all trials of an arm, summed up as the trials report them."""
+    """Sums of the epochs and seconds that the trials of an arm have reported."""
 
     epochs: int = 0
     gpu_seconds: float = 0.0
     wall_seconds: float = 0.0
 
     def add(self, before: EpochReported | None, now: EpochReported) -> None:
-        """Add the epochs and seconds of a trial from the report `before` (None: its start) to the report `now`."""
+        """Add the epochs and seconds between two reports of a trial; `before` is None if `now` is the first report."""
         self.epochs += now.row.epoch - (before.row.epoch if before else 0)
         self.gpu_seconds += now.gpu_seconds - (before.gpu_seconds if before else 0.0)
         self.wall_seconds += now.wall_seconds - (before.wall_seconds if before else 0.0)
@@ -112,7 +112,7 @@ class LaunchFacts:
     ended: LaunchEnded | None = None  # None while the launch runs, or if it was killed
 
     def is_over(self) -> bool:
-        """Check if the launch has ended; a launch on this machine is also over if its process is gone."""
+        """Check if the launch has ended. A launch on this machine has also ended if its process no longer exists."""
         if self.ended is not None or self.began.host != socket.gethostname():
             return self.ended is not None
         try:
@@ -124,7 +124,7 @@ class LaunchFacts:
 
 @dataclass
 class TrialFacts:
-    """A started trial and its progress. Of its reports, only the last and the best are kept."""
+    """A started trial and its progress. Only the trial's last report and its best report are kept."""
 
     started: TrialStarted
     arm: Arm  # as in the plan under which the trial started
@@ -196,12 +196,12 @@ class ArmFacts:
 
     @property
     def searched(self) -> list[Record]:
-        """The current record of each search trial, in trial order, up to the first trial without a record."""
+        """The record of each search trial, in the order of trials, up to the first trial that has no record yet."""
         return [trial.record for trial in takewhile(lambda trial: trial.record, self.search) if trial.record]
 
     @property
     def start_key(self) -> str | None:
-        """The key of the trial that trained the model from which the arm's trials begin; None if none is chosen."""
+        """The key of the trial that trained the model from which the arm's trials begin; None if no model is chosen."""
         return self.start.key if self.start else None
 
 
@@ -229,7 +229,7 @@ class StudyFacts:
 
     @property
     def last_launch(self) -> LaunchFacts | None:
-        """The most recent launch, running or ended; None if there was none."""
+        """The most recent launch, whether it is running or has ended; None before the first launch."""
         return self.launches.get(self.launch_number)
 
     def apply(self, event: Event) -> None:  # noqa: C901  # one case per event
@@ -292,10 +292,10 @@ class StudyFacts:
                 self._note(event, event.failure, "launch refused")
 
     def check_unscored(self) -> None:
-        """Raise ValueError if any task was scored on test labels: those scores could influence later changes."""
+        """Raise ValueError if a task was scored on test labels, because its scores could influence later changes."""
         if self.scored_on_test:
             seen = f"{self.scored_on_test[0].task} was scored on test labels at {self.scored_on_test[0].time}"
-            raise ValueError(f"{seen}, so this study can no longer change; allowed: another study, by --name")
+            raise ValueError(f"{seen}, so this study can no longer change; allowed: a new study with another --name")
 
     def _begin(self, event: LaunchBegan) -> None:
         self.launches[event.launch] = LaunchFacts(event)
@@ -399,7 +399,7 @@ class StudyFacts:
     def _collect_shared_facts(self, trial: TrialFacts) -> dict[str, Any]:
         """Collect the fields of a record that depend only on the arm and the launches that trained the trial.
 
-        If no launch trained an epoch of the trial, the code is that of the current launch.
+        If no launch trained an epoch of the trial, the current launch is used instead.
         """
         numbers = tuple(trial.trained_in) or (self.launch_number,)
         if (trial.started.arm, numbers) not in self._shared:
@@ -436,7 +436,10 @@ class StudyFacts:
         )
 
     def _reopen(self, event: TrialReopened) -> None:
-        """Reset a trial to its start and remove its scores from ASHA's rungs, as new code may give other scores."""
+        """Reset a trial to its start.
+
+        Its scores are removed from ASHA's rungs, because the trial may get other scores with new code.
+        """
         trial = self._touch(event.key)
         trial.forget_reports()
         trial.decision = trial.ended = trial.record = None
@@ -448,7 +451,10 @@ class StudyFacts:
         self.notices.append(event)
 
     def _drop(self, event: TrialDropped) -> None:
-        """Mark a trial's record as dropped, or undo this; ASHA still compares others with the trial's scores."""
+        """Mark a trial's record as dropped, or as no longer dropped if the event gives no reason.
+
+        ASHA still compares other trials with the scores of a dropped trial.
+        """
         trial = self._touch(event.key)
         if trial.record is None or trial.ended is None:
             raise ValueError(f"trial {event.key!r} has not ended, so it cannot be dropped")

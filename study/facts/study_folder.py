@@ -26,7 +26,10 @@ def read_export(folder: Path, name: str) -> str:
 
 
 def read_mean_intervals(folder: Path) -> dict[tuple[str, ...], tuple[float, float]]:
-    """Read `DEV_NUMBERS`: keys of the records behind a mean score -> its interval (low, high); {} if it is missing."""
+    """Read the intervals of mean scores from `DEV_NUMBERS`; return {} if the file is missing.
+
+    Each key of the result lists the keys of the records from which the mean was computed; the value is (low, high).
+    """
     numbers = json.loads(read_export(folder, DEV_NUMBERS) or "{}")
     records = {(cell["row"], cell["task"]): tuple(cell["records"]) for cell in numbers.get("cells", [])}
     return {records[mean["row"], mean["task"]]: (mean["low"], mean["high"]) for mean in numbers.get("means", [])}
@@ -34,7 +37,7 @@ def read_mean_intervals(folder: Path) -> dict[tuple[str, ...], tuple[float, floa
 
 @dataclass(frozen=True)
 class JournalDigest:
-    """The digest of a study's journal, as shown in tables, report and MLflow."""
+    """The digest of a study's journal, which is shown in tables, in the report and in MLflow."""
 
     sha256: str
     lines: int
@@ -53,7 +56,7 @@ def compute_journal_digest(folder: Path, *, first: int | None = None) -> Journal
     """Compute the SHA-256 of the journal's complete lines, as `head -n LINES events.jsonl | sha256sum` does.
 
     A final `launch_ended` line is ignored, because a launch writes it after the tables and the report. If `first` is
-    given, only the first `first` lines count.
+    given, only the first `first` lines are included.
     """
     path = folder / FILE
     content = path.read_bytes() if path.exists() else b""

@@ -1,7 +1,8 @@
 """The winner of an arm (a method on a task): the best configuration of the search, which confirm trials repeat.
 
-Only this module decides which trials count for an arm; the scheduler, tables, notebooks, MLflow and submissions use it.
-If an extended search finds a better configuration, the confirm trials of the former winner are kept but count nowhere.
+Only this module decides which trials are results of an arm; the scheduler, tables, notebooks, MLflow and submissions
+use it. If an extended search finds a better configuration, the confirm trials of the former winner are kept, but are no
+longer results.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from trainables.schema import Configuration
 
 
 class _Identity(Protocol):
-    """The fields by which a started trial or a record is matched with a winner."""
+    """The fields that decide whether a started trial or a record repeats the configuration of a winner."""
 
     @property
     def phase(self) -> Phase: ...
@@ -33,14 +34,14 @@ Trial = TypeVar("Trial", bound=_Identity)
 
 @dataclass(frozen=True)
 class Winner:
-    """The configuration that an arm's confirm trials repeat, and the model from which they begin."""
+    """The configuration that an arm's confirm trials repeat, and the model from which these trials begin."""
 
     config: Configuration
     start: str | None  # key of the trial whose model the confirm trials begin from
     search: Record | None  # the best search trial; None if nothing is searched
 
     def confirm_trials(self, trials: Iterable[Trial]) -> list[Trial]:
-        """Return the confirm trials that repeat this configuration and start, sorted by seed."""
+        """Return the confirm trials with this configuration and starting model, sorted by seed."""
         repeating = [trial for trial in trials if trial.phase == "confirm" and self._is_repeated_by(trial)]
         return sorted(repeating, key=lambda trial: trial.seed)
 
@@ -51,8 +52,8 @@ class Winner:
 def choose_winner(arm: Arm, records: Sequence[Record], *, start: str | None = None) -> Winner | None:
     """Return the configuration of the best completed search trial; None if no search trial has completed.
 
-    If nothing is searched, return the arm's only configuration. Its start is `start` or, if that is None, the start of
-    the arm's first record.
+    If the arm has no search, return its only configuration. The starting model is then that of the trial `start` or, if
+    `start` is None, that of the arm's first record.
     """
     if not arm.space:
         return Winner(arm.fixed, start or next((record.start for record in records), None), None)
@@ -61,6 +62,9 @@ def choose_winner(arm: Arm, records: Sequence[Record], *, start: str | None = No
 
 
 def best_search_record(records: Iterable[Record]) -> Record | None:
-    """Return the completed search trial with the best selection score (the first if tied); None if none completed."""
+    """Return the completed search trial with the best selection score; None if no search trial has completed.
+
+    Of several trials with this score, return the first.
+    """
     completed = [record for record in records if record.phase == "search" and record.status == "completed"]
     return max(completed, key=lambda record: (record.selection_score, -record.trial), default=None)

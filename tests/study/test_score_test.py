@@ -113,7 +113,7 @@ def test_no_trial_runs_and_none_is_dropped_after_test_labels_were_seen(tmp_path,
     for more in (["--seeds", "4"], ["--samples", "5"], ["--task", "rte"]):
         asked = ["--continue", str(folder), "--driver", "local", "--tracking-uri", "none", *more]
         assert launch.main(asked) == 2
-        assert "so this study can no longer change; allowed: another study, by --name" in capsys.readouterr().err
+        assert "so this study can no longer change; allowed: a new study with another --name" in capsys.readouterr().err
     assert {name: (folder / name).read_bytes() for name in files} == files
     assert launch.main(["--continue", str(folder), "--driver", "local", "--tracking-uri", "none"]) == 0
     assert "nothing is left to do" in capsys.readouterr().err
