@@ -34,7 +34,10 @@ class RuleBroken(AssertionError):
     """The error for a model that breaks one of the rules."""
 
     def __init__(self, fault: str, function: Callable[..., object] | None = None) -> None:
-        """Store the description of the fault, and the function that causes the fault; None if several functions may."""
+        """Store the description of the fault and the function that causes the fault.
+
+        `function` is None if the cause can be in several functions.
+        """
         super().__init__(fault)
         self.function = function
 
@@ -101,13 +104,13 @@ def examples(task_name: str) -> tuple[Batch, int]:
 
 
 def require(holds: bool, fault: str, function: Callable[..., object] | None = None) -> None:
-    """Raise RuleBroken unless `holds` is true; `function` is the function at fault, or None if several may be."""
+    """Raise RuleBroken unless `holds` is true; `function` is the function at fault, or None if it is unknown."""
     if not holds:
         raise RuleBroken(fault, function)
 
 
 def what_is_returned_can_be_used(subject: Subject) -> None:
-    """Check that build returns a model, loss a dict with a finite loss, and the step of each exit rule a Step."""
+    """Check that build returns a model, loss returns a dict with a finite loss, and step of a rule returns a Step."""
     for task in subject.tasks:
         model, batch = subject.model(task), examples(task)[0]
         require(isinstance(model, EarlyExitModel), f"build returned {_kind(model)}; allowed: an EarlyExitModel")

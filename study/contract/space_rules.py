@@ -138,7 +138,7 @@ def mini_ranges_are_of_tuned_fields(method: Method) -> Iterator[Fault]:
 
 
 def mini_grid_lies_within_the_mini_ranges(method: Method) -> Iterator[Fault]:
-    """Check that the values in MINI_GRID (or PAPER_GRID if it has none) are within the ranges in MINI_SPACE."""
+    """Check that a field's values in MINI_GRID, or else in PAPER_GRID, are within the field's range in MINI_SPACE."""
     space = method.space
     narrowed = {*space.mini_space} - {*space.mini_grid}
     paper = {field: menu for field, menu in space.paper_grid.items() if field in narrowed}

@@ -30,7 +30,7 @@ class Decision:
 def decide(
     rungs: Rungs, key: str, *, epoch: int, score: float, epochs: int, stopping: EarlyStopping
 ) -> Decision | None:
-    """Decide if a trial continues after an epoch; None if the epoch is no rung or ASHA has already decided at it."""
+    """Decide if a trial continues after an epoch; None if the epoch is no rung or was decided before."""
     if epoch not in list_rungs(epochs, stopping):
         return None
     recorded = rungs.get(epoch, {})

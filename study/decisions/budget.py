@@ -1,4 +1,4 @@
-"""The rules that keep a study within its limit on GPU time: which trials may start, and which never will.
+"""The rules that keep a study within its limit on GPU time: which trials may start, and which will never start.
 
 A trial starts only if its expected cost fits into the limit. Before an arm (a method on a task) gets another search
 trial, GPU time is reserved for the rest of the running trials, and for one search trial and all confirm trials of every
@@ -117,8 +117,9 @@ class GpuBudget:
     def _compute_reserve(self, arm: ArmProgress) -> float:
         """Compute the time reserved for the missing trials of an arm.
 
-        The time covers all confirm trials still to start. It also covers the search trials that the arm must start to
-        have at least one, and at least the smallest fraction of search trials that any begun arm has started.
+        The time covers all confirm trials still to start. It also covers search trials until the arm has started at
+        least one. For example, if each arm that has begun has started at least a third of its search, the time covers
+        search trials until this arm has also started a third.
         """
         wanted = max(1, math.ceil(self._least_part_searched * arm.arm.samples)) if arm.search_trials_to_start else 0
         search = max(0, wanted - len(arm.facts.search)) * self._cost(arm)

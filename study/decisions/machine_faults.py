@@ -7,7 +7,8 @@ whole study is affected:
 - A trial waits for the next launch after more than `max_failures` faults if other trials completed epochs after each of
   these faults. Several faults without a completed epoch between them count once.
 - A node gets no trials for a while if several trials fail on it and a trial completes an epoch on another node before
-  the last of these faults. A node whose code or data differ from the launch's gets no trials after its first fault.
+  the last of these faults. A node whose code or data differ from the launch's gets no trials already after
+  its first fault.
 - If the last report from every node is a fault, the study pauses; each pause is twice as long as the one before,
   until a trial completes an epoch. After the second pause, only one trial runs at a time.
 - Faults on a lost node do not count against a trial.

@@ -67,7 +67,8 @@ class Scheduler:
         """Start from the state that the journal holds.
 
         A trial starts only if it fits into the limit `max_gpu_hours` (see `GpuBudget`) and `launched` names its arm.
-        None stands for no limit and for all arms. `provenance` describes the launch's code.
+        `max_gpu_hours` is None without a limit, and `launched` is None for all arms. `provenance` describes the code of
+        the launch.
         """
         self.plan = plan
         self.progress = StudyProgress(plan, journal.facts, max_gpu_hours=max_gpu_hours, launched=launched)
@@ -209,8 +210,9 @@ class Scheduler:
         `others` is True if another node may have the right code and data; the trial will then run there.
 
         Raises:
-            ValueError: no other node may have the right code and data. Or only the digests of data or files differ from
-                those of the arm's first worker, and it is unknown which worker has the right data.
+            ValueError: there is no other node that may have the right code and data. Or only
+                the digests of data or files differ from those of the arm's first worker, and it is unknown which worker
+                has the right data.
         """
         trial = self.facts.trials[key]
         expected = self.make_expected_attestation(trial)
@@ -323,9 +325,9 @@ class Scheduler:
         return self.facts.trials[key]
 
     def _give_up_unaffordable(self) -> bool:
-        """Give up the searches for which no GPU time is left or, if there are none, such confirm trials.
+        """End all searches for which no GPU time is left. If there is no such search, cancel such confirm trials.
 
-        Return True if anything was given up.
+        Return True if any search was ended or any confirm trial was cancelled.
         """
         budget, limit = GpuBudget(self.progress), self.progress.max_gpu_hours
         if searches := budget.list_searches_to_close():
@@ -358,7 +360,7 @@ class Scheduler:
 
 
 def specify_trial(plan: ResolvedPlan, facts: StudyFacts, trial: TrialFacts) -> TrialSpec:
-    """Collect everything on which the results of a trial depend in the specification of the trial."""
+    """Make the specification of a trial: everything on which the results of the trial depend."""
     start, arm = facts.arms[trial.started.arm].start, plan.arm(trial.started.arm)
     is_confirm = trial.phase == "confirm"
     spec = specify_arm(plan, arm, trial.config, seed=trial.seed, reads_dev=is_confirm)

@@ -108,7 +108,7 @@ def versions() -> dict[str, str]:
 
 
 def read_git_commit() -> str | None:
-    """Return the commit of this project's git checkout, with `-dirty` if files have changed; None without git."""
+    """Return the git commit of this project's files, with `-dirty` if files have changed; None outside a checkout."""
     # `describe --dirty` would lock the repository, and a killed launch would leave the lock behind.
     git = ["git", "-C", str(ROOT), "--no-optional-locks"]
     commands = [*git, "rev-parse", "HEAD"], [*git, "status", "--porcelain", "--untracked-files=no"]
@@ -145,7 +145,7 @@ def compute_code_digest(folders: Iterable[Path]) -> str:
 def join_code(method: str, launches: Sequence[LaunchBegan]) -> Provenance:
     """Combine the code and versions with which several launches trained a method.
 
-    Different values are joined to `OLD, NEW`; each value appears once, and the latest value is last.
+    Different values are joined as `OLD, NEW`; each value appears once, and the latest value is last.
     """
     codes = [Provenance.from_launch(launch).for_method(method) for launch in launches]
     names = dict.fromkeys(name for code in codes for name in code.versions)

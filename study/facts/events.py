@@ -83,7 +83,7 @@ class LaunchEnded(BaseEvent, frozen=True, kw_only=True):
 
 
 class PlanRegistered(BaseEvent, frozen=True, kw_only=True):
-    """The registration of the plan's digest in git or MLflow, which counts only if made before the first trial."""
+    """The registration of the plan's digest in git or MLflow, which counts only if it precedes the first trial."""
 
     digest: str
     place: str  # a git tag, or the address of an MLflow server

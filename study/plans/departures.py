@@ -54,8 +54,7 @@ def does_hold(
 ) -> bool:
     """Check if a method's departure applies to an arm with this method and task.
 
-    The departure applies unless it names a field that the arm neither searches nor fixes at the only value in the
-    method's file.
+    The arm must search each field that the departure names, or fix the field at the value in the method's file.
     """
     space = search_spaces.load(trainables.base_method(method))
     in_file = {**space.fixed, **space.fixed_by_task.get(task, {})}
@@ -67,7 +66,8 @@ def does_hold(
 def describe_departures(plan: ResolvedPlan) -> list[str]:
     """Format the departures from the papers as lines.
 
-    The departures of the protocol come first, then those of each pretraining, of all methods, and of each method.
+    The departures of the protocol come first, then those of each pretraining, then those that all methods share,
+    and then the other departures of each method.
     """
     rules = ["protocol", *_list_pretraining(plan.arms)]
     by_method = {name: lines for name, lines in plan.departures.items() if name not in rules}

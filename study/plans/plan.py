@@ -105,7 +105,7 @@ class Plan(Typed, frozen=True, kw_only=True):
 
     @property
     def searched_alone(self) -> tuple[str, ...] | UnsetType:
-        """The only fields that a search may tune, or UNSET if a search may tune all fields.
+        """The fields that a search may tune, or UNSET if a search may tune all fields.
 
         The tuple is empty if the plan has no search trials.
         """

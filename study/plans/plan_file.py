@@ -251,13 +251,13 @@ def mismatch_error(folder: Path, changed: Iterable[str], *, is_continued: bool) 
     """Build the error for a command that does not match the study on disk; `changed` is from `compare_plans`."""
     advice = " instead of --continue" if is_continued else f", or --continue {folder} to keep all other settings"
     return ValueError(
-        f"study {folder} does not match this command (values in the study against values here): {'; '.join(changed)}. "
-        f"Choose another --name{advice}"
+        f"study {folder} does not match this command (value of the study against value of the command): "
+        f"{'; '.join(changed)}. Choose another --name{advice}"
     )
 
 
 def compare_plans(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collection[str] | None = None) -> list[str]:
-    """List the changes from the earlier to the later plan that the study does not allow, with both values.
+    """List the changes from the earlier to the later plan that the study does not allow, with the values in both.
 
     `settled` names the arms that may not change because one of their trials has started; None stands for all arms.
     """

@@ -100,7 +100,9 @@ def read_finished_pretraining(backbone: str) -> Pretraining | None:
         return None
     if not content.finished:
         steps = f"{content.made.steps:,} of {content.wanted_steps:,} steps"
-        raise ValueError(f"backbone {backbone!r} is not finished: its pretraining has made {steps}; finish it first")
+        raise ValueError(
+            f"backbone {backbone!r} is not finished: its pretraining has made {steps}; finish the pretraining first"
+        )
     return content.made
 
 
@@ -143,7 +145,7 @@ def warn_of_unknown(name: str, tokenizer: Tokenizer | None, texts: Mapping[str, 
     shares = {title: unknown_share(tokenizer, sentences) for title, sentences in texts.items()}
     large = [f"about {share:.0%} of {title}" for title, share in shares.items() if share > LARGE_SHARE]
     warning = (
-        f"warning: words unknown to the tokenizer of {name}: {', '.join(large)} (share of tokens; the limit "
+        f"warning: many words are unknown to the tokenizer of {name}: {', '.join(large)} (share of tokens; the limit "
         f"is {LARGE_SHARE:.0%}); a word-piece tokenizer knows all words: pass --tokenizer NAME_OR_FOLDER"
     )
     return [warning] if large else []

@@ -76,7 +76,7 @@ def shorten(key: str) -> str:
 def find_keys(settings: Settings, arm: str) -> dict[str, str]:
     """Map each field to the key of the setting that applies to the arm.
 
-    A key for the arm is preferred to a key for the arm's method, and this to a key for all methods.
+    A key for the arm takes precedence over a key for the arm's method, and both over a key for all methods.
     """
     scopes = ("", arm.partition("/")[0], arm)
     parts = {key: split_key(key) for key in settings}

@@ -316,7 +316,7 @@ def _resolve_arm(
 
 
 def _suggest_narrower_scopes(plan: Plan, arm: Arm, *, field: str) -> str:
-    """Return the --set options that set the field only for the tasks that accept its value; "" if no task does."""
+    """Return the --set options that set the field only for the tasks that accept its value; "" without such tasks."""
     key = find_keys(plan.settings, arm.name).get(field, arm.name)
     if "/" in key:
         return ""
@@ -374,7 +374,7 @@ def check_family(method: str, backbone: str) -> None:
 def _collect_by_hand(
     plan: Plan, space: SearchSpace, arm: str
 ) -> tuple[dict[str, Layered[Value]], dict[str, Layered[Range]]]:
-    """Collect two groups of an arm's fields: those that the plan's settings fix, and those that they search.
+    """Collect the fields of an arm that the plan's settings fix, and the fields that the settings search.
 
     Raises:
         ValueError: a setting names a field that the method lacks, or a value that the field cannot hold.
@@ -470,7 +470,9 @@ def _check_plan(plan: Plan) -> None:
     if plan.select_by is not UNSET:
         read_select_by(plan.select_by)
     if plan.samples is None and plan.sampler != "grid":
-        raise ValueError(f"--sampler {plan.sampler} needs --samples; only the sampler grid has a default")
+        raise ValueError(
+            f"--sampler {plan.sampler} needs --samples; only the sampler grid has a default number of trials"
+        )
     if plan.search_repeats > 1 and plan.seeds > MOST_SEEDS:
         raise ValueError(f"--seeds is {plan.seeds}; allowed with --search-repeats: at most {MOST_SEEDS}")
 

@@ -16,6 +16,8 @@ from study.plans.plan_file import compare_plans, require_plan
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
 
+ADVICE = "Choose another --name instead of --continue"
+
 
 def options_of(*arguments: str) -> LaunchOptions:
     return launch.main.parser().options(arguments)
@@ -76,16 +78,16 @@ def test_what_would_make_another_study_is_refused_with_both_ways_out(study, caps
 
 def test_what_was_typed_is_not_offered_as_the_way_out(study, capsys):
     assert launch.main(["--continue", str(study), "--epochs", "99"]) == 2
-    assert capsys.readouterr().err.endswith(". Choose another --name instead of --continue\n")
+    assert capsys.readouterr().err.endswith(f". {ADVICE}\n")
 
 
 def test_other_data_are_refused_as_they_are_named_before_they_are_read(study, capsys):
-    said = f"study {study} does not match this command (values in the study against values here): --data mini against "
+    said = f"study {study} does not match this command (value of the study against value of the command): "
     for more in ([], ["--dry-run"]):
         assert launch.main(["--continue", str(study), "--data", "hub", *more]) == 2
         printed = capsys.readouterr()
         assert printed.out == ""
-        assert printed.err == f"study.launch: {said}--data hub. Choose another --name instead of --continue\n"
+        assert printed.err == f"study.launch: {said}--data mini against --data hub. {ADVICE}\n"
 
 
 def test_a_folder_of_other_data_is_refused_as_it_is_named(study):

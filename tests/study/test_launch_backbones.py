@@ -160,7 +160,11 @@ def test_a_folder_that_began_tiny_is_fine_tuned_as_a_tiny_backbone(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "arguments", "message"),
     [
-        ({"finished": False}, [], "is not finished: its pretraining has made 40 of 40 steps; finish it first"),
+        (
+            {"finished": False},
+            [],
+            "is not finished: its pretraining has made 40 of 40 steps; finish the pretraining first",
+        ),
         ({"positions": 32}, [], "max_length of palbert/sst2 is 128; backbone "),
         ({"conv_kernel_size": 33}, [], "attention is softmax, conv_kernel_size None; backbone "),
         ({"conv_kernel_size": 5}, ["--attention", "nystrom"], "conv_kernel_size 33; backbone "),

@@ -168,7 +168,7 @@ def test_corpus_that_the_tokenizer_does_not_know_is_told(tmp_path):
         return pretrain.warn_of_unknown_words(pretrain.resolve(pretrain.main.parser().options([*options, *more])))
 
     (line,) = told("--tokenizer", str(tmp_path / "words"))
-    assert f"words unknown to the tokenizer of {tmp_path}/words: about 100% of corpus {corpus} (share" in line
+    assert f"words are unknown to the tokenizer of {tmp_path}/words: about 100% of corpus {corpus} (share" in line
     assert told() == []
 
 

@@ -250,7 +250,10 @@ def test_no_toml_of_a_default_plan_has_tables_or_epochs():
         ("[set.palbert]\nlerning_rate = 1", "plan.toml: [set] palbert:lerning_rate: palbert has no such field; "),
         ("[set]\nbeta = 1\n[search]\nbeta = [1, 2]", "plan.toml: beta is both set and searched; allowed: one of"),
         ('search_only = ["lr"]', "plan.toml: search_only lr: the study tunes no such field; available: batch_size, "),
-        ('samples = "none"', "plan.toml: sampler tpe needs --samples; only the sampler grid has a default"),
+        (
+            'samples = "none"',
+            "plan.toml: sampler tpe needs --samples; only the sampler grid has a default number of trials",
+        ),
         ("search_repeats = 2\nseeds = 9000", "plan.toml: seeds is 9000; allowed with --search-repeats: at most 100"),
         ("set = 3", "plan.toml: set is 3; allowed: a table"),
         ("epochs = 3", "; fields of methods belong in [set]: epochs = ..."),

@@ -33,7 +33,7 @@ def foreign_data(folder: Path) -> str:
 def test_data_of_other_words_than_the_tokenizer_knows_are_named_with_their_share(tmp_path):
     ours = pretrained_folder(tmp_path / "ours", is_tiny=False)
     (line,) = told("--backbone", str(ours))
-    assert line.startswith(f"warning: words unknown to the tokenizer of {ours}: about ")
+    assert line.startswith(f"warning: many words are unknown to the tokenizer of {ours}: about ")
     assert "% of RTE (share of tokens; the limit is 20%)" in line
     foreign = pretrained_folder(tmp_path / "foreign", texts=[text for pair in FOREIGN for text in pair])
     assert told("--backbone", str(foreign), "--data", foreign_data(tmp_path / "glue")) == []
@@ -56,7 +56,7 @@ def test_it_is_told_once_by_a_dry_run_and_by_a_launch(tmp_path, capsys, monkeypa
     asked = ["--profile", "mini", "--task", "rte", "--backbone", ours, "--out", str(tmp_path / "o")]
     assert launch.main([*asked, "--dry-run"]) == 0
     printed = capsys.readouterr()
-    assert printed.err.count("words unknown") == printed.err.count("\n") == 1 and "words unknown" not in printed.out
+    assert printed.err.count("words are unknown") == printed.err.count("\n") == 1 and "are unknown" not in printed.out
     monkeypatch.setattr("study.launch._launch", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     assert launch.main(asked) == 1
-    assert capsys.readouterr().err.count("words unknown") == 1
+    assert capsys.readouterr().err.count("words are unknown") == 1
