@@ -1,8 +1,8 @@
-"""The methods, one file each, and the parts that they share. Importing this package imports nothing heavy.
+"""The methods, one file each, and the parts that they share. Importing this package does not import torch.
 
-A method has a file here and a file of the same name in `search_spaces/`; file names have `_` for each `-` in the
-method's name. A method's name may be followed by a variant (`palbert:a`), which fixes some values and runs the same
-code. `include` adds the methods and tasks in a user's folder.
+Each method has a file in this package, and a file of the same name in `search_spaces/`. File names have `_` where the
+method's name has `-`. A variant of a method, such as `palbert:a`, runs the code of the method with fixed values for
+some configuration fields. `include` adds the methods and tasks in a user's folder.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ def include(folder: str | Path, *, named: str = "folder") -> None:
     and `dev`.
 
     Args:
-        named: the option that names the folder, for messages.
+        named: the option with which the user gave the folder; error messages mention it.
 
     Raises:
-        ValueError: if the folder has neither methods nor tasks, or one of them is invalid or has a name that is taken.
+        ValueError: if the folder has neither methods nor tasks, if a method or task is invalid, or if its name is
+            already taken.
     """
     from trainables.data.own_tasks import read_tasks
     from trainables.data.tasks import TASKS
@@ -70,7 +71,7 @@ def load(method: str) -> ModuleType:
     file, _ = method_files.locate_files(name)
     module = file.load()
     if absent := [part for part in ("DEPARTURES", "Config", "build") if not hasattr(module, part)]:
-        raise ValueError(f"{file.path} has no {', '.join(absent)}; a method's file has DEPARTURES, Config and build")
+        raise ValueError(f"{file.path} does not define {', '.join(absent)}; needed: DEPARTURES, Config and build")
     return module
 
 
@@ -86,9 +87,9 @@ def configure(method: str, values: Configuration) -> TrainingConfig:
 
 
 def departures(method: str) -> tuple[Departure, ...]:
-    """List all differences between a method here and its original, the most important first.
+    """List all differences between this project's version of a method and the original, the most important first.
 
-    A variant with a different original has its own list: VARIANT_DEPARTURES in the method's file.
+    If a variant has another original than its method, VARIANT_DEPARTURES in the method's file lists its differences.
 
     Raises:
         ValueError: if the method is unknown.

@@ -1,7 +1,8 @@
-"""Atomic writes: no path ever holds an incomplete file or folder, even after a kill or a power cut.
+"""Atomic writes: a file or folder gets its final name only when it is complete, even after a kill or a power cut.
 
-Every file gets the permissions that `open` would give it; files that `safetensors` writes by itself are readable by
-their owner only. If a process is killed while it writes, the next write to the same path removes its temporary files.
+Every file gets the permissions that `open` would give it. Without this step, only their owner could read the files that
+`safetensors` writes. If a process is killed while it writes, the next write to the same path removes the temporary
+files of the killed process.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file, then rename it to `path`. A kill or power cut leaves the old or new file."""
+    """Let `write` fill a temporary file, then rename the file to `path`.
+
+    After a kill or a power cut, `path` has either its old or its new content.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -40,20 +44,20 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace the content of a file by a text, in UTF-8, in one step."""
+    """Replace the content of a file by a text in UTF-8, in one step."""
     write_atomically(path, lambda file: file.write_text(text, encoding="utf-8"))
 
 
 def write_json(path: Path, value: object) -> None:
-    """Replace the content of a file by a value, as JSON, in one step."""
+    """Replace the content of a file by a value in JSON, in one step."""
     write_text(path, json.dumps(value, indent=1) + "\n")
 
 
 def write_folder(folder: Path, fill: Callable[[Path], object]) -> None:
-    """Let `fill` write files into a temporary folder, then rename it to `folder`.
+    """Let `fill` write files into a temporary folder, then rename the temporary folder to `folder`.
 
-    An existing folder is renamed first, then deleted. A kill leaves the old or the new folder; between the two renames,
-    it leaves neither.
+    If `folder` exists already, the old folder is renamed before the new one, and is deleted at the end. After a kill,
+    `folder` is either the old or the new folder. Only a kill between the two renames leaves no folder at this path.
     """
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
     replaced = folder.with_name(f"{unfinished.name}.replaced")
@@ -67,7 +71,7 @@ def write_folder(folder: Path, fill: Callable[[Path], object]) -> None:
 
 
 def add_files(folder: Path, fill: Callable[[Path], object]) -> None:
-    """Let `fill` write files into a temporary folder, then move each file into `folder` in one step."""
+    """Let `fill` write files into a temporary folder, then move the files one by one into `folder`."""
     unfinished = folder / f".files.{os.getpid()}"
     with _filled(unfinished, "files", fill):
         for path in sorted(unfinished.iterdir()):
@@ -79,7 +83,7 @@ def is_unfinished(path: Path, of: str | None = None) -> bool:
     """Check whether a path has the name of a temporary file or folder that this module writes.
 
     Args:
-        of: name of the final file or folder; None: any name.
+        of: name that the finished file or folder would have; None: any name.
     """
     name = r".+" if of is None else re.escape(of)
     return re.fullmatch(rf"\.{name}\.\d+(\.replaced)?", path.name) is not None
@@ -87,7 +91,7 @@ def is_unfinished(path: Path, of: str | None = None) -> bool:
 
 @contextmanager
 def _held(unfinished: Path, name: str) -> Iterator[None]:
-    """Lock a temporary file during writing; remove the temporary files for `name` that dead processes left."""
+    """Lock a temporary file or folder in this context, and delete those that dead processes left behind for `name`."""
     with _locked(unfinished):
         for leftover in unfinished.parent.iterdir():
             if leftover != unfinished and is_unfinished(leftover, of=name):
@@ -99,7 +103,10 @@ def _held(unfinished: Path, name: str) -> Iterator[None]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool]:
-    """Try to lock a file or folder; yield False if another process holds the lock or the disk has no file locks."""
+    """Try to lock a file or folder, and yield whether this process has the lock.
+
+    It does not get the lock if another process has it, or if the disk does not support file locks.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -114,7 +121,10 @@ def _locked(path: Path) -> Iterator[bool]:
 
 @contextmanager
 def _filled(unfinished: Path, name: str, fill: Callable[[Path], object]) -> Iterator[None]:
-    """Let `fill` write files into a new folder, and flush them to the disk; remove the folder when the context ends."""
+    """Let `fill` write files into the new folder `unfinished`, and flush the files to the disk.
+
+    When the context ends, the folder is deleted unless the caller has renamed it.
+    """
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
         unfinished.mkdir(parents=True)

@@ -1,8 +1,8 @@
-"""BERxiT: an example leaves when a learned head predicts that the layer's answer is right. EACL 2021.
+"""BERxiT: an example exits at the first layer whose prediction is right according to a learned head. EACL 2021.
 
 Every layer has a pooler and a classifier. One exit head, shared by all layers, predicts the probability that a layer's
-answer is wrong. Training steps alternate between the last layer's loss and the losses of all lower layers. The original
-is castorini/berxit at 1fb2162: `--train_routine alternate-lte` of scripts/train_highway.sh,
+prediction is wrong. Training steps alternate between the last layer's loss and the losses of all lower layers. The
+original is castorini/berxit at 1fb2162: `--train_routine alternate-lte` of scripts/train_highway.sh,
 examples/run_highway_glue.py and transformers/modeling_highway_bert.py.
 """
 
@@ -35,7 +35,7 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
 
 
 class Config(TrainingConfig, frozen=True, kw_only=True):
-    """BERxiT's fields beyond `TrainingConfig`."""
+    """The configuration of BERxiT: the fields of `TrainingConfig` and one more."""
 
     # An example leaves if u, the predicted probability of a wrong answer, is below this threshold.
     threshold: Annotated[float, Meta(ge=0, le=1)]

@@ -1,6 +1,6 @@
-"""The fields of a method's configuration, and their allowed values. Does not import torch.
+"""The fields of a method's configuration, and their allowed values. This module does not import torch.
 
-No field has a default: all values of a trial come from the method's search space, which cites their sources.
+No field has a default. All values of a trial come from the method's search space, which cites the source of each value.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Count = Annotated[int, Meta(ge=0, le=MOST)]
 
 
 class EncoderConfig(Typed, frozen=True, kw_only=True):
-    """The fields that fine-tuning and pretraining share."""
+    """The configuration fields that fine-tuning and pretraining share."""
 
     # Shape of the learning rate after warm-up; `linear_from_start` decays during warm-up too.
     schedule: Literal["constant", "linear", "linear_from_start", "polynomial"]
@@ -48,13 +48,13 @@ class EncoderConfig(Typed, frozen=True, kw_only=True):
         for field in ("num_landmarks", "conv_kernel_size"):
             check_used(self, field, used=self.attention == "nystrom", condition="attention is nystrom")
         if self.num_landmarks is not None and self.num_landmarks > self.max_length:
-            raise ValueError(f"num_landmarks is {self.num_landmarks}; allowed: at most max_length, {self.max_length}")
+            raise ValueError(f"num_landmarks is {self.num_landmarks}; allowed: at most {self.max_length} (max_length)")
         if self.conv_kernel_size is not None and self.conv_kernel_size % 2 == 0:
             raise ValueError(f"conv_kernel_size is {self.conv_kernel_size}; allowed: an odd number")
 
 
 class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
-    """The training fields that all methods share."""
+    """The configuration fields that all methods share."""
 
     learning_rate: Positive  # peak, AdamW
     batch_size: AtLeastOne  # examples per step
@@ -73,15 +73,16 @@ class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
         """Check that the training fields are consistent."""
         super().__post_init__()
         if self.select == "last" and self.stop_after:
-            raise ValueError(f"stop_after is {self.stop_after}; allowed if select is last: 0")
+            raise ValueError(f"stop_after is {self.stop_after}, but select is last; allowed: 0")
         if self.warmup_ratio and self.warmup_steps:
-            raise ValueError(f"warmup_steps is {self.warmup_steps}; allowed if warmup_ratio is set: 0")
+            raise ValueError(f"warmup_steps is {self.warmup_steps}, but warmup_ratio is set; allowed: 0")
 
     def check_task(self, task: Task) -> None:
         """Check that the configuration fits the task.
 
         Raises:
-            ValueError: if the method cannot run the task, a field without effect is set, or a needed field is None.
+            ValueError: if the method cannot run the task, if a field is set that has no effect on the task, or if a
+                field is None that the task needs.
         """
 
 
@@ -100,8 +101,11 @@ class PonderConfig(TrainingConfig, frozen=True, kw_only=True):
 def check_used(config: object, field: str, *, used: bool, condition: str) -> None:
     """Check that a field is set if `used` is true, and is None otherwise.
 
+    Args:
+        condition: when the field is used, in words for the error message.
+
     Raises:
-        ValueError: if the field is None but used, or set but not used.
+        ValueError: if the field is used but is None, or if it is not used but is set.
     """
     value = getattr(config, field)
     if used and value is None:

@@ -1,9 +1,9 @@
-"""DeeBERT: an example leaves when the entropy of the layer's answer is low. arXiv:2004.12993.
+"""DeeBERT: an example exits at the first layer whose prediction has a low entropy. arXiv:2004.12993.
 
-Training has two stages. The first is the method `albert` on the same task. The second, in this file, starts from the
-best model of the first: every layer below the last gets a pooler and a classifier, and only these are trained. The
-original is castorini/DeeBERT at 563eac1: scripts/train_highway.sh, examples/run_highway_glue.py and
-transformers/modeling_highway_bert.py.
+Training has two stages. The first stage is the method `albert` on the same task. The second stage, in this file, starts
+from the best model of the first stage. Every layer below the last gets a pooler and a classifier, and only these
+poolers and classifiers are trained. The original is castorini/DeeBERT at 563eac1: scripts/train_highway.sh,
+examples/run_highway_glue.py and transformers/modeling_highway_bert.py.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
 
 
 class Config(TrainingConfig, frozen=True, kw_only=True):
-    """DeeBERT's fields beyond `TrainingConfig`."""
+    """The configuration of DeeBERT: the fields of `TrainingConfig` and one more."""
 
     entropy: NotNegative  # an example leaves if its answer's entropy, divided by ln C for C classes, is below this
 
     def check_task(self, task: Task) -> None:
-        """Check that the task has classes, because a regression score has no entropy."""
+        """Check that the task is a classification, because the scores of a regression have no entropy."""
         if task.is_regression:
             raise ValueError(f"deebert needs classes to compute an entropy; {task.title} has scores")
 

@@ -1,4 +1,4 @@
-"""Departures: how a method, a training recipe or a study's plan differs from the paper or its code."""
+"""Departures: how a method, a training recipe or a study's plan differs from the original paper or code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Departure(NamedTuple):
-    """One difference from the original, in short phrases."""
+    """One difference from the original, described in short phrases."""
 
     what: str  # name of the configuration field, or a free description
     paper: str  # value in the paper or its code; empty if they have nothing comparable

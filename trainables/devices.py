@@ -1,11 +1,13 @@
-"""Names of devices, and the precision of matrix products, which the configuration field `precision` sets.
+"""Names of devices, and the settings for the precision of matrix products.
+
+The configuration field `precision` has one of three values:
+
+    float32         IEEE float32, also where PyTorch would use TF32: in cuDNN's convolutions and recurrent layers
+    tensorfloat32   TF32: the GPU rounds the factors of a product to 10-bit mantissas; other devices raise an error
+    bfloat16        autocast to bfloat16; operations that autocast leaves in float32 use IEEE float32
 
 Parameters and optimiser states are always float32. PyTorch's precision settings are global and take effect when a
 kernel starts, so they are set for the forward pass and again for the backward pass.
-
-    float32         IEEE float32; PyTorch's default is TF32 for cuDNN's convolutions and recurrent layers
-    tensorfloat32   TF32: the GPU rounds factors to a 10-bit mantissa; an error on devices without TF32
-    bfloat16        autocast to bfloat16; operations that autocast leaves in float32 use IEEE float32
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ def forward_precision(precision: Precision, device: torch.device) -> Iterator[No
 
 @contextmanager
 def backward_precision(precision: Precision) -> Iterator[None]:
-    """Set the precision of the backward pass. It needs no autocast, because it uses the forward pass's data types."""
+    """Set the precision of the backward pass.
+
+    The backward pass needs no autocast, because it uses the same data types as the forward pass.
+    """
     before = [backend.fp32_precision for backend in _OF_FLOAT32]
     _set(["tf32" if precision == "tensorfloat32" else "ieee"] * len(before))
     try:
@@ -51,8 +56,8 @@ def check_precision(precision: Precision, device: torch.device) -> None:
     """
     if precision == "tensorfloat32" and not has_tensorfloat32(device):
         raise ValueError(
-            f"precision is tensorfloat32, which {device} does not support; allowed: a GPU with TF32 (NVIDIA Ampere or "
-            "later), or float32, bfloat16"
+            f"precision is tensorfloat32, which {device} does not support; allowed: float32 or bfloat16, or a GPU "
+            "with TF32 (NVIDIA Ampere or later)"
         )
 
 

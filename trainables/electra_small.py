@@ -2,15 +2,15 @@
 
 The original is google-research/electra at 8a46635 (configure_finetuning.py, run_finetuning.py, model/optimization.py,
 finetune/preprocessing.py, finetune/classification/classification_tasks.py, and the README's "Expected Results"). Three
-fields offer the original's choice and an alternative:
+fields have one value for the behaviour of the original, and another value for an alternative:
 
-* `head`: `first_token` is the original's: dropout and `tf.layers.dense` on [CLS], with TensorFlow's default initial
-  weights (Glorot-uniform, zero bias). `pooled` is `ElectraClassificationHead` of `transformers`: dropout, dense, GELU,
-  dropout and a linear layer, with normal initial weights of standard deviation 0.02.
+* `head`: `first_token` is the head of the original: dropout and `tf.layers.dense` on [CLS], with TensorFlow's default
+  initial weights (Glorot-uniform, zero bias). `pooled` is `ElectraClassificationHead` of `transformers`: dropout,
+  dense, GELU, dropout and a linear layer, with normal initial weights of standard deviation 0.02.
 * `layer_decay_convention`: with `paper`, the top layer has the rate learning_rate * layer_decay, as in the paper. With
   `released`, the rates of all layers and of the embeddings are multiplied by layer_decay once more, as in the code.
-* `schedule`: `linear_from_start` is the original's: the learning rate decays from the first step, and is also
-  multiplied by the warm-up factor. With `linear`, the decay begins after the warm-up.
+* `schedule`: `linear_from_start` is the schedule of the original: the learning rate decays from the first step, and is
+  also multiplied by the warm-up factor. With `linear`, the decay begins after the warm-up.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ VARIANT_DEPARTURES = {
 
 
 class Config(TrainingConfig, frozen=True, kw_only=True):
-    """ELECTRA-small's fields beyond `TrainingConfig`."""
+    """The configuration of ELECTRA-small: the fields of `TrainingConfig` and some more."""
 
     head: Literal["first_token", "pooled"]
     layer_decay_convention: Literal["paper", "released"] | None  # None if layer_decay is 1

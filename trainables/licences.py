@@ -1,4 +1,4 @@
-"""Licences of GLUE's tasks and of backbones. They were read at their sources on 2026-11-25, except as noted."""
+"""Licences of GLUE's tasks and of backbones, read at their sources on 2026-11-25 unless a comment says otherwise."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OF_TASKS = {
     "mrpc": "Microsoft's terms",  # from LICENSE.txt of STS-B, which contains parts of MRPC; the terms are not verified
     "mnli": "OANC; CC BY 3.0, CC BY-SA 3.0",  # arXiv:1704.05426; CC BY-SA 3.0 applies to some of the fiction
     "qqp": "Quora's terms",  # non-commercial according to a book that cites quora.com/about/tos; not verified
-    "stsb": "scores CC BY-SA 4.0, texts by source",  # from its LICENSE.txt
+    "stsb": "scores: CC BY-SA 4.0; texts: by source",  # from its LICENSE.txt
     "wnli": "CC BY 4.0",  # Winograd Schema Challenge: cs.nyu.edu/davise/papers/WinogradSchemas/WS.html
 }
 _OF_BACKBONES = {  # start of the name on the hub -> licence on its page
@@ -24,5 +24,5 @@ _OF_BACKBONES = {  # start of the name on the hub -> licence on its page
 
 
 def licence_of_backbone(name: str) -> str:
-    """Look up a backbone's licence by its name on the hub; a folder's licence is unknown."""
+    """Look up the licence of a backbone by its name on the hub; return "unknown" for other names and for folders."""
     return next((licence for start, licence in _OF_BACKBONES.items() if name.startswith(start)), UNKNOWN)

@@ -1,8 +1,8 @@
-"""Finds and loads a method's file and its search space's file, in the package or in a folder of --include.
+"""Finds and loads the two files of each method: the method's own file and the file of its search space.
 
-A method of the package has `trainables/NAME.py` and `search_spaces/NAME.py`. An included folder has `NAME.py` and
-`NAME_space.py` side by side. Its files are read once; all machines run the text that was read, even if the files change
-later. File names have `_` for each `-` in the method's name.
+The files of this project's methods are `trainables/NAME.py` and `search_spaces/NAME.py`. A folder that a user adds with
+--include has `NAME.py` and `NAME_space.py` side by side. The files of this folder are read once, and all machines run
+the text that was read, even if the files change later. File names have `_` where the method's name has `-`.
 """
 
 from __future__ import annotations
@@ -42,11 +42,14 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
         return {_name(stem): _digest(self.for_method(stem)) for stem, both in self.pairs.items() if all(both)}
 
     def has(self, method: str) -> bool:
-        """Check whether the folder has the method's file and its search space's file."""
+        """Check whether the folder has both the method's file and its search space's file."""
         return all(self.pairs.get(_stem(method), (False,)))
 
     def for_method(self, method: str) -> dict[str, str]:
-        """Select the method's file, its search space's file and all `_*.py`; nothing if the method is missing."""
+        """Return the texts of the method's file, its search space's file and all `_*.py` files, by file name.
+
+        The result is empty unless the folder has both files of the method.
+        """
         files = {f"{_stem(method)}.py", f"{_stem(method)}{SPACE}.py"}
         if not self.has(method):
             return {}
@@ -54,7 +57,7 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
 
     @property
     def pairs(self) -> dict[str, tuple[bool, bool]]:
-        """Map each NAME to two flags: whether the folder has `NAME.py`, and whether it has `NAME_space.py`."""
+        """For each method NAME, tell whether the folder has `NAME.py`, and whether it has `NAME_space.py`."""
         stems = {name.removesuffix(".py") for name in self.sources if not name.startswith("_")}
         spaces = {stem.removesuffix(SPACE) for stem in stems if stem.endswith(SPACE)}
         methods = {stem for stem in stems if stem in spaces or _IS_METHOD.search(self.sources[f"{stem}.py"])}
@@ -69,7 +72,7 @@ class MethodFile:
     path: str  # path as messages print it
 
     def format_place(self, name: str) -> str:
-        """Format `path:line` of the line that defines `name`, or only the path if no line does."""
+        """Format `path:line` of the line that defines `name`, or only the path if no line defines it."""
         match = re.search(rf"^{name}\b", inspect.getsource(self.load()), re.MULTILINE)
         return self.path if match is None else f"{self.path}:{match.string.count(chr(10), 0, match.start()) + 1}"
 
@@ -93,7 +96,7 @@ _included: IncludedMethods | None = None
 
 
 def included() -> IncludedMethods | None:
-    """Return the methods that this process has included, or None."""
+    """Return the methods that this process has included, or None if it has not included any."""
     return _included
 
 
@@ -101,11 +104,12 @@ def read_methods(folder: str | Path, *, named: str = "--include", may_lack_metho
     """Read the methods in a folder.
 
     Args:
-        named: the option that names the folder, for messages.
+        named: the option with which the user gave the folder; error messages mention it.
         may_lack_methods: accept a folder without methods.
 
     Raises:
-        ValueError: if the folder is missing or has no method, a file is not text, or a name is invalid or taken.
+        ValueError: if the folder is missing or has no method, if a file is not a text, or if a method's name is invalid
+            or already taken.
     """
     allowed = "a folder with methods (NAME.py and NAME_space.py) or tasks (NAME/task.toml)"
     try:
@@ -119,7 +123,7 @@ def read_methods(folder: str | Path, *, named: str = "--include", may_lack_metho
         raise ValueError(f"{named} {folder}: no method found; allowed: {allowed}{_suggest_folder(folder)}")
     for stem in methods.pairs:
         if not _IS_STEM.fullmatch(stem):
-            allowed = "a lower-case letter, then lower-case letters, digits and _ (- in the method's name)"
+            allowed = "a lower-case letter, then lower-case letters, digits and _ (the method's name has - for _)"
             raise ValueError(f"{folder}/{stem}.py: {stem} is not a valid method name; allowed: {allowed}")
         if stem in _list_package_stems():
             raise ValueError(f"{folder}/{stem}.py: the package has a method {_name(stem)!r}; choose another name")
@@ -127,9 +131,10 @@ def read_methods(folder: str | Path, *, named: str = "--include", may_lack_metho
 
 
 def _suggest_folder(place: str | Path) -> str:
-    """Suggest a nearby folder with methods, or a task's parent folder, as in `; did you mean mine/methods?`.
+    """Suggest the folder that the user probably meant, as in `; did you mean mine/methods?`.
 
-    Return an empty text if there is no such folder.
+    If `place` is the folder of a task, suggest its parent folder; otherwise, suggest the folder of the file `place`, or
+    a subfolder, if it has methods. Return an empty text if there is no such folder.
     """
     folder = Path(place)
     if (folder / "task.toml").is_file():
@@ -140,7 +145,7 @@ def _suggest_folder(place: str | Path) -> str:
 
 
 def include(methods: IncludedMethods | None) -> None:
-    """Make `methods` the included methods of this process; None removes all included methods."""
+    """Replace this process's included methods by `methods`; None removes all of them."""
     global _included
     if methods == _included:
         return
@@ -159,10 +164,10 @@ def names() -> list[str]:
 
 
 def check_whole(method: str) -> None:
-    """Check that a method's file and its search space's file exist, or that neither does.
+    """Check that a method has both its own file and the file of its search space, or neither of them.
 
     Raises:
-        ValueError: if only one of them exists; the message names both.
+        ValueError: if only one of the two files exists; the message names both files.
     """
     stem, files = _stem(method), locate_files(method)
     if _included is not None and stem in _included.pairs:
@@ -191,14 +196,14 @@ def locate_files(method: str) -> tuple[MethodFile, MethodFile]:
 
 
 def place_of_function(function: Callable[..., object], method: str) -> str | None:
-    """Find the file and line of a function that a method's file or its search space's file defines; else None."""
+    """Return `path:line` of a function from a method's two files, or None if the function is defined elsewhere."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     file = next((each for each in locate_files(method) if code and _is_same_file(code.co_filename, each.path)), None)
     return f"{file.path}:{code.co_firstlineno}" if file and code else None
 
 
 def describe_error(error: Exception, method: str) -> str:
-    """Describe an error in a method's code in one line, with file and line if they are known."""
+    """Describe an error in a method's code in one line of text, with the file and its line number if they are known."""
     place = next((place for file in locate_files(method) if (place := _find_place(error, file.path))), None)
     if place is None:
         return str(error) if isinstance(error, ValueError) else f"{locate_files(method)[0].path}: {format_error(error)}"
@@ -238,14 +243,14 @@ def _list_packages() -> Iterator[Path]:
 
 
 def _check_files(folder: Path, stem: str) -> tuple[bool, bool]:
-    """Check whether a method's file exists below `folder`, and whether its search space's file does."""
+    """Return whether a method's file exists below `folder`, and whether the file of its search space exists there."""
     trained, space = (folder / name / f"{stem}.py" for name in ("trainables", "search_spaces"))
     is_method = trained.is_file() and bool(_IS_METHOD.search(trained.read_text(encoding="utf-8")))
     return is_method, space.is_file() and not stem.startswith("_")
 
 
 def _list_package_stems() -> set[str]:
-    """List the file stems of the package's methods."""
+    """List the names of this project's methods, as file names have them."""
     return {
         file.stem
         for folder in _list_packages()
@@ -278,7 +283,7 @@ def _explain_failure(error: BaseException, path: str) -> ValueError:
 
 
 def _find_place(error: BaseException, path: str) -> str | None:
-    """Find the last line of the error's traceback that lies in `path`, as `path:line`; None if there is none."""
+    """Return `path:line` of the last line of the error's traceback that is in the file `path`, or None."""
     frames = traceback.extract_tb(error.__traceback__)
     numbers = [frame.lineno for frame in frames if _is_same_file(frame.filename, path)]
     return f"{path}:{numbers[-1]}" if numbers else None
@@ -289,13 +294,16 @@ def _is_same_file(path: str, other: str) -> bool:
 
 
 def format_error(error: BaseException) -> str:
-    """Describe an error by its type and first line; for an unknown name, suggest the nearest one."""
+    """Format the type of an error and the first line of its message.
+
+    If the error is about an unknown name, suggest the nearest known name.
+    """
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0]}{_suggest_name(error)}"
 
 
 def _suggest_name(error: BaseException) -> str:
-    """Suggest the nearest known name, as in `; did you mean is_regression?`; empty if no name is near."""
+    """Suggest the nearest known name, as in `; did you mean is_regression?`; return an empty text if none is near."""
     if isinstance(error, AttributeError) and error.name:
         return suggest_nearest(error.name, dir(error.obj))
     if isinstance(error, NameError) and error.name:

@@ -1,6 +1,7 @@
-"""PABEE: an example leaves when `patience` consecutive layers agree. arXiv:2006.04152.
+"""PABEE: an example exits when the predictions of `patience` consecutive layers do not change. arXiv:2006.04152.
 
-Every layer has a linear classifier; all use the encoder's pooler. The losses of deeper layers have larger weights.
+Every layer has its own linear classifier, and all layers share the encoder's pooler. Deeper layers' losses have larger
+weights.
 Training follows the PABEE baseline of the PALBERT paper (arXiv:2204.03276). The original is JetRunner/PABEE at 6080b3e
 (run_glue.py, finetune_albert.sh, patience_infer_albert.sh, pabee/modeling_albert.py).
 """
@@ -31,14 +32,14 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
 
 
 class Config(TrainingConfig, frozen=True, kw_only=True):
-    """PABEE's fields beyond `TrainingConfig`."""
+    """The configuration of PABEE: the fields of `TrainingConfig` and two more."""
 
     patience: AtLeastOne  # number of consecutive layers that must each agree with the preceding layer
     regression_threshold: Positive | None  # regression scores agree if they differ by less; None for classes
 
     def check_task(self, task: Task) -> None:
-        """Check that `regression_threshold` is set for a regression, and is None for classes."""
-        condition = f"labels are scores, and {task.title} has {'scores' if task.is_regression else 'classes'}"
+        """Check that `regression_threshold` is set for a regression, and is None for a classification."""
+        condition = f"labels are scores ({task.title} has {'scores' if task.is_regression else 'classes'})"
         check_used(self, "regression_threshold", used=task.is_regression, condition=condition)
 
 

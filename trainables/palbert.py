@@ -1,4 +1,4 @@
-"""PALBERT: PonderNet on an ALBERT, with Q-exit: an example leaves when its cumulative exit probability exceeds q.
+"""PALBERT: PonderNet on an ALBERT. An example exits when its cumulative exit probability exceeds q (Q-exit).
 
 arXiv:2204.03276, section 3. It differs from PonderNet in two ways: Λ, which predicts a layer's exit probability, is an
 MLP of three tanh layers on [h_i, h_{i-1}] with its own learning rate, and exits are not sampled. The variants have a
@@ -38,7 +38,7 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
 
 
 class Config(PonderConfig, frozen=True, kw_only=True):
-    """PALBERT's fields beyond `PonderConfig`."""
+    """The configuration of PALBERT: the fields of `PonderConfig` and some more."""
 
     lambda_learning_rate: Positive | None  # rate of Λ, which then has no weight decay; None: as other parameters
     lambda_layer_arch: Literal["linear", "linear_cat", "linear_diff", "rnn"]  # see `Lambda` in models/ponder.py
@@ -48,7 +48,7 @@ class Config(PonderConfig, frozen=True, kw_only=True):
     sample_draws: AtLeastOne | None  # sample: number of draws per evaluation
 
     def __post_init__(self) -> None:
-        """Check that `q` and `sample_draws` are each set if the field `exit` needs them, and are None otherwise."""
+        """Check that `q` is set if `exit` is "threshold", and `sample_draws` if it is "sample"; else, they must be None."""
         super().__post_init__()
         check_used(self, "q", used=self.exit == "threshold", condition="exit is threshold")
         check_used(self, "sample_draws", used=self.exit == "sample", condition="exit is sample")

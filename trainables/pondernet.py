@@ -1,9 +1,9 @@
 """PonderNet on a pretrained encoder: the model learns exit probabilities, and exits are sampled. arXiv:2107.05407.
 
 This is the baseline of the PALBERT paper (arXiv:2204.03276, table 1): one shared classifier, a linear Λ on h_i, and
-sampled exits. The rows between PonderNet and PALBERT are variants of PALBERT (trainables/palbert.py). `DEPARTURES`
-lists the differences from PonderNet's paper, which came without code. "PALBERT's code" is tinkoff-ai/palbert at
-52a79af; its command for this baseline fails, because Λ expects 1536 inputs and gets 768.
+sampled exits. The table's rows between PonderNet and PALBERT are variants of PALBERT (trainables/palbert.py).
+`DEPARTURES` lists the differences from PonderNet's paper, which came without code. "PALBERT's code" is
+tinkoff-ai/palbert at 52a79af; its command for this baseline fails, because Λ expects 1536 inputs and gets 768.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
 
 
 class Config(PonderConfig, frozen=True, kw_only=True):
-    """PonderNet's fields beyond `PonderConfig`."""
+    """The configuration of PonderNet: the fields of `PonderConfig` and one more."""
 
     sample_draws: AtLeastOne  # number of draws per evaluation; the score is the mean over them
 

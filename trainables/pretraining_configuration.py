@@ -1,6 +1,7 @@
-"""The configuration of a pretraining run, and its report after each epoch. Does not import torch.
+"""The configuration of a pretraining run, and the run's report after each epoch.
 
-No field has a default: all values of a run come from `search_spaces/objectives/`, which cites their sources.
+This module does not import torch. No field has a default: all values of a run come from `search_spaces/objectives/`,
+which cites the source of each value.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ WholeShare = Annotated[float, Meta(ge=0, le=1)]
 
 
 class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
-    """The pretraining fields that all objectives share."""
+    """The configuration fields that all pretraining objectives share."""
 
     learning_rate: Positive  # peak
     batch_size: AtLeastOne  # examples per step
@@ -53,25 +54,27 @@ class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
                 f"({self.mask_token_share})"
             )
         if self.masking == "bernoulli" and self.max_predictions:
-            raise ValueError(f"max_predictions is {self.max_predictions}; allowed if masking is bernoulli: 0")
+            raise ValueError(f"max_predictions is {self.max_predictions}, but masking is bernoulli; allowed: 0")
 
     def examples_at_once(self, processes: int) -> int:
-        """Compute the number of examples that a process handles at once: its share of one part of the batch.
+        """Compute how many examples each process handles at once.
+
+        A batch has `gradient_accumulation` equal parts, and the processes share the examples of each part equally.
 
         Raises:
-            ValueError: if the processes cannot share the part evenly.
+            ValueError: if the processes cannot share the examples of a part evenly.
         """
         part = self.batch_size // self.gradient_accumulation
         if part % processes:
             raise ValueError(
-                f"{processes} processes cannot share {part} examples evenly (batch_size {self.batch_size} in "
-                f"gradient_accumulation {self.gradient_accumulation} parts); allowed: a divisor of {part}"
+                f"{processes} processes cannot share {part} examples evenly (batch_size {self.batch_size} divided by "
+                f"gradient_accumulation {self.gradient_accumulation}); allowed: a number that divides {part}"
             )
         return part // processes
 
 
 class ReplacedTokenConfig(PretrainingConfig, frozen=True, kw_only=True):
-    """Fields of objectives with a generator and a discriminator; the discriminator becomes the backbone."""
+    """The fields of objectives with a generator and a discriminator. The discriminator is saved as the backbone."""
 
     discriminator_weight: Positive  # weight of the discriminator's loss; the generator's has weight 1
     generator_hidden_size: AtLeastOne
@@ -80,7 +83,7 @@ class ReplacedTokenConfig(PretrainingConfig, frozen=True, kw_only=True):
     generator_intermediate_size: AtLeastOne
 
     def __post_init__(self) -> None:
-        """Check that the generator's heads divide its hidden size."""
+        """Check that the generator's hidden size is divisible by its number of heads."""
         super().__post_init__()
         if self.generator_hidden_size % self.generator_heads:
             raise ValueError(
@@ -101,7 +104,10 @@ class PretrainingSpec(Typed, frozen=True, kw_only=True):
 
 
 class PretrainingRow(Typed, frozen=True, kw_only=True):
-    """Report after an epoch (a fixed number of steps). Steps, examples, tokens and seconds are totals so far."""
+    """The report after an epoch, which is a fixed number of steps.
+
+    Steps, examples, tokens and seconds are totals since the start of the run.
+    """
 
     epoch: AtLeastOne
     score: Annotated[float, Meta(ge=0, le=1)]  # the objective's main held-out score

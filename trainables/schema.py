@@ -1,6 +1,7 @@
-"""Converts plain values to typed ones. An error names the wrong field, its value and the allowed values in one line.
+"""Converts plain values to typed values.
 
-All data from files, other processes and users pass through this module. Does not import torch.
+An error message names the wrong field, its value and the allowed values in one line. All data from files, other
+processes and users pass through this module. It does not import torch.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Configuration = Mapping[str, Value]  # the values of a method's configuration by
 
 
 class Typed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base class of records. Reading a record fails if a field is missing, unknown or of the wrong type."""
+    """The base class of all records. Reading a record fails if a field is missing, unknown or of the wrong type."""
 
 
 def from_plain(kind: type[T], value: object, *, where: str) -> T:
@@ -55,7 +56,7 @@ class Reader:
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
 
     def read(self, line: bytes, *, where: str) -> Any:
-        """Parse one text; see `from_json`."""
+        """Parse one JSON text; errors are those of `from_json`."""
         try:
             try:
                 return self._decoder.decode(line)
@@ -73,7 +74,7 @@ def to_plain(value: Any) -> Any:
 
 
 def _explain(message: str, kind: Any, value: object) -> str:
-    """Rewrite msgspec's message with the field's name, its value and the allowed values."""
+    """Rewrite an error message of msgspec, so that it gives the field's name, its value and the allowed values."""
     rule, _, path = message.partition(" - at `$")
     names = re.findall(r"[^.\[\]`]+", path)
     if rule.startswith("Object missing required field "):
@@ -124,7 +125,7 @@ def _list_structs(kind: Any) -> list[Any]:
 
 
 def _list_choices(kind: Any, names: list[str], value: Any) -> list[str]:
-    """List the allowed values of a field: those of a `Literal`, or the tags of a union."""
+    """List the allowed values of the field at the path `names`: the values of a `Literal` or the tags of a union."""
     end = _find_kind(kind, names, value)
     literals = [member for member in _list_members(end) if get_origin(member) is Literal]
     tags = [str(member.__struct_config__.tag) for member in _list_structs(end)]
@@ -142,7 +143,7 @@ def _find_kind(kind: Any, names: list[str], value: Any) -> Any:
 
 
 def _list_bounds(kind: Any) -> list[str]:
-    """List the bounds of a number type: `>= 0`, `< 1`."""
+    """List the bounds of a number type, as in `>= 0` and `< 1`."""
     of_numbers = [member.__metadata__ for member in _list_members(kind) if get_origin(member) is Annotated]
     metas = [meta for metadata in of_numbers for meta in metadata if isinstance(meta, msgspec.Meta)]
     signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
@@ -151,9 +152,10 @@ def _list_bounds(kind: Any) -> list[str]:
 
 
 def _add_other_bound(allowed: str, bounds: Sequence[str]) -> str:
-    """Add the missing bound to a phrase such as `a number <= 1.0`: msgspec names only the violated bound.
+    """Add the second bound of a number type to a phrase such as `a number <= 1.0`.
 
-    `MOST` is not added, because it bounds every count.
+    The phrase comes from msgspec, which names only the violated bound. The upper bound `MOST` is not added, because
+    all counts have it.
     """
     overstepped = re.search(" ([<>])=? ", allowed)
     if overstepped is None or len(bounds) < 2:
@@ -163,7 +165,10 @@ def _add_other_bound(allowed: str, bounds: Sequence[str]) -> str:
 
 
 def _list_members(kind: Any) -> tuple[Any, ...]:
-    """List the members of a union, or only the type itself; unwrap `Annotated` types without `msgspec.Meta`."""
+    """List the members of a union type. For any other type, list only the type itself.
+
+    An `Annotated` type without `msgspec.Meta` counts as the type that it annotates.
+    """
     if get_origin(kind) is Annotated and not any(isinstance(each, msgspec.Meta) for each in kind.__metadata__):
         kind = kind.__origin__
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)

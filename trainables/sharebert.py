@@ -28,7 +28,7 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
 
 
 class Config(TrainingConfig, frozen=True, kw_only=True):
-    """ShareBERT's fields: those that all methods share."""
+    """The configuration of ShareBERT, which has only the fields that all methods share."""
 
 
 def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:

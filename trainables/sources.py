@@ -34,10 +34,10 @@ class Unusable(ValueError):
 
 
 def checked(look: Callable[[], T], what: str, unchecked: list[str] | None) -> T | str:
-    """Call `look` and return its result, or record that `what` could not be checked.
+    """Call `look`, which may need the hub, and return its result; if the hub is unreachable, return "unknown".
 
-    If the hub is unreachable, `what` is added to the list `unchecked` and the result is "unknown". If `what` is already
-    on the list, `look` is not called, because waiting for an unreachable hub is slow.
+    If the hub is unreachable, `what`, the thing that was to be checked, is also added to the list `unchecked`. If
+    `what` is already on the list, `look` is not called, because waiting for an unreachable hub is slow.
 
     Raises:
         HubUnreachable: if the hub is unreachable and `unchecked` is None.
@@ -89,9 +89,9 @@ def hub_errors(what: str, *, allowed: str, offline: str) -> Iterator[None]:
     """Turn any error of a request to the hub into a one-line error.
 
     Args:
-        what: the requested thing, with its kind: `backbone 'NAME'`.
+        what: kind and name of the requested thing, as in `backbone 'NAME'`.
         allowed: values that the user can give instead.
-        offline: advice for machines without a network.
+        offline: what the user can do on a machine without a network.
 
     Raises:
         ValueError: if the name is invalid, or the hub does not have the repository or the revision.
@@ -106,12 +106,12 @@ def hub_errors(what: str, *, allowed: str, offline: str) -> Iterator[None]:
     except (HFValidationError, RepositoryNotFoundError) as error:
         raise ValueError(f"{what} is not on the hub; allowed: {allowed}") from error
     except Exception as error:  # HF_HUB_OFFLINE, or any error of a network library
-        reason = f"{what} is not in the local cache and the hub cannot be reached"
+        reason = f"{what} is not in the local cache, and the hub cannot be reached"
         raise HubUnreachable(f"{reason}; allowed: {allowed}; to work offline, {offline}") from error
 
 
 def hash_of_file(file: Path) -> str:
-    """Hash a file's content (SHA-256, hexadecimal). The hash is cached until the file's size or time changes."""
+    """Hash a file's content (SHA-256, hexadecimal). The hash is cached until the file's size or date changes."""
     status = file.stat()
     return _hash(file, status.st_size, status.st_mtime_ns)
 
@@ -139,9 +139,9 @@ def cache_folder() -> Path:
             place.mkdir(mode=0o700 if place == places[-1] else 0o777, parents=True, exist_ok=True)
             if os.access(place, os.W_OK) and (place != places[-1] or place.stat().st_uid == user):
                 if number:
-                    _print_once(f"{places[0]} is not writable; tokenised data are in {place}")
+                    _print_once(f"{places[0]} is not writable; tokenised data are stored in {place}")
                 return place
-    raise PermissionError(f"no place for tokenised data: none of {', '.join(map(str, places))} is writable")
+    raise PermissionError(f"tokenised data cannot be stored: none of {', '.join(map(str, places))} is writable")
 
 
 @cache
@@ -150,9 +150,10 @@ def _print_once(line: str) -> None:
 
 
 def cached_folder(cache: Path, content: str, fill: Callable[[Path], object]) -> Path:
-    """Return a folder of the cache; if it is missing or damaged, create it with `fill` while other processes wait.
+    """Return the cache's folder for `content`; if it is missing or damaged, let `fill` write it first.
 
-    The folder's name is a hash of `content`. The folder stores the digests of its files, which reveal damage.
+    Other processes that need the folder wait until it is complete. The folder's name is a hash of `content`. The folder
+    also holds the digests of its files, which show whether a file is damaged.
     """
 
     def fill_with_digests(folder: Path) -> None:
@@ -171,7 +172,7 @@ def cached_folder(cache: Path, content: str, fill: Callable[[Path], object]) -> 
 
 
 def _is_whole(entry: Path) -> bool:
-    """Check that a cache entry exists and its files are unchanged."""
+    """Check whether a cache entry exists and its files are unchanged."""
     try:
         return _hash_all_files(entry) == json.loads((entry / _DIGESTS).read_text())
     except (OSError, ValueError):

@@ -11,8 +11,8 @@ def resolve_name(name: str, menu: Iterable[str], *, what: str, known: Iterable[s
 
     Args:
         menu: the allowed names.
-        what: the kind of thing named, for messages: "method", "task".
-        known: names that exist but are not allowed here; for these, no nearest name is suggested.
+        what: what the names stand for, e.g. "method" or "task"; error messages mention it.
+        known: names that exist but are not allowed here; for them, the error suggests no other name.
 
     Raises:
         ValueError: if the name is not allowed; the message lists the allowed names.
@@ -27,7 +27,10 @@ def resolve_name(name: str, menu: Iterable[str], *, what: str, known: Iterable[s
 
 
 def unknown_name_error(what: str, name: str, menu: Iterable[str], *, known: Iterable[str] = ()) -> ValueError:
-    """Build the error for a name that is not in `menu`. It suggests the nearest name, unless the name is in `known`."""
+    """Build the error for a name that is not in `menu`, the allowed names.
+
+    The error suggests the nearest allowed name, unless the name is in `known`.
+    """
     names = list(menu)
     menu_in_words = ", ".join(names) or "none"
     if any(is_same_name(other, name) for other in known) and not any(is_same_name(other, name) for other in names):

@@ -396,4 +396,4 @@ def test_launch_names_the_place_that_replaces_an_unusable_cache(tmp_path, monkey
     monkeypatch.setattr("study.launch._launch", lambda *_, **__: "")  # runs no trial
     launch.main(["--task", "rte", "--profile", "mini", "--out", str(tmp_path / "runs"), "--tracking-uri", "none"])
     place = tmp_path / ".cache" / "glue-exit-study"
-    assert f"{file}/glue-exit-study is not writable; tokenised data are in {place}\n" in capsys.readouterr().err
+    assert f"{file}/glue-exit-study is not writable; tokenised data are stored in {place}\n" in capsys.readouterr().err

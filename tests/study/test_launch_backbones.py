@@ -66,7 +66,7 @@ NO_NYSTROM = "a 'sharebert' model; available for: albert, bert, electra"
             ["--attention", "nystrom", "--backbone", "mini-roberta"],
             "'mini-roberta' is a 'roberta' model; available",
         ),
-        (["--attention", "nystrom", "--set", "max_length=16"], "num_landmarks is 32; allowed: at most max_length, 16"),
+        (["--attention", "nystrom", "--set", "max_length=16"], "num_landmarks is 32; allowed: at most 16 (max_length)"),
         (
             ["--start-from", "sst2=cola", "--start-from", "cola=sst2"],
             "arms start from each other: palbert/sst2, which starts from p",

@@ -79,7 +79,7 @@ def refused(capsys, *arguments: str) -> str:
         (["mlm", "--backbone", "owner/name"], "backbone 'owner/name' "),
         (["mlm", "--backbone", "albert-base"], "backbone 'albert-base' has no tokenizer; name one by --tokenizer: "),
         (["mlm", "--processes", "0"], "--processes is 0; allowed: a whole number >= 1"),
-        (["mlm", "--processes", "3"], "3 processes cannot share 32 examples evenly (batch_size 32 in gradient_"),
+        (["mlm", "--processes", "3"], "3 processes cannot share 32 examples evenly (batch_size 32 divided by"),
         (["mlm", "--processes", "32"], "--processes is 32; allowed: at most "),
         (["mlm", "--seed", "-1"], "--seed is -1; allowed: a whole number >= 0"),
         (["mlm", "--probe"], "--probe requires --dry-run"),

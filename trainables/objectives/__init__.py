@@ -1,9 +1,9 @@
-"""The pretraining objectives, one file each. Importing this package imports nothing heavy.
+"""The pretraining objectives, one file each. Importing this package does not import torch.
 
-An objective has a file here and a file of the same name in `search_spaces/objectives/`; file names have `_` for each
-`-` in the objective's name. The file here defines `Config`, `FAMILIES` (the supported families of backbones), `ORDER`
-(whether a pair's segments are swapped at random) and `build(config, encoder)`. `build` takes the `transformers`
-configuration of the encoder, and draws weights from PyTorch's global generator.
+Each objective has a file in this package, and a file of the same name in `search_spaces/objectives/`. File names have
+`_` where the objective's name has `-`. The file in this package defines `Config`, `FAMILIES` (the supported families of
+backbones), `ORDER` (whether a pair's segments are swapped at random) and `build(config, encoder)`. `build` takes the
+`transformers` configuration of the encoder, and draws weights from PyTorch's global generator.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ALBERT's pretraining: masked n-grams, and the order of two consecutive segments (SOP). arXiv:1909.11942.
+"""ALBERT's pretraining: predict masked n-grams, and the order of two segments (SOP). arXiv:1909.11942.
 
 The original is google-research/albert at b772393: create_pretraining_data.py, run_pretraining.py, lamb_optimizer.py.
 In the labels of SOP, 1 means that the segments are swapped.
@@ -32,7 +32,7 @@ class Config(PretrainingConfig, frozen=True, kw_only=True):
 
 
 def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
-    """Build the model of one run, with new weights."""
+    """Build the model of one pretraining run, with random weights."""
     from transformers import AlbertForPreTraining
 
     from trainables.models.pretraining_models import SentenceOrderModel

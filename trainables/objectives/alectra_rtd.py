@@ -42,11 +42,11 @@ class Config(ReplacedTokenConfig, frozen=True, kw_only=True):
         """Check that the generator shares the discriminator's layers only if both are ALBERTs."""
         super().__post_init__()
         if self.tie_encoder and self.generator_family != "albert":
-            raise ValueError(f"tie_encoder is true; allowed if generator_family is {self.generator_family}: false")
+            raise ValueError(f"tie_encoder is true, but generator_family is {self.generator_family}; allowed: false")
 
 
 def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
-    """Build the model of one run, with new weights."""
+    """Build the model of one pretraining run, with random weights."""
     from transformers import BertConfig
 
     check_family("alectra-rtd", encoder.model_type, *FAMILIES)

@@ -2,7 +2,7 @@
 
 The original is google-research/electra at 8a46635: run_pretraining.py, pretrain/pretrain_helpers.py,
 build_pretraining_dataset.py. Generator and discriminator share the word, position and segment embeddings, and the layer
-normalisation after them. If the backbone is a BERT, this follows lmtuners (shoarora/lmtuners at 86f31ba,
+normalisation after them. If the backbone is a BERT, training follows lmtuners (shoarora/lmtuners at 86f31ba,
 train_electra_small.py): the discriminator has two classes per token, and only the embeddings are shared.
 """
 
@@ -30,7 +30,7 @@ class Config(ReplacedTokenConfig, frozen=True, kw_only=True):
 
 
 def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
-    """Build the model of one run, with new weights."""
+    """Build the model of one pretraining run, with random weights."""
     check_family("electra-rtd", encoder.model_type, *FAMILIES)
     shared = (*TABLES, "embeddings.LayerNorm") if encoder.model_type == "electra" else TABLES
     return with_generator(deepcopy(encoder), encoder, config, shared=shared)
@@ -39,12 +39,12 @@ def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
 def with_generator(
     generator: PreTrainedConfig, encoder: PreTrainedConfig, config: ReplacedTokenConfig, *, shared: tuple[str, ...]
 ) -> PretrainingModel:
-    """Build a model of a generator and a discriminator, with new weights.
+    """Build a model that consists of a generator and a discriminator, with random weights.
 
     Args:
         generator: the generator's configuration; `config` overwrites its sizes.
         encoder: the discriminator's configuration.
-        shared: paths of the modules whose weights both encoders share.
+        shared: dotted names of the modules whose weights the generator and the discriminator share.
     """
     from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, AutoModelForTokenClassification
 

@@ -1,6 +1,6 @@
-"""Masked language modelling alone: BERT's pretraining (arXiv:1810.04805) without next-sentence prediction.
+"""Masked language modelling only: BERT's pretraining (arXiv:1810.04805) without next-sentence prediction.
 
-ShareBERT (AAAI 2024; jchenghu/sharebert, pretraining/) and lmtuners' BERT-small use it, each with a different recipe.
+ShareBERT (AAAI 2024; jchenghu/sharebert, pretraining/) and lmtuners' BERT-small use it with different recipes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Config(PretrainingConfig, frozen=True, kw_only=True):
 
 
 def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
-    """Build the model of one run, with new weights."""
+    """Build the model of one pretraining run, with random weights."""
     from transformers import AutoModelForMaskedLM
 
     from trainables.models.pretraining_models import MaskedLanguageModel

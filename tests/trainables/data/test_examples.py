@@ -167,11 +167,11 @@ def test_cache_is_where_it_can_be_written(
     assert cache_folder() == cache_folder() == last
     assert last.stat().st_mode & 0o777 == 0o700
     lines = capsys.readouterr().err.splitlines()
-    assert lines[-1] == f"{tmp_path}/file/glue-exit-study is not writable; tokenised data are in {last}"
+    assert lines[-1] == f"{tmp_path}/file/glue-exit-study is not writable; tokenised data are stored in {last}"
     assert len(lines) == 2
     last.rmdir()
     last.touch()
-    with pytest.raises(PermissionError, match=r"no place for tokenised data: none of .* is writable"):
+    with pytest.raises(PermissionError, match=r"tokenised data cannot be stored: none of .* is writable"):
         cache_folder()
 
 

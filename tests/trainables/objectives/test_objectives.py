@@ -253,7 +253,7 @@ def test_every_objective_has_a_recipe_and_says_how_it_differs() -> None:
     [
         ({"gradient_accumulation": 3}, r"gradient_accumulation is 3; allowed: a divisor of batch_size \(8\)"),
         ({"random_token_share": 0.3}, r"random_token_share is 0.3; allowed: at most 1 - mask_token_share \(0.8\)"),
-        ({"masking": "bernoulli"}, "max_predictions is 20; allowed if masking is bernoulli: 0"),
+        ({"masking": "bernoulli"}, "max_predictions is 20, but masking is bernoulli; allowed: 0"),
         ({"masking": "words"}, "masking is 'words'; allowed: bernoulli, token, whole_word, n_gram"),
         ({"learning_rate": float("inf")}, "learning_rate is inf; allowed: a finite number"),
     ],
@@ -268,7 +268,7 @@ def test_what_an_objective_cannot_use_is_refused() -> None:
         pretraining_config("albert-mlm", packing="full")
     with pytest.raises(ValueError, match="generator_heads is 3; allowed: a divisor of generator_hidden_size"):
         pretraining_config("electra-rtd", generator_heads=3)
-    with pytest.raises(ValueError, match="tie_encoder is true; allowed if generator_family is bert: false"):
+    with pytest.raises(ValueError, match="tie_encoder is true, but generator_family is bert; allowed: false"):
         pretraining_config("alectra-rtd:bert-generator", tie_encoder=True)
     with pytest.raises(ValueError, match="objective electra-rtd has no model of family 'albert'; available: bert, ele"):
         objectives.load("electra-rtd").build(pretraining_config("electra-rtd"), AlbertConfig(**SIZES))
