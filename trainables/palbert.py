@@ -48,7 +48,7 @@ class Config(PonderConfig, frozen=True, kw_only=True):
     sample_draws: AtLeastOne | None  # sample: number of draws per evaluation
 
     def __post_init__(self) -> None:
-        """Check that `q` is set if `exit` is "threshold", and `sample_draws` if it is "sample"; else, they must be None."""
+        """Check that `q` and `sample_draws` are set if the exit rule uses them, and are None otherwise."""
         super().__post_init__()
         check_used(self, "q", used=self.exit == "threshold", condition="exit is threshold")
         check_used(self, "sample_draws", used=self.exit == "sample", condition="exit is sample")
