@@ -406,7 +406,9 @@ def _check_search_only(settings: Mapping[str, Setting], plan: Plan) -> None:
                 f"--search {key} is left out by --search-only {only}; allowed: --search-only {only},{field}"
             )
         if key in plan.search_only and not is_searched(setting):
-            raise ValueError(f"--set {key} and --search-only {only}: both set and searched; allowed: one of the two")
+            raise ValueError(
+                f"--set {key} and --search-only {only}: both set and searched; allowed: only one of the two"
+            )
 
 
 def _read_short_forms(options: LaunchOptions) -> dict[str, tuple[str, Value]]:

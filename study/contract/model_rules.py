@@ -120,7 +120,7 @@ def what_is_returned_can_be_used(subject: Subject) -> None:
         loss = outcome["loss"]
         is_scalar = isinstance(loss, torch.Tensor) and loss.ndim == 0
         shape = f" of shape {tuple(loss.shape)}" * isinstance(loss, torch.Tensor)
-        require(is_scalar, f"loss is {_kind(loss)}{shape}; allowed: a Tensor of one number", model.loss)
+        require(is_scalar, f"loss is {_kind(loss)}{shape}; allowed: a Tensor with a single number", model.loss)
         is_finite = bool(loss.isfinite())
         require(
             is_finite, f"loss is {loss.item()} on {task} before any training step; allowed: a finite loss", model.loss

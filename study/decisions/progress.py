@@ -83,12 +83,12 @@ class ArmProgress:
 
     @property
     def best_confirmed(self) -> Record | None:
-        """The record of the best completed confirm trial (the lowest seed if tied); None if none has completed."""
+        """The record of the best completed confirm trial (the lowest seed if tied); None if no trial has completed."""
         return max(self.confirmed, key=lambda record: (record.score, -record.seed), default=None)
 
     @property
     def median(self) -> float | None:
-        """The median score of the completed confirm trials; None if none has completed."""
+        """The median score of the completed confirm trials; None if no confirm trial has completed."""
         scores = [record.score for record in self.confirmed if record.score is not None]
         return median(scores) if scores else None
 

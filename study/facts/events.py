@@ -207,7 +207,7 @@ class SmokeStepFailed(BaseEvent, frozen=True, kw_only=True):
 
 
 class NodeLeftOut(BaseEvent, frozen=True, kw_only=True):
-    """The temporary exclusion of a node, because its code or data differ or trials failed only there."""
+    """The temporary exclusion of a node. Its code or data differ from the launch's, or trials failed only there."""
 
     node: str  # Ray's node ID
     host: str
@@ -232,7 +232,7 @@ class StudyPaused(BaseEvent, frozen=True, kw_only=True):
 
 
 class SearchClosed(BaseEvent, frozen=True, kw_only=True):
-    """The early end of searches, because their GPU time is used up or every configuration was tried."""
+    """The early end of searches, because no GPU time is left for them or every configuration was tried."""
 
     arms: list[str]
     max_gpu_hours: NotNegative | None  # limit of the launch; None: every configuration was tried
@@ -310,8 +310,8 @@ def check_format(number: int, *, where: str) -> None:
     fault = "was written by a newer version of glue-exit-study" if is_newer else "was never released"
     reads = f"format {FORMAT}" if FIRST_FORMAT == FORMAT else f"formats {FIRST_FORMAT} to {FORMAT}"
     raise ValueError(
-        f"{where}: format {number} {fault}; this version reads {reads}; allowed: the version that wrote it, or a "
-        f"{'newer one' if is_newer else 'new study'}"
+        f"{where}: format {number} {fault}; this version reads {reads}; allowed: the version that wrote the file, "
+        f"or a {'newer version' if is_newer else 'new study'}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Reading and writing of JSON-lines files, in complete lines only."""
+"""Classes and functions that read and write JSON-lines files, always in complete lines."""
 
 from __future__ import annotations
 

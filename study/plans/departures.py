@@ -114,7 +114,7 @@ def _list_protocol(asked: Plan, arms: Sequence[Arm]) -> Departures:
         ("data and backbones", "GLUE", "generated and tiny: the numbers say nothing about GLUE"): asked.is_generated,
         ("search trials", "run to the end", "stopped by ASHA"): asked.early_stopping is not None,
         ("search", "a grid", f"{asked.sampler} over ranges"): asked.sampler != "grid",
-        ("grid", "all of it", "a part of it"): (
+        ("grid", "all points", "some of the points"): (
             asked.sampler == "grid" and any(arm.samples < len(arm.first) for arm in arms)
         ),
         ("selection", "on dev", "on a slice of train"): asked.selection == "holdout",

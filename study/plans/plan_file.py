@@ -1,6 +1,6 @@
 """The files of a plan: `plan.json` of a study, the TOML file of --plan, and the folder of --include.
 
-Also `compare_plans`, which lists the changes to a plan that an existing study does not allow.
+`compare_plans` lists the changes to a plan that an existing study does not allow.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def require_plan(folder: Path) -> PlanFile:
         return file
     if lost := _read_journal(folder):
         raise ValueError(
-            f"{folder} has lost its {FILE}; to restore it from the journal, repeat the launch: {lost.command}"
+            f"{folder} has no {FILE}; to restore the file from the journal, repeat the launch: {lost.command}"
         )
     raise ValueError(f"no {FILE} in {folder}; allowed: the folder of a study{_suggest_studies(folder)}")
 

@@ -32,11 +32,11 @@ class Interval(Typed, frozen=True, kw_only=True):
     log: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ValueError unless both ends are finite and in order, and above 0 if `log` is true."""
+        """Raise ValueError unless both ends are finite and `low` is below `high` (and above 0 if `log` is true)."""
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
             raise ValueError(f"low is {self.low} and high is {self.high}; allowed: finite numbers, low below high")
         if self.log and self.low <= 0:
-            raise ValueError(f"low is {self.low}; allowed if log is true: a number > 0")
+            raise ValueError(f"low is {self.low}; allowed with a log scale: a number > 0")
 
 
 Choices = tuple[Value, ...]
@@ -104,7 +104,7 @@ def merge_settings(fixed: Mapping[str, Value], searched: Mapping[str, Choices | 
         ValueError: a key is both fixed and searched.
     """
     if repeated := fixed.keys() & searched.keys():
-        raise ValueError(f"{min(repeated)} is both set and searched; allowed: one of the two")
+        raise ValueError(f"{min(repeated)} is both set and searched; allowed: only one of the two")
     return {**fixed, **searched}
 
 
@@ -129,13 +129,13 @@ def read_searched(text: str) -> Choices | Interval:
         ValueError: the text is not a valid interval or list of choices.
     """
     if not text:
-        raise ValueError(f"it is empty; allowed: {FORMS}")
+        raise ValueError(f"the value is empty; allowed: {FORMS}")
     ends = text.removesuffix(_LOG)
     low, dots, high = ends.partition("..")
     if high.startswith("."):
         raise ValueError(f"{text} has three dots; did you mean {low}..{text.removeprefix(low).lstrip('.')}?")
     if dots and ":" in high:
-        raise ValueError(f"{text} ends in :{high.partition(':')[2]}; allowed: {_LOG}, or nothing")
+        raise ValueError(f"{text} ends in :{high.partition(':')[2]}; allowed: {_LOG}, or no ending")
     if dots:
         plain = {"low": read_value(low), "high": read_value(high), "log": ends != text}
         return from_plain(Interval, plain, where=text)
@@ -144,7 +144,7 @@ def read_searched(text: str) -> Choices | Interval:
 
 def _check_choices(values: list[Value], source: object) -> Choices:
     if len(values) < 2:
-        raise ValueError(f"{source} is one value; allowed: {FORMS}, or one value with --set")
+        raise ValueError(f"{source} is a single value; allowed: {FORMS}, or --set for a single value")
     if len({*map(json.dumps, values)}) < len(values):
         raise ValueError(f"{source} repeats a choice; allowed: each choice once")
     return tuple(values)
@@ -165,7 +165,9 @@ def _read_ranged(value: object) -> Choices | Interval:
         choices = from_plain(list[Value], [None if each == NONE else each for each in value], where="")
         return _check_choices(choices, value)
     if not isinstance(value, dict):
-        raise ValueError(f"it is {value!r}; allowed: {{ low = 1e-5, high = 1e-4, log = true }}, or a list of choices")
+        raise ValueError(
+            f"the value is {value!r}; allowed: {{ low = 1e-5, high = 1e-4, log = true }}, or a list of choices"
+        )
     return from_plain(Interval, value, where="")
 
 

@@ -111,7 +111,7 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
     and its fingerprint is "unknown".
 
     Raises:
-        ValueError: a part of the plan cannot be run.
+        ValueError: the plan is invalid or cannot be run.
     """
     _check_plan(plan)
     if plan.baseline is not None and plan.baseline not in plan.methods and len(plan.methods) > 1:
@@ -326,7 +326,7 @@ def _suggest_narrower_scopes(plan: Plan, arm: Arm, *, field: str) -> str:
             config.check_task(TASKS[task])
             names.append(f"{arm.method}/{task}")
     options = [f"--set {name}:{field}={json.dumps(plan.settings[key])}" for name in names]
-    return f", or set it only for tasks that use it: {' '.join(options)}" if options else ""
+    return f", or set the field only for tasks that use it: {' '.join(options)}" if options else ""
 
 
 def _check_ends(arm: Arm, resolution: Resolution) -> None:
@@ -490,7 +490,7 @@ def _check_settings(plan: Plan) -> None:
             missing = [f"--method {method}"] * (method not in plan.methods)
             missing += [f"--task {task}"] * (task not in ("", *plan.tasks))
             fault = f"this study has no method or arm {scope!r}; available: {', '.join(scopes)}"
-            raise ValueError(f"{format_option(key, setting)}: {fault}; add it by {' '.join(missing)}")
+            raise ValueError(f"{format_option(key, setting)}: {fault}; to add it to the study: {' '.join(missing)}")
     tuned = {field for method in plan.methods for field in search_spaces.load(method).space}
     tuned |= {split_key(key)[1] for key, setting in plan.settings.items() if is_searched(setting)}
     for field in plan.search_only or ():

@@ -1,6 +1,7 @@
 """A plan with its arms and its protocol, as stored in `plan.json`.
 
-Also computes the identities of arms, trials and protocols, and the seeds of trials. Does not import Optuna.
+This module also computes the identities of arms, trials and protocols, and the seeds of trials. It does not import
+Optuna.
 """
 
 from __future__ import annotations
@@ -224,7 +225,7 @@ FACTS_OF_ARM = [name for name, mark in read_marks(Arm).items() if mark == "fact"
 
 
 class Protocol(Typed, frozen=True, kw_only=True):
-    """The rules of an evaluation. Scores under different protocols never share a table.
+    """The rules of an evaluation. No table contains scores of different protocols.
 
     Configurations, backbones, data, starting models, seeds and numbers of trials are properties of the arms instead.
     """

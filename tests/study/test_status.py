@@ -186,7 +186,7 @@ def test_a_study_that_has_lost_its_plan_is_told_how_it_comes_back(tmp_path, caps
     (folder / "plan.json").unlink()
     assert status.main([str(folder)]) == 2
     assert capsys.readouterr().err == (
-        f"study.status: {folder} has lost its plan.json; to restore it from the journal, repeat the launch: {command}\n"
+        f"study.status: {folder} has no plan.json; to restore the file from the journal, repeat the launch: {command}\n"
     )
 
 

@@ -92,7 +92,9 @@ def test_a_word_of_a_departure_is_no_hint_for_a_field(capsys):
 def test_a_field_of_one_task_alone_is_answered_with_its_scope(capsys):
     asked = ["--profile", "mini", "--method", "pabee", "--task", "rte,stsb", "--dry-run", "--set"]
     assert launch.main([*asked, "regression_threshold=0.1"]) == 2
-    *_, option = capsys.readouterr().err.strip().split("; set it to null, or set it only for tasks that use it: --set ")
+    *_, option = (
+        capsys.readouterr().err.strip().split("; set it to null, or set the field only for tasks that use it: --set ")
+    )
     assert option == "pabee/stsb:regression_threshold=0.1"
     assert launch.main([*asked, option]) == 0
 

@@ -41,7 +41,10 @@ def fault_of(capsys, *arguments: str) -> str:
     ("options", "message"),
     [
         ("--search batch_size=16,32 --search-only learning_rate", "--search batch_size is left out by --search-only"),
-        ("--set learning_rate=0.001 --search-only learning_rate", "both set and searched; allowed: one of the two"),
+        (
+            "--set learning_rate=0.001 --search-only learning_rate",
+            "both set and searched; allowed: only one of the two",
+        ),
         ("--search learning_rate=1e-4..1e-3 --samples 0", "gives a range, but --samples 0 searches nothing"),
         ("--search-only palbert:beta", "--search-only palbert:beta: allowed: a field without a scope, such as beta"),
         ("--epochs 3 --set epochs=5", "--epochs and --set epochs both give epochs; allowed: one of the two"),
@@ -51,8 +54,8 @@ def fault_of(capsys, *arguments: str) -> str:
         ("--search beta=0.1..0.2 --search beta=0.1..0.3", "--search beta is given twice; allowed: once"),
         ("--set learning_rate=3e-4..3e-3", "for a range or choices: --search learning_rate=3e-4..3e-3"),
         ("--set batch_size=16,32", "for a range or choices: --search batch_size=16,32"),
-        ("--search learning_rate=", "it is empty; allowed: "),
-        ("--search learning_rate=3e-5..3e-4:lgo", "ends in :lgo; allowed: :log, or nothing"),
+        ("--search learning_rate=", "the value is empty; allowed: "),
+        ("--search learning_rate=3e-5..3e-4:lgo", "ends in :lgo; allowed: :log, or no ending"),
         ("--set palbert:beta", "allowed: [SCOPE:]FIELD=VALUE"),
     ],
 )
@@ -159,7 +162,7 @@ def test_a_grid_has_choices_and_whole_numbers():
             "prior_lambda; did you mean learning_rate?; to tune another field: --search FIELD=LOW..HIGH",
         ),
         ("--search beta=3..1", "--search beta=3..1: low is 3 and high is 1; allowed: finite numbers, low below high"),
-        ("--search beta=0..1:log", "--search beta=0..1:log: low is 0; allowed if log is true: a number > 0"),
+        ("--search beta=0..1:log", "--search beta=0..1:log: low is 0; allowed with a log scale: a number > 0"),
         ("--search beta=0.1...1", "--search beta=0.1...1: 0.1...1 has three dots; did you mean 0.1..1?"),
         ("--search beta=3e-5...3e-4:log", "3e-5...3e-4:log has three dots; did you mean 3e-5..3e-4:log?"),
         ("--set palbert/rte:epochs=ten", "--set palbert/rte:epochs is 'ten'; allowed: a whole number"),
@@ -167,7 +170,7 @@ def test_a_grid_has_choices_and_whole_numbers():
         ("--search batch_size=16,16", "--search batch_size=16,16: 16,16 repeats a choice; allowed: each choice once"),
         (
             "--search batch_size=16",
-            "16 is one value; allowed: LOW..HIGH, LOW..HIGH:log, A,B,C, or one value with --set",
+            "16 is a single value; allowed: LOW..HIGH, LOW..HIGH:log, A,B,C, or --set for a single value",
         ),
         ("--search batch_size", "--search batch_size: allowed: [SCOPE:]FIELD=LOW..HIGH"),
         ("--search max_length=8,32 --attention nystrom --set num_landmarks=16", "num_landmarks is 16; allowed: at"),
@@ -177,8 +180,8 @@ def test_a_grid_has_choices_and_whole_numbers():
         ("--set plabert:beta=1", "--set plabert:beta: no method named 'plabert'; available: albert"),
         ("--set palbert/cola:beta=1", "--set palbert/cola:beta: this study has no method or arm 'palbert/cola'"),
         ("--set palbert:a:beta=1", "this study has no method or arm 'palbert:a'; available: palbert, palbert/rte"),
-        ("--search pabee:patience=1..3", "available: palbert, palbert/rte; add it by --method pabee"),
-        ("--set beta=1 --search beta=1..2", "beta is both set and searched; allowed: one of the two"),
+        ("--search pabee:patience=1..3", "available: palbert, palbert/rte; to add it to the study: --method pabee"),
+        ("--set beta=1 --search beta=1..2", "beta is both set and searched; allowed: only one of the two"),
         (
             "--sampler grid --search beta=0.1..2",
             "--sampler grid: beta is 0.1 to 2.0 (--search beta), which is continuous",
@@ -233,7 +236,10 @@ def test_no_toml_of_a_default_plan_has_tables_or_epochs():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[search]\nbeta = 0.5", "plan.toml: [search] beta: it is 0.5; allowed: { low = 1e-5, high = 1e-4, log = true"),
+        (
+            "[search]\nbeta = 0.5",
+            "plan.toml: [search] beta: the value is 0.5; allowed: { low = 1e-5, high = 1e-4, log = true",
+        ),
         (
             "[search]\nbeta = { low = 1, hihg = 2 }",
             "[search] beta: no field named hihg; available: low, high, log; did",
@@ -248,7 +254,7 @@ def test_no_toml_of_a_default_plan_has_tables_or_epochs():
         ('[set."palbert/rtee"]\nbeta = 1', "plan.toml: [set] palbert/rtee:beta: no task named 'rtee'"),
         ("[set.pabee]\npatience = 1", "plan.toml: [set] pabee:patience: this study has no method or arm 'pabee'"),
         ("[set.palbert]\nlerning_rate = 1", "plan.toml: [set] palbert:lerning_rate: palbert has no such field; "),
-        ("[set]\nbeta = 1\n[search]\nbeta = [1, 2]", "plan.toml: beta is both set and searched; allowed: one of"),
+        ("[set]\nbeta = 1\n[search]\nbeta = [1, 2]", "plan.toml: beta is both set and searched; allowed: only one of"),
         ('search_only = ["lr"]', "plan.toml: search_only lr: the study tunes no such field; available: batch_size, "),
         (
             'samples = "none"',
