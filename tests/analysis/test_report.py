@@ -447,5 +447,5 @@ def test_a_cell_whose_exit_cannot_fire_says_why(tmp_path):
 
     assert note_for(0.9) == []
     assert note_for(0.2) == [
-        "palbert on RTE: the posterior sums to at most 0.20, below q 0.5: no example can leave early"
+        "palbert on RTE: no example can exit early: probabilities of early exits sum to at most 0.20, and q is 0.5"
     ]

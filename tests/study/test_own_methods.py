@@ -349,7 +349,7 @@ def test_nothing_of_an_exported_folder_is_run_without_being_told_so(
     assert said.startswith(
         f"study.predict: {exported} is a model of method 'entropy', which is unknown here; include the "
     )
-    assert f"came with the model: --include {exported}/methods, in Python " in said and said.count("\n") == 1
+    assert f"came with the model: --include {exported}/methods, or in Python " in said and said.count("\n") == 1
 
 
 @pytest.mark.long

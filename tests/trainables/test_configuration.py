@@ -1,6 +1,7 @@
 """Values that configurations refuse, in one line. Run: pytest tests/trainables/test_configuration.py"""
 
 import json
+import re
 
 import pytest
 from helpers.configurations import config_of
@@ -106,7 +107,7 @@ MISPLACED_THRESHOLD = pytest.mark.parametrize(
 @MISPLACED_THRESHOLD
 def test_threshold_of_agreement_is_for_scores_alone(task, setting, message):
     config = config_of("pabee", regression_threshold=setting)
-    with pytest.raises(ValueError, match=f"^regression_threshold {message}$"):
+    with pytest.raises(ValueError, match=f"^regression_threshold {re.escape(message)}$"):
         trainables.load("pabee").build(config, None, TASKS[task])
 
 

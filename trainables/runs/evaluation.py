@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Swept:
-    """The score and the mean number of layers run, under one setting of a model's exit rule."""
+    """The score and the mean number of layers per example under one setting of a model's exit rule."""
 
     rule: ExitRule
     score: float
@@ -50,7 +50,7 @@ class Swept:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A model's answers under one exit rule, and their score."""
+    """A model's predictions under one exit rule, and their score."""
 
     outputs: LayerOutputs  # outputs of all layers, on the CPU, in the order of the examples
     draws: tuple[ExitResult, ...]  # several for a sampled exit, otherwise one
@@ -62,26 +62,30 @@ class Evaluation:
 
     @property
     def num_layers(self) -> int:
-        """Depth of the model."""
+        """Number of layers of the model."""
         return len(self.outputs.logits)
 
     @property
     def mean_layers(self) -> float:
-        """Layers run per example; a mean over the draws."""
+        """Mean number of layers run per example; if exits are sampled, also a mean over the draws."""
         return float(np.mean([draw.exit_layer.double().mean() for draw in self.draws]))
 
     @property
     def selected_by(self) -> float:
-        """The number for selecting the epoch: `selection_score` if set, else the score."""
+        """The number by which epochs are compared: `selection_score` if it is set, else the score."""
         return self.score if self.selection_score is None else self.selection_score
 
     @property
     def reported(self) -> Reported:
-        """The numbers to report for the evaluated split."""
+        """The results to report for the split that was evaluated."""
         return Reported(score=self.score, metrics=self.metrics, mean_layers=self.mean_layers)
 
     def row(self, **costs_and_place: Any) -> EpochRow:
-        """Make an epoch's row from this evaluation; `costs_and_place` gives the row's other fields."""
+        """Make an epoch's row from this evaluation.
+
+        Args:
+            costs_and_place: the fields of the row that are not in the evaluation, such as the epoch and the seconds.
+        """
         return EpochRow(
             selection_score=self.selected_by,
             score=UNSET if self.selected_by == self.score else self.score,
@@ -101,11 +105,11 @@ def evaluate(
     *,
     generator: torch.Generator,
 ) -> Evaluation:
-    """Evaluate a model's answers under an exit rule.
+    """Apply an exit rule to a model's outputs, and compute metrics and score of the resulting predictions.
 
     Args:
         outputs: outputs of all layers for the labelled examples; every number must be finite.
-        generator: generator for a sampled exit, on the CPU.
+        generator: random generator on the CPU, for rules that sample exits.
     """
     draws = tuple(apply_exit(rule, outputs, generator) for _ in range(rule.draws))
     draw_metrics = tuple(_compute_metrics(task, draw.logits, examples) for draw in draws)
@@ -120,14 +124,17 @@ def evaluate(
 
 
 def best_evaluation(evaluations: Sequence[Evaluation]) -> Evaluation:
-    """Choose the evaluation with the highest score and, among equal scores, the fewest layers. NaN ranks last."""
+    """Choose the evaluation with the highest score; if scores are equal, the one with the fewest mean layers.
+
+    Scores that are not finite rank last.
+    """
     return max(
         evaluations, key=lambda each: (each.score if math.isfinite(each.score) else -math.inf, -each.mean_layers)
     )
 
 
 def layer_score(outputs: LayerOutputs, layer: int, task: Task, examples: Examples) -> float:
-    """Score the answers of one layer, counted from 1, as if every example left there."""
+    """Compute the score that the model would have if every example exited at `layer`, counted from 1."""
     return score(task, _compute_metrics(task, outputs.logits[layer - 1], examples))
 
 
@@ -166,7 +173,11 @@ def run_to_end(steps: Generator[None, None, T]) -> T:
 
 
 def swept(model: EarlyExitModel, task: Task, examples: Examples, outputs: LayerOutputs) -> list[Swept]:
-    """Evaluate the model under each setting in its sweep, from the stored outputs of all layers."""
+    """Compute score and mean layers for each exit rule that the model lists in `sweep_rules`.
+
+    Args:
+        outputs: outputs of all layers for `examples`.
+    """
     evaluated = []
     for rule, result in sweep(model.sweep_rules(), outputs):
         metrics = _compute_metrics(task, result.logits, examples)
@@ -182,23 +193,24 @@ def select_exit(
     task: Task,
     examples: Examples,
 ) -> Evaluation:
-    """Choose an exit setting as `--select-by` demands; return its evaluation with the selection score of the epoch.
+    """Choose the exit setting of an epoch, and return the evaluation under this setting with its selection score.
 
-    By default, the selection score is the score of the best exit setting. There are two alternatives.
-    Each gives one number, so the choice of epochs, ASHA, the sampler and the choice of winners use it like any score:
+    By default, the setting with the best score is chosen, and the selection score is this score. `select_by` can have
+    two other values:
 
-    * `at:6`: the best score of the exit settings that run at most 6 mean layers on the selection split. If every
-      setting runs more, the setting with the fewest layers is chosen, and the selection score is the score of leaving
-      always after layer 6, which would keep to the limit.
-    * `area`: the mean score over the Pareto front of all exit settings, from one layer to all. Each single layer
-      counts as a setting too, so that the fronts of all models cover the same range. The exit setting is the one with
-      the best score. (castorini/berxit at 1fb2162, plotting/auc.py:57-95, compares two curves by the area between
-      them.)
+    * `at:6`: the setting with the best score is chosen from those that run at most 6 mean layers on the selection
+      split, and the selection score is its score. If every setting runs more layers, the setting with the fewest layers
+      is chosen. The selection score is then the score that the model would have if every example exited at layer 6.
+    * `area`: the setting with the best score is chosen. The selection score is the mean score over the Pareto front of
+      all exit settings, from one layer to all layers. An exit of all examples at one layer counts as a setting too, so
+      that the fronts of all models cover the same range. (castorini/berxit at 1fb2162, plotting/auc.py:57-95, compares
+      two curves by the area between them.)
 
-    If the model cannot leave early, both alternatives equal the model's score.
+    The selection score is one number in all cases. The choice of epochs, ASHA, the sampler and the choice of winners
+    therefore use it in the same way. If the model cannot exit early, the selection score is always the model's score.
 
     Args:
-        evaluations: evaluations of the same outputs, one for each setting of the model's exit.
+        evaluations: evaluations of the same outputs, one for each setting of the model's exit rule.
     """
     best, depth = best_evaluation(evaluations), evaluations[0].num_layers
     rules = [with_setting(model.exit_rule, evaluation.exit_setting) for evaluation in evaluations]
@@ -225,7 +237,10 @@ def _compute_area(evaluations: Sequence[Evaluation], model: EarlyExitModel, task
 
 
 def infer(model: EarlyExitModel, examples: Examples, batch_size: int, generator: torch.Generator) -> ExitResult:
-    """Compute logits and exit layers, skipping the layers after an exit; both on the CPU, in order of the examples."""
+    """Predict examples without running the layers after their exits.
+
+    The resulting logits and exit layers are on the CPU, in the order of the examples.
+    """
     batches, back = _sort_into_batches(examples, batch_size)
     with evaluating(model) as device:
         parts = [model.infer(examples.batch(rows, device), generator) for rows in batches]
@@ -244,7 +259,7 @@ def _sort_into_batches(examples: Examples, batch_size: int) -> tuple[list[np.nda
 
 @contextmanager
 def evaluating(model: EarlyExitModel) -> Iterator[torch.device]:
-    """Switch the model to evaluation mode, without dropout, and yield its device."""
+    """Put the model into evaluation mode (without dropout) inside the context, and yield its device."""
     was_training = model.training
     model.eval()
     yield next(model.parameters()).device
@@ -254,9 +269,9 @@ def evaluating(model: EarlyExitModel) -> Iterator[torch.device]:
 def write_predictions(
     path: Path, model: EarlyExitModel, task: Task, examples: Examples, evaluation: Evaluation
 ) -> None:
-    """Write the model's answers for every example (npz, nothing pickled).
+    """Write the model's predictions for every example to an npz file, which contains no pickled objects.
 
-    The arrays for n examples (`draws` is 1 unless the exit is sampled):
+    The file has these arrays for n examples (`draws` is 1 unless exits are sampled):
 
     * `ids`, `split`, `labels` and `lengths` (in tokens): (n,). `logits`: (draws, n, labels), float32. `exit_layers`:
       (draws, n), uint8, counted from 1.
@@ -264,9 +279,9 @@ def write_predictions(
       layers and the 40,430 dev examples of QQP.
     * `lambdas` for a model with a Λ head, `uncertainties` for one with BERxiT's head: (layers, n), float32; another
       1.9 MB for QQP.
-    * the sweep over exit settings, from the stored outputs, each (settings,): `sweep_rule`, `sweep_rule_fields` (JSON),
-      `sweep_field` (name of the swept field, or ""), `sweep_setting` (its value, or NaN), `sweep_score` and
-      `sweep_mean_layers`.
+    * the results under other exit settings, computed from `layer_logits`; all these arrays have shape (settings,):
+      `sweep_rule`, `sweep_rule_fields` (JSON), `sweep_field` (name of the field whose value varies, or ""),
+      `sweep_setting` (value of this field, or NaN), `sweep_score` and `sweep_mean_layers`.
     """
     outputs, draws = evaluation.outputs, evaluation.draws
     layer_logits = as_stored(outputs.logits.numpy())
@@ -293,11 +308,11 @@ def write_predictions(
 
 
 def as_stored(logits: np.ndarray) -> np.ndarray:
-    """Round the logits of classes (layers, n, labels) to float16 without changing any answer; do not round scores.
+    """Round the logits of a classification, (layers, n, labels), to float16 without changing any predicted class.
 
-    If another class would win after rounding, the logit of the original winner becomes the next float16 above all
-    others. Every layer's answer is then the same as in full precision. Exit rules that use probabilities may still
-    decide differently near their thresholds.
+    The scores of a regression are not rounded. If rounding would change the class with the largest logit, the logit of
+    the original class is set to the next float16 above all other logits. Every layer then predicts the same class as in
+    full precision. Exit rules that use probabilities may still decide differently near their thresholds.
     """
     if logits.shape[2] == 1:
         return logits
@@ -319,7 +334,10 @@ def _compute_metrics(task: Task, logits: Tensor, examples: Examples) -> dict[str
 
 
 def _compute_expectations(task: Task, outputs: LayerOutputs, examples: Examples) -> dict[str, float]:
-    """Compute the exact expected layers and, for classification, the expected accuracy of a sampled exit."""
+    """Compute the expected mean layers of sampled exits and, for a classification, the expected accuracy.
+
+    The values are computed from the exit probabilities, without sampling.
+    """
     probabilities = exit_probabilities(outputs)  # (layers, n)
     layers = torch.arange(1, len(probabilities) + 1, dtype=torch.float64)
     expected = {"expected_mean_layers": float((layers @ probabilities).mean())}

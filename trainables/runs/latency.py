@@ -25,7 +25,10 @@ ROUNDS = 3  # timed rounds; one untimed round precedes them
 
 
 def timed_rules(model: EarlyExitModel) -> list[ExitRule]:
-    """List the rules to time, without duplicates: the model's exit rule, no early exit, and two rules of its sweep."""
+    """List the rules to time: the model's exit rule, the rule without early exit, and two rules from its sweep.
+
+    A rule that occurs twice is listed only once.
+    """
     swept = model.sweep_rules()
     some = [swept[len(swept) * third // 3] for third in (1, 2)] if swept else []
     return list(dict.fromkeys([model.exit_rule, LastLayer(), *some]))
@@ -34,14 +37,15 @@ def timed_rules(model: EarlyExitModel) -> list[ExitRule]:
 def measure_latency(
     model: EarlyExitModel, examples: Examples, rules: Sequence[ExitRule], *, num_batches: Mapping[int, int]
 ) -> Latency:
-    """Measure the latency under each rule, in batches spread over the examples.
+    """Measure the latency under each exit rule, in batches that are spread over the examples.
 
-    Each round answers every batch under every rule; the first round is not timed. The time of a batch is that of its
+    Each round runs every batch under every rule; the first round is not timed. The time of a batch is its time in the
     fastest round, because other work on the machine can only add time. The time per example is a mean over batches.
     With a single CPU thread, only the CPU time of that thread counts.
 
     Args:
-        num_batches: batch size -> largest number of batches. Batches have at most as many rows as `examples`.
+        num_batches: largest number of batches, by batch size. A batch size above the number of examples is reduced to
+            the number of examples.
     """
     sizes = {min(size, len(examples)): number for size, number in num_batches.items()}
     with evaluating(model) as device:
@@ -62,7 +66,7 @@ def measure_latency(
 
 @dataclass(frozen=True)
 class _Answer:
-    """A batch to answer under one rule. A sampled exit draws the same numbers each time."""
+    """A batch to run under one exit rule. A rule that samples exits draws the same numbers in each run."""
 
     model: EarlyExitModel
     rule: ExitRule
@@ -74,7 +78,10 @@ class _Answer:
         return len(self.batch["input_ids"])
 
     def __call__(self) -> Tensor:
-        """Compute the exit layers (batch,) and copy them to the CPU; the copy waits for a GPU to finish."""
+        """Run the batch, and return its exit layers, (batch,), on the CPU.
+
+        Copying the exit layers from a GPU waits until the GPU has finished, so the caller can time this call.
+        """
         own, self.model.exit_rule = self.model.exit_rule, self.rule
         try:
             return self.model.infer(self.batch, torch.Generator().manual_seed(self.seed)).exit_layer.cpu()
@@ -90,7 +97,7 @@ class _Timed:
 
 
 def _summarise(rule: ExitRule, timed: list[_Timed]) -> ExitLatency:
-    """Summarise the timed batches of one rule, by batch size."""
+    """Average the times of one rule's batches for each batch size, and count the FLOPs of the largest batch size."""
     by_size: dict[int, list[_Timed]] = {}
     for each in timed:
         by_size.setdefault(each.answer.size, []).append(each)
@@ -110,8 +117,8 @@ def _summarise(rule: ExitRule, timed: list[_Timed]) -> ExitLatency:
 def count_flops_of_texts(model: EarlyExitModel, examples: Examples) -> tuple[TextFlops, ...]:
     """Count the FLOPs of the shortest, the median and the longest text, for an exit after each layer.
 
-    From `HALVED_FROM` tokens on, a text skips about half of the layer at which it leaves. A parabola in the number of
-    tokens therefore fits either shorter or longer texts, not both.
+    A text of at least `HALVED_FROM` tokens skips about half of the computation of the layer at which it exits. One
+    parabola in the number of tokens therefore cannot fit both shorter and longer texts.
     """
     by_length = np.argsort(examples.lengths, kind="stable")
     rows = {int(examples.lengths[row]): row for row in by_length[[0, len(by_length) // 2, -1]]}
@@ -126,19 +133,25 @@ def count_flops_of_texts(model: EarlyExitModel, examples: Examples) -> tuple[Tex
 
 
 def _choose_batches(num_examples: int, batch_size: int, num_batches: int) -> list[np.ndarray]:
-    """Choose the rows of at most `num_batches` batches. Each has consecutive rows; the batches are spread evenly."""
+    """Choose the rows of at most `num_batches` batches.
+
+    Each batch has consecutive rows, and the batches are spread evenly over the examples.
+    """
     starts = np.linspace(0, num_examples - batch_size, min(num_batches, num_examples // batch_size)).astype(int)
     return [np.arange(start, start + batch_size) for start in starts]
 
 
 def _time_fastest_rounds(answers: list[_Answer], clock: Callable[[], float]) -> list[float]:
-    """Time all rounds; return each answer's time in its fastest round, in seconds."""
+    """Run all batches in `ROUNDS` rounds, and return each batch's time in its fastest round, in seconds."""
     rounds = [[_time(answer, clock) for answer in answers] for _ in range(ROUNDS)]
     return [min(seconds) for seconds in zip(*rounds, strict=True)]
 
 
 def _choose_clock(device: torch.device) -> Callable[[], float]:
-    """Choose a clock: CPU time for a single CPU thread, because other work may share the CPU; otherwise wall time."""
+    """Choose the clock for CPU time if PyTorch uses a single CPU thread, or else the clock for wall time.
+
+    CPU time leaves out the work of other programs on the same CPU.
+    """
     is_alone = device.type == "cpu" and torch.get_num_threads() == 1
     return time.thread_time if is_alone else time.perf_counter
 
@@ -150,9 +163,10 @@ def _time(run: Callable[[], object], clock: Callable[[], float]) -> float:
 
 
 def count_flops(run: Callable[[], object]) -> int:
-    """Count the FLOPs of a run's matrix products and convolutions. A multiplication and an addition count as two.
+    """Call `run`, and count the FLOPs of its matrix products and convolutions.
 
-    Attention uses its plain implementation, because FLOPs of fused implementations are not counted on every device.
+    A multiplication and an addition count as two FLOPs. Attention is computed without a fused implementation, because
+    PyTorch does not count the FLOPs of fused implementations on every device.
     """
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         run()

@@ -40,10 +40,18 @@ class UpdateRule:
 
 
 class Optimiser:
-    """An optimiser with schedule and clipping. AdamW at a constant rate, without weight decay, is PALBERT's Adam."""
+    """An optimiser with a learning-rate schedule and gradient clipping.
+
+    AdamW with a constant learning rate and without weight decay is the same as PALBERT's Adam.
+    """
 
     def __init__(self, model: nn.Module, groups: list[dict[str, Any]], rule: UpdateRule) -> None:
-        """Make an optimiser; each group has `params`, `weight_decay` and, if it differs from the rule's rate, `lr`."""
+        """Make an optimiser.
+
+        Args:
+            groups: parameter groups. A group has the keys `params` and `weight_decay`, and the key `lr` if its learning
+                rate differs from that of `rule`.
+        """
         self._model = model
         self._rule = rule
         self._optimizer = _make_optimizer(groups, rule)
@@ -66,7 +74,7 @@ class Optimiser:
 
     @property
     def steps(self) -> int:
-        """Number of steps so far."""
+        """Number of steps taken so far."""
         return self._schedule.last_epoch
 
     @property
@@ -85,7 +93,7 @@ class Optimiser:
         for loss in losses:
             loss.backward()
             total = total + loss.detach()
-        assert isinstance(total, Tensor), "a step needs a loss"
+        assert isinstance(total, Tensor), "a step needs at least one loss"
         if self._rule.gradient_clip:
             torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._rule.gradient_clip)
         self._optimizer.step()
@@ -95,10 +103,12 @@ class Optimiser:
     def diverged(self, what: str) -> TrainingError:
         """Create the error for diverged training; its message has the number of steps and the peak learning rate."""
         rate = f"{self._rule.learning_rate:.3g}"  # the peak, because the current rate may have decayed to 0
-        return TrainingError(f"{what} after step {self.steps}, learning rate up to {rate}; try a lower learning_rate")
+        return TrainingError(
+            f"{what} after step {self.steps} at learning rates up to {rate}; try a lower learning_rate"
+        )
 
     def state(self) -> dict[str, Any]:
-        """Return everything that the next step depends on, except the model."""
+        """Return all state, except that of the model, on which the next step depends."""
         return {"optimizer": self._optimizer.state_dict(), "schedule": self._schedule.state_dict()}
 
     def load(self, state: dict[str, Any]) -> None:
@@ -146,7 +156,7 @@ STEPS_BETWEEN_CHECKS = 50  # checks are rare because reading a loss waits for th
 
 
 class FiniteLosses:
-    """The losses of one epoch. Every `STEPS_BETWEEN_CHECKS` steps, a check raises an error if one is not finite."""
+    """The losses of one epoch. A check after every `STEPS_BETWEEN_CHECKS` steps fails if a loss is not finite."""
 
     def __init__(self, first_step: int) -> None:
         """Start an epoch whose first step is number `first_step` of the training, counted from 1."""
@@ -156,7 +166,7 @@ class FiniteLosses:
         self._checked = 0
 
     def add(self, loss: Tensor, learning_rate: float) -> None:
-        """Keep the loss of a step for the next check; if it is not finite, the error names the learning rate.
+        """Store the loss and the learning rate of a step, and check the losses since the last check if it is time.
 
         Raises:
             TrainingError: a loss since the last check is not finite.
@@ -167,7 +177,7 @@ class FiniteLosses:
             self._check()
 
     def mean(self) -> float:
-        """Average the losses of all steps.
+        """Compute the mean loss over all steps of the epoch.
 
         Raises:
             TrainingError: a loss is not finite.
@@ -183,7 +193,9 @@ class FiniteLosses:
             loss, rate, step = self._losses[place].item(), self._rates[place], self._first_step + place
             if self._first_step == 1 and not any(self._rates[:place]):
                 raise TrainingError(f"loss is {loss} at step {step}, before any step has changed the model")
-            raise TrainingError(f"loss is {loss} at step {step}, learning rate {rate:.3g}; try a lower learning_rate")
+            raise TrainingError(
+                f"loss is {loss} at step {step} with learning rate {rate:.3g}; try a lower learning_rate"
+            )
         self._checked = len(self._losses)
 
 
@@ -225,7 +237,11 @@ class UncorrectedAdam(torch.optim.Optimizer):
         weight_decay: float = 0.0,
         max_weight_norm: float | None = None,
     ) -> None:
-        """Set defaults. `max_weight_norm` limits |w| in the trust ratio; infinity: no limit; None: no trust ratio."""
+        """Set the default settings of parameter groups.
+
+        Args:
+            max_weight_norm: largest value of |w| in the trust ratio. Infinity means no limit; None, no trust ratio.
+        """
         settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, {**settings, "max_weight_norm": max_weight_norm})
 
@@ -244,7 +260,7 @@ class UncorrectedAdam(torch.optim.Optimizer):
 
 
 def _moment_ratio(state: dict[str, Tensor], gradient: Tensor, group: dict[str, Any]) -> Tensor:
-    """Update the moments in `state` with a gradient; return m / (√v + ε)."""
+    """Update the moments m and v in `state` with a gradient, and return m / (√v + ε)."""
     if not state:
         state.update(exp_avg=torch.zeros_like(gradient), exp_avg_sq=torch.zeros_like(gradient))
     mean_decay, square_decay = group["betas"]
@@ -265,21 +281,24 @@ def _trust_ratio(weight: Tensor, update: Tensor, max_weight_norm: float) -> Tens
 def training_words(
     model: EarlyExitModel, examples: Examples, *, weight_decay: float
 ) -> Callable[[], AbstractContextManager[None]]:
-    """Return a context for training: `UsedWords.in_place` if it leaves the results unchanged, else a null context."""
+    """Return a function that makes the context for training.
+
+    The function is `UsedWords.in_place`, which saves time, or `nullcontext` if `UsedWords` would change the results.
+    """
     if weight_decay or not model.encoder.words_are_looked_up:
         return nullcontext
     return UsedWords(model, examples).in_place
 
 
 class UsedWords:
-    """A table with the embeddings of the training examples' tokens only. It replaces the full table during training.
+    """A small embedding table, only for tokens of the training examples, that replaces the full table during training.
 
-    The gradient of any other embedding is zero, and without weight decay AdamW does not change it. In the optimiser,
-    such embeddings would only cost time: each step would fill, clip and add megabytes of zeros.
+    The embeddings of all other tokens have zero gradients, and AdamW without weight decay does not change them. In the
+    optimiser, these embeddings would only cost time: each step would fill, clip and add megabytes of zeros.
     """
 
     def __init__(self, model: EarlyExitModel, examples: Examples) -> None:
-        """Prepare the table for a model that is already on its device."""
+        """Make the small table for the tokens in `examples`. The model must already be on the device for training."""
         self._embeddings = model.encoder.embeddings
         self._all: nn.Embedding = model.encoder.embeddings.word_embeddings
         used = torch.zeros(self._all.num_embeddings, dtype=torch.bool)
@@ -290,7 +309,7 @@ class UsedWords:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Use this table inside the context; then restore the full table and copy the trained embeddings into it."""
+        """Use the small table inside the context. Then copy its embeddings into the full table, and use that again."""
         with torch.no_grad():
             self._used.weight.copy_(self._all.weight[self._words])
         self._embeddings.word_embeddings = self._used
@@ -303,7 +322,7 @@ class UsedWords:
 
 
 class _Renumbered(nn.Module):
-    """Some rows of an embedding table, indexed by the token ids of the full vocabulary."""
+    """A table with some rows of an embedding table, which are looked up by the token ids of the full vocabulary."""
 
     def __init__(self, embedding: nn.Embedding, words: Tensor) -> None:
         super().__init__()
@@ -315,5 +334,5 @@ class _Renumbered(nn.Module):
         self._padding = None if padding is None else int(self._numbers[padding])
 
     def forward(self, input_ids: Tensor) -> Tensor:
-        """Look up the embeddings, (..., size)."""
+        """Look up the embeddings of the tokens; the result has shape (..., size)."""
         return nn.functional.embedding(self._numbers[input_ids], self.weight, self._padding)

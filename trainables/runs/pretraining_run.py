@@ -1,12 +1,12 @@
-"""One pretraining run in a plain Python process: trains in epochs, scores each on held-out text, keeps the last model.
+"""One pretraining run, in a plain Python process. After each epoch, the model is scored on held-out text.
 
-On a CPU, the same spec and number of threads give the same weights bit for bit, even after a resume: batches, masks and
-samples depend on seed and step alone, and dropout on seed and epoch.
+On a CPU, the same spec and number of threads give the same weights bit for bit, even if the run is resumed. The reason
+is that batches, masks and samples depend only on the seed and the step, and dropout only on the seed and the epoch.
 
-If `torch.distributed` is initialised, its processes share the work of each step: each computes the losses of an equal
-number of the batch's examples. All processes make the whole batch, hold the same state and compute all held-out scores,
-so any of them can save the run. The weights are the same as with one process, except for rounding and for dropout,
-which each process draws for its examples.
+If `torch.distributed` is initialised, its processes share the work of each step: each process computes the losses of an
+equal share of the batch. Every process makes the whole batch, has the same state and computes all held-out scores, so
+any process can save the run. The weights are the same as with one process, except for rounding and for dropout, which
+each process draws for its own examples.
 """
 
 from __future__ import annotations
@@ -47,20 +47,23 @@ _IDENTITY = ("objective", "config", "seed")
 
 @dataclass(frozen=True)
 class Processes:
-    """The number of processes and the rank of this one, counted from 0."""
+    """The number of processes that share the training, and the rank of this process, counted from 0."""
 
     number: int
     rank: int
 
     @classmethod
     def here(cls) -> Processes:
-        """Read the number of processes and this one's rank from `torch.distributed`; 1 and 0 if not initialised."""
+        """Read the number and the rank from `torch.distributed`, or return 1 and 0 if it is not initialised."""
         if not (distributed.is_available() and distributed.is_initialized()):
             return cls(1, 0)
         return cls(distributed.get_world_size(), distributed.get_rank())
 
     def purpose(self, name: str) -> str:
-        """Add the rank to the purpose of random numbers; rank 0 draws the same numbers as a single process."""
+        """Add the rank to `name`, the purpose of random numbers, so that each process draws other numbers.
+
+        For rank 0, the purpose stays the same, so this process draws the same numbers as a single process.
+        """
         return name if self.rank == 0 else f"{name} in process {self.rank}"
 
     def wrap(self, model: nn.Module) -> nn.Module:
@@ -74,7 +77,10 @@ class Processes:
 
     @staticmethod
     def without_exchange(wrapped: nn.Module) -> AbstractContextManager[object]:
-        """Accumulate gradients locally in this context; the next backward pass outside it also exchanges them."""
+        """Return a context in which each process accumulates its gradients without exchanging them.
+
+        The first backward pass after the context exchanges all accumulated gradients.
+        """
         return wrapped.no_sync() if isinstance(wrapped, DistributedDataParallel) else nullcontext()
 
     @torch.no_grad()
@@ -94,7 +100,7 @@ class PretrainingRun:
     """
 
     def __init__(self, spec: PretrainingSpec, *, device: str = "cpu", cache: Path) -> None:
-        """Prepare a run before its first step.
+        """Prepare a new run.
 
         Args:
             device: `cpu`, `cuda` or `cuda:N`.
@@ -124,10 +130,11 @@ class PretrainingRun:
     ) -> PretrainingRun:
         """Load the run that was saved in `folder`, to continue as if it had never stopped.
 
-        `spec` gives the current paths of corpus and backbone; None: the paths are those of the saved spec.
+        Args:
+            spec: the spec of the run, with the current paths of corpus and backbone; None: the saved spec.
 
         Raises:
-            UnreadableState: no run is saved there, or it is damaged or does not match `spec`.
+            UnreadableState: the folder has no saved run, or the saved run is damaged or does not match `spec`.
             Unavailable: the corpus or the backbone is missing.
         """
         state = read_state(folder)
@@ -148,7 +155,7 @@ class PretrainingRun:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restore a state that `state` returned, in this process or another.
+        """Restore a state that `state` returned in this process or in another process.
 
         Raises:
             ValueError, KeyError, RuntimeError: the state belongs to another run.
@@ -166,7 +173,7 @@ class PretrainingRun:
 
     @property
     def num_parameters(self) -> int:
-        """Number of trained parameters; shared ones count once."""
+        """Number of trained parameters. A parameter that is shared counts once."""
         return sum(parameter.numel() for parameter in self._model.parameters())
 
     @property
@@ -216,7 +223,10 @@ class PretrainingRun:
             return self._model.scores(self._make_batch(part) for part in parts)
 
     def measure_epoch_seconds(self, *, steps: int) -> float:
-        """Estimate the seconds of an epoch and its evaluation by timing `steps` steps. Discard the run afterwards."""
+        """Estimate the seconds that an epoch and its evaluation take, by timing `steps` steps and one evaluation.
+
+        The steps change the model, so the run must be discarded afterwards.
+        """
         self._model.train()
         self._step(0)  # untimed, because the first step has one-time costs
         began = time.monotonic()
@@ -263,7 +273,7 @@ class PretrainingRun:
             add_files(folder, fill)
 
     def _train(self, until: int, on_step: Callable[[int], object]) -> tuple[float, int]:
-        """Train until `until` steps are done; return the mean loss and the number of tokens seen."""
+        """Train until `until` steps are done. Return the mean loss of the new steps and the number of their tokens."""
         self._model.train()
         losses, tokens = FiniteLosses(self._optimiser.steps + 1), 0
         with (
@@ -279,7 +289,7 @@ class PretrainingRun:
         return losses.mean(), tokens
 
     def _step(self, step: int) -> tuple[Tensor, int]:
-        """Take step number `step`, counted from 0; return its loss and number of tokens, both over all processes."""
+        """Take step number `step`, counted from 0. Return the loss and the number of tokens of the whole batch."""
         arrays = self._data.train.training_batch(step, seed=self.spec.seed)
         totals = Totals.of(arrays)
         with backward_precision(self._config.precision):
@@ -287,9 +297,10 @@ class PretrainingRun:
         return self._processes.sum(mean / self._processes.number), totals.tokens
 
     def _compute_losses(self, arrays: Arrays, totals: Totals) -> Iterator[Tensor]:
-        """Yield this process's loss for each part of the batch.
+        """Yield the losses that this process computes, one for each part of the batch.
 
-        Each loss is multiplied by the number of processes, because DDP averages gradients over the processes.
+        Each loss is multiplied by the number of processes, because `DistributedDataParallel` averages the gradients of
+        all processes.
         """
         size = self._examples_at_once
         starts = range(self._processes.rank * size, self._config.batch_size, self._processes.number * size)

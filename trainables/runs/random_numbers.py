@@ -1,6 +1,7 @@
-"""Random numbers of a trial, which depend only on the seed, their purpose and the number of the epoch or step.
+"""Random numbers of a trial, which depend only on its seed, their purpose and the number of the epoch or step.
 
-Thus evaluation cannot change training, no generator state has to be saved, and the caller's generators do not change.
+For this reason, evaluation cannot change training, and no generator state has to be saved. The states of the caller's
+generators do not change either.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ import torch
 
 @contextmanager
 def seeded_random(seed: int, purpose: str, epoch: int, device: torch.device) -> Iterator[None]:
-    """Seed PyTorch's global generators from seed, purpose and epoch; restore their states after the context."""
+    """Seed PyTorch's global generators for a seed, a purpose and an epoch; restore their states after the context."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(_derive_seed(seed, purpose, epoch))
         yield
 
 
 def seeded_generator(seed: int, purpose: str, epoch: int) -> torch.Generator:
-    """Make a generator on the CPU for this seed, purpose and epoch."""
+    """Make a PyTorch generator on the CPU for a seed, a purpose and an epoch."""
     return torch.Generator().manual_seed(_derive_seed(seed, purpose, epoch))
 
 

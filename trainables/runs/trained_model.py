@@ -1,16 +1,17 @@
-"""Loads a trained model from a trial's folder or from an export, and exports it.
+"""Loads trained models from the folders of trials or from exports, and exports trained models.
 
-Both `from_pretrained` of `transformers` and `load_trained` can read an exported folder:
+Both `from_pretrained` of `transformers` and `load_trained` can read the folder of an export, which contains:
 
     config.json, model.safetensors, tokenizer    a `transformers` model: the encoder and, if a class of `transformers`
                                                  computes the same logits, the classifier
-    heads.safetensors                            all other weights, under our names: the heads of the exits
+    heads.safetensors                            all other weights, under this project's names: the heads for exits
     model.json                                   the spec of the trial, without the paths of this machine
     methods/                                     the files of the method, if it comes from an included folder
 
 Files in `methods` are read and run only if the user includes that folder (`trainables.include`, `--include`).
 
-`layerwise` shares the parameters of the `transformers` model, so an export matches them by object identity.
+An encoder made by `layerwise` has the same parameter objects as its `transformers` model. Therefore the export finds
+the name of a parameter in `transformers` by comparing the objects.
 """
 
 from __future__ import annotations
@@ -71,12 +72,15 @@ class TrainedModel:
 
 
 def load_trained(folder: str | Path, device: str = "cpu") -> TrainedModel:
-    """Load the model in `folder` (`Outcome.model`, or an export), with its tokenizer and the spec of its trial.
+    """Load a trained model with its tokenizer and the spec of its trial.
 
     If the method comes from a user's folder, call `trainables.include` first.
 
+    Args:
+        folder: the folder `Outcome.model` of a trial, or the folder of an export.
+
     Raises:
-        ValueError: the folder holds no trained model, or its method is unknown in this process.
+        ValueError: the folder has no trained model, or the method of the model is unknown in this process.
     """
     folder = Path(folder)
     weights, description = _read_exported(folder) if (folder / HEADS).is_file() else read_model(folder)
@@ -84,8 +88,8 @@ def load_trained(folder: str | Path, device: str = "cpu") -> TrainedModel:
     if trainables.base_method(spec.method) not in trainables.list_methods():
         methods = folder / METHODS
         place, where = (methods, ", which came with the model") if methods.is_dir() else ("FOLDER", "")
-        advice = f"include the folder with its two files{where}: --include {place}"
-        advice += f", in Python trainables.include({str(place)!r})"
+        advice = f"include the folder with the method's two files{where}: --include {place}"
+        advice += f", or in Python trainables.include({str(place)!r})"
         raise ValueError(f"{folder} is a model of method {spec.method!r}, which is unknown here; {advice}")
     task, method = spec.find_task(), trainables.load(spec.method)
     config = trainables.configure(spec.method, spec.config)
@@ -107,7 +111,7 @@ def start_from(model: EarlyExitModel, folder: Path) -> None:
 
     Raises:
         Unavailable: the folder has no trained model.
-        ValueError: the trained model lacks a part, or its shapes do not fit.
+        ValueError: the trained model lacks some of these weights, or the shapes of its weights do not fit.
     """
     with reading_inputs():
         weights, description = read_model(folder)
@@ -149,7 +153,9 @@ def export_trained(trained: TrainedModel, folder: Path) -> None:
 
 
 def _read_exported(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read an export as `read_model` reads a trial's model: the weights, under this project's names, and model.json.
+    """Read an export: the weights, under this project's names, and the content of model.json.
+
+    The result has the same form as that of `read_model`.
 
     Raises:
         ValueError: a file is missing or damaged.
@@ -169,7 +175,7 @@ def _read_exported(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _make_configuration(trained: TrainedModel) -> PreTrainedConfig:
-    """Make the `transformers` configuration of an export, with the number of layers and the labels of the trial."""
+    """Make the `transformers` configuration of an export, with the trial's number of layers and label names."""
     model, names = trained.model, trained.task.labels or ("score",)
     if trained.config.attention == "nystrom":
         raise ValueError(f"{_NO_NYSTROM}; study.predict can use the model without an export")
@@ -209,7 +215,7 @@ def _find_shared_parameters(plain: PreTrainedModel) -> dict[str, nn.Parameter]:
 
 
 def _shorten_folders(spec: TrialSpec) -> dict[str, Any]:
-    """Replace each path in a spec by the name of its folder; return the changed fields."""
+    """Return the fields of a spec that contain paths, with each path replaced by the name of its folder."""
     names = [name for name in ("backbone", "tokenizer", "start") if (place := getattr(spec, name)) and is_folder(place)]
     names += ["data"] if classify_data(spec.data) == "folder" else []
     own_task = spec.own_task and replace(spec.own_task, place=spec.task)

@@ -71,14 +71,17 @@ _IDENTITY = ("method", "task", "config", "post_hoc", "seed", "selection", "selec
 
 
 class TrialData:
-    """The tokenised examples of a trial: for training, for selecting the epoch, and dev."""
+    """The tokenised examples of a trial: those for training, those for selecting the epoch, and those of dev."""
 
     def __init__(self, spec: TrialSpec, task: Task, *, max_length: int, cache: Path, limit: int | None = None) -> None:
-        """Read the training and selection rows. Under `holdout` (selection on part of train), read dev only on demand.
+        """Read the rows for training and for selecting the epoch.
+
+        If `spec.selection` is "holdout", the epoch is selected on a part of train, and dev is read only when needed.
 
         Args:
             cache: folder of tokenised data, shared by all trials.
-            limit: largest number of rows to use from train, and from dev, spread evenly; None: all rows.
+            limit: largest number of rows to use from train, and likewise from dev. The rows that are used are spread
+                evenly. None: all rows.
 
         Raises:
             Unavailable: the data or the tokenizer is missing.
@@ -105,7 +108,7 @@ class TrialData:
 
     @cached_property
     def tokens_digest(self) -> str:
-        """Hash of the tokens and labels of the training and selection rows; 16 hexadecimal digits."""
+        """Hash (16 hexadecimal digits) of the tokens and labels of the rows for training and for selection."""
         digest = hashlib.sha256()
         for examples in (self.train, self.selection):
             for name in ARRAYS:
@@ -131,12 +134,12 @@ class TrainingRun:
     """
 
     def __init__(self, spec: TrialSpec, *, device: str = "cpu", cache: Path, limit: int | None = None) -> None:
-        """Prepare a trial before its first epoch.
+        """Prepare a new trial.
 
         Args:
             device: `cpu`, `cuda` or `cuda:N`.
             cache: folder of tokenised data, shared by all trials of a machine.
-            limit: largest number of rows to use from train, and from dev, for a quick try; None: all rows.
+            limit: largest number of rows to use from train, and likewise from dev, for a quick try; None: all rows.
 
         Raises:
             Unavailable: data, backbone or start model are missing, or the device does not support the precision.
@@ -166,10 +169,11 @@ class TrainingRun:
     def resume(cls, folder: Path, *, spec: TrialSpec | None = None, device: str = "cpu", cache: Path) -> TrainingRun:
         """Load the trial that was saved in `folder`, to continue as if it had never stopped.
 
-        `spec` gives the current paths of data, backbone and start model; None: the paths are those of the saved spec.
+        Args:
+            spec: the spec of the trial, with the current paths of data, backbone and start model; None: the saved spec.
 
         Raises:
-            UnreadableState: no trial is saved there, or it is damaged or does not match `spec`.
+            UnreadableState: the folder has no saved trial, or the saved trial is damaged or does not match `spec`.
             Unavailable: the data or the backbone is missing.
         """
         state = read_state(folder)
@@ -191,9 +195,9 @@ class TrainingRun:
 
     @property
     def best_epoch(self) -> int:
-        """The epoch selected so far; 0 before the first epoch has ended.
+        """Number of the epoch that is selected so far; 0 before the first epoch has ended.
 
-        It is the first epoch with the highest selection score, or the latest epoch if `select` is "last".
+        This is the first epoch with the highest selection score, or the latest epoch if `select` is "last".
         """
         return self.history[-1].best_epoch if self.history else 0
 
@@ -221,7 +225,7 @@ class TrainingRun:
         return run_to_end(self.epoch_in_steps())
 
     def epoch_in_steps(self) -> Generator[None, None, EpochRow]:
-        """Do the same as `run_epoch`, but yield after each training or evaluation step; the caller may stop there."""
+        """Do the same as `run_epoch`, but yield after each training or evaluation step, so that the caller can stop."""
         assert not self.finished
         epoch = len(self.history) + 1
         began = time.monotonic()
@@ -248,7 +252,7 @@ class TrainingRun:
         return row
 
     def _select_early_settings(self, settings: list[Configuration]) -> list[Configuration]:
-        """List the exit settings that allow an exit before the last layer; if none does, list all settings."""
+        """List the exit settings under which an exit before the last layer is possible, or all if there are none."""
         rule, depth = self._model.exit_rule, self._model.encoder.num_layers
         return [setting for setting in settings if with_setting(rule, setting).earliest(depth) < depth] or settings
 
@@ -264,7 +268,10 @@ class TrainingRun:
         return sum(weight.numel() * weight.element_size() for weight in self._model.state_dict().values())
 
     def measure_epoch_seconds(self, *, steps: int) -> float:
-        """Estimate the seconds of an epoch from `steps` training and evaluation steps. Discard the run afterwards."""
+        """Estimate the seconds that an epoch takes, by timing `steps` training steps and `steps` evaluation steps.
+
+        The steps change the model, so the run must be discarded afterwards.
+        """
         batches = self._draw_batches(1)[: steps + 1]
         self._model.train()
         with self._words():
@@ -307,11 +314,12 @@ class TrainingRun:
     def outcome(self, predictions: Path | None = None) -> Outcome:
         """Return the trial's results: the folder of the selected epoch's model, and its scores on the reported split.
 
-        The reported split is the selection split, except under `holdout` with `report_dev`. Then it is dev, which
-        had no part in training or selection.
+        The reported split is usually the split on which the epoch was selected. If `selection` is "holdout" and
+        `report_dev` is true, it is dev, which was then not used for training or selection.
 
         Args:
-            predictions: file for the predictions on the reported split (npz, see `write_predictions`); None: no file.
+            predictions: file to which the predictions on the reported split are written (npz, see `write_predictions`);
+                None: no file.
         """
         selected = self.history[self.best_epoch - 1]
         reads_dev = self.spec.selection == "holdout" and self.spec.report_dev
@@ -327,7 +335,7 @@ class TrainingRun:
         )
 
     def _report(self, examples: Examples, predictions: Path | None) -> Evaluation:
-        """Evaluate the selected epoch's model on these examples; write its predictions if a file is given."""
+        """Evaluate the selected epoch's model on `examples`, and write its predictions to the file `predictions`."""
         evaluation = self._selected_evaluation if examples is self._data.selection else None
         if evaluation is None:
             with _with_weights(self._model, self._selected_weights):  # restores the run's weights afterwards
@@ -337,7 +345,7 @@ class TrainingRun:
         return evaluation
 
     def swept(self) -> list[Swept]:
-        """Evaluate the selected epoch's model under each setting of its exit, on the selection split."""
+        """Evaluate the selected epoch's model on the selection split, under each rule in its `sweep_rules`."""
         examples = self._data.selection
         return swept(self._model, self._task, examples, self._report(examples, None).outputs)
 
@@ -360,7 +368,7 @@ class TrainingRun:
             return replace(latency, texts=count_flops_of_texts(model, examples))
 
     def try_out(self, *, rows: int = 2) -> None:
-        """Train and evaluate on `rows` rows, to test the method's code. The run must then be discarded."""
+        """Train and evaluate on `rows` rows, to test the method's code. The run must be discarded afterwards."""
         run_to_end(self.train_on([self._draw_batches(1)[0][:rows]], 1))
         examples = self._data.selection.take(np.arange(rows))
         evaluation = run_to_end(self._evaluate(examples, 1, self._exit_settings))

@@ -71,7 +71,10 @@ class Reported(Typed, frozen=True, kw_only=True, gc=False):
 
 
 class EpochRow(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One epoch of a trial, scored on the selection split. Costs are totals of the trial so far."""
+    """The results of one epoch of a trial on the selection split.
+
+    Seconds and examples are totals since the start of the trial.
+    """
 
     epoch: AtLeastOne
     selection_score: Score
@@ -95,11 +98,14 @@ class EpochRow(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 def blocked_exit(metrics: Mapping[str, float], config: Configuration) -> str:
-    """Explain why no example can leave early under Q-exit. Return "" if one can, or if the rule is not Q-exit."""
+    """Explain why no example can exit early under Q-exit.
+
+    Return an empty text if an example can exit early, or if the exit rule is not Q-exit.
+    """
     largest, q = metrics.get(LARGEST_CDF), config.get("q")
     if largest is None or not isinstance(q, int | float) or largest > q:
         return ""
-    return f"the posterior sums to at most {largest:.2f}, below q {q:g}: no example can leave early"
+    return f"no example can exit early: probabilities of early exits sum to at most {largest:.2f}, and q is {q:g}"
 
 
 class Timing(Typed, frozen=True, kw_only=True):
@@ -120,7 +126,7 @@ class ExitLatency(Typed, frozen=True, kw_only=True):
     timings: tuple[Timing, ...]  # one per batch size
 
     def timing(self, batch_size: int) -> Timing | None:
-        """Find the timing at this batch size; None if it was not timed."""
+        """Return the timing at this batch size, or None if this batch size was not timed."""
         return next((timing for timing in self.timings if timing.batch_size == batch_size), None)
 
 
@@ -132,7 +138,7 @@ class TextFlops(Typed, frozen=True, kw_only=True):
 
 
 class Latency(Typed, frozen=True, kw_only=True):
-    """One measurement of a model's latency. A repetition gives the same layers and FLOPs, but other times."""
+    """One measurement of a model's latency. A second one would give the same layers and FLOPs but other times."""
 
     device: str  # name of the GPU, or model of the CPU
     threads: AtLeastOne  # number of PyTorch's CPU threads
@@ -164,24 +170,27 @@ class Outcome(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 class TrainingError(RuntimeError):
-    """A failure of the training itself, which a retry would repeat."""
+    """Raised when the training itself fails, so that a retry would fail in the same way."""
 
 
 class OutOfMemory(TrainingError):
-    """A lack of memory on the device, caused by the configuration or by other processes on the device."""
+    """Raised when the device runs out of memory, because of the configuration or of other processes on the device."""
 
 
 class Unavailable(ValueError):
-    """Missing or incomplete data, backbone or start model on this machine."""
+    """Raised when the data, backbone or start model is missing or incomplete on this machine."""
 
 
 class UnreadableState(ValueError):
-    """A saved state that is damaged, incomplete or from another trial; the trial must start again."""
+    """Raised when a saved state is damaged, incomplete or from another trial, so that the trial must start again."""
 
 
 @contextmanager
 def reading_inputs() -> Iterator[None]:
-    """Turn errors in reading inputs into `Unavailable`; another machine may have the inputs. Let `Unusable` pass."""
+    """Turn errors in reading inputs into `Unavailable`, because another machine may have the inputs.
+
+    `Unusable` is raised unchanged.
+    """
     try:
         yield
     except Unusable:

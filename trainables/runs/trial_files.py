@@ -5,8 +5,8 @@ The folder of a trial holds:
     state.pt             everything that the next epoch depends on; replaced atomically
     model-epoch-3/       model of the epoch selected so far: model.safetensors, model.json and the tokenizer
 
-If the process is killed at any moment, `state.pt` is complete and the model that belongs to it exists. Nothing is
-unpickled: `state.pt` is read with `weights_only`.
+If the process is killed at any moment, `state.pt` is complete and the model that belongs to it exists. `state.pt` is
+read with `weights_only`, which does not unpickle objects that could run code.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def write_state(folder: Path, state: dict[str, Any]) -> None:
 
 
 def read_state(folder: Path) -> dict[str, Any]:
-    """Read the state that `write_state` left in `folder`, with its tensors on the CPU.
+    """Read the state that `write_state` wrote into `folder`, with its tensors on the CPU.
 
     Raises:
         UnreadableState: the state is missing or damaged.
     """
     if not has_state(folder):
-        raise UnreadableState(f"{folder}: no saved trial, {STATE} is missing")
+        raise UnreadableState(f"{folder} has no saved trial: {STATE} is missing")
     try:
         state: dict[str, Any] = torch.load(folder / STATE, map_location="cpu", weights_only=True)
         digest = state.pop(_DIGEST, None)  # earlier versions wrote no digest
@@ -62,7 +62,7 @@ def read_state(folder: Path) -> dict[str, Any]:
 
 
 def _hash_state(state: object) -> str:
-    """Hash the content of a state, to detect an edited file; torch itself detects only flipped bytes."""
+    """Hash the content of a state, to detect an edited file. Torch itself detects only flipped bytes."""
     digest = hashlib.sha256()
 
     def add(value: object) -> None:
@@ -128,7 +128,7 @@ def read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read the weights and the description of a trained model.
 
     Raises:
-        ValueError: the folder holds no trained model, or a damaged one.
+        ValueError: the folder has no trained model, or the trained model is damaged.
     """
     for name in (WEIGHTS, DESCRIPTION):
         if not (folder / name).is_file():
@@ -157,7 +157,7 @@ def disk_errors(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def readable(folder: Path) -> Iterator[None]:
-    """Turn errors in reading a saved trial into `UnreadableState`; let disk and GPU errors pass."""
+    """Turn errors in reading a saved trial into `UnreadableState`; raise errors of the disk or the GPU unchanged."""
     try:
         yield
     except (torch.OutOfMemoryError, torch.AcceleratorError):

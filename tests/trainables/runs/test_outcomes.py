@@ -120,7 +120,11 @@ def test_q_exit_reports_the_largest_probability_of_leaving_early(cache, tmp_path
 @pytest.mark.parametrize(
     ("metrics", "q", "reason"),
     [
-        ({"largest_cdf": 0.163}, 0.5, "the posterior sums to at most 0.16, below q 0.5: no example can leave early"),
+        (
+            {"largest_cdf": 0.163},
+            0.5,
+            "no example can exit early: probabilities of early exits sum to at most 0.16, and q is 0.5",
+        ),
         ({"largest_cdf": 0.51}, 0.5, ""),
         ({}, 0.5, ""),
         ({"largest_cdf": 0.1}, None, ""),

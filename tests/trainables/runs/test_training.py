@@ -137,7 +137,7 @@ def test_resuming_carries_the_costs_on(resumed):
 
 
 def test_resuming_needs_a_saved_trial(cache, tmp_path):
-    with pytest.raises(ValueError, match=f"{tmp_path}: no saved trial, state.pt is missing"):
+    with pytest.raises(ValueError, match=f"{tmp_path} has no saved trial: state.pt is missing"):
         TrainingRun.resume(tmp_path, cache=cache)
 
 
@@ -187,7 +187,7 @@ def test_saving_keeps_one_model_and_no_leftovers(cache, tmp_path):
 
 def test_loss_that_is_not_finite_names_step_and_learning_rate(cache):
     run = TrainingRun(spec_of(config={"learning_rate": 1e30}), cache=cache)
-    with pytest.raises(TrainingError, match=r"loss is (nan|inf) at step 2, learning rate 1e\+30; try a lower"):
+    with pytest.raises(TrainingError, match=r"loss is (nan|inf) at step 2 with learning rate 1e\+30; try a lower"):
         run.run_epoch()
 
 
@@ -207,7 +207,7 @@ def test_no_lower_learning_rate_is_advised_before_a_step_has_changed_the_model(r
 @pytest.mark.parametrize("task", ["sst2", "stsb"])
 def test_weights_that_break_in_the_last_step_are_noticed(task, cache):
     run = TrainingRun(spec_of(task=task, config={"learning_rate": 1e30, "batch_size": 1000}), cache=cache)  # one step
-    with pytest.raises(TrainingError, match=r"outputs are not finite after step 1, learning rate up to 1e\+30; try"):
+    with pytest.raises(TrainingError, match=r"outputs are not finite after step 1 at learning rates up to 1e\+30; try"):
         run.run_epoch()
 
 
