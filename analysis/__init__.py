@@ -1,4 +1,4 @@
-"""Tables, statistics, pictures and reports of finished or running studies, without torch or Ray."""
+"""Make tables, statistics, pictures and reports of finished or running studies, without importing torch or Ray."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Summary of a study: which methods are better, by how much and at what cost, with the caveats.
 
-The summary calls a method better or worse only if the difference is significant, which the dev table marks with ↑ or ↓.
-If repeated searches can be compared, the marks in the table of repeated searches count instead.
+The summary calls a method better or worse only if the difference is significant. The dev table marks these differences
+with ↑ or ↓. If repeated searches can be compared, the marks in the table of repeated searches are used instead.
 """
 
 from __future__ import annotations
@@ -109,7 +109,10 @@ def _finding(evidence: Evidence, row: Row, means: Mapping[str, PairedTest], comp
 
 
 def _relative_time(evidence: Evidence, row: Row) -> float | None:
-    """Divide the row's inference time by the baseline's on the same tasks; None unless all their cells were timed."""
+    """Divide the row's inference time by the baseline's, on the tasks on which both rows have results.
+
+    Return None if there are no such tasks, or if the models of any of these cells were not timed.
+    """
     others = next((other.cells for other in evidence.rows if other.label == evidence.baseline), {})
     both = [(cell, others[task]) for task, cell in row.cells.items() if cell.records and task in others]
     return relative_time([pair for pair in both if pair[1].records], min(TIMED_BATCHES))
@@ -122,15 +125,15 @@ def _place(finding: Finding) -> tuple[int, float]:
 
 
 def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
-    """Name the methods that are significantly better or worse than the baseline, or explain why none is tested."""
+    """State which methods are significantly better or worse than the baseline, or why no method is tested."""
     baseline = evidence.baseline
     if len(found) == 1:
-        return f"One method, {found[0].row}: there is nothing to compare it with."
+        return f"The only method is {found[0].row}, so there is nothing to compare it with."
     if baseline is None:
         return f"No method is tested: {notes.why_no_baseline(evidence.rows)}."
     tested = [finding for finding in found if finding.compared]
     if not tested:
-        needed = "two comparable rows, each with predictions of two seeds"
+        needed = "two comparable rows that have predictions of at least two seeds each"
         return f"No method is tested against {baseline}: a test needs {needed}."
     parts = []
     for word, arrow in (("Better", "↑"), ("Worse", "↓")):
@@ -151,7 +154,10 @@ def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
 
 
 def sentence(finding: Finding, baseline: str | None, *, in_short: bool = False) -> str:
-    """Describe a method's difference, significance and layers; unless `in_short`, also power and compute."""
+    """Describe a method's difference from the baseline, its significance, and the layers that the method runs.
+
+    Unless `in_short` is set, also describe the power of the tests and the compute.
+    """
     compute = f"{finding.compute} in all" if finding.compute and not in_short else ""
     parts = [_describe_difference(finding, baseline, in_short=in_short), _describe_layers(finding, baseline), compute]
     return "; ".join(part for part in parts if part) + "."
@@ -169,7 +175,7 @@ def _describe_difference(finding: Finding, baseline: str | None, *, in_short: bo
     difference, low, high = map(DIFFERENCE.text, (test.difference, test.low, test.high))
     where = f"mean over {number} tasks" if number > 1 else TASKS[finding.compared[0].task].title
     marked = [
-        f"marked {word} on {len(tasks)} of {number} ({', '.join(tasks)})"
+        f"significantly {word} on {len(tasks)} of {counted(number, 'task')} ({', '.join(tasks)})"
         for word, tasks in (("above", finding.marked("↑")), ("below", finding.marked("↓")))
         if tasks
     ]
@@ -197,11 +203,11 @@ def _describe_layers(finding: Finding, baseline: str | None) -> str:
     layers = f"runs {'all' if runs_all else f'{HUNDREDTHS.text(finding.layers)} of'} {depth} layers"
     if finding.relative_time is None:
         return layers
-    return f"{layers}, in {HUNDREDTHS.text(finding.relative_time)} times {baseline}'s time for a single example"
+    return f"{layers}; a single example takes {HUNDREDTHS.text(finding.relative_time)} times {baseline}'s time"
 
 
 def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
-    """List the caveats: cells and searches, missing tests, data, compute, and departures from the papers."""
+    """List the caveats about cells, searches, missing tests, data, compute, and departures from the papers."""
     limits = [
         *notes.first_search_notes(cell for _, cell in evidence.cells),
         *notes.untestable_pair_notes(evidence.rows),
@@ -225,24 +231,33 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
     ]
     if untested:
         needed = "repeated searches" if evidence.comparisons_of_methods else "predictions"
-        text = f"Not tested against {evidence.baseline}, because both need {needed}: {', '.join(untested)}."
+        text = (
+            f"Without a test against {evidence.baseline}, which needs {needed} of both methods: {', '.join(untested)}."
+        )
         lines.append(Caveat(text, "comparisons"))
     if not evidence.on_mini and (titles := notes.list_other_data(evidence.rows)):
-        lines.append(Caveat(f"Not the official GLUE: {', '.join(titles)}.", "missing"))
+        lines.append(Caveat(f"The data of these tasks are not the official GLUE: {', '.join(titles)}.", "missing"))
     warnings = ledger_notes(row_ledger(evidence.rows))[1:]
     lines += [Caveat(_as_sentence(warning.removeprefix("warning: ")), "compute") for warning in warnings]
     if number := sum(map(len, notes.collect_departures(evidence.studies).values())):
-        lines.append(Caveat(f"{counted(number, 'departure')} from the papers and their code.", "departures"))
+        lines.append(
+            Caveat(f"The study has {counted(number, 'departure')} from the papers and their code.", "departures")
+        )
     return lines
 
 
 def completeness(evidence: Evidence) -> str:
-    """Count missing cells and cells without exactly the protocol's seeds; every repeated search counts as a cell."""
+    """Count the missing cells, and the cells whose seeds are not exactly the protocol's.
+
+    Every repeated search counts as a cell of its own.
+    """
     states = [repeat.state for _, cell in evidence.cells for repeat in find_repeats(cell)]
     number, missing = counted(len(states), "cell"), states.count("missing")
     others = len(states) - missing - states.count("complete")
     parts = [f"{missing} of {number} {'is' if missing == 1 else 'are'} missing"] * (missing > 0)
-    parts += [f"{others} of {number} {'does' if others == 1 else 'do'} not follow the protocol"] * (others > 0)
+    parts += [f"{others} of {number} {'does' if others == 1 else 'do'} not have the seeds of the protocol"] * (
+        others > 0
+    )
     return f"{', '.join(parts)}." if parts else f"{NOTHING_MISSING}: all {number} have the seeds of the protocol."
 
 

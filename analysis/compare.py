@@ -1,4 +1,4 @@
-"""Test the differences between methods, given predictions from any program.
+"""Test the differences between methods, given predictions that any program wrote.
 
 python -m analysis.compare FILE ... [--baseline METHOD] [--metric [TASK=]METRIC] [--out FOLDER]
 
@@ -31,11 +31,13 @@ from trainables.data.metrics import metric_words
 from trainables.schema import Typed
 from trainables.spelling import resolve_name
 
-UNKNOWN = "The tests are not corrected for searches or earlier looks at the results, which the files do not record."
+UNKNOWN = (
+    "The files do not record searches or earlier analyses of the results, so the tests are not corrected for them."
+)
 
 
 def compared_tables(paths: Sequence[Path], metrics: Mapping[str, str], baseline: str | None = None) -> list[Table]:
-    """Make tables of mean scores, comparisons with the baseline, and other comparisons; leave out empty tables.
+    """Make tables of the mean scores, the comparisons with the baseline, and all other comparisons; skip empty tables.
 
     Raises:
         ValueError: no two methods share a task, or no method has the name `baseline`.
@@ -45,7 +47,7 @@ def compared_tables(paths: Sequence[Path], metrics: Mapping[str, str], baseline:
         baseline = resolve_name(baseline, dict.fromkeys(method for method, _ in samples), what="method in these files")
     compared = compare(samples, baseline)
     if not compared:
-        raise ValueError("nothing to compare; allowed: at least two methods on one task")
+        raise ValueError("there is nothing to compare; allowed: at least two methods on one task")
     tables = [_scores(samples), with_baseline(compared, baseline), without_baseline(compared, baseline)]
     return [table for table in tables if table is not None]
 
@@ -64,7 +66,7 @@ def _scores(samples: Mapping[Place, Sample]) -> Table:
         title=f"Mean scores over {counted(seeds, 'seed')}",
         columns={name: task.title for name, task in tasks.items()},
         lines=[Line(method, line) for method, line in entries.items()],
-        caption=f"Points, with 95 % intervals over seeds and examples; {scored}. {UNKNOWN}",
+        caption=f"Scores are in points, with 95 % intervals over seeds and examples; {scored}. {UNKNOWN}",
         notes=equal_seed_notes(samples),
         sidecar={"means": mean_facts(samples)},
     )
@@ -74,9 +76,9 @@ class Options(Typed, frozen=True, kw_only=True):
     """Arguments of `python -m analysis.compare`."""
 
     files: Annotated[list[str], argument("FILE", f"columns: {', '.join(COLUMNS)}; endings: {', '.join(ENDINGS)}")]
-    baseline: Annotated[str | None, option("method that the others are tested against", "METHOD")] = None
+    baseline: Annotated[str | None, option("method with which all other methods are compared", "METHOD")] = None
     metric: Annotated[list[str], option("metric of a task, or of all tasks; default: GLUE's", "[TASK=]METRIC")] = []
-    out: Annotated[str | None, option("also write the tables here, in all formats", "FOLDER")] = None
+    out: Annotated[str | None, option("also write the tables to this folder, in all formats", "FOLDER")] = None
 
 
 def run(options: Options) -> int:
@@ -96,7 +98,9 @@ def run(options: Options) -> int:
     return 0
 
 
-main = Command("analysis.compare", Options, "Test the differences between methods on predictions of any program.", run)
+main = Command(
+    "analysis.compare", Options, "Test the differences between methods, given predictions that any program wrote.", run
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""List the runs behind a cell of the dev table.
+"""List the trials from which a cell of the dev table was computed.
 
 python -m analysis.explain runs/NAME palbert/cola
 """
@@ -40,7 +40,11 @@ def explain(study: Study, name: str) -> str:
     name = resolve_name(name, names, what=f"cell of {study.folder}", known=known)
     method, task = name.split("/")
     cell = read_cell(study, method, task)
-    number = f"{POINTS.text(cell.median)} points, median of {len(cell.records)}" if cell.records else "no number"
+    number = (
+        f"{POINTS.text(cell.median)} points, median of {counted(len(cell.records), 'seed')}"
+        if cell.records
+        else "no number"
+    )
     parts = [
         f"{name} in {study.folder}: {number} ({cell.shortfall})",
         *(line for record in (*cell.records, *cell.failed, *cell.dropped) for line in _record_lines(study, record)),
@@ -53,7 +57,7 @@ def explain(study: Study, name: str) -> str:
         )
         parts.append(f"configuration: {json.dumps(to_plain(cell.config), sort_keys=True)}")
         parts += [*describe_pretraining([study]), *(f"{fact}: {value}" for fact, value in facts.items())]
-    parts.append(f"recompute it: python -m analysis.verify {shlex.quote(str(study.folder))}")
+    parts.append(f"command that recomputes the score: python -m analysis.verify {shlex.quote(str(study.folder))}")
     return "\n".join(parts) + "\n"
 
 
@@ -110,12 +114,12 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Print the trials behind the cell."""
+    """Print the description of the cell and its trials."""
     print(explain(load_study(options.study), options.cell), end="")
     return 0
 
 
-main = Command("analysis.explain", Options, "List the runs behind a cell of the table.", run)
+main = Command("analysis.explain", Options, "List the trials from which a cell of the dev table was computed.", run)
 
 if __name__ == "__main__":
     sys.exit(main())

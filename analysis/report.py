@@ -58,10 +58,10 @@ SECTIONS = {  # section title -> anchors of its tables and pictures, in order
 
 
 def write_report(folder: Path) -> Path:
-    """Write `tables/`, `pictures/` and `report.html` into the study folder; return the page.
+    """Write `tables/`, `pictures/` and `report.html` into the study folder; return the path of the page.
 
     Raises:
-        ValueError: the folder has no study, has only a plan, or cannot be written.
+        ValueError: the folder has no study, has only a plan, or cannot be written to.
     """
     study = load_study(folder)
     if not study.facts.launches:
@@ -83,7 +83,10 @@ def write_report(folder: Path) -> Path:
 
 
 def report_files(study: Study) -> dict[str, bytes]:
-    """Make the page and the pictures, as path in the study's folder -> content. A study always gives the same bytes."""
+    """Render the page and the pictures; return path relative to the study's folder -> content.
+
+    The same study always gives the same bytes.
+    """
     evidence = gather([study])
     return _files(study, evidence, tabulate(evidence))
 
@@ -99,7 +102,7 @@ def _files(study: Study, evidence: Evidence, tables: list[Table]) -> dict[str, b
 def report_page(
     study: Study, evidence: Evidence, tables: list[Table], drawn: list[Picture], images: dict[str, bytes]
 ) -> str:
-    """Write the page; `images` maps the names of the pictures to SVG files."""
+    """Render the page as HTML; `images` maps the names of the pictures to SVG files."""
     found = findings(evidence)
     hrefs = {(label, cell.task): f"#table-{_runs_title(label, cell)}" for label, cell in evidence.cells if cell.records}
     parts = {f"table-{table.name}": Part(table.title, _table_html(table, hrefs), _is_folded(table)) for table in tables}
@@ -136,7 +139,7 @@ class Part:
 
 
 def sections(parts: dict[str, Part]) -> dict[str, dict[str, Part]]:
-    """Group the parts of the page by section; parts that are not in `SECTIONS` go to "Further"."""
+    """Group the parts of the page by section; the section "Further" gets all parts that `SECTIONS` does not list."""
     named = {title: [name for name in names.split() if name in parts] for title, names in SECTIONS.items()}
     placed = {name for names in named.values() for name in names}
     further = [name for name in parts if name not in placed]
@@ -150,7 +153,7 @@ def _is_folded(table: Table) -> bool:
 
 
 def _table_html(table: Table, hrefs: dict[Place, str]) -> Markup:
-    """Write the table as HTML, with links from the cells to their runs and with the CSV embedded as a data URL."""
+    """Render the table as HTML. Its cells link to their runs, and its CSV file is embedded as a data URL."""
     lines = []
     for line in table.lines:
         entries = {name: replace(own, href=hrefs.get((line.label, name), "")) for name, own in line.entries.items()}
@@ -160,7 +163,7 @@ def _table_html(table: Table, hrefs: dict[Place, str]) -> Markup:
 
 
 def departure_tables(studies: list[Study]) -> list[Table]:
-    """Tabulate how the protocol and each method differ from the papers: the paper's version and ours."""
+    """Make a table of departures from the papers for the protocol and for each method: the papers' version and ours."""
     tables = []
     for who, lines in notes.collect_departures(studies).items():
         named = [line if isinstance(line, Departure) else Departure(line, "", "") for line in lines]
@@ -175,7 +178,7 @@ def departure_tables(studies: list[Study]) -> list[Table]:
 
 
 def run_tables(evidence: Evidence) -> list[Table]:
-    """Make a table of the final runs for each cell, with one line per run; skip cells without runs."""
+    """Make a table for each cell that lists the cell's final runs, one per line; skip cells without final runs."""
     tables = []
     for label, cell in evidence.cells:
         number = f"{POINTS.text(cell.median)}, median of {len(cell.records)}" if cell.records else "no number"
@@ -211,11 +214,11 @@ def _about(study: Study) -> str:
 
 
 def registration(study: Study) -> str:
-    """Name the places where the plan's digest was registered before the first trial."""
+    """State where the plan's digest was registered before the first trial, or that it was not registered."""
     digest, places = compute_plan_digest(study.folder), [event.place for event in study.facts.registered]
     if not places:
-        return f"Plan {digest}: not registered before the first trial."
-    return f"Plan {digest}: according to the journal, registered before the first trial: {', '.join(places)}."
+        return f"Plan {digest} was not registered before the first trial."
+    return f"According to the journal, plan {digest} was registered before the first trial as {', '.join(places)}."
 
 
 def _provenance(study: Study) -> dict[str, str]:

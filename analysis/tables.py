@@ -103,13 +103,13 @@ def write_files(tables: list[Table], out: Path) -> None:
 
 
 def render_files(tables: list[Table]) -> dict[str, bytes]:
-    """Make all files of a folder of tables, including the seal, as name -> content."""
+    """Render all files of a folder of tables, including the seal (version and SHA-256); return name -> content."""
     files = {name: text.encode() for table in tables for name, text in table_files(table).items()}
     return files | {SEAL: msgspec.json.encode(Seal.of(files)) + b"\n"}
 
 
 def table_files(table: Table) -> dict[str, str]:
-    """Make all files of a table, as name -> text."""
+    """Render a table in all formats; return name of the file -> text."""
     files = {f"{table.name}.{ending}": render(table, ending) for ending in FORMATS}
     files[f"{table.name}.json"] = json.dumps(table.sidecar, indent=1, ensure_ascii=False) + "\n"
     return files | ({ANSWER: table.answer} if table.answer else {})
@@ -130,8 +130,8 @@ class Options(Typed, frozen=True, kw_only=True):
             "|".join(FORMATS),
         ),
     ] = None
-    strict: Annotated[bool, option("fail if a cell has other seeds than the protocol")] = False
-    separate: Annotated[bool, option("keep the studies apart: a row for each study and method")] = False
+    strict: Annotated[bool, option("fail if the seeds of a cell are not exactly the protocol's")] = False
+    separate: Annotated[bool, option("give each study its own rows, one per method")] = False
     rows: Annotated[list[str], option(_CUT.format("rows"), "NAME")] = []
     tasks: Annotated[list[str], option(_CUT.format("columns"), "NAME")] = []
     names: Annotated[list[str], option("rename a row of the table", "ROW=NAME")] = []
@@ -154,7 +154,7 @@ def run(options: Options) -> int:
 
 def _print_cut(options: Options) -> int:
     if options.out is not None:
-        raise ValueError(f"--out {options.out}: a table of chosen rows or columns is only printed; allowed: > FILE")
+        raise ValueError(f"--out {options.out}: a table of chosen rows or columns is only printed; > FILE saves it")
     dev = paper_tables.dev_table(gather(load_studies(list(map(Path, options.studies))), separate=options.separate))
     if options.strict:
         _require_complete(dev)
@@ -170,7 +170,7 @@ def _write(options: Options) -> int:
     dev, *_ = write_tables(folders, out, strict=options.strict, separate=options.separate)
     if options.format is None:
         print(format_markdown((out / ANSWER).read_text(), sys.stdout), end="")
-        print(f"\nprotocol, notes and published numbers: {out / 'dev.md'}")
+        print(f"\nThe protocol, notes and published numbers are in {out / 'dev.md'}.")
         return 0
     text = render(dev, options.format)
     print(format_markdown(text, sys.stdout) if options.format == "md" else text, end="")
@@ -183,7 +183,12 @@ def _cut(dev: Table, options: Options) -> Table:
     return select(dev, rows=rows, tasks=tasks, names=names, bold_best=options.bold == "best")
 
 
-main = Command("analysis.tables", Options, "Rewrite the tables of a study, or join studies of one protocol.", run)
+main = Command(
+    "analysis.tables",
+    Options,
+    "Rewrite the tables of a study, or make joint tables of several studies that have the same protocol.",
+    run,
+)
 
 if __name__ == "__main__":
     sys.exit(main())

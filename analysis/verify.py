@@ -54,12 +54,12 @@ DESCRIPTION, WEIGHTS = "model.json", "model.safetensors"  # files of a stored mo
 PLACES = ("data", "backbone", "tokenizer")  # not compared: a continued study may change these paths
 LONGEST_VALUE = 200  # values with more characters are cut
 NOT_HELD = (
-    "Exit status: 0 if all agrees, 1 if something differs, 2 for bad usage. Compared: the plan, the journal, "
-    "predictions, model descriptions, tables, pictures and the report; with --again the weights of models, with "
-    "--against the runs in MLflow. Not compared: mlflow.db, records.jsonl, optuna.journal, logs and, without --again, "
-    "models that are stored at a URI. Agreement does not prove that the study ran: a whole folder can be "
-    "invented. Stronger evidence is a stored model that reproduces its predictions, or an MLflow that the author "
-    "could not change."
+    "The exit status is 0 if everything agrees, 1 if something differs, and 2 for bad usage. The command compares the "
+    "plan, the journal, predictions, model descriptions, tables, pictures and the report. With --again it also "
+    "compares the weights of models, and with --against the runs in MLflow. It does not compare mlflow.db, "
+    "records.jsonl, optuna.journal, logs and, without --again, models that are stored at a URI. Agreement does not "
+    "prove that the study ran, because a whole folder can be invented. Stronger evidence is a stored model that "
+    "reproduces its predictions, or an MLflow that the author could not change."
 )
 # Largest tolerated difference of a logit, because processors differ: in float32, and in lower precision.
 SAME_LOGITS, NEAR_LOGITS = 0.01, 0.2
@@ -67,7 +67,7 @@ OTHER_EXITS = 0.01  # largest tolerated share of examples that exit at another l
 
 
 def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[str]:
-    """List all differences between a study's files and what its journal and predictions give, one line each.
+    """Recompute a study's files from its journal and predictions, and list all differences, one line each.
 
     Args:
         again: number of stored models to run on dev again, drawn at random.
@@ -83,7 +83,7 @@ def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[
             raise
         return [str(error)]
     if not (folder / JOURNAL).exists():
-        return [f"{folder / JOURNAL} is missing: nothing shows where any number comes from"]
+        return [f"{folder / JOURNAL} is missing, so nothing shows where the numbers come from"]
     try:
         facts = read_facts(folder)
     except ValueError as error:
@@ -105,14 +105,14 @@ def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[
 
 
 def find_plan_differences(folder: Path, file: PlanFile, facts: StudyFacts) -> list[str]:
-    """Compare `plan.json` with the plan of the last launch, and registered digests with that of the first plan."""
+    """Compare `plan.json` with the plan of the last launch, and registered digests with the first plan's digest."""
     lines = list_differences(f"{PLAN}: protocol_hash", file.protocol_hash, file.plan.protocol_hash)
     for event in facts.registered:
         lines += list_differences(
             f"{JOURNAL}: plan registered as {event.place}", event.digest, compute_plan_digest(folder)
         )
     if facts.last_launch is None:
-        return [*lines, f"{JOURNAL} records no launch to compare {PLAN} with"]
+        return [*lines, f"{JOURNAL} records no launch, so {PLAN} cannot be compared"]
     launched = facts.last_launch.began.plan
     lines += list_differences(f"{PLAN}: protocol", to_plain(file.plan.protocol), to_plain(launched.protocol))
     found, wanted = (
@@ -152,12 +152,12 @@ def _prediction_lines(study: Study, record: Record) -> list[str]:
     try:
         found = disagreements(record, predictions)
     except (ValueError, IndexError) as error:  # labels or settings that the task does not have
-        found = [f"no numbers can be computed from it: {error}"]
+        found = [f"no numbers can be computed from the file: {error}"]
     return lines + [f"{path} does not belong to the record of {_name(record)}: {'; '.join(found)}"] * bool(found)
 
 
 def models_drift(study: Study, facts: StudyFacts) -> list[str]:
-    """Find stored models that are missing, belong to no trial, or describe another trial; skip models under URIs."""
+    """Find stored models that are missing, belong to no trial, or describe another trial; skip models at URIs."""
     places = sorted((study.folder / "trials").glob("[!.]*"))
     lines = [f"{place} belongs to no trial of the journal" for place in places if place.name not in facts.trials]
     stored = [record for record in _confirmed(facts) if record.model is not None and not is_uri(record.model)]
@@ -195,7 +195,9 @@ def _name(record: Record) -> str:
 
 
 def _draw_models(folder: Path, facts: StudyFacts, number: int) -> list[Record]:
-    """Draw the models to run again; print a line if some confirm trials have no stored model.
+    """Draw at random the confirm trials whose stored models are run again.
+
+    If some confirm trials have no stored model, print how many have one.
 
     Raises:
         ValueError: fewer than `number` models are stored.
@@ -208,18 +210,20 @@ def _draw_models(folder: Path, facts: StudyFacts, number: int) -> list[Record]:
         kept = counted(len(stored), "stored model") if stored else "no stored models"
         raise ValueError(f"--again {number}: {folder} has {kept} to run again")
     if len(stored) < len(confirmed):
-        print(f"{folder}: models drawn from the {len(stored)} of {len(confirmed)} confirm trials whose model is stored")
+        print(
+            f"{folder}: only {len(stored)} of {len(confirmed)} confirm trials, whose models are stored, can run again"
+        )
     return random.sample(stored, number)
 
 
 def _is_stored(folder: Path, record: Record) -> bool:
-    """Check whether the weights of the record's model exist; assume that they do if they are under a URI."""
+    """Check whether the weights of the record's model exist; for a model at a URI, return True without checking."""
     address = find_model_address(record.model or "", folder=folder, key=record.key)
     return bool(record.model) and (is_uri(address) or (Path(address) / WEIGHTS).is_file())
 
 
 def find_prediction_differences(study: Study, drawn: list[Record]) -> list[str]:
-    """Run the stored models of these records on dev again; find stored predictions that differ from the new ones."""
+    """Run the stored models of these records on dev again, and list stored predictions that differ from new ones."""
     with TemporaryDirectory() as folder:
         to = Path(folder) / "predictions"
         to.mkdir()
@@ -236,15 +240,18 @@ def _answer_lines(study: Study, record: Record, again: Study) -> list[str]:
     if stored is None or now is None:
         return [f"{path} is missing, so the stored model of {_name(record)} cannot be compared"]
     if stored.examples != now.examples or stored.logits.shape != now.logits.shape:
-        return [f"{path} has other examples than the new predictions of the stored model of {_name(record)}"]
+        return [f"{path} is for other examples than the new predictions of the stored model of {_name(record)}"]
     leaves_elsewhere = stored.exit_layers != now.exit_layers
     gaps = np.abs(stored.logits - now.logits).max(axis=-1)[~leaves_elsewhere]
     gap, share = float(gaps.max(initial=0.0)), float(leaves_elsewhere.mean())
     if gap <= (SAME_LOGITS if record.config.get("precision") == "float32" else NEAR_LOGITS) and share <= OTHER_EXITS:
-        print(f"{_name(record)} run again: logits differ by up to {gap:.1g}, {share:.1%} exit at another layer")
+        print(
+            f"{_name(record)} was run again: logits differ by up to {gap:.1g}, "
+            f"{share:.1%} of examples exit at another layer"
+        )
         return []
     found = f"logits differ by up to {gap:.3g}, {share:.1%} of examples exit at another layer"
-    return [f"{path} is not what the stored model of {_name(record)} answers: {found}"]
+    return [f"{path} differs from the predictions of the stored model of {_name(record)}: {found}"]
 
 
 def mlflow_drift(folder: Path, uri: str) -> list[str]:
@@ -279,7 +286,7 @@ def find_table_differences(studies: list[Study], folder: Path, *, separate: bool
 
 
 def report_drift(study: Study) -> list[str]:
-    """Find files of the report that are missing, superfluous, or different; empty if the study has no report."""
+    """Find missing, superfluous and different files of the report; return an empty list if there is no report."""
     there, again = _report_content(study.folder), f"python -m analysis.report {study.folder}"
     make = partial(report_files, study)
     return _written_drift("the report", study.folder, there, make, made_by=again) if there else []
@@ -292,13 +299,13 @@ def _content(folder: Path) -> dict[str, bytes]:
 
 
 def _report_content(folder: Path) -> dict[str, bytes]:
-    """Read the report's page and pictures, as name -> content; empty if there are none."""
+    """Read the report's page and pictures, if there are any, as name -> content."""
     page = {PAGE: (folder / PAGE).read_bytes()} if (folder / PAGE).exists() else {}
     return page | {f"{PICTURES}/{name}": content for name, content in _content(folder / PICTURES).items()}
 
 
 def _seal(files: Mapping[str, bytes]) -> tuple[Seal | None, dict[str, bytes]]:
-    """Split the files of tables or of a report into their seal (version and hash) and the unsealed files."""
+    """Split the files of tables or of a report into their seal (version and SHA-256) and the files without it."""
     if found := seal_of_page(files.get(PAGE, b"")):
         return found[0], {**files, PAGE: found[1]}
     return seal_of_folder(files), {name: content for name, content in files.items() if name != SEAL}
@@ -309,7 +316,8 @@ def _written_drift(
 ) -> list[str]:
     """Find files that are missing, superfluous, or different from those that `make` returns.
 
-    If another version wrote the files, only later edits and different numbers in table cells count as differences.
+    If another version of this package wrote the files, only later edits and different numbers in table cells count as
+    differences.
     """
     try:
         files = make()
@@ -332,16 +340,16 @@ def _written_drift(
         if name not in there:
             lines.append(f"{folder / name} is missing; {made_by} writes it")
         elif there[name] != content:
-            lines.append(f"{folder / name} is not what the study gives: {first_difference(there[name], content)}")
+            lines.append(f"{folder / name} differs from what the study gives: {first_difference(there[name], content)}")
     surplus = [folder / name for name in there if name not in files]
-    return lines + [f"{path} is not a file of {what}: outdated, or written by somebody else" for path in surplus]
+    return lines + [f"{path} is not a file of {what}; it is outdated, or somebody else wrote it" for path in surplus]
 
 
 # ---- description of differences
 
 
 def list_differences(where: str, found: object, expected: object) -> list[str]:
-    """List the fields in which two JSON-like values differ, at any depth, each with both values."""
+    """List the fields in which two JSON-like values differ, at any depth, with the two values of each field."""
     if found == expected:
         return []
     if isinstance(found, dict) and isinstance(expected, dict):
@@ -361,7 +369,8 @@ def first_difference(found: bytes, expected: bytes) -> str:
             start = next((place for place, (one, two) in pairs if one != two), min(len(line), len(other)))
             around = slice(max(0, start - 40), start + 40)
             return f"line {number} has {line[around]!r}; should be {other[around]!r}"
-    return f"{len(lines)} lines of {len(found)} bytes; should be {len(wanted)} of {len(expected)}"
+    sizes = (f"{len(text)} lines and {len(content)} bytes" for text, content in ((lines, found), (wanted, expected)))
+    return "the file has {}; should be {}".format(*sizes)
 
 
 def _short(value: object) -> str:
@@ -378,7 +387,9 @@ class Options(Typed, frozen=True, kw_only=True):
     studies: Annotated[list[str], argument("runs/NAME", "folder of a study")]
     again: Annotated[Count, option("run N stored models, drawn at random, on dev again", "N")] = 0
     against: Annotated[str | None, option("compare with the runs in MLflow at this tracking URI", "URI")] = None
-    tables: Annotated[str | None, option("also check the tables of several studies in this folder", "FOLDER")] = None
+    tables: Annotated[
+        str | None, option("also check this folder, which holds joint tables of the studies", "FOLDER")
+    ] = None
     separate: Annotated[bool, option("the tables of --tables were written with --separate")] = False
 
 
@@ -386,9 +397,11 @@ def run(options: Options) -> int:
     """Print the differences; return 1 if there are any, else 0."""
     folders = [Path(name) for name in options.studies]
     if options.separate and options.tables is None:
-        raise ValueError("--separate needs --tables FOLDER: it describes how those tables were written")
+        raise ValueError("--separate needs --tables FOLDER: it says how the tables in that folder were written")
     if options.tables is not None and not Path(options.tables).is_dir():
-        raise ValueError(f"--tables {options.tables} is not a folder; allowed: one written by analysis.tables --out")
+        raise ValueError(
+            f"--tables {options.tables} is not a folder; allowed: a folder that analysis.tables --out wrote"
+        )
     drifts = {folder: verify(folder, again=options.again, against=options.against) for folder in folders}
     statuses = [_print(str(folder), drift, _agreement(folder)) for folder, drift in drifts.items()]
     if options.tables is not None:
@@ -398,7 +411,11 @@ def run(options: Options) -> int:
 
 
 def _joined_drift(folders: list[Path], tables: Path, *, separate: bool, is_sound: bool) -> list[str]:
-    """Find differences in the joint tables of several studies; `is_sound`: no study by itself has differences."""
+    """Find differences in the joint tables of several studies.
+
+    If the tables cannot be recomputed, raise an error if `is_sound` (no single study has differences), else list the
+    error as a difference.
+    """
     try:
         return find_table_differences(load_studies(folders), tables, separate=separate)
     except ValueError as error:
@@ -416,25 +433,29 @@ def _print(name: str, drift: list[str], agreement: str) -> int:
 
 
 def _agreement(folder: Path) -> str:
-    """List the compared parts of the study, the missing parts, and the digest of the journal."""
+    """Describe an agreement: the compared parts of the study, the parts that it lacks, and the journal's digest."""
     has = {name: (folder / name).is_dir() for name in ("predictions", TABLES)}
     has["report"] = bool(_report_content(folder))
     absent = [name for name, is_there in has.items() if not is_there]
-    unchecked = f"; not checked, because the study has none: {', '.join(absent)}" if absent else ""
+    unchecked = f"; not checked, because the study lacks them: {', '.join(absent)}" if absent else ""
     present = ["plan", "journal", *(name for name, is_there in has.items() if is_there)]
     agreement = f"{joined(present)} agree{unchecked}\njournal: {compute_journal_digest(folder).describe()}"
     written = {TABLES: _content(folder / TABLES), "report": _report_content(folder)}
     for name, files in written.items():
         if (seal := _seal(files)[0]) and seal.is_of_another_version:
             agreement += (
-                f"\n{name}: written by version {seal.version}; compared: only its seal and the numbers in its cells"
+                f"\n{name}: version {seal.version} wrote these files, so only their seal (version and SHA-256) and the "
+                f"numbers in their cells were compared; python -m study.rebuild {folder} writes them again"
             )
-            agreement += f"; python -m study.rebuild {folder} makes it again"
     return agreement
 
 
 main = Command(
-    "analysis.verify", Options, "Recompute what studies claim; print every difference.", run, epilog=NOT_HELD
+    "analysis.verify",
+    Options,
+    "Recompute the numbers and files of studies, and print every difference.",
+    run,
+    epilog=NOT_HELD,
 )
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Version and hash of written tables and reports, and the numbers in their cells.
+"""Seals of written tables and reports (version and SHA-256), and the numbers in their cells.
 
-Another version of this package may write the same results differently. `analysis.verify` then checks only the hash,
+Another version of this package may write the same results differently. `analysis.verify` then checks only the SHA-256,
 which reveals edits, and the numbers in cells that both versions print.
 """
 
@@ -29,14 +29,14 @@ Cells = dict[tuple[str, str, str], list[str]]  # (table, row, column) -> texts; 
 
 
 class Seal(Typed, frozen=True, kw_only=True):
-    """The version that wrote some files, and a SHA-256 over that version and the files."""
+    """Version of this package that wrote some files, and a SHA-256 over this version and the files."""
 
     version: str
     digest: str
 
     @classmethod
     def of(cls, files: Mapping[str, bytes], by: str | None = None) -> Seal:
-        """Compute the seal of `files` (name -> content); `by` is the version that wrote them, by default this one."""
+        """Compute the seal of `files` (name -> content), which version `by` wrote; by default, the present version."""
         digest = hashlib.sha256((by or version()).encode())
         for name in sorted(files):
             digest.update(f"\n{name} {hashlib.sha256(files[name]).hexdigest()}".encode())
@@ -54,7 +54,7 @@ class Seal(Typed, frozen=True, kw_only=True):
 
 @cache
 def version() -> str:
-    """Format the versions on which the files' bytes depend: `0.1.0, sources 1a2b3c4d, matplotlib 3.10.9`."""
+    """Format the versions that determine the bytes of all files: `0.1.0, sources 1a2b3c4d, matplotlib 3.10.9`."""
     digest = hashlib.sha256()
     for path in sorted(path for name in ("analysis", "study") for path in (ROOT / name).rglob("*")):
         if path.suffix in SOURCES:
@@ -66,13 +66,13 @@ def version() -> str:
 
 
 def sealed_page(page: str, name: str, others: Mapping[str, bytes]) -> bytes:
-    """Seal a page together with `others`, the files beside it; return the page including the seal."""
+    """Compute the seal of a page and of `others`, the files beside it; return the page with the seal inserted."""
     seal = Seal.of({**others, name: page.encode()})
     return page.replace(UNSEALED, UNSEALED.replace('""', f'"{seal.digest}"'), 1).encode()
 
 
 def seal_of_page(page: bytes) -> tuple[Seal, bytes] | None:
-    """Return the seal of a page, and the page without the seal; None if the page has no seal."""
+    """Return the seal of a page and the page without the seal, or None if the page has no seal."""
     text = page.decode(errors="replace")
     if (found := _SEALED.search(text)) is None:
         return None

@@ -82,7 +82,7 @@ def test_journal_that_went_on_agrees_with_what_mlflow_has_of_it(study: Path) -> 
 
 def test_deleted_journal_is_found(study: Path) -> None:
     (study / FILE).unlink()
-    assert verify(study) == [f"{study / FILE} is missing: nothing shows where any number comes from"]
+    assert verify(study) == [f"{study / FILE} is missing, so nothing shows where the numbers come from"]
 
 
 def test_copies_of_the_best_seed_are_found(study: Path) -> None:
@@ -143,7 +143,7 @@ def test_model_that_answers_otherwise_is_found(tmp_path: Path, capsys: pytest.Ca
     assert "pabee/sst2 confirm seed 43 " in capsys.readouterr().out
     arrays = right_answers(study, best, share=0.3)
     np.savez(study / "predictions" / f"{best.key}.npz", **arrays)
-    assert has(verify(study, again=1), "is not what the stored model of pabee/sst2 confirm seed 43")
+    assert has(verify(study, again=1), "differs from the predictions of the stored model of pabee/sst2 confirm seed 43")
     with pytest.raises(ValueError, match=f"--again 2: {study} has 1 stored model to run again"):
         verify(study, again=2)
 

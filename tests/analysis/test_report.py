@@ -136,7 +136,7 @@ def test_first_screen_says_better_and_worse_of_what_the_tables_mark(evidence, si
     marked = [one for one in sidecars["dev"]["comparisons"] if one["family"] == "baseline" and one["holds"]]
     assert {(one["row"], one["other"], one["task"]) for one in marked} == {("palbert", "albert", "rte")}
     assert headline_of(evidence) == "Better than albert: palbert on 1 of 2 tasks."
-    assert "marked above on 1 of 2 (RTE);" in sentences_of(evidence)["palbert"]
+    assert "significantly above on 1 of 2 tasks (RTE);" in sentences_of(evidence)["palbert"]
 
 
 def test_first_screen_has_the_costs_of_the_tables(evidence, sidecars):
@@ -156,7 +156,7 @@ def test_first_screen_has_the_measured_time_relative_to_the_baseline(tmp_path):
     }
     records = [row for method, own in timed.items() for row in arm(method, "rte", [0.7] * 5, latency=own)]
     assert (
-        "runs 8.00 of 12 layers, in 0.33 times albert's time for a single example;"
+        "runs 8.00 of 12 layers; a single example takes 0.33 times albert's time;"
         in sentences_of(evidence_of(write_study(tmp_path, records)))["palbert"]
     )
 
@@ -192,8 +192,8 @@ def test_the_best_difference_stands_first_after_the_baseline(evidence):
 @pytest.mark.parametrize(
     ("methods", "baseline", "expected"),
     [
-        (["palbert"], None, "One method, palbert: there is nothing to compare it with."),
-        (["albert"], "albert", "One method, albert: there is nothing to compare it with."),
+        (["palbert"], None, "The only method is palbert, so there is nothing to compare it with."),
+        (["albert"], "albert", "The only method is albert, so there is nothing to compare it with."),
         (["palbert", "pabee"], None, "No method is tested: the plans do not name one baseline; --baseline names one."),
         (
             ["palbert", "pabee"],
@@ -204,7 +204,8 @@ def test_the_best_difference_stands_first_after_the_baseline(evidence):
         (
             ["albert", "palbert"],
             "albert",
-            "No method is tested against albert: a test needs two comparable rows, each with predictions of two seeds.",
+            "No method is tested against albert: "
+            "a test needs two comparable rows that have predictions of at least two seeds each.",
         ),
     ],
 )
@@ -234,7 +235,7 @@ def test_cells_without_a_test_are_named_on_the_first_screen_and_in_no_mean(tmp_p
     predictions_file(folder, record.key).unlink()
     evidence = evidence_of(folder)
     told = [one.text for one in caveats_of(evidence)]
-    assert "Not tested against albert, because both need predictions: palbert on RTE." in told
+    assert "Without a test against albert, which needs predictions of both methods: palbert on RTE." in told
     assert "points relative to albert (CoLA; 95 % interval" in sentences_of(evidence)["palbert"]
 
 
@@ -252,7 +253,7 @@ def test_departures_are_counted_and_linked(tmp_path):
     departures = {"protocol": ("1 seed",), "palbert": ("float32", "no warm-up"), "albert": ()}
     write_plan_of(tmp_path, replace(plan_of(["palbert"], ["rte"]), departures=departures))
     write_records(tmp_path, [])
-    assert ("3 departures from the papers and their code.", "departures") in [
+    assert ("The study has 3 departures from the papers and their code.", "departures") in [
         (one.text, one.anchor) for one in caveats_of(evidence_of(tmp_path))
     ]
 
@@ -260,7 +261,8 @@ def test_departures_are_counted_and_linked(tmp_path):
 def test_data_that_are_not_the_official_glue_are_named_on_the_first_screen(tmp_path):
     folder = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5))
     edit_records(folder, lambda rows: [row.update(data_differences=["dev has 3 rows, not 277"]) for row in rows])
-    assert "Not the official GLUE: RTE." in [one.text for one in caveats_of(evidence_of(folder))]
+    told = [one.text for one in caveats_of(evidence_of(folder))]
+    assert "The data of these tasks are not the official GLUE: RTE." in told
 
 
 def test_every_link_in_the_page_has_its_target_and_every_target_is_there_once(parsed):
@@ -335,7 +337,7 @@ def test_report_has_tables_pictures_protocol_compute_and_what_is_missing(page, s
 def test_report_names_what_is_missing(tmp_path):
     folder = write_study(tmp_path, arm("palbert", "rte", [0.7] * 3), tasks=["rte", "cola"])
     page = report.write_report(folder).read_text()
-    assert "1 of 2 cells is missing, 1 of 2 cells does not follow the protocol." in page
+    assert "1 of 2 cells is missing, 1 of 2 cells does not have the seeds of the protocol." in page
     assert "palbert/cola: missing" in page
 
 

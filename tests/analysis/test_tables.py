@@ -230,7 +230,7 @@ def test_command_writes_beside_the_records_and_prints_scores_and_answer(tmp_path
     result = tables_command(study)
     assert result.returncode == 0
     assert result.stdout.startswith((study / "tables" / "answer.md").read_text())
-    assert "published" not in result.stdout.partition("\nprotocol, notes and published numbers: ")[0]
+    assert "published" not in result.stdout.partition("\nThe protocol, notes and published numbers are in ")[0]
     assert tables_command(study, "--format", "md").stdout == (study / "tables" / "dev.md").read_text()
 
 

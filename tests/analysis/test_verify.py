@@ -72,7 +72,7 @@ def test_untouched_study_verifies(study: Path, capsys: pytest.CaptureFixture[str
     assert verify(study) == []
     assert main([str(study)]) == 0
     said = capsys.readouterr().out
-    assert "plan, journal, predictions and tables agree; not checked, because the study has none: report\n" in said
+    assert "plan, journal, predictions and tables agree; not checked, because the study lacks them: report\n" in said
     assert said.endswith(f"\njournal: {compute_journal_digest(study).describe()}\n")
 
 
@@ -94,7 +94,7 @@ def test_folder_without_a_plan_is_no_study(tmp_path: Path, capsys: pytest.Captur
 def test_study_without_tables_verifies_and_says_so(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(study / "tables")
     assert main([str(study)]) == 0
-    assert "agree; not checked, because the study has none: tables, report\n" in capsys.readouterr().out
+    assert "agree; not checked, because the study lacks them: tables, report\n" in capsys.readouterr().out
 
 
 def test_again_counts_the_models_that_cannot_be_drawn(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,7 +102,7 @@ def test_again_counts_the_models_that_cannot_be_drawn(study: Path, capsys: pytes
     for path in weights[1:]:
         path.unlink()
     main([str(study), "--again", "1"])
-    said = f"{study}: models drawn from the 1 of {len(weights)} confirm trials whose model is stored\n"
+    said = f"{study}: only 1 of {len(weights)} confirm trials, whose models are stored, can run again\n"
     assert said in capsys.readouterr().out
 
 
@@ -116,7 +116,7 @@ def test_again_without_stored_models_is_an_error(study: Path, capsys: pytest.Cap
 def test_missing_journal_is_a_difference(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (study / FILE).unlink()
     assert main([str(study)]) == 1
-    assert capsys.readouterr().err.startswith(f"difference: {study / FILE} is missing: nothing shows where any number")
+    assert capsys.readouterr().err.startswith(f"difference: {study / FILE} is missing, so nothing shows where")
 
 
 def test_help_says_what_is_not_held(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,7 +187,7 @@ def edit_the_layers_of_the_journal(study: Path) -> str:
 
 def edit_a_searched_score_of_the_journal(study: Path) -> str:
     edit_events(study, EpochReported, lambda event: event["row"].update(selection_score=0.875))
-    return f"{study}/tables/dev.json is not what the study gives: line "
+    return f"{study}/tables/dev.json differs from what the study gives: line "
 
 
 def edit_a_prediction(study: Path) -> str:
@@ -262,7 +262,7 @@ def remove_a_model(study: Path) -> str:
 
 def edit_a_table(study: Path) -> str:
     replace_in(study / "tables" / "dev.md", "| palbert", "| PALBERT")
-    return f"{study}/tables/dev.md is not what the study gives: line "
+    return f"{study}/tables/dev.md differs from what the study gives: line "
 
 
 def remove_a_table(study: Path) -> str:
@@ -321,7 +321,7 @@ def test_edit_of_report_or_picture_is_found(study: Path) -> None:
     (study / "pictures" / "old.svg").write_text("")
     drift = verify(study)
     assert len(drift) == 3
-    assert has(drift, f"{page} is not what the study gives") and has(drift, f"{picture} is not") and has(drift, "old")
+    assert has(drift, f"{page} differs from what") and has(drift, f"{picture} differs") and has(drift, "old")
 
 
 @pytest.mark.slow
@@ -330,7 +330,7 @@ def test_command_prints_every_difference_and_exits_1(study: Path, capsys: pytest
     assert main([str(study)]) == 1
     said = capsys.readouterr()
     assert said.out == f"1 difference in {study}\n"
-    assert said.err.startswith(f"difference: {study}/tables/dev.md is not what the study gives: line ")
+    assert said.err.startswith(f"difference: {study}/tables/dev.md differs from what the study gives: line ")
     assert "| PALBERT" in said.err
 
 
@@ -370,10 +370,11 @@ def test_words_and_style_of_another_version_are_no_drift(
     assert verify(of_another_version) == []
     assert main([str(of_another_version)]) == 0
     _, _, *lines = capsys.readouterr().out.splitlines()
-    held = f"written by version {OTHER}; compared: only its seal and the numbers in its cells"
-    assert lines == [
-        f"{name}: {held}; python -m study.rebuild {of_another_version} makes it again" for name in ("tables", "report")
-    ]
+    held = (
+        f"version {OTHER} wrote these files, so only their seal (version and SHA-256) and the numbers in their cells were "
+        f"compared; python -m study.rebuild {of_another_version} writes them again"
+    )
+    assert lines == [f"{name}: {held}" for name in ("tables", "report")]
 
 
 @pytest.mark.parametrize("name", ["tables/dev.md", "tables/dev.csv", "report.html", "pictures/seeds.svg"])
@@ -406,7 +407,7 @@ def test_edited_number_under_the_name_of_another_version_is_found(of_another_ver
 
 def test_folder_of_tables_without_a_seal_is_compared_byte_by_byte(of_another_version: Path) -> None:
     (of_another_version / "tables" / "written_by.json").unlink()
-    assert has(verify(of_another_version), "tables/dev.html is not what the study gives")
+    assert has(verify(of_another_version), "tables/dev.html differs from what the study gives")
 
 
 # ---- several studies
@@ -423,7 +424,7 @@ def test_tables_of_several_studies_are_made_anew(
     assert f"{out}: the tables agree with the studies" in capsys.readouterr().out
     replace_in(out / "dev.csv", "albert", "bert")
     assert main([*folders, "--tables", str(out)]) == 1
-    assert f"difference: {out / 'dev.csv'} is not what the study gives: line 2" in capsys.readouterr().err
+    assert f"difference: {out / 'dev.csv'} differs from what the study gives: line 2" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -433,4 +434,4 @@ def test_separate_tables_are_made_anew_as_such(study: Path, tmp_path: Path, caps
     write_tables([study, other], out, separate=True)
     assert main([*folders, "--tables", str(out), "--separate"]) == 0
     assert main([str(study), "--separate"]) == 2
-    assert "--separate needs --tables FOLDER: it describes how those tables were written" in capsys.readouterr().err
+    assert "--separate needs --tables FOLDER: it says how the tables" in capsys.readouterr().err

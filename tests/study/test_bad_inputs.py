@@ -120,7 +120,7 @@ def refused(capsys, here: Path, *arguments: str) -> str:
         ("submit runs/first --out runs", "--out runs is not a file; allowed: a file in a writable folder"),
         ("submit runs/first --out /proc/x.zip", "--out /proc/x.zip cannot be written: /proc is not writable; a"),
         ("predict runs/first file --to /proc/x.tsv", "--to /proc/x.tsv cannot be written: /proc is not wri"),
-        ("verify runs/first --tables nowhere", "--tables nowhere is not a folder; allowed: one written by"),
+        ("verify runs/first --tables nowhere", "--tables nowhere is not a folder; allowed: a folder that"),
         ("launch --epochs x", "--epochs is 'x'; allowed: a whole number; see --help"),
         ("predict runs/first nowhere.tsv --to out.tsv", "no file nowhere.tsv; allowed: a TSV file with a header line"),
         (

@@ -50,8 +50,9 @@ def test_tag_of_the_dry_run_and_mlflow_hold_the_plan_before_the_first_trial(tmp_
     digest = compute_plan_digest(folder)
     assert places == {command: digest, f"MLflow {uri}": digest}
     assert command.endswith(digest)
-    said = f"according to the journal, registered before the first trial: {command}, MLflow {uri}."
-    assert registration(load_study(folder)) == f"Plan {digest}: {said}"
+    places_named = f"was registered before the first trial as {command}, MLflow {uri}."
+    said = f"According to the journal, plan {digest} {places_named}"
+    assert registration(load_study(folder)) == said
     assert said in (folder / "report.html").read_text()
     assert read_runs(uri, Mirror(folder, uri).study_id)["study"].tags["plan"] == digest
     lines = (folder / "events.jsonl").read_text().splitlines()
@@ -63,7 +64,7 @@ def test_launch_ends_before_any_trial_if_mlflow_refuses(tmp_path: Path) -> None:
     said = launch(tmp_path, *WITHOUT_RAY, "--register", "--tracking-uri", gone, status=2).stderr
     assert "study.launch: --register: " in said and said.rstrip().endswith("; no trial was started")
     assert not read_facts(tmp_path / "runs" / "mine").trials
-    assert registration(load_study(tmp_path / "runs" / "mine")).endswith(": not registered before the first trial.")
+    assert registration(load_study(tmp_path / "runs" / "mine")).endswith(" was not registered before the first trial.")
 
 
 def test_register_without_an_mlflow_of_others_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
