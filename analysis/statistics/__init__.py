@@ -1,1 +1,1 @@
-"""Tests, spreads, exits and costs, computed from records and stored predictions."""
+"""Compute tests, standard deviations, early exits and costs from records and stored predictions."""

@@ -1,9 +1,9 @@
-"""Tests of the difference between two methods' scores: on each task, over all tasks, and over repeated searches.
+"""Test the difference between two methods' scores: on each task, over all tasks, and over repeated searches.
 
-A p-value compares the two configurations that the searches chose: would their scores differ with new seeds and other
-examples? Only repeated searches show whether the methods would still differ after new searches.
+A p-value compares the two configurations that the searches chose: would their scores still differ with new seeds and
+other examples? Only repeated searches show whether the methods would still differ after new searches.
 
-Also: which rows may be tested against each other, and how often their scores may have been seen.
+Also: find which rows may be tested against each other, and how often the user may have seen their scores.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ class Comparison:
 
     Holm's method adjusts p-values within a family of tests. All comparisons with the baseline, over all rows and tasks,
     are one family. Tables mark the significant differences of this family: at most one table in twenty marks a
-    difference that does not exist. All comparisons without the baseline are a second family, which tables never mark.
+    difference that does not exist. All comparisons without the baseline are a second family. Tables never mark its
+    differences.
 
-    If scores were seen before the study was extended, p-values and intervals are adjusted for the number of times that
-    scores may have been seen (Bonferroni).
+    If the user may have seen scores before the study was extended, p-values and intervals are adjusted for the number
+    of such occasions (Bonferroni).
     """
 
     row: str
@@ -62,13 +63,13 @@ class Comparison:
 
     @property
     def arrow(self) -> str:
-        """Arrow beside the row's score in tables: ↑ significantly above the baseline, ↓ below; empty otherwise."""
+        """Arrow beside the row's score in tables: ↑ if significantly above the baseline, ↓ if below, else empty."""
         if self.family != "baseline" or not self.holds:
             return ""
         return "↑" if self.test.difference > 0 else "↓"
 
     def to_json(self) -> dict[str, Any]:
-        """Return all fields, flat, for the JSON file beside a table."""
+        """Return all fields, including those of `test`, as one flat dict for the JSON file beside a table."""
         facts: dict[str, Any] = asdict(self) | {"holds": self.holds}
         return {**facts.pop("test"), **facts}
 
@@ -78,7 +79,7 @@ class Scored(Protocol):
 
     @property
     def scores(self) -> list[float]:
-        """Scores in [-1, 1], one per seed or per search."""
+        """Scores in [-1, 1], one per seed or per repeated search."""
 
     @property
     def resampled(self) -> np.ndarray:
@@ -96,11 +97,11 @@ def compare(
     are_comparable: Callable[[str, str, str], bool] = lambda row, other, task: True,
     looks: int = 1,
 ) -> list[Comparison]:
-    """Compare every pair of rows, on every task on which both answered the same examples.
+    """Test every pair of rows, on every task on which both rows have predictions for the same examples.
 
     Args:
         are_comparable: whether two rows may be tested against each other on a task.
-        looks: number of times that scores may have been seen, see `list_interim_looks`.
+        looks: number of times that the user may have seen scores, see `list_interim_looks`.
     """
     families: dict[Family, dict[Pair, PairedTest]] = {"baseline": {}, "others": {}}
     for one, two in combinations(dict.fromkeys(row for row, _ in samples), 2):
@@ -114,7 +115,7 @@ def compare(
 
 
 def find_baseline_row(rows: list[Row]) -> str | None:
-    """Return the label of the baseline's row; None if no row, or more than one, has the baseline's scores."""
+    """Return the label of the only row with scores of the baseline, or None if there is no such row or several."""
     labels = find_baseline_rows(rows)
     return labels[0] if len(labels) == 1 else None
 
@@ -126,14 +127,14 @@ def find_baseline_rows(rows: list[Row]) -> list[str]:
 
 
 def find_baseline_method(rows: list[Row]) -> str | None:
-    """Return the baseline method of the plans, or None if the plans name different ones."""
+    """Return the baseline method of the plans, or None if the plans have different baselines."""
     studies = [study for row in rows for cell in row.cells.values() for study in cell.studies]
     named = {study.file.plan.asked.baseline for study in studies}
     return named.pop() if len(named) == 1 else None
 
 
 def _family(family: Family, tests: Mapping[Pair, PairedTest], looks: int) -> list[Comparison]:
-    """Adjust p-values and intervals of one family of tests, also for `looks`, the number of times scores were seen."""
+    """Adjust p-values and intervals for the number of tests in the family, and for `looks`, described at `compare`."""
     together = looks * (len(tests) if family == "means" else 1)
     return [
         Comparison(
@@ -157,7 +158,7 @@ def _family(family: Family, tests: Mapping[Pair, PairedTest], looks: int) -> lis
 def detectable_difference(standard_error: float, freedom: float, *, comparisons: int = 1) -> float | None:
     """Compute the smallest true difference that a t-test finds with 80 % power.
 
-    None if the standard error is 0, because equal scores give no estimate of the spread. `python -m
+    Return None if the standard error is 0, because equal scores do not show how much scores vary. `python -m
     benchmarks.statistics power` compares the result with simulated tests.
 
     Args:
@@ -174,10 +175,10 @@ def detectable_difference(standard_error: float, freedom: float, *, comparisons:
 
 
 def over_tasks(comparisons: Iterable[Comparison], *, fewest: int = 2) -> dict[str, Comparison]:
-    """Average each row's differences from the baseline over tasks; return row label -> test of the mean.
+    """Average each row's differences from the baseline over the tasks; return row label -> test of the mean difference.
 
-    Rows with fewer than `fewest` tasks are left out. The means are a separate family of tests: Holm's method adjusts
-    their p-values, and their intervals are simultaneous (Bonferroni).
+    Rows with fewer than `fewest` tasks are left out. The tests of the means are a separate family: Holm's method
+    adjusts their p-values, and their intervals are simultaneous (Bonferroni).
     """
     by_row: dict[str, list[Comparison]] = {}
     for one in (one for one in comparisons if one.family == "baseline"):
@@ -192,7 +193,7 @@ def over_tasks(comparisons: Iterable[Comparison], *, fewest: int = 2) -> dict[st
 
 
 def macro_test(tests: Sequence[PairedTest]) -> PairedTest:
-    """Test the difference of two rows' mean scores over the tasks, given the test on each task.
+    """Test the difference between two rows' mean scores over the tasks, given the test on each task.
 
     Tasks share neither models nor dev examples, so the variance of the mean is the sum of the tasks' variances over
     the number of tasks squared. Degrees of freedom are Satterthwaite's.
@@ -213,10 +214,10 @@ def macro_test(tests: Sequence[PairedTest]) -> PairedTest:
 
 @dataclass(frozen=True)
 class Repeats:
-    """Complete searches of one method on one task; most tables show only the first search.
+    """Scores of repeated searches of one method on one task; most tables show only the first search.
 
     `compare` treats the mean score of a search as it treats the score of a seed. `python -m benchmarks.statistics
-    repeats` prints the level and coverage of this test.
+    repeats` prints how often this test rejects a true null, and how often its interval covers the true value.
     """
 
     confirmed: list[list[float]]  # the scores of the confirm trials of each search
@@ -225,22 +226,22 @@ class Repeats:
 
     @property
     def medians(self) -> list[float]:
-        """Median score over the seeds of each search, as printed in tables."""
+        """Median score of each search over its seeds, as printed in tables."""
         return [float(np.median(scores)) for scores in self.confirmed]
 
     @property
     def scores(self) -> list[float]:
-        """Mean score over the seeds of each search."""
+        """Mean score of each search over its seeds."""
         return [float(np.mean(scores)) for scores in self.confirmed]
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of the searches' mean scores; it includes the spread over seeds."""
+        """Standard deviation of the searches' mean scores. It includes the variation over seeds."""
         return float(np.std(self.scores, ddof=1))
 
     @property
     def search_deviation(self) -> float | None:
-        """Standard deviation over searches without the spread over seeds; None if a search has a single seed."""
+        """Standard deviation over searches without the variation over seeds, or None if a search has a single seed."""
         if min(map(len, self.confirmed)) < 2:
             return None
         of_seeds = np.mean([np.var(scores, ddof=1) / len(scores) for scores in self.confirmed])
@@ -253,7 +254,7 @@ class Repeats:
 
 
 def repeats_of_rows(rows: Sequence[Row]) -> dict[Place, Repeats]:
-    """Collect the complete searches of every cell that has a complete first search and at least one other."""
+    """Collect the complete searches of every cell whose first search and at least one other search are complete."""
     cells = {
         (row.label, task): [search for search in find_repeats(cell) if search.state == "complete"]
         for row in rows
@@ -280,10 +281,10 @@ def repeats_of_rows(rows: Sequence[Row]) -> dict[Place, Repeats]:
 
 
 def choice_of_epoch(cell: Cell) -> str:
-    """Describe how the cell's trials choose the epoch that they report: the last, or the best of several.
+    """Describe how the cell's trials choose the epoch whose score they report: the last epoch, or the best of several.
 
-    If epochs are chosen by dev score, cells with different rules are not tested against each other: by luck alone, the
-    best of many epochs scores higher than the last.
+    If epochs are chosen by dev score, two cells that choose epochs differently are not tested against each other: by
+    luck alone, the best of many epochs scores higher than the last.
     """
     config = cell.config or cell.arm.any_configuration
     epochs, stop_after = (int(config.get(name) or 0) for name in ("epochs", "stop_after"))
@@ -294,7 +295,7 @@ def choice_of_epoch(cell: Cell) -> str:
 
 
 class FamilyFact(NamedTuple):
-    """Property that two cells must share before their scores are tested against each other."""
+    """Property in which two cells must agree, or else their scores are not tested against each other."""
 
     reason: str  # printed if two cells differ in this property
     key: Callable[[Cell], str]  # two cells share the property if their keys are equal
@@ -333,10 +334,11 @@ def are_comparable(one: Cell, other: Cell) -> bool:
 
 
 def unlike_groups(rows: Sequence[Row], fact: FamilyFact) -> dict[tuple[tuple[str, str], ...], list[str]]:
-    """Group the rows by `fact`, on every task on which rows differ in it.
+    """Find the tasks on which rows differ in the property `fact`, and group the rows by its value.
 
     Returns:
-        A tuple of (row labels, value of the property), one per group -> tasks on which the rows form these groups.
+        Grouping -> tasks with this grouping. A grouping is a tuple with one entry per group: the labels of its rows,
+        and their value of the property.
     """
     tasks: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for task in dict.fromkeys(task for row in rows for task in row.cells):
@@ -351,12 +353,15 @@ def unlike_groups(rows: Sequence[Row], fact: FamilyFact) -> dict[tuple[tuple[str
 
 
 def list_interim_looks(rows: Sequence[Row], *, at_searches: bool = False) -> list[str]:
-    """List the looks at the scores of these rows, each described by what sets it apart, such as `5 seeds`.
+    """List the occasions (looks) on which the user may have seen scores of these rows, such as `5 seeds`.
 
-    A look is an occasion on which scores may have been seen: every launch that ran to its end, and the present plan.
-    P-values are adjusted for the number of looks. Launches with the same seeds and tasks count as one look, unless
-    they differ in the number of search trials after a winner was replaced. `at_searches` skips launches with a single
-    search, and counts different numbers of searches as different looks. The study with the most looks counts.
+    Every launch that ran to its end is a look, and so is the present plan. P-values are adjusted for the number of
+    looks. Each look is described by the facts in which it differs from other looks. If the rows come from several
+    studies, only the looks of the study with the most looks are listed.
+
+    Launches with the same seeds and tasks count as one look. If a winner was replaced, they must also have the same
+    number of search trials. If `at_searches`, they must also have the same number of searches, and launches with a
+    single search are skipped.
     """
     cells = [cell for row in rows for cell in row.cells.values()]
     is_replaced = any(cell.former_scores for cell in cells)
@@ -377,7 +382,7 @@ def _look(asked: Plan, at_searches: bool, is_replaced: bool) -> tuple[str, ...]:
 
 
 def list_former_baselines(rows: Iterable[Row]) -> list[str]:
-    """List the methods and baseline of each earlier launch in which they differed from the present plan."""
+    """List the methods and baseline of each earlier launch whose methods or baseline differ from the present plan's."""
     former: dict[str, None] = {}
     for study in (study for row in rows for cell in row.cells.values() for study in cell.studies):
         *earlier, now = (f"{joined(asked.methods)}, baseline {asked.baseline}" for asked in study.looks)

@@ -28,13 +28,16 @@ TimeUnit = Literal["s", "min", "h"]
 
 @dataclass(frozen=True)
 class Compute:
-    """GPU seconds of trials, weighted by the share of the GPU held, and wall-clock seconds of trials on CPUs."""
+    """GPU seconds and CPU seconds of trials.
+
+    GPU seconds are weighted by the share of the GPU that the trial used. CPU seconds are wall-clock seconds.
+    """
 
     gpu_seconds: float
     cpu_seconds: float
 
     def describe(self, unit: TimeUnit | None = None) -> str:
-        """Format the GPU and CPU time in `unit`; by default in the unit that suits the larger of the two."""
+        """Format the GPU time and the CPU time in `unit`; by default, choose the unit for the longer time."""
         unit = unit or choose_unit([self])
         parts = [f"{format_time(self.gpu_seconds, unit)} of GPU"] * (self.gpu_seconds > 0)
         parts += [f"{format_time(self.cpu_seconds, unit)} on CPU"] * (self.cpu_seconds > 0)
@@ -43,7 +46,7 @@ class Compute:
 
 @dataclass(frozen=True)
 class PretrainingCost:
-    """Pretraining of a study's backbone, and its cost, of which every arm pays an equal share."""
+    """Cost of pretraining a study's backbone. Every arm pays an equal share of this cost."""
 
     made: Pretraining
     whole: Compute
@@ -79,7 +82,7 @@ class Entry:
 
     @property
     def pretraining(self) -> Compute:
-        """Share of the pretraining cost that the row pays, added up over its arms."""
+        """Sum of the shares of the pretraining cost that the row's arms pay."""
         return Compute(*(sum(getattr(cost.whole, unit) / cost.arms for cost in self.pretrained) for unit in UNITS))
 
     @property
@@ -92,7 +95,7 @@ class Entry:
         return sum_compute(spent for spent in self.spent if spent.task in tasks)
 
     def describe(self, unit: TimeUnit) -> str:
-        """Format the row's total compute, its parts, and its number of trials by status."""
+        """Format the row's total compute, the compute of search and pretraining, and the number of trials by status."""
         pretraining = f", pretraining {self.pretraining.describe(unit)}" if self.pretrained else ""
         parts = f"search {self.search.describe(unit)}{pretraining}"
         return f"{self.row} {self.total.describe(unit)} ({parts}; {format_counts(self.trials)})"
@@ -105,7 +108,7 @@ class Entry:
 
 
 def sum_compute(spent: Iterable[Spent | Compute]) -> Compute:
-    """Add up compute, GPU and CPU time separately."""
+    """Add up GPU time and CPU time separately."""
     entries = list(spent)
     return Compute(*(sum(getattr(entry, unit) for entry in entries) for unit in UNITS))
 
@@ -123,7 +126,7 @@ def row_ledger(rows: list[Row]) -> list[Entry]:
 
 
 def pretraining_cost(study: Study) -> PretrainingCost | None:
-    """Compute the cost of pretraining a study's backbone; None if it was not pretrained by this package."""
+    """Compute the cost of pretraining a study's backbone, or return None if this package did not pretrain it."""
     pretrained = [arm.pretraining for arm in study.file.plan.arms if arm.pretraining is not UNSET]
     if not pretrained:
         return None
@@ -133,9 +136,10 @@ def pretraining_cost(study: Study) -> PretrainingCost | None:
 
 
 def ledger_notes(entries: list[Entry]) -> list[str]:
-    """Format each row's compute; warn if rows differ by more than 20 % on the tasks that all rows have finished.
+    """Format each row's compute. Add a warning if it differs by over 20 % on the tasks that all rows have finished.
 
-    Pretraining is compared separately, because a large shared cost would hide differences between the trials.
+    The costs of pretraining are compared separately, because a large shared cost would hide differences between the
+    trials.
     """
     spent = [entry for entry in entries if entry.trials]
     if not spent:
@@ -148,7 +152,7 @@ def ledger_notes(entries: list[Entry]) -> list[str]:
 
 
 def _dearest(entry: Entry) -> Compute:
-    """Return the full cost of pretraining the row's backbone; if the row is from several studies, the highest."""
+    """Return the full cost of pretraining the row's backbone; with several studies, the highest of their costs."""
     wholes = [cost.whole for cost in entry.pretrained]
     return Compute(*(max((getattr(whole, unit) for whole in wholes), default=0.0) for unit in UNITS))
 
@@ -160,11 +164,11 @@ def _warnings(computes: dict[str, Compute]) -> list[str]:
         unit = choose_unit(computes.values())
         costs = ", ".join(f"{row} {compute.describe(unit)}" for row, compute in computes.items())
         return [f"warning: not all rows ran on the same kind of device, so their compute is not compared: {costs}"]
-    return _unlike("compute, on the tasks that all rows have,", computes)
+    return _unlike("compute on the tasks that all rows have finished", computes)
 
 
 def _unlike(what: str, computes: dict[str, Compute]) -> list[str]:
-    """Warn if one row used over 20 % more GPU time, or CPU time, than another."""
+    """Return a warning if one row used over 20 % more GPU time than another, and likewise for CPU time."""
     warnings, unit = [], choose_unit(computes.values())
     for kind in UNITS if computes else ():
         ordered = sorted(computes, key=lambda row: getattr(computes[row], kind))
@@ -173,18 +177,18 @@ def _unlike(what: str, computes: dict[str, Compute]) -> list[str]:
             doubt = "" if kind == "gpu_seconds" else " (wall-clock time, on a machine that may have had other work)"
             warnings.append(
                 f"warning: {what} differs by more than 20 %{doubt}: "
-                f"{ordered[-1]} had {most.describe(unit)}, {ordered[0]} {least.describe(unit)}"
+                f"{ordered[-1]} used {most.describe(unit)}, but {ordered[0]} used {least.describe(unit)}"
             )
     return warnings
 
 
 def choose_unit(computes: Iterable[Compute]) -> TimeUnit:
-    """Choose the unit that suits the largest of these times, to print all of them in the same unit."""
+    """Choose a common unit for all of these times: the unit that suits the longest time."""
     return time_unit(max((getattr(compute, kind) for compute in computes for kind in UNITS), default=0.0))
 
 
 def time_unit(seconds: float) -> TimeUnit:
-    """Choose seconds below a minute, minutes below an hour, else hours."""
+    """Choose seconds for times below a minute, minutes for times below an hour, and else hours."""
     return "s" if seconds < 60 else "min" if seconds < 3600 else "h"
 
 
@@ -202,10 +206,10 @@ def list_latencies(cell: Cell) -> list[Latency]:
 
 
 def milliseconds(cell: Cell, batch_size: int) -> float | None:
-    """Compute the median over seeds of the milliseconds per example, or None if no model was timed.
+    """Compute the median over seeds of the inference time per example; return None if no model was timed.
 
-    Only a few examples are timed, at the model's own exit setting. The time is scaled from their mean layers to the
-    mean layers of all dev examples.
+    Only a few examples are timed, with the exit setting that the trial chose. Their time per example is multiplied by
+    the mean layers of all dev examples and divided by the mean layers of the timed examples.
     """
     times = []
     for record in cell.records:
@@ -216,19 +220,20 @@ def milliseconds(cell: Cell, batch_size: int) -> float | None:
 
 
 def flops(cell: Cell) -> float | None:
-    """Compute the median over seeds of the FLOPs per example with the models' own exit; None if not counted."""
+    """Compute the median over seeds of the FLOPs per example under each trial's own exit rule; None if not counted."""
     counts = [latency.under_own_rule.flops for latency in list_latencies(cell)]
     return float(np.median(counts)) if counts else None
 
 
 def flops_of_exits(cell: Cell) -> np.ndarray | None:
-    """Compute the FLOPs, in millions, that each dev example needs if it leaves after a given layer.
+    """Compute the FLOPs, in millions, that each dev example needs if it exits after a given layer.
 
-    FLOPs are a quadratic function of the number of tokens, so counts at three lengths determine all others. Older
-    records lack these counts; for them, a line through the FLOPs of the timed exit settings serves all examples.
+    FLOPs are a quadratic function of the number of tokens, so counts at three lengths determine the FLOPs at all
+    other lengths. Older records lack these counts. For them, a line is fitted to the FLOPs of the timed exit settings
+    over mean layers, and all examples get the same FLOPs.
 
     Returns:
-        (layers, n), or (layers, 1) for older records; None without counts or stored predictions.
+        Shape (layers, n), or (layers, 1) for older records; None if FLOPs or predictions are not stored.
 
     Raises:
         ValueError: if a predictions file is damaged.
@@ -251,7 +256,10 @@ def flops_of_exits(cell: Cell) -> np.ndarray | None:
 
 
 def relative_time(pairs: Iterable[tuple[Cell, Cell]], batch_size: int) -> float | None:
-    """Divide the summed time per example of the first cells by that of the second cells; None unless all were timed."""
+    """Add up the time per example over the first cells of the pairs, and divide it by the sum over the second cells.
+
+    Return None if there are no pairs, or if the models of any cell were not timed.
+    """
     times = [(milliseconds(own, batch_size), milliseconds(other, batch_size)) for own, other in pairs]
     timed = [(own, other) for own, other in times if own is not None and other]
     if not timed or len(timed) < len(times):
@@ -260,7 +268,7 @@ def relative_time(pairs: Iterable[tuple[Cell, Cell]], batch_size: int) -> float 
 
 
 def relative_layers(cell: Cell, other: Cell) -> float | None:
-    """Divide the mean layers per dev example of one cell by those of another; None if either is unknown."""
+    """Divide the mean layers per dev example of `cell` by those of `other`; return None if either number is unknown."""
     own, theirs = (speed_facts(each)["mean_layers"] for each in (cell, other))
     return own / theirs if own and theirs else None
 
@@ -274,7 +282,7 @@ def name_devices(cells: Iterable[Cell]) -> str:
 
 
 def speed_facts(cell: Cell) -> dict[str, Any]:
-    """Return medians over the cell's seeds: parameters in millions, depth, and mean layers with their range."""
+    """Return medians over the cell's seeds (parameters in millions, depth, mean layers), and the range of the layers."""
 
     def median(value: Callable[[Record], float | None]) -> float | None:
         numbers = [number for record in cell.records if (number := value(record)) is not None]
@@ -292,6 +300,10 @@ def speed_facts(cell: Cell) -> dict[str, Any]:
 
 
 def speed_up(facts: Iterable[Mapping[str, Any]]) -> float | None:
-    """Divide the summed depths in the cells' `speed_facts` by the summed mean layers; None if no cell has both."""
+    """Divide the summed depths of cells by their summed mean layers; return None if no cell has both numbers.
+
+    Args:
+        facts: `speed_facts` of each cell.
+    """
     pairs = [(cell["num_layers"], cell["mean_layers"]) for cell in facts if cell["num_layers"] and cell["mean_layers"]]
     return sum(depth for depth, _ in pairs) / sum(run for _, run in pairs) if pairs else None

@@ -1,8 +1,8 @@
 """Curves of score over mean layers, one per model of a table cell, drawn through the model's best exit settings.
 
-Choosing and measuring settings on the same examples favours a method with many settings: 20 useless settings raise the
-Pareto front by chance. So the settings are chosen on one half of dev and measured on the other half; then the halves
-swap roles. Each number is the mean of the two measurements.
+If settings were chosen and measured on the same examples, methods with many settings would be favoured: 20 useless
+settings raise the Pareto front by chance. So the settings are chosen on one half of dev and measured on the other half,
+and then the halves swap roles. Each number is the mean of the two measurements.
 """
 
 from __future__ import annotations
@@ -24,21 +24,25 @@ from trainables.models.fronts import ROUNDING, front_weights, pareto_places
 
 @dataclass(frozen=True)
 class Settings:
-    """Answers of one model under each of its exit settings."""
+    """Predictions and exit layers of one model under each of its exit settings."""
 
     examples: Answers  # with their labels and splits
     answers: np.ndarray  # (settings, n) classes or scores
     exit_layers: np.ndarray  # (settings, n) layers run, from 1; or another cost
 
     def of(self, rows: np.ndarray) -> Settings:
-        """Select the examples with these indices."""
+        """Keep only the examples with the indices `rows`."""
         own = self.examples
         parts = {name: getattr(own, name)[rows] for name in ("ids", "split", "labels")}
         taken = Answers(own.task, **parts, answers=own.answers[:, rows])
         return Settings(taken, self.answers[:, rows], self.exit_layers[:, rows])
 
     def at_cost(self, costs: np.ndarray) -> Settings:
-        """Replace layers by other `costs`: (layers, n), or (layers, 1) if a layer costs the same for all examples."""
+        """Replace the number of layers run by the cost of running them.
+
+        Args:
+            costs: cost of exiting after each layer, (layers, n), or (layers, 1) if all examples have the same costs.
+        """
         of_examples = np.broadcast_to(costs, (len(costs), self.exit_layers.shape[1]))
         return Settings(self.examples, self.answers, np.take_along_axis(of_examples, self.exit_layers - 1, axis=0))
 
@@ -56,18 +60,18 @@ class Settings:
 
 @dataclass(frozen=True)
 class Measured:
-    """Settings chosen on some examples and measured on others, sorted by mean layers."""
+    """Exit settings that were chosen on some examples and measured on other examples, sorted by mean layers."""
 
     settings: Settings
     most_layers: float  # of the most expensive setting, chosen or not; the curve is flat from its last point to here
 
     @property
     def fewest_layers(self) -> float:
-        """Mean layers of the cheapest setting."""
+        """Mean layers of the setting that runs the fewest layers."""
         return float(self.settings.mean_layers[0])
 
     def shares(self, fewest: float, most: float) -> np.ndarray:
-        """Compute each setting's weight in the mean score over a range of mean layers, (settings,)."""
+        """Compute each setting's weight in the mean score from `fewest` to `most` mean layers, (settings,)."""
         return front_weights(self.settings.mean_layers, fewest, most)
 
 
@@ -82,7 +86,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Curves:
-    """Curves of a cell's models: settings chosen on one half of dev and measured on the other, and vice versa."""
+    """Curves of score over mean layers, one per model of a cell."""
 
     halves: tuple[tuple[Measured, ...], ...]  # (2, seeds)
     whole: tuple[tuple[Settings, Settings], ...]  # (seeds,): all settings, and all fixed layers, on all examples
@@ -98,13 +102,13 @@ class Curves:
         return min(own.most_layers for half in self.halves for own in half)
 
     def score_at(self, mean_layers: float) -> list[float] | None:
-        """Interpolate each model's score at `mean_layers`; None outside of the range that all models cover."""
+        """Return each model's score at `mean_layers`; None outside of the range that the curves of all models cover."""
         if not self.fewest_layers - ROUNDING <= mean_layers <= self.most_layers + ROUNDING:
             return None
         return self._means(mean_layers, mean_layers)
 
     def over(self, fewest: float, most: float) -> Scored:
-        """Average each model's score over a range of mean layers."""
+        """Average each model's score over the range `fewest` to `most` mean layers."""
         resampled = []
         for seed, half in enumerate(self.halves):
             scores = _resampled([own.settings for own in half], seed)
@@ -119,11 +123,11 @@ class Curves:
         return make_curves([own.at_cost(costs) for own in models], [own.at_cost(costs) for own in fixed])
 
     def elue(self) -> Scored:
-        """Compute each model's ELUE score: the mean gain of its exit settings over the model cut at a fixed layer.
+        """Compute each model's ELUE score: the mean gain of its exit settings over exits at a fixed layer.
 
         The score is (1/n) Σ (p_i - p_anchor(f_i)) over all n settings, with score p_i at f_i mean layers (ElasticBERT,
-        arXiv:2110.07038, equation 1). Our anchor is the same model cut at each layer, interpolated linearly; ELUE's
-        anchor is ElasticBERT. All settings count, so the score has no selection bias.
+        arXiv:2110.07038, equation 1). Our anchor is the same model with the exit fixed at each layer, interpolated
+        linearly; ELUE's anchor is ElasticBERT. All settings count, so the score has no selection bias.
         """
         scores, resampled = [], []
         drawn = _resampled([one for pair in self.whole for one in pair], 0)
@@ -140,7 +144,7 @@ class Curves:
 
 
 def _resampled(models: Sequence[Settings], seed: int) -> list[np.ndarray]:
-    """Score every setting on the same resamples for all models; return a (resamples, settings) array per model."""
+    """Score all settings of all models on the same resamples; return one array (resamples, settings) per model."""
     own, ends = models[0].examples, np.cumsum([len(model.answers) for model in models])
     answers = np.concatenate([model.answers for model in models])
     scores = resampled_scores(own.task, answers, own.labels, own.split, resamples=RESAMPLES, seed=seed)
@@ -151,7 +155,8 @@ def read_curves(cell: Cell) -> Curves | None:
     """Make the curves of a cell's models from their stored predictions.
 
     Returns:
-        None if the models have no early exit, a seed lacks layer outputs, or a rule is from outside this package.
+        None if the models have no early exit, if the predictions of a seed are not stored or lack layer outputs, or if
+            this package does not define the exit rule.
 
     Raises:
         ValueError: if a predictions file is damaged.
@@ -167,7 +172,12 @@ def read_curves(cell: Cell) -> Curves | None:
 
 
 def make_curves(models: Sequence[Settings], fixed: Sequence[Settings]) -> Curves:
-    """Make curves from each seed's exit settings and fixed layers, all on the same examples."""
+    """Make one curve per seed; all settings must be evaluated on the same examples.
+
+    Args:
+        models: exit settings of each seed's model.
+        fixed: exits of each seed's model at a fixed layer, one setting per layer.
+    """
     one, two = halves(models[0].examples.split)
     chosen_and_measured = ((one, two), (two, one))
     measured = tuple(
@@ -178,7 +188,7 @@ def make_curves(models: Sequence[Settings], fixed: Sequence[Settings]) -> Curves
 
 
 def halves(split: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Split the example indices at random into two halves, stratified by dev split, with a fixed random seed."""
+    """Split each dev split at random into halves, with a fixed seed; return the example indices of both halves."""
     rng = np.random.default_rng(0)
     in_first = np.zeros(len(split), dtype=bool)
     for name in np.unique(split):
@@ -188,7 +198,7 @@ def halves(split: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shared_ranges(curves: Mapping[tuple[str, str], Curves]) -> dict[str, tuple[float, float]]:
-    """Find the range of mean layers (or another cost) that the curves of all rows cover, by task.
+    """Find, for each task, the range of mean layers (or another cost) that the curves of all rows cover.
 
     A task is left out if it has a single row, if a row has a single seed, or if no range is common to all rows.
 
@@ -204,15 +214,17 @@ def shared_ranges(curves: Mapping[tuple[str, str], Curves]) -> dict[str, tuple[f
 
 
 def common_range(curves: Collection[Curves]) -> tuple[float, float]:
-    """Find the fewest and the most mean layers (or another cost) that all curves cover."""
+    """Find the range of mean layers (or another cost) that all curves cover."""
     return max(own.fewest_layers for own in curves), min(own.most_layers for own in curves)
 
 
 def swept_settings(predictions: Predictions) -> Settings | None:
-    """Compute a model's answers at its own exit setting (all draws, if it is random) and at every swept setting.
+    """Compute a model's predictions at the exit setting that the trial chose and at every swept setting.
+
+    If the exit is random, each of its draws counts as a setting.
 
     Returns:
-        None if nothing was swept, or the sweep has a rule that this package does not define.
+        None if no setting was swept, or if this package does not define the exit rule of a swept setting.
     """
     assert predictions.sweep_rule_fields is not None
     names = zip(predictions.sweep_rule.tolist(), predictions.sweep_rule_fields.tolist(), strict=True)
@@ -236,7 +248,7 @@ def _fixed_layers(predictions: Predictions) -> Settings:
 
 
 def _measure(choosing: Settings, measuring: Settings) -> Measured:
-    """Choose the Pareto-optimal settings on some examples and measure them on others."""
+    """Choose the settings that are Pareto-optimal on some examples, and measure them on other examples."""
     places = pareto_places(choosing.mean_layers, choosing.scores)
     places = places[np.argsort(measuring.mean_layers[places], kind="stable")]
     chosen = Settings(measuring.examples, measuring.answers[places], measuring.exit_layers[places])

@@ -1,7 +1,8 @@
 """Early exits of the models of a table cell (one method on one task), computed from stored predictions.
 
-`read_exits` reads where examples leave, and the cost and score of other settings of the method's own exit rule.
-`read_rules` applies other exit rules to the same models. `curves.py` compares scores at equal numbers of layers.
+`read_exits` reads the layers at which examples exit, and the mean layers and score at other settings of the method's
+own exit rule. `read_rules` applies other exit rules to the same models. `curves.py` compares scores at
+equal numbers of layers.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Sweep:
     recorded: int | None  # index of the setting in the records; None if the records have another rule
 
     def nearest(self, mean_layers: float, *, within: float) -> int | None:
-        """Find the setting whose median layers are nearest to `mean_layers`; None if the distance exceeds `within`."""
+        """Find the setting with the median layers nearest to `mean_layers`; None if the distance exceeds `within`."""
         away = np.abs(np.median(self.mean_layers, axis=0) - mean_layers)
         return int(away.argmin()) if away.min() <= within else None
 
@@ -48,12 +49,12 @@ class Exits:
 
     @property
     def is_early(self) -> bool:
-        """True if any example leaves before the last layer."""
+        """Whether any example exits before the last layer."""
         return bool((self.mean_layers < self.num_layers).any())
 
 
 def read_exits(cell: Cell) -> Exits | None:
-    """Read the exits of a cell's models; sweeps and shares need stored predictions of every seed.
+    """Read the exits of a cell's models. Sweeps and shares are read only if the predictions of every seed are stored.
 
     Returns:
         None if the cell has no records, or a record lacks its mean layers.
@@ -79,7 +80,7 @@ def read_exits(cell: Cell) -> Exits | None:
 
 
 def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) -> Sweep:
-    """Read the settings of `rule` that were swept for every seed, and add the setting in the records."""
+    """Read the settings of `rule` that were swept for every seed, and add the setting in the trials' configuration."""
     points = [_points(rule, predictions) for predictions in stored]
     (field,) = set(stored[0].sweep_field[stored[0].sweep_rule == rule].tolist())
     for point, record in zip(points, records, strict=True):
@@ -100,10 +101,10 @@ def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) ->
 
 
 def read_rules(cell: Cell, exits: Exits) -> tuple[Sweep, ...]:
-    """Return the stored sweeps of the cell's models, then sweeps of other exit rules, computed from layer outputs.
+    """Return the stored sweeps of the cell's models, and compute sweeps of other exit rules from layer outputs.
 
-    If the file of any seed lacks layer outputs, only the stored sweeps are returned. If no setting was swept, because
-    the models lack a classifier on each layer, the result is empty.
+    If the predictions file of any seed lacks layer outputs, only the stored sweeps are returned. If no setting was
+    swept because the models lack a classifier on each layer, the result is empty.
 
     Raises:
         ValueError: if a predictions file is damaged.
@@ -119,7 +120,7 @@ def read_rules(cell: Cell, exits: Exits) -> tuple[Sweep, ...]:
 
 
 def _applied(settings: list[ExitRule], stored: list[tuple[Predictions, LayerOutputs]]) -> Sweep:
-    """Apply the settings of one rule to the stored layer outputs of all seeds."""
+    """Apply all settings of one exit rule to the stored layer outputs of all seeds."""
     results = [[apply_exit(rule, outputs) for rule in settings] for _, outputs in stored]
     pairs = zip(stored, results, strict=True)
     return Sweep(
@@ -141,6 +142,6 @@ def _points(rule: str, predictions: Predictions) -> dict[float, tuple[float, flo
 
 
 def _shares(predictions: Predictions, depth: int) -> np.ndarray:
-    """Compute the share of examples that leave at each layer, (layers,); over all draws if the exit is random."""
+    """Compute the share of examples that exit at each layer, (layers,), averaged over the draws of a random exit."""
     counts = np.bincount(predictions.exit_layers.ravel(), minlength=depth + 1)[1:]
     return np.asarray(counts / counts.sum())

@@ -1,6 +1,7 @@
-"""Safe exit settings of a method on a task, with a proven bound on the share of examples that lose the right answer.
+"""Find exit settings with a proven bound on the share of examples that lose the right answer by an early exit.
 
-The settings are chosen on stored dev predictions. `trainables.models.safe_exits` defines and proves the bounds.
+Such settings are called safe. They are chosen on stored dev predictions. `trainables.models.safe_exits` defines and
+proves the bounds.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Wanted = tuple[str, float]  # kind of bound, and the share allowed
 
 @dataclass(frozen=True)
 class Guarantee:
-    """Mean layers of a cell's models at the earliest safe setting of an exit rule, for each bound."""
+    """Mean layers of a cell's models at an exit rule's safe setting with the fewest mean layers, for each bound."""
 
     rule: str
     num_layers: int
@@ -31,7 +32,9 @@ class Guarantee:
 
 
 def guarantees(cell: Cell) -> Iterator[Guarantee]:
-    """Yield the guarantee of each exit rule; nothing for a regression, whose answers are neither right nor wrong.
+    """Yield the guarantee of each exit rule.
+
+    A regression task has no guarantees, because its answers are neither right nor wrong.
 
     Raises:
         ValueError: if a predictions file is damaged.
@@ -45,7 +48,10 @@ def guarantees(cell: Cell) -> Iterator[Guarantee]:
 
 
 def _walk(rule: str, predictions: Predictions) -> Walk | None:
-    """Evaluate the rule's settings, from most to fewest mean layers; None if layer outputs or rules are not stored."""
+    """Evaluate the settings of an exit rule, from most to fewest mean layers.
+
+    Return None if the layer outputs or the settings of the rule are not stored.
+    """
     if predictions.outputs is None or predictions.sweep_rule_fields is None:
         return None
     rules = stored_rules(predictions.sweep_rule, predictions.sweep_rule_fields, name=rule)

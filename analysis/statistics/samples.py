@@ -1,4 +1,4 @@
-"""Stored predictions of a table cell (one method on one task), and their scores on bootstrap resamples of dev.
+"""Score the stored predictions of table cells (one method on one task) on bootstrap resamples of dev.
 
 A resample weights each example by how often it was drawn. Every GLUE metric is a function of weighted means, so one
 matrix product scores all resamples, for all seeds of a method and all draws of a random exit. Sums of these integer
@@ -35,7 +35,7 @@ Place = tuple[str, str]  # row label, task
 
 @dataclass(frozen=True)
 class Sample:
-    """Answers of a method on a task, one set per seed, and their scores on bootstrap resamples of the examples.
+    """Predictions of a method on a task, one set per seed, and their scores on bootstrap resamples of the examples.
 
     If a method draws its exit layers at random, each score is the mean over the stored draws, as in tables.
     """
@@ -47,12 +47,12 @@ class Sample:
 
     @property
     def examples(self) -> str:
-        """Digest of the examples; equal digests mean the same examples."""
+        """Digest of the examples. Samples with the same examples have equal digests."""
         return self.answers[0].examples
 
     @property
     def mean_interval(self) -> uncertainty.Interval:
-        """95 % interval of the mean score over other seeds and dev examples, clipped to the metric's range."""
+        """95 % interval of the mean score for other seeds and dev examples, clipped to the score's range."""
         interval = uncertainty.mean_interval(self.resampled, self.scores)
         lowest = float(np.mean([-1.0 if name in CORRELATIONS else 0.0 for name in self.answers[0].task.metrics]))
         return replace(interval, low=max(interval.low, lowest), high=min(interval.high, 1.0))
@@ -74,7 +74,7 @@ class Sample:
 
     @property
     def is_above_constant(self) -> bool:
-        """True if the mean score is significantly above the score of the best constant answer.
+        """Whether the mean score is significantly above the best score of one class for all examples.
 
         The 95 % bootstrap interval of the difference must lie above 0.
         """
@@ -92,10 +92,10 @@ def mean_facts(samples: Mapping[Place, Sample]) -> list[dict[str, object]]:
 
 
 def draw_samples(rows: list[Row]) -> dict[Place, Sample]:
-    """Resample every cell that has several seeds, all with stored predictions for the same examples.
+    """Resample every cell that has several seeds and stored predictions of all seeds for the same examples.
 
     Raises:
-        ValueError: if stored predictions give another score than their record, or are the same for two seeds.
+        ValueError: if stored predictions give another score than their record, or two seeds have equal predictions.
     """
     cells = {(row.label, task): cell for row in rows for task, cell in row.cells.items()}
     stored = {place: predictions for place, cell in cells.items() if (predictions := _stored(cell))}
@@ -103,7 +103,11 @@ def draw_samples(rows: list[Row]) -> dict[Place, Sample]:
 
 
 def _stored(cell: Cell) -> list[Predictions]:
-    """Read the predictions of every seed; empty if there is one seed, a file is missing, or examples differ."""
+    """Read the predictions of every seed.
+
+    Return an empty list if there is only one seed, a file is missing, or the seeds have predictions for different
+    examples.
+    """
     read = [(record, read_predictions(cell.find_study(record), record)) for record in cell.records]
     stored = [_check(cell, record, predictions) for record, predictions in read if predictions is not None]
     _check_seeds(cell, stored)
@@ -133,13 +137,13 @@ def _check(cell: Cell, record: Record, predictions: Predictions) -> Predictions:
     if recorded is None or abs(recorded - recomputed) > TOLERANCE:
         path = predictions_file(cell.find_study(record).folder, record.key)
         raise ValueError(
-            f"{path} does not belong to its record: its score is {recomputed:.6f}, the record's {recorded}"
+            f"{path} does not belong to its record: the predictions score {recomputed:.6f}, the record {recorded}"
         )
     return predictions
 
 
 def resample(answered: Mapping[Place, Sequence[Answers]]) -> dict[Place, Sample]:
-    """Resample each row on each task; all seeds of a row must have answered the same examples."""
+    """Score the answers of each row and task on bootstrap resamples; all seeds of a row must have the same examples."""
     groups: dict[tuple[str, str], dict[Place, Sequence[Answers]]] = {}
     for place, seeds in answered.items():
         groups.setdefault((place[1], seeds[0].examples), {})[place] = seeds
@@ -148,7 +152,7 @@ def resample(answered: Mapping[Place, Sequence[Answers]]) -> dict[Place, Sample]
 
 
 def _resample_together(answered: Mapping[Place, Sequence[Answers]]) -> dict[Place, Sample]:
-    """Resample the rows that answered the same examples; all models share the resamples."""
+    """Score the answers of all rows on the same bootstrap resamples; all rows must have the same examples."""
     models = [answers for seeds in answered.values() for answers in seeds]
     best = _best_constant(models[0])
     answers = np.concatenate([*(one.answers for one in models), *([best[None]] if best is not None else [])])
@@ -166,7 +170,7 @@ def _resample_together(answered: Mapping[Place, Sequence[Answers]]) -> dict[Plac
 
 
 def constant_score(answers: Answers) -> float | None:
-    """Compute the best score of a constant answer, one class for all examples; None for a regression."""
+    """Compute the best score of a constant answer (one class for all examples); return None for a regression task."""
     best = _best_constant(answers)
     return None if best is None else _score(answers, best)
 
@@ -179,12 +183,12 @@ def _best_constant(answers: Answers) -> np.ndarray | None:
 
 
 def _score(answers: Answers, others: np.ndarray) -> float:
-    """Score `others`, one answer per example, against the labels of these examples."""
+    """Score `others`, one answer per example, against the labels in `answers`."""
     return score(answers.task, compute_metrics(answers.task, others, answers.labels, answers.split))
 
 
 def constant_scores(cells: Mapping[Place, Cell], samples: Mapping[Place, Sample]) -> dict[Place, float]:
-    """Compute the best constant answer's score for each classification cell with stored predictions."""
+    """Compute the score of the best constant answer for each classification cell that has stored predictions."""
     stored = {
         place: samples[place].answers if place in samples else read_cell_predictions(cell)
         for place, cell in cells.items()
@@ -194,15 +198,19 @@ def constant_scores(cells: Mapping[Place, Cell], samples: Mapping[Place, Sample]
 
 
 def is_above_constant(cell: Cell, sample: Sample | None, constant: float) -> bool:
-    """Check whether the cell scores above the best constant answer: significantly, if it has a sample.
+    """Check whether the cell scores above `constant`, the score of the best constant answer.
 
-    A cell with one seed has no sample; its score is compared without a test.
+    If the cell has a sample, the difference must be significant. A cell with one seed has no sample, so its score is
+    compared without a test.
     """
     return sample.is_above_constant if sample else cell.median > constant + TOLERANCE
 
 
 def has_found_nothing(cell: Cell, constant: float) -> bool:
-    """Check whether the best search trial scores no better than the best constant answer; False without dev scores."""
+    """Check whether the best search trial scores no higher than `constant`, the score of the best constant answer.
+
+    Return False if there is no such trial, or if search trials are not selected by dev score.
+    """
     best = best_search_record(cell.arm_records)
     on_dev = all(study.protocol.selection == "dev" for study in cell.studies)
     score = best.score if best and on_dev else None
@@ -212,7 +220,7 @@ def has_found_nothing(cell: Cell, constant: float) -> bool:
 def resampled_scores(
     task: Task, predictions: np.ndarray, labels: np.ndarray, splits: np.ndarray, *, resamples: int, seed: int
 ) -> np.ndarray:
-    """Score predictions (models, n) on bootstrap resamples; return scores (resamples, models).
+    """Score predictions (models, n) on bootstrap resamples of the examples; return scores (resamples, models).
 
     Each draw of a random exit counts as a model. The same `seed` and `splits` give the same resamples, so the scores of
     two methods are paired. Each dev split is resampled separately.
@@ -232,19 +240,22 @@ def resampled_scores(
 
 
 def _draw_weights(rng: np.random.Generator, resamples: int, n: int) -> np.ndarray:
-    """Count how often each example is drawn, (resamples, n)."""
+    """Draw bootstrap resamples; return how often each resample contains each example, (resamples, n)."""
     drawn = rng.integers(n, size=(resamples, n)) + n * np.arange(resamples)[:, None]
     return np.bincount(drawn.ravel(), minlength=resamples * n).reshape(resamples, n).astype(float)
 
 
 def weighted_scores(task: Task, weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Score predictions on one dev split with each row of weights (resamples, n); return (resamples, models)."""
+    """Score predictions (models, n) on one dev split, weighted by each row of `weights` (resamples, n).
+
+    Return scores (resamples, models).
+    """
     names = ("accuracy",) if len(task.dev_splits) > 1 else task.metrics
     return np.asarray(np.mean([_METRICS[name](weights, predictions, labels) for name in names], axis=0))
 
 
 def _counts(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray, of: int = 1) -> tuple[np.ndarray, ...]:
-    """Compute the shares of examples that are true, predicted and labelled positives; `of` is the positive class."""
+    """Compute the weighted shares of true positives, predicted positives and labelled positives of class `of`."""
     hits = _means(weights, (predictions == of) & (labels == of))
     return hits, _means(weights, predictions == of), _means(weights, labels[None] == of)
 
@@ -255,7 +266,7 @@ def _f1(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.
 
 
 def _macro_f1(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Average F1 over the classes that occur among the labels or predictions of the resample."""
+    """Average F1 over the classes that occur among the labels or predictions of each resample."""
     classes = np.union1d(predictions, labels)
     counts = [_counts(weights, predictions, labels, of=one) for one in classes]
     hits = np.stack([own for own, _, _ in counts])  # (classes, resamples, models)
@@ -284,12 +295,12 @@ def _spearman(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) 
 
 
 def _means(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Average the values (models, n) on each resample: (resamples, models)."""
+    """Average `values` (models, n) over each resample; return means (resamples, models)."""
     return np.asarray(weights @ values.T.astype(float) / values.shape[1])
 
 
 def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """Divide; return 0 if the quotient is undefined, as the metrics in `trainables.data.metrics` do."""
+    """Divide `above` by `below`; return 0 where `below` is 0, as the metrics in `trainables.data.metrics` do."""
     return np.asarray(np.divide(above, below, out=np.zeros_like(above), where=below > 0))
 
 

@@ -1,4 +1,4 @@
-"""The effect of luck on the result of a search, and the results of searches at equal cost.
+"""Estimate how much luck affects the result of a search, and what searches of different rows find at equal cost.
 
 `search_variance` estimates how much a score varies if the search is repeated. `at_equal_budget` estimates the best
 score that the search of each row finds within a common budget.
@@ -24,7 +24,7 @@ UNITS: tuple[Unit, ...] = ("trials", "epochs", "examples", "seconds")
 
 
 def search_variance(search_scores: Sequence[float], seed_scores: Sequence[float]) -> Variance | None:
-    """Estimate the variance of the chosen configuration's expected score over repeated searches.
+    """Estimate how much the expected score of the chosen configuration varies if the search is repeated.
 
     A search chooses the best of K trials by their scores S = μ + noise: μ depends on the configuration; the noise
     depends on the seed and has variance σ², estimated from `seed_scores`. If b is the share of the variance of S that
@@ -32,7 +32,7 @@ def search_variance(search_scores: Sequence[float], seed_scores: Sequence[float]
     variance of S is estimated from the scores above the median, because diverged trials would inflate it.
 
     Returns:
-        None with fewer than 4 trials or 2 seeds.
+        None if there are fewer than 4 trials or fewer than 2 seeds.
 
     Args:
         search_scores: selection scores of the completed search trials.
@@ -50,11 +50,11 @@ def search_variance(search_scores: Sequence[float], seed_scores: Sequence[float]
 
 
 def variance_over_searches(cell: Cell) -> Variance | None:
-    """Estimate the variance of a cell's expected score over repeated searches.
+    """Estimate how much a cell's expected score varies if its search is repeated.
 
     Returns:
-        None if nothing was searched, if there are too few trials or seeds, or if ASHA stopped trials: the completed
-            trials are then the better ones, and their scores vary too little.
+        None if nothing was searched, if there are too few trials or seeds, or if ASHA stopped trials. After ASHA, only
+            the better trials are completed, and their scores vary too little.
     """
     if not cell.arm.space or any(record.status == "stopped" for record in cell.arm_records):
         return None
@@ -63,9 +63,10 @@ def variance_over_searches(cell: Cell) -> Variance | None:
 
 
 def best_minus_last(cell: Cell) -> float | None:
-    """Compute the median over seeds of the selected epoch's score minus the last epoch's; None without epochs.
+    """Compute by how much the selected epoch scores above the last epoch: the median over seeds.
 
-    Both are selection scores. Choosing an epoch gains more if scores vary more from epoch to epoch.
+    The scores are selection scores. The more they vary from epoch to epoch, the larger is the result. Return None if
+    no trial has scores of epochs.
     """
     gains = []
     for record in cell.records:
@@ -77,7 +78,7 @@ def best_minus_last(cell: Cell) -> float | None:
 
 @dataclass(frozen=True)
 class EqualBudget:
-    """Expected best search score of each row on a task, at the smallest search budget of any row."""
+    """Expected best search score of each row on a task, if every row had the smallest search budget of all rows."""
 
     task: str
     unit: Unit
@@ -89,8 +90,9 @@ def expected_best(scores: Sequence[float], number: float) -> float:
     """Compute the expected highest of `number` draws (at least 1, may be fractional) from these scores.
 
     This estimates the best of n search trials by drawing n of the completed trials with replacement (Dodge et al. 2019,
-    arXiv:1909.03004, equation 3). The estimate is biased downwards, most if n is near the number of completed trials
-    (Tang et al. 2020, arXiv:2004.13705): no draw can beat the best of them, and all n draws may miss it.
+    arXiv:1909.03004, equation 3). The estimate is biased downwards, most strongly if n is near the number of
+    completed trials (Tang et al. 2020, arXiv:2004.13705): no draw exceeds the best completed trial, and all n draws may
+    miss this trial.
     The order of the trials is ignored, although later trials of a search may profit from earlier ones.
     """
     if number < 1:
@@ -100,10 +102,10 @@ def expected_best(scores: Sequence[float], number: float) -> float:
 
 
 def at_equal_budget(rows: Sequence[Row], unit: Unit) -> list[EqualBudget]:
-    """Compare rows at the smallest of their search budgets, on every task with searches of at least two rows.
+    """Compare rows at the smallest of their search budgets, on every task that at least two rows have searched.
 
     A row's budget is the cost of its search. Seconds are GPU seconds if all rows used GPUs, else wall-clock seconds.
-    Nothing checks that all rows ran on the same kind of device.
+    It is not checked whether all rows ran on the same kind of device.
     """
     budgets = []
     for task in dict.fromkeys(task for row in rows for task in row.cells):

@@ -1,4 +1,4 @@
-"""Pure functions that quantify the uncertainty of scores: intervals, tests and multiplicity corrections."""
+"""Quantify the uncertainty of scores: intervals, tests, and corrections for several tests."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def welch_test(
     scores: Sequence[float],
     other_scores: Sequence[float],
 ) -> PairedTest:
-    """Test the difference of two methods' mean scores: Welch-Satterthwaite over seeds, bootstrap over dev examples.
+    """Test the difference between two methods' mean scores, by Welch over seeds and by bootstrap over dev examples.
 
     The variance of the difference has three parts: the variance over seeds of each method (Welch), and the part of the
-    variance over examples that these two do not contain (bootstrap). Seeds are not bootstrapped, because the interval
-    would be too short with five seeds.
+    variance over examples that the two variances over seeds do not contain (bootstrap). Seeds are not bootstrapped,
+    because the interval would be too short with five seeds.
 
     Args:
         resampled: (resamples, seeds) scores on resamples of the examples; row r of both methods is the same resample.
@@ -99,10 +99,11 @@ def at_level(test: PairedTest, level: float) -> PairedTest:
 def paired_test(difference: float, variances: Sequence[Variance]) -> PairedTest:
     """Test whether a difference is 0; the variance of the difference is the sum of `variances`.
 
-    Degrees of freedom are Satterthwaite's (1946), except that a part with ν degrees of freedom is weighted by
-    (ν + 2) / ν. Without these weights, the result is too large if a part with few degrees of freedom is small by
+    Degrees of freedom are Satterthwaite's (1946), except that a variance with ν degrees of freedom is weighted by
+    (ν + 2) / ν. Without these weights, the result is too large if a variance with few degrees of freedom is small by
     chance: at the level 0.05 / 32, as in Holm's method with 32 tests, a true null is rejected 1.3 times too often
-    (`python -m benchmarks.statistics freedom`). The weights have no effect if all parts have equal degrees of freedom.
+    (`python -m benchmarks.statistics freedom`). The weights have no effect if all variances have equal degrees of
+    freedom.
 
     If the variance is 0, nothing can be tested: p is 1 and the interval is [-2, 2], the range of possible differences.
     If the difference is 0 too (the same answers to all examples), the interval is [0, 0].
@@ -121,12 +122,15 @@ def paired_test(difference: float, variances: Sequence[Variance]) -> PairedTest:
 
 
 def _variance_over_seeds(scores: Sequence[float]) -> Variance:
-    """Estimate the variance of the mean of these scores."""
+    """Estimate the variance over seeds of the mean of these scores."""
     return Variance(float(np.var(scores, ddof=1)) / len(scores), len(scores) - 1)
 
 
 def _variance_between_seeds(resampled: np.ndarray) -> float:
-    """Estimate the part of the mean's variance over examples that its variance over seeds already contains."""
+    """Estimate the part of the variance over examples that the variance over seeds already contains.
+
+    Both are variances of the mean score over the seeds.
+    """
     seeds = resampled.shape[1]
     deviations = resampled - resampled.mean(axis=1, keepdims=True)
     return float(np.var(deviations, axis=0, ddof=1).sum() / (seeds - 1) / seeds)
@@ -140,7 +144,7 @@ def variance_of_ranked(rank: int, number: int) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust p-values by Holm's method (1979), which bounds the probability of any false positive among them."""
+    """Adjust p-values by Holm's method (1979), which bounds the probability of one or more false positives."""
     ascending = np.argsort(p_values, kind="stable")
     factors = np.arange(len(p_values), 0, -1)
     adjusted = np.minimum(np.maximum.accumulate(factors * np.asarray(p_values, dtype=float)[ascending]), 1.0)

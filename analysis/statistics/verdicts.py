@@ -1,4 +1,4 @@
-"""Verdicts on whether our scores reproduce published numbers, given the uncertainty of both."""
+"""Decide whether our scores reproduce published numbers, given the uncertainty of our scores and of the numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Word = Literal["reproduced", "not reproduced", "not by this configuration", "und
 
 @dataclass(frozen=True)
 class Verdict:
-    """Our score minus the published one in [-1, 1], its 95 % interval, and the verdict."""
+    """Our score minus the published score, the 95 % interval of this difference, and the verdict."""
 
     difference: float
     low: float
@@ -47,9 +47,10 @@ def verdict(
 ) -> Verdict | None:
     """Compare our scores with a published number, and decide whether it was reproduced.
 
-    The published number is compared with the same statistic (median or mean) of our scores. Both must be from the same
-    dev set. The interval of the difference is Student's t, with the sum of the sampling variances of both numbers. If
-    no standard deviation was published, ours is used for both. `search` is added twice, once for each number.
+    The published number is compared with the same statistic (median or mean) of our scores. Both numbers must be from
+    the same dev set. The interval of the difference is Student's t, with the sum of the sampling variances of both
+    numbers. If no standard deviation was published, ours is used for both numbers. `search` is added twice, once for
+    each number.
 
     - "reproduced": the interval lies within the margin (two one-sided tests at 2.5 %). For scores with a
       lognormal distribution, a true difference equal to the margin gets this verdict in up to 6 % of cases.
@@ -75,10 +76,12 @@ def verdict(
     """
     if len(our_scores) < 2:
         raise ValueError(
-            f"{counted(len(our_scores), 'score')} of ours; allowed: at least two, for the spread over seeds"
+            f"our_scores has {counted(len(our_scores), 'score')}; allowed: at least two, for their standard deviation"
         )
     if not -1 <= published_value <= 1:
-        raise ValueError(f"published value {published_value}; allowed: a share in [-1, 1], points divided by 100")
+        raise ValueError(
+            f"published_value is {published_value}; allowed: a number in [-1, 1], which is points divided by 100"
+        )
     published = read_statistic(published_statistic)
     if published is None:
         return None
@@ -96,7 +99,7 @@ def verdict(
 
 
 def read_statistic(text: str) -> PublishedStatistic | None:
-    """Parse a statistic of `published.csv`; None if its sampling error is unknown ("best of", "n/a")."""
+    """Parse a statistic of `published.csv`; return None if it gives no number of seeds ("best of", "n/a")."""
     if text in ("single run", "single model"):
         return PublishedStatistic("mean", 1)
     if text.startswith(("median of ", "mean of ")):

@@ -186,7 +186,7 @@ def changed(rows: pd.DataFrame, row: int, **values: object) -> pd.DataFrame:
         ),
         (changed(made(), 0, label=1 - made().label[0]), [], "rte: example 0 has more than one label"),
         (made(seeds=1), [], "one on rte has one seed; allowed: at least two, because a test needs their spread"),
-        (made(methods=("one",)), [], "nothing to compare; allowed: at least two methods on one task"),
+        (made(methods=("one",)), [], "there is nothing to compare; allowed: at least two methods on one task"),
         (
             changed(made(task="stsb"), 5, answer="high"),
             [],

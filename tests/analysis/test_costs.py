@@ -51,7 +51,10 @@ def test_ledger_warns_when_two_rows_differ_by_more_than_20_percent(tmp_path, sec
     records = arm("palbert", "rte", [0.7] * 5) + arm("albert", "rte", [0.7] * 5, gpu_seconds=seconds)
     notes = notes_of(tmp_path, records)
     assert (
-        any("differs by more than 20 %: palbert had 12 min of GPU, albert 9 min of GPU" in note for note in notes)
+        any(
+            "differs by more than 20 %: palbert used 12 min of GPU, but albert used 9 min of GPU" in note
+            for note in notes
+        )
         == warned
     )
 
@@ -61,8 +64,8 @@ def test_time_by_the_clock_is_said_to_be_of_a_machine_that_may_have_been_busy(tm
     records += arm("albert", "rte", [0.7] * 5, gpu_seconds=0.0, wall_seconds=90.0)
     _, warning = notes_of(tmp_path, records)
     assert warning == (
-        "warning: compute, on the tasks that all rows have, differs by more than 20 % (wall-clock time, on a machine "
-        "that may have had other work): palbert had 12 min on CPU, albert 9 min on CPU"
+        "warning: compute on the tasks that all rows have finished differs by more than 20 % (wall-clock time, on a "
+        "machine that may have had other work): palbert used 12 min on CPU, but albert used 9 min on CPU"
     )
 
 

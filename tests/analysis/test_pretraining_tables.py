@@ -79,7 +79,7 @@ def test_a_dear_pretraining_that_rows_share_does_not_hide_unlike_searches(two_me
     trial = two_methods.records[0]
     own = [compute_ledger([replace(trial, gpu_seconds=seconds)]) for seconds in (100.0, 130.0)]
     _, warning = ledger_notes([Entry("albert", own[0], shared), Entry("pondernet", own[1], shared)])
-    assert warning.startswith("warning: compute, on the tasks that all rows have, differs by more than 20 %")
+    assert warning.startswith("warning: compute on the tasks that all rows have finished differs by more than 20 %")
     assert len(ledger_notes([Entry("albert", own[0], shared), Entry("pondernet", own[0], shared)])) == 1
 
 

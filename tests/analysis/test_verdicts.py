@@ -87,10 +87,10 @@ def test_statistics_of_the_published_file_that_are_read():
 
 
 def test_points_instead_of_shares_are_refused():
-    with pytest.raises(ValueError, match=r"published value 91.1; allowed: a share in \[-1, 1\]"):
+    with pytest.raises(ValueError, match=r"published_value is 91.1; allowed: a number in \[-1, 1\]"):
         verdict(CLOSE, 91.1, "median of 5", None)
 
 
 def test_one_seed_is_refused():
-    with pytest.raises(ValueError, match=r"1 score of ours; allowed: at least two"):
+    with pytest.raises(ValueError, match=r"our_scores has 1 score; allowed: at least two"):
         verdict([0.9], 0.9, "median of 5", None)

@@ -371,8 +371,8 @@ def test_words_and_style_of_another_version_are_no_drift(
     assert main([str(of_another_version)]) == 0
     _, _, *lines = capsys.readouterr().out.splitlines()
     held = (
-        f"version {OTHER} wrote these files, so only their seal (version and SHA-256) and the numbers in their cells were "
-        f"compared; python -m study.rebuild {of_another_version} writes them again"
+        f"version {OTHER} wrote these files, so only their seal (version and SHA-256) and the numbers in "
+        f"their cells were compared; python -m study.rebuild {of_another_version} writes them again"
     )
     assert lines == [f"{name}: {held}" for name in ("tables", "report")]
 
