@@ -353,7 +353,7 @@ def unlike_groups(rows: Sequence[Row], fact: FamilyFact) -> dict[tuple[tuple[str
 
 
 def list_interim_looks(rows: Sequence[Row], *, at_searches: bool = False) -> list[str]:
-    """List the occasions (looks) on which the user may have seen scores of these rows, such as `5 seeds`.
+    """Describe the occasions (looks) on which the user may have seen scores of these rows, such as `5 seeds`.
 
     Every launch that ran to its end is a look, and so is the present plan. P-values are adjusted for the number of
     looks. Each look is described by the facts in which it differs from other looks. If the rows come from several

@@ -282,7 +282,7 @@ def name_devices(cells: Iterable[Cell]) -> str:
 
 
 def speed_facts(cell: Cell) -> dict[str, Any]:
-    """Return medians over the cell's seeds (parameters in millions, depth, mean layers), and the range of the layers."""
+    """Return medians over seeds (parameters in millions, depth, mean layers) and the range of mean layers."""
 
     def median(value: Callable[[Record], float | None]) -> float | None:
         numbers = [number for record in cell.records if (number := value(record)) is not None]
