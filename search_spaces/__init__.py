@@ -64,7 +64,7 @@ def resolve_method(name: str) -> str:
         ValueError: if the name is unknown; the message suggests the nearest one.
     """
     base, colon, key = name.partition(VARIANT)
-    method_files.check_whole(base)
+    method_files.check_both_files(base)
     method = resolve_name(base, list_methods(), what="method")
     variant = f"{method}{colon}{key}"
     return resolve_name(variant, variants(method), what=f"variant of {method}") if colon else method
@@ -77,7 +77,7 @@ def check(method: str) -> None:
         ValueError: if the name is unknown.
     """
     base = base_method(method)
-    method_files.check_whole(base)
+    method_files.check_both_files(base)
     if base not in list_methods():
         raise unknown_name_error("method", method, list_methods())
     if method != base and method not in variants(base):

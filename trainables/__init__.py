@@ -65,7 +65,7 @@ def load(method: str) -> ModuleType:
         ValueError: if the method is unknown, its name ends with a colon, or one of its files is missing or invalid.
     """
     name = base_method(method)
-    method_files.check_whole(name)
+    method_files.check_both_files(name)
     if name not in list_methods() or method == f"{name}{VARIANT}":
         raise unknown_name_error("method", method, list_methods())
     file, _ = method_files.locate_files(name)

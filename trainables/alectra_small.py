@@ -3,8 +3,9 @@
 The original is shoarora/lmtuners at 86f31ba. Its README (experiments/disc_lm_small/README.md) gives batch size, epochs
 and learning rate for each task; RTE and STS-B start from an MNLI model. The fine-tuning script is not published, so the
 remaining values are from the appendix of ELECTRA's paper. The model card (shoarora/alectra-small-owt) loads the
-checkpoint as `AlbertForSequenceClassification`, so `head` is `pooled`. The pooler starts from the checkpoint's weights,
-which pretraining did not train. Everything else is as in ELECTRA-small (trainables/electra_small.py).
+checkpoint as `AlbertForSequenceClassification`, so `head` is `pooled`. The pooler also starts from the checkpoint's
+weights, although pretraining did not train the pooler. Everything else is as in ELECTRA-small
+(trainables/electra_small.py).
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         unfinished.touch()
-        with _held(unfinished, path.name):
+        with _locked_for_writing(unfinished, path.name):
             mode = unfinished.stat().st_mode
             write(unfinished)
             _give_mode(unfinished, mode)
@@ -90,8 +90,11 @@ def is_unfinished(path: Path, of: str | None = None) -> bool:
 
 
 @contextmanager
-def _held(unfinished: Path, name: str) -> Iterator[None]:
-    """Lock a temporary file or folder in this context, and delete those that dead processes left behind for `name`."""
+def _locked_for_writing(unfinished: Path, name: str) -> Iterator[None]:
+    """Lock a temporary file or folder during the context.
+
+    On entry, also delete the temporary files and folders that dead processes left behind for the same final `name`.
+    """
     with _locked(unfinished):
         for leftover in unfinished.parent.iterdir():
             if leftover != unfinished and is_unfinished(leftover, of=name):
@@ -128,7 +131,7 @@ def _filled(unfinished: Path, name: str, fill: Callable[[Path], object]) -> Iter
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
         unfinished.mkdir(parents=True)
-        with _held(unfinished, name):
+        with _locked_for_writing(unfinished, name):
             probe = unfinished / ".mode"
             probe.touch()
             mode = probe.stat().st_mode  # the permissions that the umask and the folder's access list give a new file

@@ -78,7 +78,7 @@ CPU_FACTS = Path("/proc/cpuinfo")
 
 
 def device_name(device: str | torch.device) -> str:
-    """Return the name of a GPU, or of the CPU with the instruction set that PyTorch uses: `AMD EPYC (AVX2)`."""
+    """Return a device's name; for a CPU, add the instruction set that PyTorch uses, as in `AMD EPYC (AVX2)`."""
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_name(device)
     lines = CPU_FACTS.read_text().splitlines() if CPU_FACTS.exists() else []
@@ -88,7 +88,7 @@ def device_name(device: str | torch.device) -> str:
 
 
 def device_and_threads(device: str | torch.device) -> str:
-    """Return a device's name; for a CPU, add PyTorch's number of threads: `AMD EPYC (AVX2), 1 thread`."""
+    """Return a device's name; for a CPU, add PyTorch's number of threads, as in `AMD EPYC (AVX2), 1 thread`."""
     number = torch.get_num_threads()
     threads = f", {number} thread{'s' * (number != 1)}"
     return device_name(device) + threads * (torch.device(device).type == "cpu")

@@ -163,7 +163,7 @@ def names() -> list[str]:
     return sorted(map(_name, stems))
 
 
-def check_whole(method: str) -> None:
+def check_both_files(method: str) -> None:
     """Check that a method has both its own file and the file of its search space, or neither of them.
 
     Raises:

@@ -1,9 +1,10 @@
 """PALBERT: PonderNet on an ALBERT. An example exits when its cumulative exit probability exceeds q (Q-exit).
 
-arXiv:2204.03276, section 3. It differs from PonderNet in two ways: Λ, which predicts a layer's exit probability, is an
-MLP of three tanh layers on [h_i, h_{i-1}] with its own learning rate, and exits are not sampled. The variants have a
-simpler Λ; they are rows of the paper's table 1. The original is tinkoff-ai/palbert at 52a79af (src/train.py,
-src/trainer.py, src/loss.py, src/modeling/palbert_fast.py). If this code and the paper differ, the code is followed.
+PALBERT (arXiv:2204.03276, section 3) differs from PonderNet in two ways: Λ, which predicts a layer's exit probability,
+is an MLP of three tanh layers on [h_i, h_{i-1}] with its own learning rate, and exits are not sampled. The variants
+have a simpler Λ; they are rows of the paper's table 1. The original is tinkoff-ai/palbert at 52a79af (src/train.py,
+src/trainer.py, src/loss.py, src/modeling/palbert_fast.py). If the paper and the original code differ, this file follows
+the original code.
 """
 
 from __future__ import annotations

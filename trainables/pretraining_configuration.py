@@ -50,8 +50,8 @@ class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
             raise ValueError(f"warmup_steps is {self.warmup_steps}; allowed: fewer than steps ({self.steps})")
         if self.mask_token_share + self.random_token_share > 1:
             raise ValueError(
-                f"random_token_share is {self.random_token_share}; allowed: at most 1 - mask_token_share "
-                f"({self.mask_token_share})"
+                f"random_token_share is {self.random_token_share}; allowed: at most "
+                f"{1 - self.mask_token_share:g} (1 - mask_token_share)"
             )
         if self.masking == "bernoulli" and self.max_predictions:
             raise ValueError(f"max_predictions is {self.max_predictions}, but masking is bernoulli; allowed: 0")

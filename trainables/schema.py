@@ -1,7 +1,7 @@
 """Converts plain values to typed values.
 
 An error message names the wrong field, its value and the allowed values in one line. All data from files, other
-processes and users pass through this module. It does not import torch.
+processes and users pass through this module. The module does not import torch.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def from_json(kind: type[T], line: bytes, *, where: str) -> T:
 
 
 class Reader:
-    """Decoder for many JSON texts of one type."""
+    """A decoder that parses any number of JSON texts as values of one type."""
 
     def __init__(self, kind: Any) -> None:
         """Prepare a decoder for `kind`: a type, or a union of tagged types."""

@@ -2,7 +2,8 @@
 
 AAAI 2024, article 29781. The original is run_glue.py of jchenghu/sharebert at 6530e06, with the command in its README.
 The script scores CoLA with QQP's metrics, accuracy and F1 (lines 438 to 440), instead of Matthews correlation. The
-pretrained weights are not on the hub, so weights are random unless pretrained here (study/profiles.py).
+original's pretrained weights are not on the hub. Therefore the weights are random, unless the user pretrains a backbone
+with this project (study/profiles.py).
 """
 
 from __future__ import annotations

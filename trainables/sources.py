@@ -125,10 +125,10 @@ def _hash(file: Path, size: int, modified: int) -> str:
 def cache_folder() -> Path:
     """Find the cache folder for tokenised data, which all trials and studies of a machine share.
 
-    Its parent is $XDG_CACHE_HOME, ~/.cache or the temporary folder: the first that is writable.
+    The cache folder is in the first writable folder among $XDG_CACHE_HOME, ~/.cache and the temporary folder.
 
     Raises:
-        OSError: if none of them is writable.
+        OSError: if none of these folders is writable.
     """
     user = os.getuid()
     chosen, home = os.environ.get("XDG_CACHE_HOME"), os.path.expanduser("~/.cache")  # noqa: PTH111  # keeps ~ without a home
@@ -161,17 +161,17 @@ def cached_folder(cache: Path, content: str, fill: Callable[[Path], object]) -> 
         (folder / _DIGESTS).write_text(json.dumps(_hash_all_files(folder)))
 
     entry = cache / hashlib.sha256(content.encode()).hexdigest()[:32]
-    if not _is_whole(entry):
+    if not _is_undamaged(entry):
         cache.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{entry}.lock"):
-            if not _is_whole(entry):
+            if not _is_undamaged(entry):
                 if (entry / _DIGESTS).exists():
                     print(f"{entry} was damaged; its tokens are computed again", file=sys.stderr)
                 write_folder(entry, fill_with_digests)
     return entry
 
 
-def _is_whole(entry: Path) -> bool:
+def _is_undamaged(entry: Path) -> bool:
     """Check whether a cache entry exists and its files are unchanged."""
     try:
         return _hash_all_files(entry) == json.loads((entry / _DIGESTS).read_text())

@@ -49,23 +49,22 @@ def measure_latency(
     """
     sizes = {min(size, len(examples)): number for size, number in num_batches.items()}
     with evaluating(model) as device:
-        answers = [
-            _Answer(model, rule, examples.batch(rows, device), number)
+        runs = [
+            _BatchRun(model, rule, examples.batch(rows, device), number)
             for size, most in sizes.items()
             for number, rows in enumerate(_choose_batches(len(examples), size, most))
             for rule in rules
         ]
-        layers = [answer().double().mean().item() for answer in answers]
+        layers = [run().double().mean().item() for run in runs]
         timed = [
-            _Timed(*pair)
-            for pair in zip(answers, layers, _time_fastest_rounds(answers, _choose_clock(device)), strict=True)
+            _Timed(*pair) for pair in zip(runs, layers, _time_fastest_rounds(runs, _choose_clock(device)), strict=True)
         ]
-        exits = tuple(_summarise(rule, [batch for batch in timed if batch.answer.rule == rule]) for rule in rules)
+        exits = tuple(_summarise(rule, [batch for batch in timed if batch.run.rule == rule]) for rule in rules)
     return Latency(device=device_name(device), threads=torch.get_num_threads(), exits=exits)
 
 
 @dataclass(frozen=True)
-class _Answer:
+class _BatchRun:
     """A batch to run under one exit rule. A rule that samples exits draws the same numbers in each run."""
 
     model: EarlyExitModel
@@ -91,7 +90,7 @@ class _Answer:
 
 @dataclass(frozen=True)
 class _Timed:
-    answer: _Answer
+    run: _BatchRun
     mean_layers: float
     seconds: float  # time of the whole batch
 
@@ -100,7 +99,7 @@ def _summarise(rule: ExitRule, timed: list[_Timed]) -> ExitLatency:
     """Average the times of one rule's batches for each batch size, and count the FLOPs of the largest batch size."""
     by_size: dict[int, list[_Timed]] = {}
     for each in timed:
-        by_size.setdefault(each.answer.size, []).append(each)
+        by_size.setdefault(each.run.size, []).append(each)
     timings = [
         Timing(
             batch_size=size,
@@ -110,7 +109,7 @@ def _summarise(rule: ExitRule, timed: list[_Timed]) -> ExitLatency:
         )
         for size, batches in by_size.items()
     ]
-    flops = count_flops(by_size[max(by_size)][0].answer) / max(by_size)
+    flops = count_flops(by_size[max(by_size)][0].run) / max(by_size)
     return ExitLatency(rule=rule.name, setting=read_setting(rule), flops=flops, timings=tuple(timings))
 
 
@@ -126,7 +125,7 @@ def count_flops_of_texts(model: EarlyExitModel, examples: Examples) -> tuple[Tex
     with evaluating(model) as device:
         batches = {tokens: examples.batch(np.array([row]), device) for tokens, row in rows.items()}
         flops = {
-            tokens: [count_flops(_Answer(model, rule, batch, seed=0)) for rule in rules]
+            tokens: [count_flops(_BatchRun(model, rule, batch, seed=0)) for rule in rules]
             for tokens, batch in batches.items()
         }
     return tuple(TextFlops(tokens=tokens, by_layer=tuple(map(float, counts))) for tokens, counts in flops.items())
@@ -141,9 +140,9 @@ def _choose_batches(num_examples: int, batch_size: int, num_batches: int) -> lis
     return [np.arange(start, start + batch_size) for start in starts]
 
 
-def _time_fastest_rounds(answers: list[_Answer], clock: Callable[[], float]) -> list[float]:
+def _time_fastest_rounds(runs: list[_BatchRun], clock: Callable[[], float]) -> list[float]:
     """Run all batches in `ROUNDS` rounds, and return each batch's time in its fastest round, in seconds."""
-    rounds = [[_time(answer, clock) for answer in answers] for _ in range(ROUNDS)]
+    rounds = [[_time(run, clock) for run in runs] for _ in range(ROUNDS)]
     return [min(seconds) for seconds in zip(*rounds, strict=True)]
 
 

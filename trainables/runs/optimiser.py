@@ -156,7 +156,7 @@ STEPS_BETWEEN_CHECKS = 50  # checks are rare because reading a loss waits for th
 
 
 class FiniteLosses:
-    """The losses of one epoch. A check after every `STEPS_BETWEEN_CHECKS` steps fails if a loss is not finite."""
+    """The losses of one epoch. After every `STEPS_BETWEEN_CHECKS` steps, the new losses are checked to be finite."""
 
     def __init__(self, first_step: int) -> None:
         """Start an epoch whose first step is number `first_step` of the training, counted from 1."""
@@ -166,10 +166,10 @@ class FiniteLosses:
         self._checked = 0
 
     def add(self, loss: Tensor, learning_rate: float) -> None:
-        """Store the loss and the learning rate of a step, and check the losses since the last check if it is time.
+        """Store the loss and the learning rate of a step. After every `STEPS_BETWEEN_CHECKS` steps, check new losses.
 
         Raises:
-            TrainingError: a loss since the last check is not finite.
+            TrainingError: one of the checked losses is not finite.
         """
         self._losses.append(loss)
         self._rates.append(learning_rate)

@@ -60,9 +60,9 @@ class Processes:
         return cls(distributed.get_world_size(), distributed.get_rank())
 
     def purpose(self, name: str) -> str:
-        """Add the rank to `name`, the purpose of random numbers, so that each process draws other numbers.
+        """Add the rank to `name`, the purpose of random numbers, so that each process draws different numbers.
 
-        For rank 0, the purpose stays the same, so this process draws the same numbers as a single process.
+        For rank 0, the purpose stays the same, so rank 0 draws the same numbers as a run with a single process.
         """
         return name if self.rank == 0 else f"{name} in process {self.rank}"
 

@@ -122,7 +122,7 @@ def start_from(model: EarlyExitModel, folder: Path) -> None:
         except RuntimeError as error:
             of = description["spec"]
             source = f"{of['method']}, {of['backbone']}, task {of['task']}"
-            raise ValueError(f"start {folder}: its {part} ({source}) does not fit: {error}") from error
+            raise ValueError(f"start {folder}: the model's {part} ({source}) does not fit: {error}") from error
 
 
 # Exports.

@@ -335,7 +335,7 @@ class TrainingRun:
         )
 
     def _report(self, examples: Examples, predictions: Path | None) -> Evaluation:
-        """Evaluate the selected epoch's model on `examples`, and write its predictions to the file `predictions`."""
+        """Evaluate the selected epoch's model on `examples`; write predictions if the file `predictions` is given."""
         evaluation = self._selected_evaluation if examples is self._data.selection else None
         if evaluation is None:
             with _with_weights(self._model, self._selected_weights):  # restores the run's weights afterwards

@@ -57,7 +57,7 @@ def read_state(folder: Path) -> dict[str, Any]:
     except Exception as error:  # torch may raise any error on foreign bytes
         raise UnreadableState(f"{folder}: {STATE} is damaged: {_take_first_line(error)}") from error
     if digest not in (None, _hash_state(state)):
-        raise UnreadableState(f"{folder}: {STATE} is damaged: its numbers differ from those saved")
+        raise UnreadableState(f"{folder}: {STATE} is damaged: its content does not match its digest")
     return state
 
 

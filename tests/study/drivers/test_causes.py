@@ -195,8 +195,8 @@ def damage(folder: Path, what: str) -> None:
     [
         ("cut", "state.pt is damaged"),
         ("bytes", "state.pt is damaged"),
-        ("scaled", "state.pt is damaged: its numbers differ from those saved"),
-        ("not numbers", "state.pt is damaged: its numbers differ from those saved"),
+        ("scaled", "state.pt is damaged: its content does not match its digest"),
+        ("not numbers", "state.pt is damaged: its content does not match its digest"),
         ("gone", "state.pt is missing"),
         ("model", "model.safetensors is missing"),
         ("weights", "model.safetensors is damaged"),

@@ -20,7 +20,7 @@ from trainables.runs.trial import Unavailable
 CPU = torch.device("cpu")
 SET = {"float32": ["ieee"] * 3, "tensorfloat32": ["tf32"] * 3, "bfloat16": ["ieee"] * 3}
 TENSORFLOAT32 = {"precision": "tensorfloat32"}
-REFUSED = r"^precision is tensorfloat32, which cpu does not support; allowed: a GPU with TF32 .*, or float32, bfloat16$"
+REFUSED = r"^precision is tensorfloat32, which cpu does not support; allowed: float32 or bfloat16, or a GPU with TF32 "
 
 
 def settings_now() -> list[str]:

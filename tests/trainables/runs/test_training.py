@@ -370,14 +370,14 @@ def test_second_stage_keeps_the_encoder_and_the_last_classifier_of_the_first(cac
 def test_second_stage_needs_a_classifier_to_keep(cache, tmp_path):
     source = run_to_the_end(spec_of("pabee", task="rte", config={"epochs": 1}), cache)
     source.save(tmp_path)
-    with pytest.raises(ValueError, match=r"start .*: its classifier \(pabee, mini-albert, task rte\) does not fit"):
+    with pytest.raises(ValueError, match=r"start .*: the model's classifier \(pabee, mini-albert, task rte\) does not"):
         TrainingRun(spec_of("deebert", task="rte", start=source.outcome().model), cache=cache)
 
 
 def test_start_refuses_an_encoder_that_does_not_fit(cache, tmp_path):
     source = run_to_the_end(spec_of(backbone="mini-bert", config={"epochs": 1}), cache)
     source.save(tmp_path)
-    with pytest.raises(ValueError, match=r"start .*: its encoder \(albert, mini-bert, task sst2\) does not fit"):
+    with pytest.raises(ValueError, match=r"start .*: the model's encoder \(albert, mini-bert, task sst2\) does not"):
         TrainingRun(spec_of(start=source.outcome().model), cache=cache)
 
 
