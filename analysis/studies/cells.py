@@ -1,9 +1,10 @@
-"""The cells and rows of a table, made from the records of one or several studies.
+"""Make the cells and rows of a table from the records of one or several studies.
 
-An arm is one method on one task. Its cell joins the records of all studies that have the arm, each trial once. The
-studies must share the protocol (`load_studies`), the seeds, the data of each task (either all generated or all real),
-and the backbone and settings of each method. With `separate`, each study has its own rows: only the protocol and the
-data must be equal, and scores from fewer seeds than the table's are marked.
+An arm is one method on one task. Its cell joins the records of all studies that have the arm, and contains each trial
+once. The studies must have the same protocol (`load_studies`), the same seeds, the same data for each task, and the
+same backbone and settings for each method. Generated and real data cannot be mixed. With `separate`, each study has its
+own rows. Then only the protocol and the data must be the same, and scores from fewer seeds than the table asks for are
+marked.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ SAME_METHOD = ("backbone_fingerprint", "tokenizer_fingerprint")  # must be equal
 
 @dataclass(frozen=True)
 class Cell:
-    """One entry of a table: one method on one task, with final runs of its best configuration, one per seed."""
+    """Entry of a table for one method on one task, with the final runs of its best configuration, one per seed."""
 
     arm: Arm
     studies: tuple[Study, ...]  # studies that have this method on this task
@@ -53,22 +54,22 @@ class Cell:
 
     @property
     def seeds(self) -> list[int]:
-        """Seeds of the records, ascending."""
+        """Seeds of the completed final runs, ascending."""
         return [record.seed for record in self.records]
 
     @property
     def scores(self) -> list[float]:
-        """Scores of the records, in [-1, 1]."""
+        """Scores of the completed final runs, in [-1, 1]."""
         return [record.score for record in self.records if record.score is not None]  # completed trials have a score
 
     @property
     def config(self) -> Configuration | None:
-        """The winning configuration; None without completed final runs."""
+        """The winning configuration, or None if no final run is completed."""
         return self.records[0].config if self.records else None
 
     @cached_property
     def median(self) -> float:
-        """Median score over the seeds; nan without completed final runs."""
+        """Median score over the seeds, or NaN if no final run is completed."""
         return float(np.median(self.scores)) if self.records else math.nan
 
     @property
@@ -85,13 +86,13 @@ class Cell:
 
     @property
     def data_differences(self) -> tuple[str, ...]:
-        """Differences between the data that the trials read and the official GLUE; empty if there are none."""
+        """Descriptions of the differences between the data that the final runs read and the official GLUE."""
         found = [line for record in self.records for line in record.data_differences or ()]
         return tuple(dict.fromkeys(found))
 
     @property
     def paid(self) -> list[Record]:
-        """Every trial of the arm that cost compute, in all studies, including failed trials that later ran again."""
+        """Records of all trials of the arm that cost compute, including failed trials that later ran again."""
         return [
             record
             for study in self.studies
@@ -105,41 +106,42 @@ class Cell:
 
     @property
     def dropped(self) -> list[Record]:
-        """Trials of the arm that the user excluded with `study.drop`."""
+        """Records of the arm's trials that the user excluded with `study.drop`."""
         return [record for record in self.arm_records if record.status == "dropped"]
 
     @property
     def tried(self) -> int:
-        """Number of configurations that the search tried: trials that completed, or that ASHA stopped."""
+        """Number of configurations that the search tried: trials that were completed, or that ASHA stopped."""
         tried = ("completed", "stopped")
         return sum(record.phase == "search" and record.status in tried for record in self.arm_records)
 
     @property
     def former_scores(self) -> list[float]:
-        """Scores of completed final runs of earlier winning configurations, which the present winner has replaced."""
+        """Scores of completed final runs of former winners: configurations that the present winner has replaced."""
         confirm = [record for record in self.arm_records if record.phase == "confirm" and record not in self.records]
         return [record.score for record in confirm if record.status == "completed" and record.score is not None]
 
     @property
     def unfinished(self) -> str:
-        """Note on the steps that the arm's search still waits for; empty if the search has ended."""
+        """Note that describes what is missing in the arm's search; empty if the search has ended."""
         reasons = dict.fromkeys(study.missing.get(self.name, "") for study in self.studies)
         searching = " and ".join(reason for reason in reasons if reason.endswith("search trials ended"))
         return f"{searching}; the number is of the best configuration so far" if searching else ""
 
     @property
     def shortfall(self) -> str:
-        """Description of missing and surplus seeds; for an empty cell, the reason why it is empty, if known."""
+        """Description of the missing and surplus seeds. If the cell is empty, the reason for this, if known."""
         failed = f"; failed: {', '.join(str(record.seed) for record in self.failed)}" if self.failed else ""
         dropped = [str(record.seed) for record in self.dropped if record.phase == "confirm"]
         failed += f"; dropped: {', '.join(dropped)}" if dropped else ""
         reasons = dict.fromkeys(study.missing.get(self.name, "") for study in self.studies if self.state == "missing")
         if known := " and ".join(filter(None, reasons)):
             return f"missing: {known}{failed}"
-        wanted, found = ", ".join(map(str, self.seeds_wanted)), ", ".join(map(str, self.seeds)) or "none"
+        wanted, found = ", ".join(map(str, self.seeds_wanted)), ", ".join(map(str, self.seeds))
         if self.state == "complete":
             return f"complete: seeds {wanted}{failed}"
-        return f"{self.state}: found {found}; the protocol wants {wanted}{failed}"
+        has = f"seeds {found}" if found else "no seeds"
+        return f"{self.state}: found {has}; the protocol asks for seeds {wanted}{failed}"
 
 
 @dataclass(frozen=True)
@@ -152,13 +154,13 @@ class Row:
 
 
 def read_cell(study: Study, method: str, task: str) -> Cell:
-    """Make the cell of a method on a task from one study; it is empty until a final run of the winner completes."""
+    """Make the cell of a method on a task from one study. The cell has no score until a final run is completed."""
     arm = study.arm(method, task)
     return make_cell(arm, [study], study.records_by_arm.get(arm.name, []), seeds_wanted=arm.seeds)
 
 
 def make_cell(arm: Arm, studies: list[Study], records: Iterable[Record], *, seeds_wanted: tuple[int, ...]) -> Cell:
-    """Make the cell of an arm from these records."""
+    """Make the cell of an arm from the records of the arm."""
     records = tuple(records)
     confirm = confirm_trials(arm, records)
     return Cell(
@@ -195,12 +197,12 @@ def make_rows(studies: Sequence[Study], *, separate: bool = False) -> list[Row]:
 
 
 def table_seeds(studies: Sequence[Study]) -> tuple[int, ...]:
-    """Return the seeds of final runs that the table asks for: the longest list in the plan of any study."""
+    """Return the seeds of final runs that the table asks for: the longest list of seeds in any study's plan."""
     return max((study.seeds for study in studies), key=len)
 
 
 def name_studies(studies: Sequence[Study]) -> list[str]:
-    """Return the name of each study, or its folder if another study has the same name."""
+    """Return a label for each study: its name, or its folder if another study has the same name."""
     number = Counter(study.name for study in studies)
     return [study.name if number[study.name] == 1 else str(study.folder) for study in studies]
 
@@ -222,7 +224,7 @@ def _cell(studies: list[Study], method: str, task: str, seeds: tuple[int, ...]) 
 
 
 def find_repeats(cell: Cell) -> list[Cell]:
-    """List the cell itself, followed by a cell for each repeated search of the same method on the same task."""
+    """List the cell itself, and then one cell for each repeated search of the same method on the same task."""
     planned = [arm for study in cell.studies for arm in study.file.plan.arms]
     others = {arm.name: arm for arm in planned if arm.repeat and (arm.method, arm.task) == (cell.arm.method, cell.task)}
     cells = [cell]
@@ -233,10 +235,10 @@ def find_repeats(cell: Cell) -> list[Cell]:
 
 
 def _joined(studies: list[Study], arm: str) -> list[Record]:
-    """Join the arm's records of all studies, one per trial.
+    """Join the arm's records of all studies, and keep one record per trial.
 
-    A failed record is kept only if no other study completed the trial. A dropped record replaces all other records of
-    the trial.
+    If the user dropped the trial in any study, the dropped record is kept. A failed record is kept only if the trial
+    failed in all studies.
     """
     found: dict[str, tuple[Study, Record]] = {}
     for study in studies:
@@ -255,8 +257,8 @@ def _check_data(studies: Sequence[Study]) -> None:
     for other in studies[1:]:
         if other.is_mini != studies[0].is_mini:
             raise ValueError(
-                "generated data and other data never share a table: "
-                f"{_describe_data(studies[0])}, {_describe_data(other)}; "
+                "a table cannot mix generated data and other data: "
+                f"{_describe_data(studies[0])} and {_describe_data(other)}; "
                 "allowed: only studies of --data mini, or only studies of other data"
             )
     first: dict[str, tuple[Study, str]] = {}
@@ -265,14 +267,14 @@ def _check_data(studies: Sequence[Study]) -> None:
             holder, fingerprint = first.setdefault(arm.task, (study, arm.data_fingerprint))
             if fingerprint != arm.data_fingerprint:
                 raise ValueError(
-                    f"two data sets never share a column: {TASKS[arm.task].title} is {fingerprint} in "
-                    f"{_describe_data(holder)}, {arm.data_fingerprint} in {_describe_data(study)}; "
+                    f"a column cannot mix two data sets: {TASKS[arm.task].title} has data fingerprint {fingerprint} "
+                    f"in {_describe_data(holder)}, but {arm.data_fingerprint} in {_describe_data(study)}; "
                     "allowed: studies of the same data"
                 )
 
 
 def _describe_data(study: Study) -> str:
-    """Name the study's folder and the data option that it was launched with."""
+    """Return the study's folder, followed by the option `--data` with which the study was launched."""
     return f"{study.folder} (--data {study.file.plan.data})"
 
 
@@ -286,7 +288,7 @@ def _check_one_method(label: str, cells: dict[str, Cell]) -> None:
 
 
 def _collect_settings(cell: Cell) -> dict[str, object]:
-    """Collect the fields that the user fixed or searched for the cell's method, except the number of epochs."""
+    """Collect the configuration fields that the user set for the cell's method, except the number of epochs."""
     settings = cell.studies[0].file.plan.asked.settings
     said = find_keys(settings, cell.arm.method)
     return {field: format_setting(settings[key]) for field, key in said.items() if field != "epochs"}
@@ -301,5 +303,5 @@ def _require_same(what: str, first: Study, other: Study, differing: list[str]) -
     if differing:
         raise ValueError(
             f"{what} is not the same in {first.folder} and {other.folder}: {'; '.join(differing)}; "
-            "allowed: --separate for rows of their own"
+            "--separate gives each study its own rows"
         )

@@ -1,4 +1,4 @@
-"""A study as pandas frames, for notebooks and scripts. `docs/frames.md` describes every column."""
+"""Load a study as pandas data frames, for notebooks and scripts. `docs/frames.md` describes every column."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SECONDS = {"wall_seconds": "float64", "gpu_seconds": "float64"}
 
 @dataclass(frozen=True)
 class Frames:
-    """A finished or running study as pandas frames; a frame without rows still has all columns.
+    """Pandas data frames of a finished or running study. A frame without rows still has all columns.
 
     The column `counts` is true for the trials whose scores are in tables: completed confirm trials (final runs with
     fresh seeds) of the winner of each arm's first search.
@@ -57,12 +57,12 @@ class Frames:
 
     @property
     def baseline(self) -> str | None:
-        """Method with which all other methods are compared; None if the study has no baseline."""
+        """Method with which all other methods are compared, or None if no baseline is chosen or it has no scores."""
         return self.evidence.baseline
 
     @property
     def protocol(self) -> dict[str, Any]:
-        """Evaluation rules, the same for all numbers of the study."""
+        """Evaluation rules that apply to all numbers of the study."""
         plain: dict[str, Any] = to_plain(self.study.protocol)
         return plain
 
@@ -93,21 +93,24 @@ class Frames:
 
     @cached_property
     def predictions(self) -> pd.DataFrame:
-        """One row per dev example of each confirm trial with stored predictions; one per draw if the exit is random."""
+        """One row per dev example of each confirm trial with stored predictions.
+
+        If the exit is random, there is one row per example and draw.
+        """
         return _joined([_examples(*own) for own in self._stored], PREDICTIONS)
 
     @cached_property
     def sweeps(self) -> pd.DataFrame:
-        """One row per exit setting that was evaluated for each confirm trial with stored predictions."""
+        """One row per confirm trial with stored predictions and exit setting that was evaluated for this trial."""
         return _joined([_settings(*own) for own in self._stored], SWEEPS)
 
     def picture(self, name: str) -> Picture | None:
-        """Return the report's picture with this name, such as `seeds`; None if the study has no data for it."""
+        """Return the report's picture with this name, such as `seeds`, or None if the report has no such picture."""
         return next((picture for picture in self._pictures if picture.name == name), None)
 
     @cached_property
     def evidence(self) -> Evidence:
-        """Statistics behind the study's tables."""
+        """Statistics from which the study's tables are made."""
         return gather([self.study])
 
     @cached_property
@@ -133,7 +136,7 @@ class Frames:
 
     @property
     def _fields(self) -> list[str]:
-        """Column names of all configuration fields in the study."""
+        """Column names of the configuration fields of all arms."""
         return [f"config.{name}" for arm in self.study.file.plan.arms for name in (*arm.decided, *arm.fixed)]
 
     @property
@@ -171,7 +174,7 @@ def _frame(rows: Rows, dtypes: Mapping[str, str], further: Iterable[str] = ()) -
 
 
 def _spread(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Move each entry of nested values into a column of its own, such as `config.beta`."""
+    """Replace each nested value by one column per entry, such as `config.beta`."""
     parts = {f"{name}.{field}": value for name in SPREAD for field, value in row.get(name, {}).items()}
     return {name: value for name, value in row.items() if name not in (*SPREAD, "finished")} | parts
 

@@ -1,4 +1,4 @@
-"""Read predictions of any program from CSV, TSV, JSON Lines or Parquet files with one row per answer."""
+"""Read predictions that any program wrote as CSV, TSV, JSON Lines or Parquet files, with one row per answer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OF_NUMBERS = ("pearson", "spearman")
 
 
 def resolve_metric(name: str) -> str:
-    """Resolve a user's spelling of a metric: `MCC` gives `matthews`.
+    """Return the metric that a user's spelling means: `MCC` gives `matthews`.
 
     Raises:
         ValueError: if no metric has this name.
@@ -36,10 +36,10 @@ def resolve_metric(name: str) -> str:
 
 
 def read_answers(paths: Sequence[Path], metrics: Mapping[str, str]) -> dict[tuple[str, str], list[Answers]]:
-    """Read all files; return (method, task) -> answers, one entry per seed.
+    """Read all files; return (method, task) -> list of answers, one entry per seed.
 
     Args:
-        metrics: task -> metric that replaces GLUE's; the key "" stands for all tasks without a key.
+        metrics: task -> metric that replaces GLUE's metrics. The metric under the key "" applies to all other tasks.
 
     Raises:
         ValueError: if a file cannot be read, rows contradict each other, or a metric is missing or fits no task.
@@ -79,7 +79,9 @@ def _read(path: Path) -> pd.DataFrame:
         raise ValueError(f"{path} lacks the column {missing[0]}; it has {', '.join(map(str, rows.columns))}")
     for name in COLUMNS:
         if len(empty := np.flatnonzero(rows[name].isna())):
-            raise ValueError(f"{path}: {name} is missing in {len(empty)} of {len(rows)} rows, first row {empty[0] + 1}")
+            raise ValueError(
+                f"{path}: {name} is missing in {len(empty)} of {len(rows)} rows, first in row {empty[0] + 1}"
+            )
     rows = rows.assign(**{name: text for name, text in WITHOUT.items() if name not in rows})
     return rows[[*NAMES, "label", "answer"]].astype(texts)
 
@@ -96,7 +98,9 @@ def _task(name: str, metric: str | None, splits: Sequence[str]) -> Task:
         return replace(TASKS.get(name, own), metrics=(metric,), dev_splits=("dev",))
     if name not in TASKS:
         menu = ", ".join(METRICS)
-        raise ValueError(f"{name} is not a GLUE task; name its metric with --metric {name}=METRIC, one of {menu}")
+        raise ValueError(
+            f"{name} is not a GLUE task; give its metric with --metric {name}=METRIC, where METRIC is one of {menu}"
+        )
     task = TASKS[name]
     if len(task.dev_splits) > 1 and {*splits} != {*task.dev_splits}:
         has, both = ", ".join(filter(None, splits)) or "no split", " and ".join(task.dev_splits)
@@ -105,7 +109,7 @@ def _task(name: str, metric: str | None, splits: Sequence[str]) -> Task:
 
 
 def _answers(task: Task, rows: pd.DataFrame) -> dict[str, list[Answers]]:
-    """Arrange the answers of every method and seed in one common order of examples."""
+    """Arrange all answers in the same order of examples; return method -> answers, one entry per seed."""
     rows = _numbered(task, rows)
     examples = rows.drop_duplicates("position")
     ids, labels = examples["example"].to_numpy(), examples["label"].to_numpy()
@@ -118,13 +122,13 @@ def _answers(task: Task, rows: pd.DataFrame) -> dict[str, list[Answers]]:
         found.setdefault(str(method), []).append(Answers(task, ids, splits, labels, answers))
     if alone := [method for method, seeds in found.items() if len(seeds) < 2]:
         raise ValueError(
-            f"{alone[0]} on {task.name} has one seed; allowed: at least two, because a test needs their spread"
+            f"{alone[0]} on {task.name} has one seed; allowed: at least two, because a test needs several scores"
         )
     return found
 
 
 def _numbered(task: Task, rows: pd.DataFrame) -> pd.DataFrame:
-    """Convert labels and answers to numbers; sort the rows and number the examples from 0 in `position`."""
+    """Convert labels and answers to numbers; sort rows by example, and number the examples in the column `position`."""
     labels, answers = _as_numbers(task, rows)
     number = pd.to_numeric(rows["example"], errors="coerce")
     rows = rows.assign(label=labels, answer=answers, number=number)
@@ -136,20 +140,23 @@ def _arrange_answers(who: str, rows: pd.DataFrame, ids: np.ndarray) -> np.ndarra
     """Arrange the answers of one seed of a method as (draws, n)."""
     if len(again := rows[rows.duplicated(["draw", "position"])]):
         raise ValueError(
-            f"{who}: example {again['example'].iloc[0]} occurs twice; allowed: once, or once per "
-            "number in a column draw"
+            f"{who}: example {again['example'].iloc[0]} occurs twice; allowed: once, or once "
+            "per number in the column draw"
         )
     answers = rows.pivot(index="draw", columns="position", values="answer").reindex(columns=range(len(ids)))
     if len(missing := np.flatnonzero(answers.isna().any())):
         raise ValueError(
-            f"{who}: {len(missing)} of {len(ids)} examples are missing, first {ids[missing[0]]}; allowed: the same "
+            f"{who}: {len(missing)} of {len(ids)} examples are missing, such as {ids[missing[0]]}; allowed: the same "
             "examples for every seed of every method"
         )
     return answers.to_numpy()
 
 
 def _as_numbers(task: Task, rows: pd.DataFrame) -> np.ndarray:
-    """Convert labels and answers to scores or class numbers, (2, rows); unknown class names become extra classes."""
+    """Convert labels and answers to scores or class numbers, (2, rows).
+
+    Class names that the task does not have become further classes.
+    """
     classes = {name: number for number, name in enumerate(task.labels)}
     named = pd.concat([rows["label"], rows["answer"]]).astype(object).map(lambda value: classes.get(value, value))
     numbers = np.array(pd.to_numeric(named, errors="coerce"), dtype=float)

@@ -29,7 +29,7 @@ TOLERANCE = 1e-6  # largest allowed difference from recomputed scores and layers
 
 @dataclass(frozen=True)
 class Study:
-    """A study folder: its plan, its events, and the newest record of each ended trial in the order of the journal."""
+    """Content of a study folder: the plan, facts from the journal, and the newest record of each ended trial."""
 
     folder: Path
     file: PlanFile
@@ -59,9 +59,9 @@ class Study:
 
     @cached_property
     def looks(self) -> list[Plan]:
-        """Plans whose results the user may have seen: the plan of each launch that ran to its end, and the latest.
+        """Plans whose results the user may have seen: the plan of each launch that ran to its end, and the latest plan.
 
-        Tables that a user prints between launches leave no trace, so they do not count.
+        Tables that a user prints at other times are not recorded, so they do not count.
         """
         seen = [
             launch.began.plan.asked
@@ -72,26 +72,26 @@ class Study:
 
     @property
     def protocol(self) -> Protocol:
-        """Evaluation rules, the same for all numbers of the study."""
+        """Evaluation rules that apply to all numbers of the study."""
         return self.file.plan.protocol
 
     @property
     def protocol_hash(self) -> str:
-        """Hash of the protocol; every record stores the hash."""
+        """Hash of the protocol, which every record stores too."""
         return self.file.protocol_hash
 
     @cached_property
     def journal(self) -> JournalDigest:
-        """Digest of the journal; tables print it to identify the data that they were made from."""
+        """Digest of the journal. Tables print this digest to identify the journal from which they were made."""
         return compute_journal_digest(self.folder)
 
     @property
     def is_mini(self) -> bool:
-        """True if the data are generated; scores are then not comparable with published numbers."""
+        """Whether the data are generated (mini-GLUE). If so, scores are not comparable with published numbers."""
         return self.file.plan.asked.is_generated
 
     def arm(self, method: str, task: str) -> Arm:
-        """Return the plan's arm of a method on a task."""
+        """Return the arm of a method on a task from the plan."""
         return self.file.plan.arm(f"{method}/{task}")
 
     @cached_property
@@ -104,7 +104,7 @@ class Study:
 
     @cached_property
     def missing(self) -> Mapping[str, str]:
-        """Steps that each incomplete arm still waits for, in the wording of `study.status`; empty before any launch."""
+        """Name of each incomplete arm -> what it lacks, as `study.status` prints it; empty before the first launch."""
         return compute_progress(self.file.plan, self.facts).missing if self.facts.launches else {}
 
     @cached_property
@@ -114,13 +114,13 @@ class Study:
 
 
 def confirm_trials(arm: Arm, records: Sequence[Record]) -> list[Record]:
-    """List the records of final runs of the arm's winning configuration, sorted by seed, including failed runs."""
+    """List the records of final runs of the arm's winning configuration, including failed runs, sorted by seed."""
     winner = choose_winner(arm, records)
     return winner.confirm_trials(records) if winner else []
 
 
 def load_study(folder: Path | str, *, facts: StudyFacts | None = None) -> Study:
-    """Read the study in `folder`; pass `facts` if its journal has been read already.
+    """Read the study in `folder`. If its journal has been read already, pass the result as `facts`.
 
     Raises:
         ValueError: if the folder is not a study, its plan names an unknown task, a line of its journal is damaged, a
@@ -136,8 +136,8 @@ def load_study(folder: Path | str, *, facts: StudyFacts | None = None) -> Study:
             raise ValueError(f"{folder / JOURNAL}: record {record.key!r} of {record.arm}: {wrong}")
         if record.protocol_hash != file.protocol_hash:
             raise ValueError(
-                f"{folder}: record {record.key!r} has protocol {record.protocol_hash}, plan.json has "
-                f"{file.protocol_hash}; records of two protocols are never mixed"
+                f"{folder}: record {record.key!r} has protocol {record.protocol_hash}, but plan.json has "
+                f"{file.protocol_hash}; records of two protocols cannot be mixed"
             )
     study = Study(folder, file, facts, records, retried)
     for arm in file.plan.arms:
@@ -152,8 +152,9 @@ def load_study(folder: Path | str, *, facts: StudyFacts | None = None) -> Study:
 def check_record(record: Record) -> list[str]:
     """List the defects of the record's scores and metrics, one line each.
 
-    A completed trial must have every metric of its task, and their mean as its score. All of them must lie in [-1, 1]:
-    0.725, not 72.5. A stopped trial must have a valid selection score. The numbers of a failed trial are not checked.
+    A completed trial must have every metric of its task, and its score must be the mean of these metrics. All of these
+    numbers must lie in [-1, 1]: 0.725, not 72.5. A stopped trial must have a valid selection score. The numbers of a
+    failed trial are not checked.
     """
     if record.task not in TASKS:
         return [f"task is {record.task!r}; allowed: {', '.join(TASKS)}"]
@@ -170,16 +171,16 @@ def check_record(record: Record) -> list[str]:
     lines += [line for name, value in found.items() for line in _not_a_share(f"metrics.{name}", value)]
     mean = score(TASKS[record.task], found)
     if not lines and record.score is not None and abs(mean - record.score) > TOLERANCE:
-        lines.append(f"score is {record.score}; the mean of {', '.join(found)} is {mean:.6f}")
+        lines.append(f"score is {record.score}, but the mean of {', '.join(found)} is {mean:.6f}")
     return lines + _layers(record)
 
 
 def _layers(record: Record) -> list[str]:
-    """Report a mean number of layers that is below 1 or above the model's depth."""
+    """Return an error line if the record's mean number of layers is below 1 or above the model's depth."""
     run, depth = record.mean_layers, record.num_layers
     if run is None or depth is None or 1 - TOLERANCE <= run <= depth + TOLERANCE:
         return []
-    return [f"mean_layers is {run}; allowed: 1 to {depth}, the model's num_layers"]
+    return [f"mean_layers is {run}; allowed: 1 to {depth}, which is the model's num_layers"]
 
 
 def _not_a_share(name: str, value: float | None) -> list[str]:
@@ -192,14 +193,15 @@ def _not_a_share(name: str, value: float | None) -> list[str]:
 
 
 def _check_content(study: Study, arm: Arm) -> None:
-    """Reject records whose data, backbone or tokenizer differ from the arm's."""
+    """Reject records whose data, backbone or tokenizer differ from those of the arm in the plan."""
     for record in study.records_by_arm.get(arm.name, []):
         for field in ("data_fingerprint", "backbone_fingerprint", "tokenizer_fingerprint"):
             found, planned = getattr(record, field), getattr(arm, field)
             if found != planned:
                 raise ValueError(
-                    f"{study.folder}: record {record.key!r} of {arm.name} has {field} {found}, the plan {planned}; "
-                    "a cell never mixes data, backbones or tokenizers"
+                    f"{study.folder}: record {record.key!r} of {arm.name} has {field} {found}, "
+                    f"but the plan has {planned}; "
+                    "a cell cannot mix data sets, backbones or tokenizers"
                 )
 
 
@@ -212,7 +214,7 @@ def load_studies(folders: list[Path]) -> list[Study]:
     first = dict[str, Path]()
     for folder in folders:
         if (path := os.path.realpath(folder)) in first:
-            raise ValueError(f"{first[path]} and {folder} are the same study; allowed: each study once")
+            raise ValueError(f"{first[path]} and {folder} are the same study; pass each study only once")
         first[path] = folder
     studies = [load_study(folder) for folder in folders]
     for other in studies[1:]:
@@ -225,20 +227,20 @@ def _check_same_protocol(first: Study, other: Study) -> None:
         return
     differing = list_changes("", to_plain(first.protocol), to_plain(other.protocol))
     raise ValueError(
-        f"two protocols never share a table: {first.folder} has {first.protocol_hash}, {other.folder} has "
+        f"a table cannot mix two protocols: {first.folder} has {first.protocol_hash}, but {other.folder} has "
         f"{other.protocol_hash} ({';'.join(differing).strip()})"
     )
 
 
 def newest_study(root: Path | str = RUNS) -> Path:
-    """Find the study folder under `root` with the most recently written plan.
+    """Return the study folder under `root` whose plan was written last.
 
     Raises:
-        ValueError: if there is no study.
+        ValueError: if no folder under `root` is a study.
     """
     plans = sorted(Path(root).glob("*/plan.json"), key=lambda path: path.stat().st_mtime)
     if not plans:
-        raise ValueError(f"no study under {root}: no folder there holds a plan.json")
+        raise ValueError(f"no study under {root}: no folder there has a plan.json")
     return plans[-1].parent
 
 
@@ -251,11 +253,11 @@ def _check_tasks(path: Path, file: PlanFile) -> None:
     for name, task in (file.plan.own_tasks or {}).items():
         if task.definition != TASKS[name].definition:
             fault = "has other columns, labels or metrics than in the study that was read before"
-            raise ValueError(f"{path}: task {name} {fault}; allowed: studies with the same definition")
+            raise ValueError(f"{path}: task {name} {fault}; allowed: studies with the same definition of the task")
 
 
 def _newest(records: list[Record]) -> tuple[list[Record], list[Record]]:
-    """Split the records into the newest one of each trial, and failed ones that a rerun has replaced."""
+    """Split the records into the newest record of each trial, and records of failed trials that later ran again."""
     newest: dict[str, Record] = {}
     replaced: list[Record] = []
     for record in records:

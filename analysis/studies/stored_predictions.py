@@ -28,7 +28,7 @@ _SWEEP = ("sweep_rule", "sweep_setting", "sweep_score", "sweep_mean_layers")
 
 @dataclass(frozen=True)
 class Answers:
-    """Answers of one model to n examples, with several draws per example if its exit is random."""
+    """Predictions of one model for n examples. If its exit is random, there are several draws per example."""
 
     task: Task
     ids: np.ndarray  # (n,)
@@ -38,17 +38,17 @@ class Answers:
 
     @cached_property
     def examples(self) -> str:
-        """Digest of the ids, splits and labels of the examples: equal digests mean the same examples."""
+        """Digest of the ids, splits and labels of the examples. Equal digests mean the same examples."""
         arrays = (self.ids.astype(str), self.split, self.labels.astype(float))
         return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
 
     @property
     def draws(self) -> int:
-        """Number of draws of a random exit; 1 if the exit is deterministic."""
+        """Number of draws per example; 1 if the exit is not random."""
         return len(self.answers)
 
     def scored(self, logits: np.ndarray) -> float:
-        """Score other answers to the same examples; `logits` (n, labels) holds these answers."""
+        """Score other predictions for the same examples, given as `logits` (n, labels)."""
         answers = predictions_from_logits(self.task, logits)
         return score(self.task, compute_metrics(self.task, answers, self.labels, self.split))
 
@@ -83,12 +83,12 @@ class Predictions(Answers):
 
     @property
     def mean_layers(self) -> float:
-        """Layers run per example, averaged over examples and draws."""
+        """Number of layers run, averaged over examples and draws."""
         return float(self.exit_layers.mean())
 
 
 def read_predictions(study: Study, record: Record) -> Predictions | None:
-    """Read the predictions of a confirm trial; None if no file is stored.
+    """Read the predictions of a confirm trial, or return None if they are not stored.
 
     Raises:
         ValueError: if the file is damaged.
@@ -100,7 +100,7 @@ def read_predictions(study: Study, record: Record) -> Predictions | None:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except (ValueError, OSError, zipfile.BadZipFile):
-        raise ValueError(f"{path}: the file is damaged, or holds no predictions") from None
+        raise ValueError(f"{path}: the file is damaged, or has no predictions") from None
     missing = [name for name in (*_PER_EXAMPLE, *_SWEEP) if name not in arrays]
     missing += [] if any(name in arrays for name in _LAYERS) else [_LAYERS[0]]
     if missing:
@@ -119,7 +119,7 @@ def predictions_from(task: Task, arrays: Mapping[str, np.ndarray]) -> Prediction
 
 
 def _read_layers(task: Task, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Read the outputs of all layers and derive answers from them; older files store only the answers."""
+    """Read the outputs of all layers and compute their answers. Older files store only the answers."""
     if "layer_logits" not in arrays:
         fields = [_OLDER_FIELDS.get(rule, rule) for rule in arrays["sweep_rule"].tolist()]
         older = {"sweep_field": np.array(fields, dtype=np.str_), "sweep_rule_fields": None, "outputs": None}
@@ -135,7 +135,7 @@ def _read_layers(task: Task, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]
 
 
 def read_cell_predictions(cell: Cell) -> list[Predictions]:
-    """Read the predictions of every seed of the cell; empty if the file of any seed is missing.
+    """Read the predictions of every seed of the cell, or return [] if the predictions of any seed are not stored.
 
     Raises:
         ValueError: if a file is damaged.
@@ -146,14 +146,14 @@ def read_cell_predictions(cell: Cell) -> list[Predictions]:
 
 
 def disagreements(record: Record, predictions: Predictions) -> list[str]:
-    """List the differences between a record and its stored predictions, one line each; empty if they agree.
+    """List the differences between a record and its stored predictions, one line each.
 
-    The stored sweep is compared with `recomputed_sweep`.
+    Also list the differences between the stored sweep over exit settings and `recomputed_sweep`.
     """
     metrics = [(name, record.metrics.get(name), value) for name, value in predictions.metrics.items()]
     pairs = [("score", record.score, predictions.score), ("mean_layers", record.mean_layers, predictions.mean_layers)]
     lines = [
-        f"{name} is {recorded} in the record and {found:.6f} from the predictions"
+        f"{name} is {recorded} in the record and {found:.6f} according to the predictions"
         for name, recorded, found in (*pairs, *metrics)
         if recorded is None or abs(recorded - found) > TOLERANCE
     ]
@@ -169,9 +169,9 @@ def disagreements(record: Record, predictions: Predictions) -> list[str]:
 
 
 def recomputed_sweep(predictions: Predictions) -> np.ndarray:
-    """Compute score and mean layers of each swept exit setting from the layers' outputs, (settings, 2).
+    """Recompute score and mean layers of each swept exit setting from the layers' outputs, (settings, 2).
 
-    Settings of exit rules from outside this package give NaN. So do all settings in older files without layer outputs.
+    The result is NaN for exit rules that this package does not define, and for older files without layer outputs.
     """
     recomputed = np.full((len(predictions.sweep_rule), 2), np.nan)
     if predictions.outputs is None or predictions.sweep_rule_fields is None:
@@ -185,19 +185,21 @@ def recomputed_sweep(predictions: Predictions) -> np.ndarray:
 
 
 def _wrong_shapes(num_labels: int, arrays: dict[str, np.ndarray]) -> str | None:
-    """Describe the first array of a file that has a wrong shape; None if all shapes are right."""
+    """Describe the first array that has a wrong shape, or return None if all shapes are right."""
     logits, n = arrays["logits"], len(arrays["ids"])
     dimensions = {name: axis + 1 + (name == "logits") for name, axis in _PER_EXAMPLE.items()}
     for name, axis in _PER_EXAMPLE.items():
         if arrays[name].ndim != dimensions[name] or arrays[name].shape[axis] != n or n == 0:
-            return f"{name} has shape {arrays[name].shape}; allowed: {n} examples, at least one, on axis {axis}"
+            return (
+                f"{name} has shape {arrays[name].shape}; allowed: size {n or 'at least 1'} on axis {axis}, the examples"
+            )
     if logits.shape[2] != num_labels or len(logits) != len(arrays["exit_layers"]):
         draws = len(arrays["exit_layers"])
         return f"logits have shape {logits.shape}; allowed: {draws} draw(s), {n} examples, {num_labels} label(s)"
     layers = next(arrays[name] for name in _LAYERS if name in arrays)
     wanted = (len(layers), n, num_labels) if "layer_logits" in arrays else (len(layers), n)
     if layers.shape != wanted or len(layers) == 0:
-        return f"the outputs of layers have shape {layers.shape}; allowed: {wanted}, at least one layer"
+        return f"the outputs of layers have shape {layers.shape}; allowed: {wanted}, with at least one layer"
     if "lengths" in arrays and arrays["lengths"].shape != (n,):
         return f"lengths have shape {arrays['lengths'].shape}; allowed: ({n},)"
     for name in ("lambdas", "uncertainties", "exit_probabilities"):

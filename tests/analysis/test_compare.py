@@ -172,20 +172,20 @@ def changed(rows: pd.DataFrame, row: int, **values: object) -> pd.DataFrame:
             [],
             "rows.csv lacks the column seed; it has example, label, answer, method, task",
         ),
-        (changed(made(), 7, answer=None), [], "rows.csv: answer is missing in 1 of 360 rows, first row 8"),
+        (changed(made(), 7, answer=None), [], "rows.csv: answer is missing in 1 of 360 rows, first in row 8"),
         (
             without(made(), method="two", seed=1, example=17),
             [],
-            "two on rte, seed 1: 1 of 60 examples are missing, first 17; allowed: the same examples for every seed of "
-            "every method",
+            "two on rte, seed 1: 1 of 60 examples are missing, such as 17; allowed: the same examples for every seed "
+            "of every method",
         ),
         (
             changed(made(), 1, example=0),
             [],
-            "one on rte, seed 0: example 0 occurs twice; allowed: once, or once per number in a column draw",
+            "one on rte, seed 0: example 0 occurs twice; allowed: once, or once per number in the column draw",
         ),
         (changed(made(), 0, label=1 - made().label[0]), [], "rte: example 0 has more than one label"),
-        (made(seeds=1), [], "one on rte has one seed; allowed: at least two, because a test needs their spread"),
+        (made(seeds=1), [], "one on rte has one seed; allowed: at least two, because a test needs several scores"),
         (made(methods=("one",)), [], "there is nothing to compare; allowed: at least two methods on one task"),
         (
             changed(made(task="stsb"), 5, answer="high"),
@@ -205,8 +205,8 @@ def changed(rows: pd.DataFrame, row: int, **values: object) -> pd.DataFrame:
         (
             made(task="claims"),
             [],
-            "claims is not a GLUE task; name its metric with --metric claims=METRIC, one of accuracy, f1, f1_macro, "
-            "matthews, pearson, spearman, mcc",
+            "claims is not a GLUE task; give its metric with --metric claims=METRIC, where METRIC is one of "
+            "accuracy, f1, f1_macro, matthews, pearson, spearman, mcc",
         ),
         (
             made(task="mnli"),

@@ -18,7 +18,7 @@ def changed(**fields) -> Record:
 def test_study_under_two_names_is_refused_with_both(tmp_path):
     folder = write_study(tmp_path / "s", [record("palbert", "rte", 0.7)])
     (tmp_path / "link").symlink_to(folder)
-    with pytest.raises(ValueError, match=f"{folder} and {tmp_path}/link are the same study; allowed: each study once"):
+    with pytest.raises(ValueError, match=f"{folder} and {tmp_path}/link are the same study; pass each study only once"):
         load_studies([folder, tmp_path / "link"])
 
 
@@ -42,7 +42,7 @@ def test_a_sound_record_passes(task):
             "metrics.f1 is 72.5; allowed: a number in [-1, 1]; 72.5 percent is 0.725",
         ),
         ({"metrics": {"accuracy": 0.7, "f1": math.nan}}, "metrics.f1 is nan; allowed: a number in [-1, 1]"),
-        ({"metrics": {"accuracy": 0.7, "f1": 0.8}}, "score is 0.725; the mean of accuracy, f1 is 0.750000"),
+        ({"metrics": {"accuracy": 0.7, "f1": 0.8}}, "score is 0.725, but the mean of accuracy, f1 is 0.750000"),
         ({"task": "sst3"}, "task is 'sst3'; allowed: sst2, rte, qnli, cola, mrpc, mnli, qqp, stsb, wnli, ax"),
     ],
 )
@@ -62,5 +62,5 @@ def test_a_stopped_trial_under_holdout_has_no_score():
 @pytest.mark.parametrize("layers", [0.5, 70.0])
 def test_layers_that_no_example_can_run_are_named(layers):
     assert check_record(record("palbert", "rte", 0.7, mean_layers=layers)) == [
-        f"mean_layers is {layers}; allowed: 1 to 12, the model's num_layers"
+        f"mean_layers is {layers}; allowed: 1 to 12, which is the model's num_layers"
     ]

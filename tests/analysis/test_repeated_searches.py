@@ -152,7 +152,7 @@ def test_a_changed_number_of_a_later_search_is_found(tmp_path, study):
     launch(tmp_path / "s", mini_plan(tasks=("rte",), search_repeats=2, baseline="albert"))
     path = tmp_path / "s" / "tables" / "search_repeats.json"
     path.write_text(path.read_text().replace('"deviation": 0.0', '"deviation": 0.1', 1))
-    assert has(verify(tmp_path / "s"), "search_repeats.json is not what")
+    assert has(verify(tmp_path / "s"), "search_repeats.json differs from what")
 
 
 def test_an_unfinished_repeat_is_left_out_and_named(tmp_path, study):
@@ -162,7 +162,8 @@ def test_an_unfinished_repeat_is_left_out_and_named(tmp_path, study):
     table = search_repeats_table(gather([load_study(tmp_path / "s")]))
     assert len(table.sidecar["repeats"][0]["medians"]) == 2
     assert (
-        "searches that are left out: albert/rte@3: fewer seeds: found 242; the protocol wants 242, 243" in table.notes
+        "searches that are left out: albert/rte@3: fewer seeds: found seeds 242; the protocol asks for seeds 242, 243"
+        in table.notes
     )
 
 

@@ -59,7 +59,7 @@ def test_unlike_ranges_are_printed_as_search_takes_them(tmp_path):
     choices = Range(name="CategoricalDistribution", attributes={"choices": [1e-5, 3e-5]})
     arms = [replace(own, space={"learning_rate": choices}) for own in plan.arms]
     write_plan_of(two, replace(plan, arms=tuple(arms)))
-    unlike = r"albert/rte is not the same in .*: learning_rate 1e-05\.\.5e-05:log against 1e-05,3e-05; allowed"
+    unlike = r"albert/rte is not the same in .*: learning_rate 1e-05\.\.5e-05:log against 1e-05,3e-05; --separate gives"
     with pytest.raises(ValueError, match=unlike):
         make_rows(load_studies([one, two]))
 
@@ -79,7 +79,8 @@ def test_a_row_of_fewer_seeds_than_the_title_says_is_marked_and_never_strict(tmp
     (line,) = dev_line(tmp_path / "out")
     assert "(n=2)" in line
     with pytest.raises(
-        IncompleteTablesError, match=r"albert/rte: fewer seeds: found 42, 43; the protocol wants 42, 43, 44"
+        IncompleteTablesError,
+        match=r"albert/rte: fewer seeds: found seeds 42, 43; the protocol asks for seeds 42, 43, 44",
     ):
         write_tables([one, two], tmp_path / "strict", strict=True, separate=True)
 
@@ -91,12 +92,12 @@ def test_a_row_of_fewer_seeds_than_the_title_says_is_marked_and_never_strict(tmp
         (
             "rte",
             {"data_fingerprint": "beef"},
-            "two data sets never share a column: RTE is f00d in {one} (--data hub), beef in {two} (--data hub)",
+            "a column cannot mix two data sets: RTE has data fingerprint f00d in {one} (--data hub), but beef in ",
         ),
         (
             "sst2",
             {"data": "mini"},
-            "generated data and other data never share a table: {one} (--data hub), {two} (--data mini); allowed: ",
+            "a table cannot mix generated data and other data: {one} (--data hub) and {two} (--data mini); allowed: ",
         ),
     ],
 )
@@ -109,7 +110,7 @@ def test_two_data_sets_share_no_column_and_generated_and_other_data_no_table(tmp
 
 def test_a_record_of_other_data_than_its_arm_s_is_refused(tmp_path):
     records = [*arm("albert", "rte", SCORES), record("albert", "rte", 0.7, seed=47, data_fingerprint="beef")]
-    with pytest.raises(ValueError, match="has data_fingerprint beef, the plan f00d; a cell never mixes data"):
+    with pytest.raises(ValueError, match="has data_fingerprint beef, but the plan has f00d; a cell cannot mix data"):
         load_study(write_study(tmp_path, records))
 
 
@@ -130,7 +131,7 @@ def test_studies_of_equal_names_are_told_apart_by_their_folders(tmp_path):
 
 def test_a_study_given_twice_is_refused(tmp_path):
     one = write_study(tmp_path / "one", arm("albert", "rte", SCORES))
-    with pytest.raises(ValueError, match=r"one and .*one are the same study; allowed: each study once"):
+    with pytest.raises(ValueError, match=r"one and .*one are the same study; pass each study only once"):
         load_studies([one, one])
 
 

@@ -121,10 +121,10 @@ def test_scores_and_layers_are_means_over_the_draws(tmp_path):
 @pytest.mark.parametrize(
     ("name", "shape", "message"),
     [
-        ("logits", (EXAMPLES, 2), r"logits has shape \(200, 2\); allowed: 200 examples, at least one, on axis 1"),
+        ("logits", (EXAMPLES, 2), r"logits has shape \(200, 2\); allowed: size 200 on axis 1, the examples"),
         ("logits", (1, EXAMPLES, 3), r"logits have shape \(1, 200, 3\); allowed: 1 draw\(s\), 200 examples, 2 label"),
         ("exit_layers", (3, EXAMPLES), r"logits have shape \(1, 200, 2\); allowed: 3 draw\(s\)"),
-        ("labels", (7,), r"labels has shape \(7,\); allowed: 200 examples"),
+        ("labels", (7,), r"labels has shape \(7,\); allowed: size 200 on axis 0"),
         ("lengths", (7,), r"lengths have shape \(7,\); allowed: \(200,\)"),
         ("exit_probabilities", (5, EXAMPLES), r"exit_probabilities have shape \(5, 200\); allowed: \(12, 200\)"),
         ("layer_logits", (5, EXAMPLES, 3), r"outputs of layers have shape \(5, 200, 3\); allowed: \(5, 200, 2\)"),

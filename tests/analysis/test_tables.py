@@ -109,7 +109,7 @@ def test_cell_with_other_seeds_than_the_protocols_is_marked(tmp_path):
     confirm = [record("palbert", "rte", score, seed=1 + i, trial=i) for i, score in enumerate(SCORES)]
     write_tables([write_study(tmp_path, [search, *confirm])], tmp_path)
     assert "72.5 (n=5)" in (tmp_path / "dev.md").read_text()
-    named = "palbert/rte: other seeds: found 1, 2, 3, 4, 5; the protocol wants 42, 43, 44, 45, 46"
+    named = "palbert/rte: other seeds: found seeds 1, 2, 3, 4, 5; the protocol asks for seeds 42, 43, 44, 45, 46"
     assert named in (tmp_path / "dev.md").read_text()
 
 

@@ -202,7 +202,7 @@ def edit_a_logit_that_changes_no_answer(study: Path) -> str:
 
 def edit_a_draw_of_a_sampled_exit(study: Path) -> str:
     edit_array(first_predictions(study, "pondernet"), "logits", lambda draws: draws[1].__imul__(-1))
-    return " from the predictions"
+    return " according to the predictions"
 
 
 def edit_the_sweep(study: Path) -> str:
@@ -228,7 +228,7 @@ def add_predictions(study: Path) -> str:
 
 def overwrite_predictions(study: Path) -> str:
     first_predictions(study).write_bytes(b"not a zip file")
-    return "the file is damaged, or holds no predictions"
+    return "the file is damaged, or has no predictions"
 
 
 def pickle_predictions(study: Path) -> str:
@@ -236,7 +236,7 @@ def pickle_predictions(study: Path) -> str:
     with np.load(path) as file:
         arrays = dict(file)
     np.savez(path, **arrays | {"ids": np.array([{"a": 1}] * 60, dtype=object)})
-    return "the file is damaged, or holds no predictions"
+    return "the file is damaged, or has no predictions"
 
 
 def model_description(study: Path) -> Path:
