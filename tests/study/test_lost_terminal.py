@@ -73,7 +73,6 @@ def test_launch_goes_on_without_its_terminal(tmp_path, driver):
     check_as_alone(folder, tmp_path / "cache")
 
 
-@pytest.mark.long  # a launch with closed input is in drivers/test_local_driver.py
 @DRIVERS
 def test_launch_runs_with_closed_standard_streams(tmp_path, driver):
     folder = tmp_path / "study"

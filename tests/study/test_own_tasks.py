@@ -158,6 +158,7 @@ def test_table_has_the_tasks_and_nothing_published(study: Path) -> None:
 
 @pytest.mark.slow
 def test_study_is_verified_and_written_again_without_the_folder_of_tasks(study: Path) -> None:
+    assert verify.main([str(study)]) == 0
     shutil.rmtree(study / "tables")
     assert tables.main([str(study)]) == 0 and status.main([str(study)]) == 0
     assert rebuild.main([str(study), "--tracking-uri", "none"]) == 0  # writes tables and report
