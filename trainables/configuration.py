@@ -30,7 +30,7 @@ class EncoderConfig(Typed, frozen=True, kw_only=True):
     # Shape of the learning rate after warm-up; `linear_from_start` decays during warm-up too.
     schedule: Literal["constant", "linear", "linear_from_start", "polynomial"]
     decay_power: Positive | None  # exponent of a polynomial schedule; 1 is linear
-    max_length: Annotated[int, Meta(ge=3)]  # tokens per example; longer examples are cut
+    max_length: Annotated[int, Meta(ge=3)]  # tokens per example; longer examples are truncated
     classifier_dropout: Share  # dropout on the pooled output, before every head
     hidden_dropout: Share  # dropout inside the encoder: embeddings, attention probabilities and layer outputs
     attention: Literal["softmax", "nystrom"]  # nystrom applies no dropout to attention probabilities
@@ -56,7 +56,7 @@ class EncoderConfig(Typed, frozen=True, kw_only=True):
 class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
     """The configuration fields that all methods share."""
 
-    learning_rate: Positive  # peak, AdamW
+    learning_rate: Positive  # peak of the schedule; the optimiser is AdamW
     batch_size: AtLeastOne  # examples per step
     epochs: AtLeastOne  # largest number of epochs
     stop_after: Count  # number of epochs without improvement after which training stops; 0 never stops early
@@ -89,13 +89,13 @@ class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
 class PonderConfig(TrainingConfig, frozen=True, kw_only=True):
     """The fields that PonderNet and PALBERT share: those of the posterior over layers, its prior and the loss."""
 
-    lambda_bias_init: Literal["default", "prior"]  # initial bias of Λ's output: PyTorch's, or logit of prior_lambda
+    lambda_bias_init: Literal["default", "prior"]  # initial bias of Λ: PyTorch's default or the logit of prior_lambda
     beta: Positive  # weight of the KL term in the loss
     prior_lambda: Inside  # λ of the truncated geometric prior
-    epsilon: Inside  # the posterior is cut after the first layer with a cumulative sum above 1 - epsilon
+    epsilon: Inside  # the posterior is truncated after the first layer with a cumulative sum above 1 - epsilon
     # prior_posterior is KL(prior || posterior), as in the released code.
     kl_direction: Literal["prior_posterior", "posterior_prior"]
-    posterior_tail: Literal["constant", "drop", "remainder"]  # treatment of layers after the cut: see models/ponder.py
+    posterior_tail: Literal["constant", "drop", "remainder"]  # p_i of layers after the truncation: see models/ponder.py
 
 
 def check_used(config: object, field: str, *, used: bool, condition: str) -> None:

@@ -36,7 +36,7 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
 class Config(TrainingConfig, frozen=True, kw_only=True):
     """The configuration of DeeBERT: the fields of `TrainingConfig` and one more."""
 
-    entropy: NotNegative  # an example leaves if its answer's entropy, divided by ln C for C classes, is below this
+    entropy: NotNegative  # an example exits if its prediction's entropy, divided by ln C for C classes, is lower
 
     def check_task(self, task: Task) -> None:
         """Check that the task is a classification, because the scores of a regression have no entropy."""

@@ -10,7 +10,7 @@ class Departure(NamedTuple):
     """One difference from the original, described in short phrases."""
 
     what: str  # name of the configuration field, or a free description
-    paper: str  # value in the paper or its code; empty if they have nothing comparable
+    paper: str  # value in the paper or the paper's code; empty if nothing there is comparable
     here: str
 
     def __str__(self) -> str:

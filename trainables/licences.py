@@ -11,7 +11,7 @@ OF_TASKS = {
     "mrpc": "Microsoft's terms",  # from LICENSE.txt of STS-B, which contains parts of MRPC; the terms are not verified
     "mnli": "OANC; CC BY 3.0, CC BY-SA 3.0",  # arXiv:1704.05426; CC BY-SA 3.0 applies to some of the fiction
     "qqp": "Quora's terms",  # non-commercial according to a book that cites quora.com/about/tos; not verified
-    "stsb": "scores: CC BY-SA 4.0; texts: by source",  # from its LICENSE.txt
+    "stsb": "CC BY-SA 4.0 for scores, various for texts",  # from its LICENSE.txt
     "wnli": "CC BY 4.0",  # Winograd Schema Challenge: cs.nyu.edu/davise/papers/WinogradSchemas/WS.html
 }
 _OF_BACKBONES = {  # start of the name on the hub -> licence on its page

@@ -31,7 +31,7 @@ _IS_METHOD = re.compile(r"^(def build|class Config)\b", re.MULTILINE)
 
 
 class IncludedMethods(Typed, frozen=True, kw_only=True):
-    """The Python files of an included folder, with the text that was read."""
+    """The names and texts of the Python files in an included folder, as they were when the folder was read."""
 
     folder: str  # absolute path
     sources: Mapping[str, str]  # name of a file -> its text
@@ -57,7 +57,7 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
 
     @property
     def pairs(self) -> dict[str, tuple[bool, bool]]:
-        """For each method NAME, tell whether the folder has `NAME.py`, and whether it has `NAME_space.py`."""
+        """Map each method NAME to two flags: whether the folder has `NAME.py`, and whether it has `NAME_space.py`."""
         stems = {name.removesuffix(".py") for name in self.sources if not name.startswith("_")}
         spaces = {stem.removesuffix(SPACE) for stem in stems if stem.endswith(SPACE)}
         methods = {stem for stem in stems if stem in spaces or _IS_METHOD.search(self.sources[f"{stem}.py"])}
@@ -211,7 +211,7 @@ def describe_error(error: Exception, method: str) -> str:
 
 
 class _Included(MetaPathFinder, ExecutionLoader):
-    """Import finder that serves the modules of the included folder from the text that was read."""
+    """An import finder that loads the included folder's modules from the texts in `IncludedMethods`."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None

@@ -41,11 +41,11 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
 class Config(PonderConfig, frozen=True, kw_only=True):
     """The configuration of PALBERT: the fields of `PonderConfig` and some more."""
 
-    lambda_learning_rate: Positive | None  # rate of Λ, which then has no weight decay; None: as other parameters
+    lambda_learning_rate: Positive | None  # Λ's learning rate (without weight decay); None: that of all parameters
     lambda_layer_arch: Literal["linear", "linear_cat", "linear_diff", "rnn"]  # see `Lambda` in models/ponder.py
     num_lambda_layers: Count  # hidden layers of Λ (tanh; recurrent for rnn); 0 makes Λ linear (1 in the released code)
     exit: Literal["threshold", "sample", "expectation", "expectation_legacy", "last"]  # see models/exit_rules.py
-    q: Annotated[float, Meta(ge=0, le=1)] | None  # threshold: an example leaves at the first layer whose CDF exceeds q
+    q: Annotated[float, Meta(ge=0, le=1)] | None  # threshold: an example exits at the first layer whose CDF exceeds q
     sample_draws: AtLeastOne | None  # sample: number of draws per evaluation
 
     def __post_init__(self) -> None:

@@ -19,7 +19,7 @@ WholeShare = Annotated[float, Meta(ge=0, le=1)]
 class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
     """The configuration fields that all pretraining objectives share."""
 
-    learning_rate: Positive  # peak
+    learning_rate: Positive  # peak of the schedule
     batch_size: AtLeastOne  # examples per step
     gradient_accumulation: AtLeastOne  # number of equal parts of a step's batch, computed one after another
     steps: AtLeastOne
@@ -36,7 +36,7 @@ class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
     mask_probability: Inside  # probability that a token is to be predicted
     max_predictions: Count  # largest number of predicted tokens per example; 0: no limit
     mask_token_share: WholeShare  # share of the predicted tokens that become [MASK]
-    random_token_share: WholeShare  # share that become random tokens; predicted tokens in neither share stay unchanged
+    random_token_share: WholeShare  # share that become random tokens; all other predicted tokens stay unchanged
 
     def __post_init__(self) -> None:
         """Check that the fields are consistent."""

@@ -57,7 +57,7 @@ class Evaluation:
     draw_metrics: tuple[dict[str, float], ...]  # metrics of each draw
     metrics: dict[str, float]  # by name; means over the draws
     score: float  # mean over the draws
-    exit_setting: Configuration = field(default_factory=dict)  # chosen setting; empty if there was no choice
+    exit_setting: Configuration = field(default_factory=dict)  # values of the fields in `post_hoc`
     selection_score: float | None = None  # number for selecting the epoch; None: the score
 
     @property

@@ -20,7 +20,7 @@ Score = Annotated[float, Meta(ge=-1, le=1)]
 Selection = Literal["dev", "holdout"]
 AREA, AT_LAYERS = "area", "at:"  # values of `select_by`: `area`, and the prefix of `at:6`
 
-TIMED_BATCHES = {1: 4, 8: 2, 32: 1}  # batch size: largest number of batches; few, because every confirm trial is timed
+TIMED_BATCHES = {1: 4, 8: 2, 32: 1}  # batch size -> largest number of batches, few because all confirm trials are timed
 
 
 class TrialSpec(Typed, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ class TrialSpec(Typed, frozen=True, kw_only=True):
     method: str
     task: str
     config: Configuration
-    post_hoc: Mapping[str, tuple[Value, ...]] | UnsetType = UNSET  # exit field: values to try; not in `config`
+    post_hoc: Mapping[str, tuple[Value, ...]] | UnsetType = UNSET  # exit field -> values to try; not in `config`
     seed: int
     own_task: Task | UnsetType = UNSET  # the user's own task; UNSET: a GLUE task
     data: str  # "mini", "hub" or a folder
@@ -59,7 +59,7 @@ class Content(Typed, frozen=True, kw_only=True):
     tokenizer_fingerprint: str | None  # None: the backbone's tokenizer
 
 
-LARGEST_CDF = "largest_cdf"  # metric of Q-exit: largest probability of any example to leave before the last layer
+LARGEST_CDF = "largest_cdf"  # metric of Q-exit: largest probability of any example to exit before the last layer
 
 
 class Reported(Typed, frozen=True, kw_only=True, gc=False):
@@ -88,7 +88,7 @@ class EpochRow(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     eval_seconds: NotNegative
     best_epoch: AtLeastOne  # epoch selected so far
     finished: bool = False
-    exit_setting: Configuration = {}  # setting that this epoch chose among `post_hoc`
+    exit_setting: Configuration = {}  # exit setting that was chosen from `post_hoc` in this epoch
 
     @property
     def reported(self) -> Reported:
@@ -121,7 +121,7 @@ class ExitLatency(Typed, frozen=True, kw_only=True):
     """The cost per example at one exit setting."""
 
     rule: str  # name of the exit rule, as in a predictions file
-    setting: float | None  # value of the swept field; None if the rule has none
+    setting: float | None  # value of the rule's field that a sweep varies; None if it has none
     flops: NotNegative  # per example, in a batch of the largest size; matrix products only
     timings: tuple[Timing, ...]  # one per batch size
 
@@ -160,7 +160,7 @@ class Outcome(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The results of a finished trial, in addition to its epoch rows."""
 
     reported: Reported | None = None  # None in a journal: same as in the selected epoch's row
-    num_parameters: AtLeastOne  # in the whole model; shared ones count once
+    num_parameters: AtLeastOne  # in the whole model; shared parameters count once
     data_differences: tuple[str, ...] = ()  # differences of the data from the official GLUE; (): none
     model: str | None = None  # folder of the selected epoch's model; None before the first `save`
     latency: Latency | None = None  # measured in confirm trials only

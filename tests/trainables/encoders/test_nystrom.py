@@ -261,7 +261,7 @@ def test_convolutions_that_are_missing_are_named(tmp_path):
         ({"attention": "linear"}, "attention is 'linear'; allowed: softmax, nystrom"),
         ({"num_landmarks": None}, "num_landmarks must be set when attention is nystrom"),
         ({"attention": "softmax"}, "num_landmarks is 4 but is used only when attention is nystrom; set it to null"),
-        ({"num_landmarks": 17}, "num_landmarks is 17; allowed: at most 16 (max_length)"),
+        ({"num_landmarks": 17}, r"num_landmarks is 17; allowed: at most 16 \(max_length\)"),
         ({"conv_kernel_size": 4}, "conv_kernel_size is 4; allowed: an odd number"),
     ],
 )
