@@ -232,7 +232,8 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
     if untested:
         needed = "repeated searches" if evidence.comparisons_of_methods else "predictions"
         text = (
-            f"Without a test against {evidence.baseline}, which needs {needed} of both methods: {', '.join(untested)}."
+            f"A test against {evidence.baseline} needs {needed} of both methods, which are missing for "
+            f"{', '.join(untested)}."
         )
         lines.append(Caveat(text, "comparisons"))
     if not evidence.on_mini and (titles := notes.list_other_data(evidence.rows)):

@@ -163,7 +163,10 @@ def _table_html(table: Table, hrefs: dict[Place, str]) -> Markup:
 
 
 def departure_tables(studies: list[Study]) -> list[Table]:
-    """Make a table of departures from the papers for the protocol and for each method: the papers' version and ours."""
+    """Tabulate the departures from the papers, in one table for the protocol and one for each method.
+
+    Each line of a table shows the paper's version beside ours.
+    """
     tables = []
     for who, lines in notes.collect_departures(studies).items():
         named = [line if isinstance(line, Departure) else Departure(line, "", "") for line in lines]

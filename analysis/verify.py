@@ -55,11 +55,11 @@ PLACES = ("data", "backbone", "tokenizer")  # not compared: a continued study ma
 LONGEST_VALUE = 200  # values with more characters are cut
 NOT_HELD = (
     "The exit status is 0 if everything agrees, 1 if something differs, and 2 for bad usage. The command compares the "
-    "plan, the journal, predictions, model descriptions, tables, pictures and the report. With --again it also "
-    "compares the weights of models, and with --against the runs in MLflow. It does not compare mlflow.db, "
-    "records.jsonl, optuna.journal, logs and, without --again, models that are stored at a URI. Agreement does not "
-    "prove that the study ran, because a whole folder can be invented. Stronger evidence is a stored model that "
-    "reproduces its predictions, or an MLflow that the author could not change."
+    "plan, the journal, predictions, model descriptions, tables, pictures and the report. With --again it also runs "
+    "stored models and compares their predictions. With --against it also compares the runs in MLflow. It does not "
+    "compare mlflow.db, records.jsonl, optuna.journal, logs and, without --again, models that are stored at a URI. "
+    "Agreement does not prove that the study ran, because a whole folder can be invented. Stronger evidence is a "
+    "stored model that reproduces its predictions, or an MLflow that the author could not change."
 )
 # Largest tolerated difference of a logit, because processors differ: in float32, and in lower precision.
 SAME_LOGITS, NEAR_LOGITS = 0.01, 0.2
@@ -211,7 +211,8 @@ def _draw_models(folder: Path, facts: StudyFacts, number: int) -> list[Record]:
         raise ValueError(f"--again {number}: {folder} has {kept} to run again")
     if len(stored) < len(confirmed):
         print(
-            f"{folder}: only {len(stored)} of {len(confirmed)} confirm trials, whose models are stored, can run again"
+            f"{folder}: only {len(stored)} of {len(confirmed)} confirm trials can run again, because the models of the "
+            "others are not stored"
         )
     return random.sample(stored, number)
 
@@ -240,7 +241,7 @@ def _answer_lines(study: Study, record: Record, again: Study) -> list[str]:
     if stored is None or now is None:
         return [f"{path} is missing, so the stored model of {_name(record)} cannot be compared"]
     if stored.examples != now.examples or stored.logits.shape != now.logits.shape:
-        return [f"{path} is for other examples than the new predictions of the stored model of {_name(record)}"]
+        return [f"{path} and the new predictions of the stored model of {_name(record)} are for different examples"]
     leaves_elsewhere = stored.exit_layers != now.exit_layers
     gaps = np.abs(stored.logits - now.logits).max(axis=-1)[~leaves_elsewhere]
     gap, share = float(gaps.max(initial=0.0)), float(leaves_elsewhere.mean())
@@ -433,7 +434,7 @@ def _print(name: str, drift: list[str], agreement: str) -> int:
 
 
 def _agreement(folder: Path) -> str:
-    """Describe an agreement: the compared parts of the study, the parts that it lacks, and the journal's digest."""
+    """Describe a study without differences: the compared parts, the parts that it lacks, and the journal's digest."""
     has = {name: (folder / name).is_dir() for name in ("predictions", TABLES)}
     has["report"] = bool(_report_content(folder))
     absent = [name for name, is_there in has.items() if not is_there]

@@ -54,7 +54,7 @@ class Seal(Typed, frozen=True, kw_only=True):
 
 @cache
 def version() -> str:
-    """Format the versions that determine the bytes of all files: `0.1.0, sources 1a2b3c4d, matplotlib 3.10.9`."""
+    """Format the versions on which the bytes of reports depend: `0.1.0, sources 1a2b3c4d, matplotlib 3.10.9`."""
     digest = hashlib.sha256()
     for path in sorted(path for name in ("analysis", "study") for path in (ROOT / name).rglob("*")):
         if path.suffix in SOURCES:

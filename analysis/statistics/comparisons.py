@@ -3,7 +3,7 @@
 A p-value compares the two configurations that the searches chose: would their scores still differ with new seeds and
 other examples? Only repeated searches show whether the methods would still differ after new searches.
 
-Also: find which rows may be tested against each other, and how often the user may have seen their scores.
+This module also finds which rows may be tested against each other, and how often the user may have seen their scores.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Scored(Protocol):
 
     @property
     def examples(self) -> str:
-        """Digest of the dev examples behind the scores; empty if the predictions are not stored."""
+        """Digest of the dev examples on which the scores were computed; empty if the predictions are not stored."""
 
 
 def compare(
@@ -134,7 +134,10 @@ def find_baseline_method(rows: list[Row]) -> str | None:
 
 
 def _family(family: Family, tests: Mapping[Pair, PairedTest], looks: int) -> list[Comparison]:
-    """Adjust p-values and intervals for the number of tests in the family, and for `looks`, described at `compare`."""
+    """Adjust the p-values of one family of tests for the number of tests and for `looks` (see `compare`).
+
+    Intervals are adjusted for `looks`. In the family "means", they are also adjusted for the number of tests.
+    """
     together = looks * (len(tests) if family == "means" else 1)
     return [
         Comparison(
@@ -290,8 +293,8 @@ def choice_of_epoch(cell: Cell) -> str:
     epochs, stop_after = (int(config.get(name) or 0) for name in ("epochs", "stop_after"))
     if config.get("select") == "last":
         return LAST_EPOCH
-    patience = f", the last {stop_after} of them without improvement" if 0 < stop_after < epochs else ""
-    return f"the best of {epochs} epochs{' at most' * bool(patience)}{patience}"
+    patience = f", stopped after {stop_after} epochs without improvement" if 0 < stop_after < epochs else ""
+    return f"the best of {'at most ' * bool(patience)}{epochs} epochs{patience}"
 
 
 class FamilyFact(NamedTuple):
@@ -353,7 +356,7 @@ def unlike_groups(rows: Sequence[Row], fact: FamilyFact) -> dict[tuple[tuple[str
 
 
 def list_interim_looks(rows: Sequence[Row], *, at_searches: bool = False) -> list[str]:
-    """Describe the occasions (looks) on which the user may have seen scores of these rows, such as `5 seeds`.
+    """Describe each occasion (look) on which the user may have seen scores of these rows, for example as `5 seeds`.
 
     Every launch that ran to its end is a look, and so is the present plan. P-values are adjusted for the number of
     looks. Each look is described by the facts in which it differs from other looks. If the rows come from several

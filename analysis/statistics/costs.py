@@ -1,4 +1,4 @@
-"""Costs of the methods: the compute of each row's trials, and the layers and time that the trained models need."""
+"""Compute the costs of each row: the compute of its trials, and the layers and time that its trained models need."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class PretrainingCost:
 
 @dataclass(frozen=True)
 class Entry:
-    """Compute spent on one row: all trials of its arms, including stopped, failed and repeated ones.
+    """Compute spent on all trials of a row's arms, including stopped, failed and repeated trials.
 
     If the backbone was pretrained by this package, each arm also pays an equal share of the pretraining.
     """

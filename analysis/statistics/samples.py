@@ -74,9 +74,10 @@ class Sample:
 
     @property
     def is_above_constant(self) -> bool:
-        """Whether the mean score is significantly above the best score of one class for all examples.
+        """Whether the mean score is significantly above the score of the best constant answer.
 
-        The 95 % bootstrap interval of the difference must lie above 0.
+        A constant answer is the same class for all examples. The 95 % bootstrap interval of the difference must lie
+        above 0.
         """
         assert self.constant is not None
         difference = self.resampled.mean(axis=1) - self.constant
@@ -137,7 +138,8 @@ def _check(cell: Cell, record: Record, predictions: Predictions) -> Predictions:
     if recorded is None or abs(recorded - recomputed) > TOLERANCE:
         path = predictions_file(cell.find_study(record).folder, record.key)
         raise ValueError(
-            f"{path} does not belong to its record: the predictions score {recomputed:.6f}, the record {recorded}"
+            f"the predictions in {path} do not belong to their record: "
+            f"their score is {recomputed:.6f}, but the record has {recorded}"
         )
     return predictions
 

@@ -101,7 +101,7 @@ class Cell:
         ]
 
     def find_study(self, record: Record) -> Study:
-        """Find the study that holds the record."""
+        """Find the study that has this record."""
         return next(study for study in self.studies if record.key in study.records_by_key)
 
     @property
@@ -131,9 +131,9 @@ class Cell:
     @property
     def shortfall(self) -> str:
         """Description of the missing and surplus seeds. If the cell is empty, the reason for this, if known."""
-        failed = f"; failed: {', '.join(str(record.seed) for record in self.failed)}" if self.failed else ""
+        failed = f"; failed seeds: {', '.join(str(record.seed) for record in self.failed)}" if self.failed else ""
         dropped = [str(record.seed) for record in self.dropped if record.phase == "confirm"]
-        failed += f"; dropped: {', '.join(dropped)}" if dropped else ""
+        failed += f"; dropped seeds: {', '.join(dropped)}" if dropped else ""
         reasons = dict.fromkeys(study.missing.get(self.name, "") for study in self.studies if self.state == "missing")
         if known := " and ".join(filter(None, reasons)):
             return f"missing: {known}{failed}"

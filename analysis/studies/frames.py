@@ -101,7 +101,7 @@ class Frames:
 
     @cached_property
     def sweeps(self) -> pd.DataFrame:
-        """One row per confirm trial with stored predictions and exit setting that was evaluated for this trial."""
+        """One row per evaluated exit setting of each confirm trial with stored predictions."""
         return _joined([_settings(*own) for own in self._stored], SWEEPS)
 
     def picture(self, name: str) -> Picture | None:

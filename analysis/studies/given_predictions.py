@@ -58,7 +58,7 @@ def read_answers(paths: Sequence[Path], metrics: Mapping[str, str]) -> dict[tupl
 
 
 def _read(path: Path) -> pd.DataFrame:
-    """Read the rows of a file. Names become text; labels or answers become numbers if the whole column is numeric."""
+    """Read the rows of a file. Names become text. Labels and answers become numbers if their column is numeric."""
     texts = dict.fromkeys(NAMES, "str")
     table = partial(pd.read_csv, dtype=texts, na_values=[""], keep_default_na=False, low_memory=False)
     readers: dict[str, Callable[..., Any]] = {
@@ -70,7 +70,7 @@ def _read(path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise ValueError(f"{path}: no such file")
     if path.suffix not in readers:
-        raise ValueError(f"{path}: allowed: a file that ends in {', '.join(readers)}")
+        raise ValueError(f"{path}: the type of the file is unknown; allowed: a file that ends in {', '.join(readers)}")
     try:
         rows: pd.DataFrame = readers[path.suffix](path)
     except ValueError as error:
@@ -103,8 +103,8 @@ def _task(name: str, metric: str | None, splits: Sequence[str]) -> Task:
         )
     task = TASKS[name]
     if len(task.dev_splits) > 1 and {*splits} != {*task.dev_splits}:
-        has, both = ", ".join(filter(None, splits)) or "no split", " and ".join(task.dev_splits)
-        raise ValueError(f"{name} has {has}; allowed: {both} in the column split, or --metric {name}=accuracy")
+        has, both = ", ".join(filter(None, splits)) or "no values", " and ".join(task.dev_splits)
+        raise ValueError(f"{name} has {has} in the column `split`; allowed: {both}, or --metric {name}=accuracy")
     return task
 
 

@@ -190,9 +190,7 @@ def _wrong_shapes(num_labels: int, arrays: dict[str, np.ndarray]) -> str | None:
     dimensions = {name: axis + 1 + (name == "logits") for name, axis in _PER_EXAMPLE.items()}
     for name, axis in _PER_EXAMPLE.items():
         if arrays[name].ndim != dimensions[name] or arrays[name].shape[axis] != n or n == 0:
-            return (
-                f"{name} has shape {arrays[name].shape}; allowed: size {n or 'at least 1'} on axis {axis}, the examples"
-            )
+            return f"{name} has shape {arrays[name].shape}; allowed: size {n or 'at least 1'} on axis {axis} (examples)"
     if logits.shape[2] != num_labels or len(logits) != len(arrays["exit_layers"]):
         draws = len(arrays["exit_layers"])
         return f"logits have shape {logits.shape}; allowed: {draws} draw(s), {n} examples, {num_labels} label(s)"

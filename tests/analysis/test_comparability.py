@@ -45,7 +45,7 @@ def compared(folder):
         ({"select": "last"}, "albert: the best of 25 epochs; palbert: the last epoch"),
         (
             {"stop_after": 5},
-            "albert: the best of 25 epochs; palbert: the best of 25 epochs at most, the last 5 of them without "
+            "albert: the best of 25 epochs; palbert: the best of at most 25 epochs, stopped after 5 epochs without "
             "improvement",
         ),
     ],

@@ -211,7 +211,8 @@ def changed(rows: pd.DataFrame, row: int, **values: object) -> pd.DataFrame:
         (
             made(task="mnli"),
             [],
-            "mnli has no split; allowed: dev_matched and dev_mismatched in the column split, or --metric mnli=accuracy",
+            "mnli has no values in the column `split`; allowed: dev_matched and dev_mismatched, "
+            "or --metric mnli=accuracy",
         ),
         (made(), ["--metric", "sst2=f1"], "--metric sst2=f1: allowed: rte"),
         (
@@ -238,7 +239,11 @@ def test_a_fault_of_the_rows_is_one_line(rows, options, message, tmp_path, capsy
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("rows.xlsx", b"", "rows.xlsx: allowed: a file that ends in .csv, .tsv, .jsonl, .parquet"),
+        (
+            "rows.xlsx",
+            b"",
+            "rows.xlsx: the type of the file is unknown; allowed: a file that ends in .csv, .tsv, .jsonl, .parquet",
+        ),
         ("rows.csv", b"", "rows.csv: No columns to parse from file"),
         ("rows.jsonl", b"{", "rows.jsonl: "),
         ("rows.parquet", b"PAR1", "rows.parquet: "),

@@ -147,7 +147,7 @@ def test_predictions_that_do_not_belong_to_their_record_stop_the_tables(tmp_path
     for row in rows[1:]:
         store_predictions(tmp_path, row.key, make_predictions("palbert", "rte", 0.8, seed=1, num_examples=50, salt=0))
     with pytest.raises(
-        ValueError, match=r"npz does not belong to its record: the predictions score 0\.\d+, the record 0.123"
+        ValueError, match=r"npz do not belong to their record: their score is 0\.\d+, but the record has 0.123"
     ):
         write_tables([write_study(tmp_path, rows)], tmp_path / "tables")
 

@@ -121,7 +121,7 @@ def test_scores_and_layers_are_means_over_the_draws(tmp_path):
 @pytest.mark.parametrize(
     ("name", "shape", "message"),
     [
-        ("logits", (EXAMPLES, 2), r"logits has shape \(200, 2\); allowed: size 200 on axis 1, the examples"),
+        ("logits", (EXAMPLES, 2), r"logits has shape \(200, 2\); allowed: size 200 on axis 1 \(examples\)"),
         ("logits", (1, EXAMPLES, 3), r"logits have shape \(1, 200, 3\); allowed: 1 draw\(s\), 200 examples, 2 label"),
         ("exit_layers", (3, EXAMPLES), r"logits have shape \(1, 200, 2\); allowed: 3 draw\(s\)"),
         ("labels", (7,), r"labels has shape \(7,\); allowed: size 200 on axis 0"),

@@ -95,7 +95,7 @@ def test_cell_with_too_few_seeds_is_marked_with_its_n_and_named(tmp_path):
     assert "71.5 (n=4)" in (tmp_path / "dev.md").read_text()
     assert "median over at most 5 seeds (42, 43, 44, 45, 46)" in (tmp_path / "dev.md").read_text()
     assert "palbert/rte: fewer seeds: found 42, 43, 44, 46; " in (tmp_path / "dev.md").read_text()
-    assert "failed: 45" in (tmp_path / "dev.md").read_text()
+    assert "failed seeds: 45" in (tmp_path / "dev.md").read_text()
 
 
 def test_cell_with_more_seeds_than_the_protocol_is_marked(tmp_path):

@@ -102,7 +102,8 @@ def test_again_counts_the_models_that_cannot_be_drawn(study: Path, capsys: pytes
     for path in weights[1:]:
         path.unlink()
     main([str(study), "--again", "1"])
-    said = f"{study}: only 1 of {len(weights)} confirm trials, whose models are stored, can run again\n"
+    said = f"{study}: only 1 of {len(weights)} confirm trials can run again, because the models of the "
+    said += "others are not stored\n"
     assert said in capsys.readouterr().out
 
 

@@ -40,7 +40,7 @@ def test_dropped_seed_leaves_its_cell_incomplete_and_no_launch_runs_it_again(fol
     assert StudyRuns("s", require_plan(folder), read_facts(folder), {}).arm("albert/rte").status == "failed"
     (row,) = make_rows([load_study(folder)])
     cell = row.cells["rte"]
-    assert cell.seeds == [43, 44] and cell.shortfall.endswith("dropped: 42")
+    assert cell.seeds == [43, 44] and cell.shortfall.endswith("dropped seeds: 42")
     assert len(read_facts(folder).records) == 6  # it is still there
 
 
