@@ -94,7 +94,7 @@ def test_cell_with_too_few_seeds_is_marked_with_its_n_and_named(tmp_path):
     assert (dev_csv(tmp_path)["palbert"]["rte"], dev_csv(tmp_path)["palbert"]["rte_n"]) == ("71.5", "4")
     assert "71.5 (n=4)" in (tmp_path / "dev.md").read_text()
     assert "median over at most 5 seeds (42, 43, 44, 45, 46)" in (tmp_path / "dev.md").read_text()
-    assert "palbert/rte: fewer seeds: found 42, 43, 44, 46; " in (tmp_path / "dev.md").read_text()
+    assert "palbert/rte: fewer seeds: found seeds 42, 43, 44, 46; " in (tmp_path / "dev.md").read_text()
     assert "failed seeds: 45" in (tmp_path / "dev.md").read_text()
 
 
@@ -115,7 +115,7 @@ def test_cell_with_other_seeds_than_the_protocols_is_marked(tmp_path):
 
 def test_strict_makes_an_incomplete_cell_an_error_and_writes_nothing(tmp_path):
     study = write_study(tmp_path / "study", arm("palbert", "rte", SCORES[:3]))
-    with pytest.raises(ValueError, match="--strict: palbert/rte: fewer seeds: found 42, 43, 44"):
+    with pytest.raises(ValueError, match="--strict: palbert/rte: fewer seeds: found seeds 42, 43, 44"):
         write_tables([study], tmp_path / "out", strict=True)
     assert not (tmp_path / "out").exists()
 
@@ -160,7 +160,7 @@ def test_two_protocols_never_share_a_table(tmp_path):
     two = write_study(tmp_path / "two", arm("albert", "rte", SCORES), protocol={"selection": "holdout"})
     mine, theirs = load_study(one).protocol_hash, load_study(two).protocol_hash
     assert mine != theirs
-    message = rf"{one} has {mine}, {two} has {theirs} \(selection .dev. against .holdout."
+    message = rf"{one} has {mine}, but {two} has {theirs} \(selection .dev. against .holdout."
     with pytest.raises(ValueError, match=message):
         write_tables([one, two], tmp_path / "out")
 
@@ -169,7 +169,7 @@ def test_journal_of_another_protocol_than_the_plan_is_refused(tmp_path):
     study = write_study(tmp_path, arm("palbert", "rte", SCORES))
     other = plan_of(["palbert"], ["rte"], protocol={"selection": "holdout"})
     write_plan_of(study, other)
-    with pytest.raises(ValueError, match=f"has protocol {HASH}, plan.json has {other.protocol_hash}"):
+    with pytest.raises(ValueError, match=f"has protocol {HASH}, but plan.json has {other.protocol_hash}"):
         load_study(study)
 
 
