@@ -41,28 +41,34 @@ from trainables.runs.trial import blocked_exit
 from trainables.schema import to_plain
 
 SELECTION = {
-    "dev": "chosen on the dev set that is reported",
-    "holdout": "chosen on a slice of train, by no score on dev",
+    "dev": "chosen by scores on the dev set that is reported",
+    "holdout": "chosen by scores on a slice of train, not on dev",
 }
-NOT_CHOSEN = f"nothing, each number is of {LAST_EPOCH}"
+NOT_CHOSEN = f"nothing was chosen by scores: each number is from {LAST_EPOCH}"
 MOST_VALUES_OF_ARMS = 5  # most settings of single arms that a note prints; a plan of winners has many
 
 
 def describe_seeds(studies: Sequence[Study], rows: Sequence[Row]) -> str:
-    """Format the number of seeds and the seeds themselves, with "at most" if some cells have fewer seeds."""
+    """Format the number of seeds and the seeds themselves: `2 seeds (42, 43)`.
+
+    The text begins with "at most" if some cells have fewer seeds.
+    """
     seeds = table_seeds(studies)
     has_fewer = any(cell.state == "fewer seeds" for row in rows for cell in row.cells.values())
     return f"{'at most ' * has_fewer}{counted(len(seeds), 'seed')} ({', '.join(map(str, seeds))})"
 
 
 def _describe_selection(rows: Sequence[Row]) -> str:
-    """Describe what was chosen by score: configurations, epochs, both or nothing; row by row if rows differ."""
+    """Describe whether configurations, epochs, both or nothing were chosen by score.
+
+    If the rows differ in this, describe them separately.
+    """
     chosen: dict[str, dict[str, None]] = {}
     for row in rows:
         for cell in row.cells.values():
             epoch = choice_of_epoch(cell)
             if epoch == LAST_EPOCH:
-                choice = f"the configuration, at {epoch}" if cell.arm.decided else NOT_CHOSEN
+                choice = f"the configuration, by its score at {epoch}" if cell.arm.decided else NOT_CHOSEN
             else:
                 choice = "the configuration and " * bool(cell.arm.decided) + epoch
             chosen.setdefault(choice, {})[row.label] = None
@@ -72,7 +78,7 @@ def _describe_selection(rows: Sequence[Row]) -> str:
 
 
 def describe_protocol(studies: Sequence[Study], rows: Sequence[Row]) -> str:
-    """Describe in one paragraph the selection, the search, the data and the journals behind the numbers."""
+    """Describe how the numbers were made, in one paragraph: selection, search, profile, data and journals."""
     rules, plans = studies[0].protocol, [study.file.plan for study in studies]
     asha = rules.early_stopping
     samples = max((arm.samples for study in studies for arm in study.file.plan.arms), default=0)
@@ -86,7 +92,7 @@ def describe_protocol(studies: Sequence[Study], rows: Sequence[Row]) -> str:
         sentences.append(f"sampler {describe_sampler(rules.sampler, samples, asha)}")
         sentences.append(f"early stopping of search trials {stopping}")
         if rules.search_precision is not UNSET:
-            repeated = "the best configuration repeated in the precision that its method fixes"
+            repeated = "confirm trials in the precision that each method fixes"
             sentences.append(f"search trials in {rules.search_precision}, {repeated}")
     else:
         sentences.append("no search")
@@ -99,12 +105,12 @@ def describe_protocol(studies: Sequence[Study], rows: Sequence[Row]) -> str:
 
 
 def name_backbone(backbone: str) -> str:
-    """Shorten the path of a backbone's folder to its last two parts; other names stay as they are."""
+    """Return the last two parts of the path if a backbone is an absolute path, and otherwise its unchanged name."""
     return "/".join(Path(backbone).parts[-2:]) if Path(backbone).is_absolute() else backbone
 
 
 def describe_pretraining(studies: Sequence[Study]) -> list[str]:
-    """Describe the backbone of every study if at least one was pretrained here; else return an empty list."""
+    """Describe the backbone of every study if at least one backbone was pretrained here; else return an empty list."""
     if all(pretraining_cost(study) is None for study in studies):
         return []
     named = zip(name_studies(studies), studies, strict=True)
@@ -122,18 +128,21 @@ def _describe_backbone(study: Study, where: str) -> str:
     held_out = ", ".join(f"{name} {value:.3f}" for name, value in made.scores.items())
     return (
         f"Backbone of every row{where}: {made.backbone}, pretrained with {made.objective} on corpus {made.corpus} "
-        f"({sizes}; {paid}; held out, in no number here: {held_out})."
+        f"({sizes}; {paid}; held-out scores, which are in no table here: {held_out})."
     )
 
 
 def pretraining_facts(study: Study) -> dict[str, Any] | None:
-    """Return all facts about the backbone's pretraining, for JSON; None if it was not pretrained here."""
+    """Return all facts about the backbone's pretraining, for JSON; None if the backbone was not pretrained here."""
     cost = pretraining_cost(study)
     return None if cost is None else {**to_plain(cost.made), "cost": vars(cost.whole), "shared_by": cost.arms}
 
 
 def seed_notes(rows: list[Row]) -> list[str]:
-    """Note cells with other seeds than the protocol's or an unfinished search, in one line per row and reason."""
+    """List the cells that lack seeds of the protocol, have surplus seeds or wait for search trials, with the reason.
+
+    Cells of one row with the same reason share a note.
+    """
     return describe_shortfalls(
         [
             CellInWords(
@@ -149,14 +158,17 @@ def seed_notes(rows: list[Row]) -> list[str]:
 
 
 def sampled_exit_notes(rows: list[Row]) -> list[str]:
-    """Name the rows whose exit layer is drawn at random, with the spread of scores over draws and over seeds."""
-    head = "sampled exit, standard deviation over draws of one model / over seeds"
+    """Note rows whose exit layers are drawn at random, with the spread of their scores over draws and over seeds."""
+    head = "draws exit layers at random; standard deviation of the score over draws / over seeds"
     spreads = {row.label: list(filter(None, map(_spread_of_draws, row.cells.values()))) for row in rows}
-    return [f"{label}: {head}: {', '.join(texts)}" for label, texts in spreads.items() if texts]
+    return [f"{label} {head}: {', '.join(texts)}" for label, texts in spreads.items() if texts]
 
 
 def _spread_of_draws(cell: Cell) -> str:
-    """Format the standard deviations over draws (root mean square over the models) and over seeds; empty if unknown."""
+    """Format the standard deviation of the score over draws of exit layers, and that over seeds.
+
+    The deviation over draws is the root mean square of the models' deviations. Return an empty text if it is unknown.
+    """
     deviations = [record.metrics["sample_std"] for record in cell.records if "sample_std" in record.metrics]
     if len(deviations) < max(2, len(cell.records)):
         return ""
@@ -165,7 +177,7 @@ def _spread_of_draws(cell: Cell) -> str:
 
 
 def blocked_exit_notes(rows: Iterable[Row]) -> list[str]:
-    """Name the cells in which no example can exit early under PALBERT's rule (Q-exit), each with the reason."""
+    """List the cells in which PALBERT's exit rule (Q-exit) can never exit early, each with the reason."""
     reasons: dict[str, str] = {}
     for row in rows:
         for task, cell in row.cells.items():
@@ -176,7 +188,7 @@ def blocked_exit_notes(rows: Iterable[Row]) -> list[str]:
 
 
 def collect_departures(studies: Sequence[Study]) -> dict[str, list[Departure | str]]:
-    """Collect the departures from the papers, under `protocol` and under each method that has any."""
+    """Collect the departures from the papers: those of the protocol under `protocol`, others under their method."""
     collected: dict[str, dict[Departure | str, None]] = {}
     for study in studies:
         for name, lines in study.file.plan.departures.items():
@@ -186,7 +198,7 @@ def collect_departures(studies: Sequence[Study]) -> dict[str, list[Departure | s
 
 
 def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
-    """Make notes on the studies, their requested settings and searches, and differences in data, code and devices."""
+    """Make notes on the settings and searches of the studies, and on differences in data, code and devices."""
     named = list(zip(name_studies(studies), studies, strict=True))
     cells = [cell for row in rows for cell in row.cells.values()]
     fields = format_unequal_counts(rows, lambda cell: len(cell.arm.decided) if cell.records else None)
@@ -212,7 +224,7 @@ def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
 
 
 def _settings(study: Study) -> list[str]:
-    """List the settings that the study requested in place of its methods' defaults."""
+    """List the settings that the study requested instead of the defaults."""
     asked = study.file.plan.asked
     made = next((arm.pretraining for arm in study.file.plan.arms if arm.pretraining is not UNSET), None)
     folders = {"backbone": asked.backbone, "tokenizer": asked.tokenizer}
@@ -226,14 +238,14 @@ def _settings(study: Study) -> list[str]:
             for key, setting in asked.settings.items()
             if key not in left
         ),
-        *([f"{', '.join(dict.fromkeys(map(shorten, left)))}, see plan.json"] if left else []),
+        *([f"{', '.join(dict.fromkeys(map(shorten, left)))} (values: see plan.json)"] if left else []),
         *(f"pretraining with {field} {json.dumps(value)}" for field, value in (made.settings if made else {}).items()),
         *(f"{arm} starts from {source}" for arm, source in asked.start_from.items()),
     ]
 
 
 def dropped_notes(rows: Iterable[Row]) -> list[str]:
-    """Name the trials that the user dropped, each with the reason."""
+    """List the trials that the user dropped, each with the reason."""
     return [
         f"{record.phase} trial {record.trial} of {cell.name} (seed {record.seed}) was dropped: {record.error}"
         for row in rows
@@ -245,12 +257,15 @@ def dropped_notes(rows: Iterable[Row]) -> list[str]:
 def first_search_notes(cells: Iterable[Cell]) -> list[str]:
     """If searches were repeated, note that the scores are from the first search."""
     counts = " or ".join(map(str, sorted({len(find_repeats(cell)) for cell in cells} - {1})))
-    first = f"each number is from the first of {counts} searches; table search_repeats has all of them"
+    first = f"each number is from the first of {counts} searches; table search_repeats has the numbers of all searches"
     return [first] * bool(counts)
 
 
 def unequal_search_notes(rows: Sequence[Row]) -> list[str]:
-    """Note if rows tried unequal numbers of configurations, began with another study's winners, or changed winners."""
+    """Note inequalities between the searches of the rows.
+
+    Rows may have tried different numbers of configurations, begun with winners of another study, or replaced a winner.
+    """
     tried = format_unequal_counts(rows, lambda cell: cell.tried if cell.records else None)
     former = [
         f"{row.label} on {TASKS[task].title} ({counted(len(scores), 'score')}, median "
@@ -259,13 +274,16 @@ def unequal_search_notes(rows: Sequence[Row]) -> list[str]:
         for task, cell in row.cells.items()
         if (scores := cell.former_scores)
     ]
-    notes = [f"rows were chosen from different numbers of configurations per task: {tried}"] * bool(tried)
-    replaced = f"winner replaced after confirm scores of the former winner were known: {', '.join(former)}"
+    notes = [f"rows tried different numbers of configurations on the same task: {tried}"] * bool(tried)
+    replaced = f"the winner was replaced after confirm scores of the former winner were known: {', '.join(former)}"
     return [*notes, *first_from_notes(rows), *[replaced] * bool(former)]
 
 
 def first_from_notes(rows: Sequence[Row]) -> list[str]:
-    """Name the searches that began with another study's winners. The budgets here omit that study's trials."""
+    """List the searches that began with winners of another study.
+
+    The budgets in our tables do not include the trials of the other study.
+    """
     began: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         for task, cell in row.cells.items():
@@ -280,7 +298,10 @@ def first_from_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def format_unequal_counts(rows: Sequence[Row], count: Callable[[Cell], int | None]) -> str:
-    """Format the rows' counts for each task on which they differ, ignoring None; empty if there is no such task."""
+    """Format the rows' counts for each task on which the counts differ; return an empty text if there is no such task.
+
+    Rows whose count is None are ignored.
+    """
     tasks: dict[str, list[str]] = {}
     for task in dict.fromkeys(task for row in rows for task in row.cells):
         counts = {row.label: count(row.cells[task]) for row in rows if task in row.cells}
@@ -292,17 +313,17 @@ def format_unequal_counts(rows: Sequence[Row], count: Callable[[Cell], int | Non
 
 
 def untestable_pair_notes(rows: Sequence[Row]) -> list[str]:
-    """Name the rows that are not tested against each other, with the reason."""
+    """List the rows that are not tested against each other, with the reason."""
     return [
-        f"not tested against each other on {joined([TASKS[task].title for task in tasks])}, because {fact.reason} "
-        f"({fact.remedy}): {'; '.join(f'{labels}: {value}' for labels, value in groups)}"
+        f"rows that are not tested against each other on {joined([TASKS[task].title for task in tasks])}, because "
+        f"{fact.reason} ({fact.remedy}): {'; '.join(f'{labels}: {value}' for labels, value in groups)}"
         for fact in FACTS_OF_FAMILY
         for groups, tasks in unlike_groups(rows, fact).items()
     ]
 
 
 def _code_notes(study: Study, cells: list[Cell]) -> list[str]:
-    """Name the arms with trials that ran other code than the study's first launch."""
+    """List the arms with trials that were trained with other code than that of the study's first launch."""
     records = {
         record.key: record for cell in cells for record in cell.arm_records if record.key in study.records_by_key
     }
@@ -319,27 +340,27 @@ def _code_notes(study: Study, cells: list[Cell]) -> list[str]:
     if first.launch is None or not others:
         return []
     trials_by_code = [
-        f"{', '.join(_name_trials(arm, trials, of=trained[arm]) for arm, trials in arms.items())} with {code}"
+        f"{', '.join(_name_trials(arm, trials, of=trained[arm]) for arm, trials in arms.items())} used {code}"
         for code, arms in others.items()
     ]
-    head = f"trained with other code than the study's first launch ({describe_code(first.launch)})"
+    head = f"some trials were trained with other code than the study's first launch ({describe_code(first.launch)})"
     return [f"{head}: {'; '.join(trials_by_code)}"]
 
 
 def _device_notes(studies: list[Study], cells: list[Cell]) -> list[str]:
-    """Name the devices and torch versions of the trials; scores depend on both."""
+    """List the devices and torch versions of the trials, because scores depend on both."""
     records = [record for cell in cells for record in cell.arm_records if record.device]
     trained = sorted({f"{record.device}, torch {record.versions.get('torch', 'unknown')}" for record in records})
     if not trained:
         return []
-    others = "another device, number of threads or version can move scores"
+    others = "another device, number of threads or torch version can change scores"
     if any(study.file.plan.protocol.early_stopping for study in studies):
         others += ", and so can the order in which search trials report to ASHA"
-    return [f"trained on {' or '.join(trained)}; {others}"]
+    return [f"trials were trained on {' or '.join(trained)}; {others}"]
 
 
 def _name_trials(arm: str, trials: list[Record], *, of: list[Record]) -> str:
-    """Name the arm; if `trials` lacks some of the arm's trials `of`, describe `trials`."""
+    """Return the name of the arm. Unless `trials` are all its trials (`of`), add the seeds and number of `trials`."""
     if len(trials) == len(of):
         return arm
     seeds = [str(seed) for seed in sorted({record.seed for record in trials if record.phase == "confirm"})]
@@ -353,14 +374,17 @@ def own_task_notes(studies: Sequence[Study]) -> list[str]:
     """Describe the size and the metrics of each task outside GLUE."""
     tasks = {name: task for study in studies for name, task in (study.file.plan.own_tasks or {}).items()}
     return [
-        f"{task.title} is not a GLUE task: {metric_words(task)} on {task.sizes['dev']:,} dev examples, trained on "
-        f"{task.sizes['train']:,}"
+        f"{task.title} is not a GLUE task; the score is the {metric_words(task)} on {task.sizes['dev']:,} dev "
+        f"examples, after training on {task.sizes['train']:,} examples"
         for task in tasks.values()
     ]
 
 
 def list_other_data(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """List how the data differ from the official GLUE, by task title; omit unchanged tasks and mini-GLUE."""
+    """List, by task title, how the data differ from the official GLUE data.
+
+    Tasks whose data do not differ, and tasks of mini-GLUE, are left out.
+    """
     differences: dict[str, dict[str, None]] = {}
     for cell in (cell for row in rows for cell in row.cells.values()):
         if cell.data_differences and not any(study.is_mini for study in cell.studies):
@@ -377,35 +401,43 @@ def explain_marks(rows: list[Row], comparisons: list[Comparison]) -> str:
     if not family:
         return f"No difference is tested, because no comparable row has predictions of the same examples as {baseline}."
     tested = (
-        f"↑ and ↓: mean score above or below {baseline} at the 5 % level (Welch-Satterthwaite t-test over seeds with a "
-        f"bootstrapped example variance; Holm over the {counted(len(family), 'comparison')} with {baseline})."
+        f"↑ and ↓: the mean score is above or below that of {baseline} at the 5 % level (Welch-Satterthwaite t-test "
+        "over seeds, with bootstrapped variance over examples; Holm's correction covers the "
+        f"{counted(len(family), 'comparison')} with {baseline})."
     )
     if not any(comparison.holds for comparison in family):
         return tested
     return (
-        f"{tested} A mark compares the configurations that the searches chose, not the methods: two equal methods "
-        "with a search each still get a mark in 4 to 60 % of comparisons; --compare methods tests the methods."
+        f"{tested} A mark compares the configurations that the searches chose, not the methods: if two equal methods "
+        "are searched once each, they get a mark in 4 to 60 % of comparisons. --compare methods tests the methods."
     )
 
 
 def look_notes(rows: Sequence[Row], *, at_searches: bool = False) -> list[str]:
-    """Name earlier looks at the results, and whether p-values are corrected for them; empty at the first look."""
+    """List the earlier analyses of the results, and say whether p-values are corrected for them.
+
+    Return an empty list if this is the first analysis.
+    """
     looks, former = list_interim_looks(rows, at_searches=at_searches), list_former_baselines(rows)
-    correction = f"p-values times {len(looks)}, intervals of differences that hold for all looks together (Bonferroni)"
+    correction = (
+        f"p-values are multiplied by {len(looks)}, and intervals of differences hold jointly for all these analyses "
+        "(Bonferroni)"
+    )
     return [
-        *[f"looked at with {', then '.join(looks)}; corrected: {correction}"] * (len(looks) > 1),
-        *[f"seen before with {'; '.join(former)}; not corrected"] * bool(former),
+        *[f"the results were analysed with {', then '.join(looks)}; {correction}"] * (len(looks) > 1),
+        *[f"the results were analysed earlier with {'; '.join(former)}; p-values are not corrected for this"]
+        * bool(former),
     ]
 
 
 def why_no_baseline(rows: list[Row]) -> str:
-    """Explain why no single row is the baseline, and how to name one."""
+    """Explain why no single row is the baseline, and how to choose a baseline."""
     method = find_baseline_method(rows)
     if method is None:
-        return "the plans do not name one baseline; --baseline names one"
+        return "the plans name different baselines or none; choose one with --baseline"
     labels = find_baseline_rows(rows)
     number = counted(len(labels), "row") if labels else "no row"
-    return f"the baseline, {method}, has {number} with numbers here; study.launch --baseline names another"
+    return f"the baseline, {method}, has {number} with results here; choose another with study.launch --baseline"
 
 
 def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
@@ -418,7 +450,7 @@ def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
 
 
 def format_detectable(difference: float) -> str:
-    """Format a detectable difference as a range, because five seeds only estimate it roughly; 0 means unknown."""
+    """Format a detectable difference as a range, because five seeds give a rough estimate only; 0 means unknown."""
     low, high = (factor * difference for factor in DETECTABLE_RANGE)
     if low >= 1:  # two seeds may give hardly any information
         return "more than 100 points"
@@ -426,7 +458,7 @@ def format_detectable(difference: float) -> str:
 
 
 def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[str]:
-    """Name the cells whose median is above the baseline's but whose mean is below the baseline's, or vice versa."""
+    """List the cells whose median and mean differ from those of the baseline in opposite directions."""
     cells = {(row.label, task): cell for row in rows for task, cell in row.cells.items()}
     opposite = []
     for one in (one for one in comparisons if one.family == "baseline"):
@@ -436,23 +468,23 @@ def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[s
                 f"{one.row} on {TASKS[one.task].title}: median {DIFFERENCE.text(medians)}, mean "
                 f"{DIFFERENCE.text(one.test.difference)} points relative to {one.other}"
             )
-    head = "the differences of median and mean have opposite signs, and the mean is tested"
+    head = "median and mean differ from the baseline in opposite directions, and only the mean is tested"
     return [f"{head}: {'; '.join(opposite)}"] if opposite else []
 
 
 def equal_seed_notes(samples: Mapping[Place, Sample]) -> list[str]:
-    """Name the cells in which different seeds give the same answers, with the number of such pairs of seeds."""
+    """List the cells in which two seeds give identical predictions, with the number of such pairs of seeds."""
     cells = [
         f"{row} on {sample.answers[0].task.title} ({sample.equal_pairs} of {counted(math.comb(number, 2), 'pair')})"
         for (row, _), sample in samples.items()
         if (number := len(sample.scores)) and sample.equal_pairs
     ]
-    words = "some seeds answer every example identically, so they are not independent repetitions"
+    words = "some seeds give identical predictions for all examples, so they are not independent repetitions"
     return [f"{words}: {', '.join(cells)}"] if cells else []
 
 
 def constant_notes(not_above_constant: Mapping[Place, float], nothing_found: Mapping[Place, float]) -> list[str]:
-    """Name the cells not shown to beat a constant answer, and the searches whose best trial did not beat it."""
+    """List the cells that are not shown to beat a constant answer, and the searches in which no trial beat it."""
     constants_by_note = {
         "°: not shown to be better than a constant answer (its score in parentheses)": not_above_constant,
         "no search trial beats a constant answer (its score in parentheses)": nothing_found,
@@ -465,7 +497,7 @@ def constant_notes(not_above_constant: Mapping[Place, float], nothing_found: Map
 
 
 def collect_provenance(records: Iterable[Record]) -> dict[str, str]:
-    """Collect the commits, code digests, data fingerprints, devices and versions of these trials."""
+    """Collect the commits, code digests, data fingerprints, devices and package versions of these trials."""
     facts: dict[str, set[str]] = {}
     for record in records:
         versions = ", ".join(f"{package} {version}" for package, version in sorted(record.versions.items()))

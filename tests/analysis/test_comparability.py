@@ -70,8 +70,9 @@ def test_caption_says_of_each_row_what_dev_chose(tmp_path, monkeypatch):
     monkeypatch.setitem(made_studies.SETTINGS, "palbert", {"select": "last"})
     dev, _ = texts_of(predicted_study(tmp_path / "s", METHODS, ["rte"]))
     assert (
-        "selection dev (chosen on the dev set that is reported: albert: the configuration and the best of 25 epochs; "
-        "palbert: the configuration, at the last epoch)"
+        "selection dev (chosen by scores on the dev set that is reported: albert: the configuration and the best of "
+        "25 epochs; "
+        "palbert: the configuration, by its score at the last epoch)"
     ) in dev
 
 
@@ -80,7 +81,10 @@ def test_caption_says_nothing_of_dev_where_nothing_was_chosen(tmp_path, monkeypa
         monkeypatch.setitem(made_studies.SETTINGS, method, {"select": "last"})
     monkeypatch.setattr(made_studies, "SPACE", {})
     dev, _ = texts_of(predicted_study(tmp_path / "s", METHODS, ["rte"]))
-    assert "selection dev (nothing, each number is of the last epoch); no search; profile paper;" in dev
+    assert (
+        "selection dev (nothing was chosen by scores: each number is from the last epoch); no search; profile paper;"
+        in dev
+    )
     assert "dev set that is reported" not in dev
 
 
@@ -115,7 +119,7 @@ def test_a_winner_replaced_with_its_confirm_scores_known_is_told(tmp_path):
     former = [record("palbert", "rte", 0.6, config=OTHER, seed=42 + i, trial=i) for i in range(3)]
     search = record("palbert", "rte", 0.6, phase="search", seed=9, trial=1, config=OTHER)
     study = write_study(tmp_path / "s", [*former, search, *arm("palbert", "rte", SCORES)], samples=2)
-    note = "inner replaced after confirm scores of the former winner were known: palbert on RTE (3 scores, median 60.0)"
+    note = "inner was replaced after confirm scores of the former winner were known: palbert on RTE (3 scores, "
     assert all(note in text for text in texts_of(study))
 
 
@@ -149,8 +153,11 @@ def test_a_table_seen_with_fewer_seeds_pays_for_the_look(tmp_path):
     means = [over_tasks(compared(study))["palbert"] for study in (once, twice)]
     assert means[1].adjusted_p_value == pytest.approx(min(1.0, 2 * means[0].adjusted_p_value))
     assert means[1].test.low < means[0].test.low
-    assert "ooked at with" not in texts_of(once)[0]
-    assert all("ooked at with 5 seeds, then 10 seeds; corrected: p-values times 2" in text for text in texts_of(twice))
+    assert "esults were analysed with" not in texts_of(once)[0]
+    assert all(
+        "esults were analysed with 5 seeds, then 10 seeds; p-values are multiplied by 2" in text
+        for text in texts_of(twice)
+    )
 
 
 def test_a_table_seen_with_fewer_tasks_pays_for_the_look(tmp_path):
@@ -160,7 +167,7 @@ def test_a_table_seen_with_fewer_tasks_pays_for_the_look(tmp_path):
     for first, second in zip(compared(once), compared(twice), strict=True):
         assert second.adjusted_p_value == pytest.approx(min(1.0, 2 * first.adjusted_p_value))
         assert second.test.low < first.test.low
-    note = "ooked at with RTE, then RTE and CoLA; corrected: p-values times 2"
+    note = "esults were analysed with RTE, then RTE and CoLA; p-values are multiplied by 2"
     assert all(note in text for text in texts_of(twice))
 
 
@@ -174,7 +181,9 @@ def test_a_table_seen_with_fewer_tasks_pays_for_the_look(tmp_path):
 def test_other_methods_and_baselines_of_earlier_tables_are_named(tmp_path, former, words):
     study = predicted_study(tmp_path / "s", METHODS, ["rte"], num_examples=60, seen_with=former)
     assert [one.looks for one in compared(study)] == [1]
-    assert all(f"een before with {words}; not corrected" in text for text in texts_of(study))
+    assert all(
+        f"esults were analysed earlier with {words}; p-values are not corrected" in text for text in texts_of(study)
+    )
 
 
 @pytest.mark.parametrize("is_replaced", [True, False])
@@ -198,12 +207,12 @@ def test_more_search_trials_are_a_look_if_they_replaced_a_winner(tmp_path, is_re
 def test_caption_of_a_holdout_does_not_count_looks_at_dev(tmp_path):
     held_out = {"protocol": {"selection": "holdout"}, "num_examples": 60}
     dev, _ = texts_of(predicted_study(tmp_path / "s", METHODS, ["rte"], **held_out, seen_with={"seeds": 3}))
-    assert "selection holdout (chosen on a slice of train, by no score on dev: the configuration" in dev
+    assert "selection holdout (chosen by scores on a slice of train, not on dev: the configuration" in dev
 
 
 def test_the_same_number_of_seeds_seen_again_is_one_look(tmp_path):
     study = predicted_study(tmp_path / "s", METHODS, ["rte"], seen_with={"seeds": 5})
-    assert "ooked at with" not in texts_of(study)[0]
+    assert "esults were analysed with" not in texts_of(study)[0]
 
 
 def test_two_seeds_with_the_same_predictions_are_an_error(tmp_path):
@@ -222,7 +231,7 @@ def test_seeds_with_the_same_answers_but_other_logits_are_told(tmp_path):
     for number, row in enumerate(rows[1:]):
         store_predictions(tmp_path / "s", row.key, arrays | {"logits": arrays["logits"] + np.float32(1e-4 * number)})
     for text in texts_of(write_study(tmp_path / "s", rows, seeds=3)):
-        assert "ome seeds answer every example identically" in text
+        assert "ome seeds give identical predictions for all examples" in text
         assert "not independent repetitions: albert on RTE (3 of 3 pairs)" in text
 
 

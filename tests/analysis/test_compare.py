@@ -147,7 +147,7 @@ def test_seeds_that_answer_alike_are_noted(tmp_path):
     is_copy = (rows.method == "one") & (rows.seed == 1)
     rows.loc[is_copy, "answer"] = rows.answer[(rows.method == "one") & (rows.seed == 0)].to_numpy()
     (note,) = compared_tables([write(rows, tmp_path / "rows.csv")], {})[0].notes
-    assert note.startswith("some seeds answer every example identically") and note.endswith(
+    assert note.startswith("some seeds give identical predictions for all examples") and note.endswith(
         ": one on RTE (1 of 3 pairs)"
     )
 

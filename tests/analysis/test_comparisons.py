@@ -89,7 +89,7 @@ def test_nothing_is_marked_where_the_plan_names_no_baseline_and_the_caption_says
     study = predicted_study(tmp_path, {"albert": 0.6, "palbert": 0.8}, ["rte"], baseline=None)
     write_tables([study], tmp_path / "tables")
     text = (tmp_path / "tables" / "dev.md").read_text()
-    assert "No difference is tested: the plans do not name one baseline; --baseline names one." in text
+    assert "No difference is tested: the plans name different baselines or none; choose one with --baseline." in text
     assert "↑ |" not in text and "↓ |" not in text
 
 
@@ -99,10 +99,10 @@ def test_what_a_mark_means_stands_only_where_there_is_one(tmp_path):
         study = predicted_study(tmp_path / name, {"albert": 0.6, "palbert": accuracy}, ["rte"])
         write_tables([study], tmp_path / name / "tables")
         captions[name] = (tmp_path / name / "tables" / "dev.md").read_text()
-    told = "with a search each still get a mark in 4 to 60 % of comparisons"
+    told = "are searched once each, they get a mark in 4 to 60 % of comparisons"
     assert all(words in captions["marked"] for words in ("↑ |", told))
     assert not any(words in captions["equal"] for words in ("↑ |", told))
-    assert "↑ and ↓: mean score above or below albert" in captions["equal"]
+    assert "↑ and ↓: the mean score is above or below that of albert" in captions["equal"]
 
 
 def test_nothing_is_marked_where_two_plans_name_different_baselines_and_the_caption_says_so(tmp_path):
@@ -110,7 +110,7 @@ def test_nothing_is_marked_where_two_plans_name_different_baselines_and_the_capt
     two = predicted_study(tmp_path / "two", {"palbert": 0.8}, ["rte"], baseline="palbert")
     write_tables([one, two], tmp_path / "tables")
     text = (tmp_path / "tables" / "dev.md").read_text()
-    assert "No difference is tested: the plans do not name one baseline; --baseline names one." in text
+    assert "No difference is tested: the plans name different baselines or none; choose one with --baseline." in text
     assert "↑ |" not in text and "↓ |" not in text
 
 
@@ -119,7 +119,7 @@ def test_a_caption_says_how_many_rows_of_the_baseline_have_numbers(tmp_path):
     two = [predicted_study(tmp_path / name, {"albert": 0.6, "palbert": 0.8}, ["rte"]) for name in ("one", "two")]
     for folders, number in ([alone], "no row"), (two, "2 rows"):
         rows = make_rows(load_studies(folders), separate=len(folders) > 1)
-        wanted = f"tested: the baseline, albert, has {number} with numbers here; study.launch --baseline names another."
+        wanted = f"the baseline, albert, has {number} with results here; choose another with study.launch --baseline."
         assert wanted in explain_marks(rows, compare(draw_samples(rows), find_baseline_row(rows)))
 
 
@@ -158,7 +158,7 @@ def test_spread_of_a_sampled_exit_is_named_apart_from_the_seeds(tmp_path):
     (row,) = rows_in(study)
     spreads = [record.metrics["sample_std"] for record in row.cells["rte"].records]
     within, over = 100 * np.sqrt(np.mean(np.square(spreads))), 100 * np.std(row.cells["rte"].scores, ddof=1)
-    note = "pondernet: sampled exit, standard deviation over draws of one model / over seeds: RTE"
+    note = "pondernet draws exit layers at random; standard deviation of the score over draws / over seeds: RTE"
     assert f"{note} {within:.1f} / {over:.1f}" in (tmp_path / "tables" / "dev.md").read_text()
 
 

@@ -35,7 +35,7 @@ def extended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_caption_names_the_arms(extended: Path) -> None:
     (line,) = [line for line in (extended / "tables" / "dev.md").read_text().splitlines() if TOLD in line]
-    assert line.endswith(f"{TOLD}pondernet/rte with commit beef, sources f00d")
+    assert line.endswith(f"{TOLD}pondernet/rte used commit beef, sources f00d")
     assert [drift for drift in verify(extended) if "events.jsonl" in drift or "dev." in drift] == []
 
 
@@ -72,7 +72,7 @@ def test_a_method_that_is_included_later_or_edited_marks_its_own_trials_alone(
     launch_with(monkeypatch, folder, mini_plan(**both, seeds=3), included={"pondernet": "aaaa"})
     assert note_of(folder) is None
     launch_with(monkeypatch, folder, mini_plan(**both, seeds=4), included={"pondernet": "bbbb"})
-    told = f"{TOLD}pondernet/rte (seed 45) with the method's own files bbbb"
+    told = f"{TOLD}pondernet/rte (seed 45) used the method's own files bbbb"
     assert note_of(folder) is not None and str(note_of(folder)).endswith(told)
     assert [drift for drift in verify(folder) if "events.jsonl" in drift or "dev." in drift] == []
 

@@ -27,7 +27,7 @@ SMALL = {"methods": ("albert",), "tasks": ("rte",), "seeds": 1}
 HELD_OUT = "mlm_loss 4.562, mlm_accuracy 0.300, sop_accuracy 0.530"
 SENTENCE = (
     "mini-albert, pretrained with albert-mlm on corpus mini (30 steps of 32 examples, 23,310 tokens; "
-    f"2.5 s of GPU, shared by 1 arm; held out, in no number here: {HELD_OUT})."
+    f"2.5 s of GPU, shared by 1 arm; held-out scores, which are in no table here: {HELD_OUT})."
 )
 
 

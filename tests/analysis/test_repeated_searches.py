@@ -102,7 +102,7 @@ def test_the_other_tables_show_the_first_search_and_say_so(study, tmp_path):
     once = launched_study(tmp_path / "once", mini_plan(tasks=("rte",), baseline="albert"))
     dev, alone = (json.loads((folder / "tables" / "dev.json").read_text()) for folder in (study, once))
     assert [cell["median"] for cell in dev["cells"]] == [cell["median"] for cell in alone["cells"]]
-    note = "each number is from the first of 3 searches; table search_repeats has all of them"
+    note = "each number is from the first of 3 searches; table search_repeats has the numbers of all searches"
     assert note in (study / "tables" / "dev.md").read_text()
     assert note not in (once / "tables" / "dev.md").read_text()
     assert not (once / "tables" / "search_repeats.md").exists()

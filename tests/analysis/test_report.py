@@ -194,12 +194,16 @@ def test_the_best_difference_stands_first_after_the_baseline(evidence):
     [
         (["palbert"], None, "The only method is palbert, so there is nothing to compare it with."),
         (["albert"], "albert", "The only method is albert, so there is nothing to compare it with."),
-        (["palbert", "pabee"], None, "No method is tested: the plans do not name one baseline; --baseline names one."),
+        (
+            ["palbert", "pabee"],
+            None,
+            "No method is tested: the plans name different baselines or none; choose one with --baseline.",
+        ),
         (
             ["palbert", "pabee"],
             "albert",
-            "No method is tested: the baseline, albert, has no row with numbers here; study.launch --baseline names "
-            "another.",
+            "No method is tested: the baseline, albert, has no row with results here; choose another with "
+            "study.launch --baseline.",
         ),
         (
             ["albert", "palbert"],

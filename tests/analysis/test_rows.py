@@ -148,7 +148,7 @@ def test_rows_chosen_from_unlike_numbers_of_configurations_say_so(tmp_path):
     one = write_study(tmp_path / "one", arm("palbert", "rte", SCORES) + more, samples=3)
     two = write_study(tmp_path / "two", arm("albert", "rte", SCORES))
     write_tables([one, two], tmp_path / "out")
-    note = "rows were chosen from different numbers of configurations per task: palbert 3, albert 1"
+    note = "rows tried different numbers of configurations on the same task: palbert 3, albert 1"
     assert note in (tmp_path / "out" / "dev.md").read_text()
 
 
@@ -158,7 +158,7 @@ def test_searches_of_one_total_that_are_unlike_on_each_task_say_so(tmp_path):
     study = write_study(tmp_path / "s", records, samples=6)
     tables = {table.name: table for table in write_tables([study], tmp_path / "out")}
     unlike = "palbert 6, albert 2 on SST-2; palbert 2, albert 6 on CoLA"
-    note = f"rows were chosen from different numbers of configurations per task: {unlike}"
+    note = f"rows tried different numbers of configurations on the same task: {unlike}"
     assert note in tables["dev"].notes
     seventh = next(line for line in tables["checklist"].lines if line.label == "AutoRL 7").entries
     assert (seventh["answer"].text, seventh["evidence"].text) == ("No", f"search trials: {unlike}")

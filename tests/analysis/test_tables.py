@@ -302,10 +302,12 @@ def test_what_trials_were_computed_on_is_said_and_what_else_scores_depend_on(tmp
     search, *confirm = arm("albert", "rte", SCORES)
     records = [replace(search, device="A CPU (AVX2), 1 thread"), *confirm]
     write_tables([write_study(tmp_path / "study", records, protocol={"early_stopping": stopping})], tmp_path)
-    (note,) = [line for line in (tmp_path / "dev.md").read_text().splitlines() if line.startswith("- trained on ")]
-    devices, _, others = note.removeprefix("- trained on ").partition("; ")
+    (note,) = [
+        line for line in (tmp_path / "dev.md").read_text().splitlines() if line.startswith("- trials were trained on ")
+    ]
+    devices, _, others = note.removeprefix("- trials were trained on ").partition("; ")
     assert devices == "A CPU (AVX2), 1 thread, torch 2.13.0 or cuda:0, torch 2.13.0"
-    moves = "another device, number of threads or version can move scores"
+    moves = "another device, number of threads or torch version can change scores"
     order = ", and so can the order in which search trials report to ASHA"
     assert others == moves + order * (stopping is not None)
 

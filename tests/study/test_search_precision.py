@@ -151,7 +151,7 @@ def test_a_dry_run_says_it_of_each_arm_and_among_the_departures(capsys, tmp_path
 
 
 def test_captions_say_it(made, tmp_path):
-    rule = "search trials in bfloat16, the best configuration repeated in the precision that its method fixes; "
+    rule = "search trials in bfloat16, confirm trials in the precision that each method fixes; "
     assert rule in _caption(made)
     assert "search trials in" not in _caption(launched_study(tmp_path / "plain", mini_plan(**ONE_ARM)))
 
