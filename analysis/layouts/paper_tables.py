@@ -80,7 +80,7 @@ ELECTRA_METRICS = PAPER_METRICS | {"mrpc": "accuracy", "qqp": "accuracy", "stsb"
 
 
 class PublishedNumber(msgspec.Struct, frozen=True, kw_only=True):
-    """One printed number, in points."""
+    """One number as printed in a paper, in points."""
 
     value: float
     deviation: float | None  # over runs; None if it is not printed
@@ -92,13 +92,13 @@ class PublishedNumber(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def notes(self) -> list[str]:
-        """The note in `published.csv`, and the cost if it is printed as a saving."""
+        """The note on this number in `published.csv`, and the cost if the paper prints it as a saving."""
         saved = f"cost as printed: {self.cost:g} {self.cost_unit}" if self.cost_unit.startswith("%") else ""
         return [note for note in (self.note, saved) if note]
 
 
 class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """One printed row of a published table."""
+    """One row of a table in a paper."""
 
     paper: str
     label: str  # the method's name as printed
@@ -115,7 +115,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def origin(self) -> str:
-        """The source, backbone, split and statistic of the row, for a heading."""
+        """Text for a heading: source, backbone, split and statistic of the row."""
         split = f"split {self.split}" if self.split == NOT_STATED else self.split
         statistics = () if self.statistic == NO_STATISTIC else (self.statistic,)
         facts = (self.backbone or "own backbone", split, *statistics, *self.second_hand)
@@ -123,12 +123,15 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def second_hand(self) -> list[str]:
-        """A remark if the row was quoted at second hand; else empty."""
+        """A list with one remark if the row was quoted by a third party; otherwise an empty list."""
         return ["quoted at second hand"] if self.confidence == "quoted by third party" else []
 
     @property
     def speed_up(self) -> float | None:
-        """All layers / mean layers; None unless the paper prints one cost in layers for the whole row."""
+        """Number of all layers / mean layers.
+
+        None if the paper prints no cost of the row in layers, or different costs for its tasks.
+        """
         costs = {(number.cost, number.cost_unit) for number in self.numbers.values()}
         (cost, unit), *others = costs
         if others or cost is None or unit == "% of run time saved":
@@ -136,12 +139,12 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return cost if unit == "speed-up" else 1 / (1 - cost / 100)
 
     def is_about(self, tasks: Collection[str]) -> bool:
-        """Check whether the row has a number on one of these tasks, or a figure over all of GLUE."""
+        """Check whether the row has a number for one of these tasks, or one number for GLUE as a whole."""
         on_glue = not {*TRAINABLE_TASKS}.isdisjoint(tasks)
         return any(task in tasks or (task == "relative" and on_glue) for task in self.numbers)
 
     def line(self, tasks: Collection[str]) -> Line:
-        """Make the row's line in a table: its numbers on these tasks, and its size and speed if they are printed."""
+        """Make the row's line in a table, with its numbers on these tasks and, if printed, its size and speed-up."""
         entries: dict[str, Entry] = {}
         if self.parameters:
             entries["parameters_millions"] = WHOLE.entry(float(self.parameters.removesuffix("M")))
@@ -157,7 +160,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 @cache
 def read_published_rows(*papers: str, split: str = "dev") -> tuple[PublishedRow, ...]:
-    """Read the rows of these papers' tables as printed; a mean and its deviation become one number."""
+    """Read the rows of these papers' tables from `published.csv`; a mean and its deviation become one number."""
     with FILE.open(newline="") as file:
         facts = [fact for fact in csv.DictReader(file) if fact["split"] == split]
     deviations = {_place(fact): fact["value"] for fact in facts if fact["statistic"].startswith("std")}
@@ -177,7 +180,7 @@ def _place(fact: dict[str, str]) -> tuple[str, str, str]:
 
 
 def read_scores(cell: Cell, metric: str | None) -> list[float]:
-    """List the final runs' scores in a metric, named as in `published.csv`; None means the task's own metric."""
+    """List the scores of the cell's final runs in a metric of `published.csv`; None means the task's own metric."""
     if metric is None or metric == PAPER_METRICS.get(cell.task):
         return cell.scores
     return [record.metrics[metric] for record in cell.records]
@@ -195,7 +198,10 @@ class Pair:
 
     @property
     def verdict(self) -> Verdict | None:
-        """Verdict on the published number; None if its statistic or metric is unclear, or if we have one seed."""
+        """Verdict on whether our number reproduces the published number.
+
+        None if the metric or the statistic of the published number is unclear, or if we have fewer than two seeds.
+        """
         scores = read_scores(self.cell, self.metric)
         if self.number.metric == NOT_STATED or len(scores) < 2:
             return None
@@ -206,7 +212,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Placed:
-    """The published rows of a table, beneath our rows or in blocks of their own."""
+    """Rows with results from papers: comparable rows beneath our rows, and other rows in separate blocks."""
 
     beneath: dict[str, list[Line]]  # label of our row -> comparable published lines
     blocks: list[Block]  # lines that may not be compared, headed by the reason
@@ -215,8 +221,9 @@ class Placed:
 
 
 def place_published(rows: Sequence[Row], published: Iterable[PublishedRow], metrics: Mapping[str, str]) -> Placed:
-    """Put comparable published rows beneath ours, and other rows in separate blocks headed by the reason.
+    """Put comparable published rows beneath our rows, and other published rows in separate blocks.
 
+    The heading of each block has the reason why its rows are not comparable.
     `metrics` maps each task to its column's metric. Published rows without a number on our tasks are left out.
     """
     beneath: dict[str, list[Line]] = {row.label: [] for row in rows}
@@ -244,14 +251,14 @@ def place_published(rows: Sequence[Row], published: Iterable[PublishedRow], metr
 
 
 def collect_tasks(rows: Iterable[Row]) -> set[str]:
-    """Collect the tasks that the rows have cells for."""
+    """Collect the tasks for which the rows have cells."""
     return {task for row in rows for task in row.cells}
 
 
 def explain_not_comparable(row: Row, other: PublishedRow, metrics: Mapping[str, str]) -> dict[str, str | None]:
-    """Explain for each shared task why the numbers of two rows are not comparable; None if they are comparable.
+    """Explain, for each task that two rows share, why their numbers on this task are not comparable.
 
-    The result is empty if the rows have different methods.
+    The explanation is None if the numbers are comparable. The result is empty if the rows have different methods.
     """
     if any(cell.arm.base_method != other.method for cell in row.cells.values()):
         return {}
@@ -260,7 +267,7 @@ def explain_not_comparable(row: Row, other: PublishedRow, metrics: Mapping[str, 
 
 
 def _find_difference(cell: Cell, other: PublishedRow, number: PublishedNumber, metric: str) -> str | None:
-    """Describe the first fact in which the published run differs from the cell; None if they agree."""
+    """Describe one fact in which the published run differs from the cell; None if there is no such fact."""
     if other.split == NOT_STATED:
         return "on a split that is not stated"
     if cell.data_differences:
@@ -288,9 +295,9 @@ def _find_difference(cell: Cell, other: PublishedRow, number: PublishedNumber, m
 def _explain_separate_line(
     rows: Sequence[Row], other: PublishedRow, metrics: Mapping[str, str], shown: Collection[str]
 ) -> tuple[str, list[str]] | None:
-    """Return the reason why some tasks of a published row need a separate line, and these tasks.
+    """Return the reason why some tasks of a published row need a separate line, and the list of these tasks.
 
-    None if no task needs a separate line. `shown` has the tasks whose numbers already stand beneath our rows.
+    Return None if no task needs a separate line. `shown` has the tasks whose published numbers are beneath our rows.
     """
     left = [task for task in other.numbers if task not in shown]
     if not left or (shown and left == ["macro"]):
@@ -310,7 +317,7 @@ def _explain_separate_line(
 
 
 def _source_notes(rows: Sequence[Row], shown: Sequence[PublishedRow]) -> list[str]:
-    """Note the sources of the published lines beneath ours, and whether their scores were selected on dev."""
+    """Note the sources of the published lines beneath our lines, and whether published scores were selected on dev."""
     sources = list(dict.fromkeys(f"published lines: {other.origin}" for other in shown))
     selections = {study.protocol.selection for row in rows for cell in row.cells.values() for study in cell.studies}
     selected = "published scores were selected on the dev set they report; ours were not"
@@ -318,7 +325,10 @@ def _source_notes(rows: Sequence[Row], shown: Sequence[PublishedRow]) -> list[st
 
 
 def _number_notes(shown: Mapping[PublishedRow, Collection[str]]) -> list[str]:
-    """List the notes on published numbers, each with its rows and tasks; `shown` has the printed tasks of each row."""
+    """List the notes on published numbers, each with the rows and tasks that it concerns.
+
+    `shown` maps each published row to the tasks that are printed.
+    """
     places: dict[str, dict[str, list[str]]] = {}
     for other, tasks in shown.items():
         for task, number in other.numbers.items():
@@ -345,7 +355,7 @@ def verdict_notes(pairs: Sequence[Pair]) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class PaperLayout:
-    """A paper's table: its columns, the format of a cell, and its published rows."""
+    """The layout of a paper's table: its columns, the format of its cells, and the published rows that it shows."""
 
     name: str
     title: str
@@ -365,7 +375,9 @@ def dev_table(evidence: Evidence) -> Table:
     """Make the dev table in the layout of PALBERT's table 2 or 3: methods x tasks, median and mean over seeds."""
     rows, compared, ledger = evidence.rows, evidence.comparisons, row_ledger(evidence.rows)
     origin = [notes.describe_protocol(evidence.studies, rows), *notes.describe_pretraining(evidence.studies)]
-    means = ["Mean: with its 95 % interval over seeds and dev examples."] * bool(evidence.samples)
+    means = [
+        "Lines with mean in their name have the mean score and its 95 % interval over seeds and dev examples."
+    ] * bool(evidence.samples)
     table = _make_paper_table(
         evidence,
         DEV,
@@ -424,7 +436,7 @@ def pabee_table(evidence: Evidence) -> Table | None:
 def electra_table(evidence: Evidence) -> Table | None:
     """Make a table in ELECTRA's layout: parameters, MRPC and QQP by accuracy, STS-B by Spearman.
 
-    None on mini-GLUE, or if no study has a method or a backbone of the published rows.
+    Return None on mini-GLUE, or if no study has a method or a backbone of the published rows.
     """
     published = [row for row in ELECTRA.published(evidence.rows) if row.is_about(collect_tasks(evidence.rows))]
     methods, backbones = {row.method for row in published}, {row.backbone for row in published}
@@ -434,14 +446,17 @@ def electra_table(evidence: Evidence) -> Table | None:
 
 
 def pairs_with_published(evidence: Evidence) -> list[Pair]:
-    """Pair our numbers with comparable published numbers, in all layouts; empty on mini-GLUE."""
+    """Pair our numbers with the comparable published numbers of all papers; the result is empty on mini-GLUE."""
     rows = [] if evidence.on_mini else evidence.rows
     layouts = (DEV, ABLATION, PABEE, ELECTRA)
     return [pair for layout in layouts for pair in place_published(rows, layout.published(rows), layout.metrics).pairs]
 
 
 def macro(row: Row) -> float | None:
-    """Average the medians of the paper's eight tasks; None unless all eight cells are complete."""
+    """Compute the row's macro score: the mean of its medians on the eight tasks of PALBERT's paper.
+
+    Return None if one of the eight cells is missing or incomplete.
+    """
     complete = {task: cell for task, cell in row.cells.items() if cell.state == "complete"}
     return (
         float(np.mean([complete[task].median for task in PAPER_TASKS])) if complete.keys() >= {*PAPER_TASKS} else None
@@ -495,7 +510,7 @@ def _make_paper_table(
 
 
 def _find_test_rows(evidence: Evidence, papers: Sequence[str]) -> list[list[PublishedRow]]:
-    """Find each paper's rows with test numbers on the study's tasks; empty on mini-GLUE."""
+    """Find, for each paper, the rows with test scores on the study's tasks; the result is empty on mini-GLUE."""
     tasks = collect_tasks(evidence.rows)
     papers = () if evidence.on_mini else papers
     rows = [[row for row in read_published_rows(paper, split="test") if row.is_about(tasks)] for paper in papers]
@@ -521,7 +536,7 @@ def _explain_macro(rows: list[Row]) -> list[str]:
 
 
 def _make_backbone_columns(rows: Sequence[Row]) -> list[Column[Row]]:
-    """Make a column with the backbone of each row, if the rows have different backbones."""
+    """Make a column with the backbone of each row, or no column if all rows have the same backbone."""
     names = {row.label: cell.arm.pinned_backbone for row in rows for cell in row.cells.values()}
     fingerprints = {cell.arm.backbone_fingerprint for row in rows for cell in row.cells.values()}
     column = Column[Row]("backbone", "backbone", lambda row: Entry.from_text(names[row.label]))
@@ -552,7 +567,7 @@ def _mean_and_deviation(scores: list[float]) -> dict[str, float | None]:
 
 
 def _collect_cell_facts(cell: Cell) -> dict[str, Any]:
-    """Return all scores of the cell, and the best trial of the search behind them."""
+    """Return all scores of the cell and the best trial of its search, for the JSON file."""
     best = best_search_record(cell.arm_records)
     return {
         "median": cell.median if cell.records else None,
@@ -563,19 +578,25 @@ def _collect_cell_facts(cell: Cell) -> dict[str, Any]:
 
 
 def _choose_palbert_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
-    """Choose PALBERT's dev rows (tables 2 and 3) on our backbones; all rows of table 2 if there are none."""
+    """Choose the rows of PALBERT's dev tables (2 and 3) that have the backbone of one of our rows.
+
+    If there are none, choose all rows of table 2.
+    """
     published = read_published_rows("PALBERT Tab.2", "PALBERT Tab.3")
     return select_backbones(rows, published) or read_published_rows("PALBERT Tab.2")
 
 
 def select_backbones(rows: list[Row], published: Iterable[PublishedRow]) -> tuple[PublishedRow, ...]:
-    """Choose the published rows on our backbones."""
+    """Choose the published rows that have the backbone of one of our rows."""
     backbones = {cell.arm.whole_backbone for row in rows for cell in row.cells.values()}
     return tuple(other for other in published if other.backbone in backbones)
 
 
 def _choose_early_exit_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
-    """Choose PABEE's README and four other sources, and the rows of ElasticBERT and F-PABEE on our backbones."""
+    """Choose all rows of PABEE's README and four other sources, and rows of ElasticBERT and F-PABEE.
+
+    The rows of ElasticBERT and F-PABEE are those that have the backbone of one of our rows.
+    """
     later = read_published_rows("ElasticBERT GLUE dev") + read_published_rows("F-PABEE Tab.1", split=NOT_STATED)
     first = read_published_rows("PABEE README", "ALBERT README", "albert_pytorch", "fairseq README", "ShareBERT")
     return first + select_backbones(rows, later)
@@ -586,7 +607,10 @@ def _list_papers(published: Iterable[PublishedRow]) -> list[str]:
 
 
 def _list_papers_with_test(rows: list[Row]) -> list[str]:
-    """List PALBERT's tables on our backbones; with PALBERT's table 2, also list COSEE's (both use ALBERT)."""
+    """List the tables of PALBERT's paper that have backbones of our rows.
+
+    If PALBERT's table 2 is listed, also list table 3 of COSEE, because both tables use ALBERT.
+    """
     papers = _list_papers(_choose_palbert_rows(rows))
     return papers + ["COSEE Tab.3"] * ("PALBERT Tab.2" in papers)
 
@@ -606,7 +630,7 @@ DEV = PaperLayout(
 ABLATION = PaperLayout(
     name="ablation",
     title="{glue}dev scores{data}, mean ± standard deviation over {seeds}",
-    caption="Points (100 x score); standard deviation of single seeds (n - 1).",
+    caption="Points (100 x score). The standard deviation is that of single seeds, with n - 1 in the denominator.",
     tasks=("sst2", "rte", "cola"),  # PALBERT, table 1
     entry=_format_deviation,
     metrics=PAPER_METRICS,

@@ -95,7 +95,7 @@ def lay_out(
     figure: Figure,
     tips: Sequence[Tip] = (),
 ) -> Picture:
-    """Compute the layout of the panels once for all file formats, and attach the tooltips to visible points.
+    """Compute the layout of the panels once for all file formats, and attach tooltips to the visible points.
 
     `trends` describes the panels of each task; the alternative text has a sentence for each task.
     """
@@ -142,7 +142,10 @@ def figure_width(columns: int) -> float:
 
 @dataclass(frozen=True)
 class Style:
-    """Style of a row in all pictures: colour and marker identify the method; the line style identifies the study."""
+    """Style of a row in all pictures.
+
+    Colour and marker identify the method; the line style tells rows of the same method apart.
+    """
 
     colour: str
     marker: str
@@ -160,7 +163,7 @@ class Style:
 
 
 def choose_styles(rows: Sequence[Row]) -> dict[str, Style]:
-    """Choose the style of every row, by label.
+    """Choose the style of every row; the result is by row label.
 
     A method's colour is chosen by a hash of its name, so it is usually the same in every picture of every study. If an
     earlier method of the picture already has this colour, the method gets the next free one.

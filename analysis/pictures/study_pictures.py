@@ -4,7 +4,7 @@
 - `seeds_picture`: how far apart are the seeds?
 - `layers_picture`: what does each exit setting cost and score?
 - `rules_picture`: how do other exit rules score on the same models?
-- `exits_picture`: after which layers do examples leave?
+- `exits_picture`: after which layers do examples exit?
 - `search_picture`: how good was the best trial after how much compute?
 """
 
@@ -51,7 +51,7 @@ STRIP_HEIGHT = 0.8  # inches; height of the strip for one method and task
 
 
 def pictures(evidence: Evidence) -> list[Picture]:
-    """Draw every picture for which the study has evidence.
+    """Draw every picture for which the study has the necessary results.
 
     Raises:
         ValueError: if a predictions file is damaged.
@@ -69,7 +69,7 @@ def differences_picture(evidence: Evidence) -> Picture | None:
 
     The cost is measured time, or layers if not all models were timed. If searches were repeated, the difference is over
     all searches, as in table `search_repeats`, and the cost is that of the models from the first search. Return None
-    without a baseline or a test.
+    if there is no baseline or no test.
     """
     baseline = evidence.baseline
     cells = evidence.cells_by_place
@@ -105,11 +105,15 @@ def differences_picture(evidence: Evidence) -> Picture | None:
         axes.margins(x=0.1)
     share_x(panels.values())
     add_legend(figure, {label: styles[label] for label, _ in tests})
-    remarks = f" Time: in batches of {BATCH}." if "time" in unit else " Cost is in layers: not all models were timed."
-    remarks += " Cost: models of the first search." * bool(evidence.comparisons_of_methods)
+    remarks = (
+        f" Time is measured in batches of {BATCH}."
+        if "time" in unit
+        else " Cost is in layers, because not all models were timed."
+    )
+    remarks += " Cost is that of the models from the first search." * bool(evidence.comparisons_of_methods)
     mean = "Mean over all searches" if evidence.comparisons_of_methods else "Mean score"
     caption = (
-        f"{mean} minus {baseline}'s with 95 % interval; filled: significant at the 5 % level, hollow: not.{remarks}"
+        f"{mean} minus that of {baseline}, with 95 % interval. Filled marks are significant at the 5 % level.{remarks}"
     )
     return lay_out("differences", f"Difference from {baseline}, and its cost", caption, trends, figure, tips)
 
@@ -161,7 +165,7 @@ class Curve:
 
     @property
     def ends(self) -> str:
-        """The first and the last point, as text."""
+        """Text with the score and the mean layers of the first point and of the last point."""
         start = f"{self.median[0]:.1f} at {self.layers[0]:.1f} layers"
         return f"from {start} to {self.median[-1]:.1f} at {self.layers[-1]:.1f}"
 
@@ -194,7 +198,7 @@ def _draw_curve(axes: Axes, style: Style, label: str, curve: Curve, *, opacity: 
 
 @matplotlib.rc_context(STYLE)
 def layers_picture(evidence: Evidence) -> Picture | None:
-    """Draw the curves of all sweeps, and mark the exit setting that each method was trained for.
+    """Draw score against mean layers for all sweeps, and mark the exit setting for which each method was trained.
 
     The mark lies on the curve if the sweep contains that setting.
     """
@@ -218,7 +222,7 @@ def layers_picture(evidence: Evidence) -> Picture | None:
     share_height(panels.values())
     add_legend(figure, {label: styles[label] for label, _ in curves})
     caption = (
-        "Median over the seeds at every exit setting, with their range. Marks: the setting that was trained for; a "
+        "Median over the seeds at every exit setting, with their range. Marks show the setting of training; a "
         "method without a tunable exit has only a mark. All panels share one vertical scale. Scores "
         f"more than {REACH} points below the lowest mark of a panel may be cut off."
     )
@@ -268,7 +272,7 @@ def _name_rule(sweep: Sweep) -> str:
 
 
 def _list_without_predictions(evidence: Evidence) -> list[str]:
-    """Name the cells in which at least one seed lacks predictions."""
+    """List the cells in which at least one seed lacks predictions."""
     return [f"{label}/{task}" for (label, task), exits in evidence.exits.items() if exits.shares is None]
 
 
@@ -285,7 +289,7 @@ def _find_mark(curves: list[Curve], exits: Exits) -> tuple[float, float]:
 
 @matplotlib.rc_context(STYLE)
 def exits_picture(evidence: Evidence) -> Picture | None:
-    """Draw the share of examples that leave after each layer, and the mean posterior probability of leaving there.
+    """Draw the share of examples that exit after each layer, and the mean posterior probability of exiting there.
 
     Each method and task has a strip, as in figure 6 of the PALBERT paper (arXiv:2204.03276). Return None if no method
     with stored predictions exits early.
@@ -299,9 +303,9 @@ def exits_picture(evidence: Evidence) -> Picture | None:
     styles = choose_styles(evidence.rows)
     for (label, task), exits in early.items():
         _draw_strip(strips[label, task], styles[label], label, exits)
-    caption = "Bars: share of the dev examples of all seeds by the layer after which they leave."
+    caption = "Bars: share of the dev examples of all seeds by the layer after which they exit."
     if any(exits.posterior is not None for exits in early.values()):
-        caption += " Black line: the posterior's mean probability of leaving there."
+        caption += " Black line: mean posterior probability of exiting at that layer."
     if missing := _list_without_predictions(evidence):
         caption += f" Left out, because predictions are missing: {', '.join(missing)}."
     trends = {
