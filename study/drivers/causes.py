@@ -47,15 +47,16 @@ def build_failure(error: Exception, *, node: str | None, module: str | None = No
 
 
 def format_place(error: Exception, module: str) -> str:
-    """Format folder, file and line of the deepest frame in the module's file, or else of the deepest in any file."""
+    """Format folder, file and line of the deepest frame in the file of `module`, or of the deepest frame overall."""
     frame = (select_frames(module, error) or traceback.extract_tb(error.__traceback__))[-1]
     return f"{Path(frame.filename).parent.name}/{Path(frame.filename).name}, line {frame.lineno}"
 
 
 def lost_process(error: str, *, is_preempted: bool, node: str | None, lost_nodes: Mapping[str, str] = {}) -> Failure:
-    """Build the `Failure` for a lost process; the cause is "machine" unless `is_preempted` or its node was lost.
+    """Build the `Failure` for a lost process.
 
-    `node` is the last node that the process reported from. `lost_nodes` maps Ray's ids of lost nodes to their hosts.
+    The cause is "preemption" if `is_preempted` or if the node of the process was lost, else "machine". `node` is the
+    last node that the process reported from. `lost_nodes` maps Ray's ids of lost nodes to their hosts.
     """
     match = _LOST_NODE.search(error)
     node = match["node"] if match else node

@@ -93,7 +93,7 @@ class Driver(ABC):
 
     @abstractmethod
     def _run(self) -> None:
-        """Send assignments to workers and process their messages, until `has_ended` or `drained`."""
+        """Send assignments to workers and process their messages, until `has_ended` or `drained` is true."""
 
     @abstractmethod
     def _format_state(self) -> str:
@@ -197,11 +197,15 @@ class Driver(ABC):
     # ---- inside
 
     def _drain(self, signal_number: int, frame: FrameType | None) -> None:
-        """On Ctrl-C or SIGTERM, let running trials save their epoch; on the second, raise KeyboardInterrupt."""
+        """On Ctrl-C or SIGTERM, let running trials save their epoch; on the second signal, raise KeyboardInterrupt."""
         if self.scheduler.draining:
             raise KeyboardInterrupt
         self.scheduler.draining = True
-        print("saving the epochs under way, then stopping; Ctrl-C again stops at once", file=sys.stderr, flush=True)
+        print(
+            "the launch stops when the current epochs are saved; press Ctrl-C again to stop at once",
+            file=sys.stderr,
+            flush=True,
+        )
 
     def _look_at_clock(self) -> None:
         """Begin to stop the launch if the time limit is reached."""
@@ -214,7 +218,7 @@ class Driver(ABC):
         )
 
     def _describe_longest_epoch(self) -> str:
-        """Describe the longest current epoch with its estimated duration: a time limit must be longer than this."""
+        """Name the arm of the longest current epoch and estimate its duration, which a time limit must exceed."""
         seconds = {key: steps.seconds / steps.done * steps.of for key, steps in self.steps.items() if steps.done}
         if not seconds:
             return ""
@@ -252,7 +256,7 @@ class Driver(ABC):
         )
 
     def _list_avoided_nodes(self, trial: TrialFacts) -> tuple[str, ...]:
-        """List the nodes that the trial should avoid; () if no other node has room."""
+        """List the nodes that the trial should avoid. Return () if no other node has room for the trial."""
         avoided = self.scheduler.faults.list_avoided_nodes(trial.key)
         others = avoided and self._resources.find_nodes_with_room() - avoided
         return tuple(sorted(avoided)) if others else ()
@@ -276,11 +280,13 @@ class Driver(ABC):
         return False
 
     def _has_other_nodes(self, node: str | None) -> bool:
-        """Check whether another node has room for a trial, and has the code and data of the launch."""
+        """Check whether a node other than `node` has room for a trial, and has the code and data of the launch."""
         return bool(self._resources.find_nodes_with_room() - self.scheduler.faults.differing - {node})
 
     def _blame(self, failure: Failure) -> Failure:
-        """Change the cause "node" to "machine" if the launcher cannot see the storage either: the node is not at fault.
+        """Change the cause from "node" to "machine" if the launcher cannot see the storage.
+
+        If the launcher cannot see the storage either, the node is not to blame.
 
         Raises:
             ValueError: if only this node cannot see the storage, and no other node is available.
@@ -318,10 +324,12 @@ class Driver(ABC):
 def end_trial(
     scheduler: Scheduler, trial: TrialFacts, *, storage: str, folder: Path, failure: Failure | None = None
 ) -> None:
-    """End a trial: fetch its predictions, then write its record, then delete its state, so that a crash loses nothing.
+    """End a trial: fetch its predictions, write its record, and delete its state.
+
+    The steps have this order so that a crash loses nothing.
 
     Raises:
-        OutcomeGone: if predictions or model are missing; no record is written then.
+        OutcomeGone: if predictions or model are missing; in this case, no record is written.
     """
     place = open_place(trial_address(storage, trial.key))
     digest = None
@@ -373,9 +381,9 @@ class Watchdog:
         self._next_word = self._moved + SPEAK_SECONDS
 
     def look(self, *, nodes: int, has_room: bool, state: str) -> None:
-        """Warn if there has been no progress for long.
+        """Print a warning if no trial has made progress for a long time.
 
-        `nodes` is the number of live nodes; `has_room` is True if any of them can hold a trial. The warning includes
+        `nodes` is the number of live nodes; `has_room` is True if any live node can hold a trial. The warning includes
         `state`, which describes what the launch is waiting for.
 
         Raises:
@@ -385,7 +393,7 @@ class Watchdog:
         self._nodes_gone = math.inf if nodes else min(self._nodes_gone, now)
         idle = f"no progress for {_format_minutes(now - self._moved)}: {state}"
         if now - self._nodes_gone >= NO_NODE_SECONDS:
-            raise Stalled(f"the Ray cluster has no live node any more; {idle}")
+            raise Stalled(f"the Ray cluster no longer has a live node; {idle}")
         if now - self._moved >= (self._limit if has_room else min(self._limit, NO_ROOM_SECONDS)):
             raise Stalled(idle)
         if now >= self._next_word:

@@ -1,4 +1,4 @@
-"""The messages between a driver and its workers: JSON, which the receiver validates.
+"""The messages between a driver and its workers, which are sent as JSON and validated by the receiver.
 
 A launch also writes the newest `Steps` of its running trials to a file.
 """
@@ -48,7 +48,7 @@ class Assignment(Typed, frozen=True, kw_only=True):
 class News(Typed, frozen=True, kw_only=True):
     """News of a trial: an epoch, a failure that interrupts the trial, or a refusal.
 
-    A worker refuses a trial if the code or data on its node differ from those expected.
+    A worker refuses a trial if the code or data on its node differ from the launch's code or data.
     """
 
     key: str
@@ -60,7 +60,7 @@ class News(Typed, frozen=True, kw_only=True):
 
 
 class Steps(Typed, frozen=True, kw_only=True):
-    """The progress of a trial within its current epoch; the journal has only finished epochs."""
+    """The progress of a trial within its current epoch. The journal, in contrast, has only finished epochs."""
 
     key: str
     done: Count
@@ -77,7 +77,7 @@ class SmokeReport(Typed, frozen=True, kw_only=True):
 
 
 class Message(Typed, frozen=True, kw_only=True):
-    """A worker's answer to one step."""
+    """A worker's message after one step of its assignment."""
 
     news: News | None = None  # of the worker's trial
     steps: Steps | None = None  # progress in the current epoch, which the next step continues

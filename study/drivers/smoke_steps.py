@@ -21,20 +21,20 @@ from trainables.runs.trial import TrialSpec
 
 
 class SmokeStepsFailed(ValueError):
-    """The error for arms whose method failed in its smoke step."""
+    """The error that ends a launch because the methods of some arms failed in their smoke step."""
 
     def __init__(self, failures: Mapping[str, Failure], specs: Mapping[str, TrialSpec]):
         """`failures` and `specs` are keyed by arm name; the message gives the first failure."""
         self.failures, self.specs = failures, specs
         first = next(iter(failures.values()))
-        super().__init__(f"{list_first([*failures], 1)}: {first.error}, in the first step, before any trial")
+        super().__init__(f"{list_first([*failures], 1)}: {first.error} (in the first training step, before any trial)")
 
 
 class SmokeSteps:
     """The smoke steps of a launch. Each worker then runs trials in the same process, so modules are imported once."""
 
     def __init__(self, scheduler: Scheduler, *, slots: int):
-        """Split the steps into a part for each worker that the trials need; an empty part only starts the worker."""
+        """Split the steps into one part per worker that the trials need. An empty part only starts its worker."""
         arms = find_untried_arms(scheduler.progress, scheduler.provenance)
         # By arm name. If all arms have trained with this code, this is empty, and the workers only start.
         self.specs = {arm.name: specify_smoke_step(scheduler.plan, arm) for arm in arms}
@@ -67,7 +67,9 @@ class SmokeSteps:
             raise SmokeStepsFailed(report.failures, self.specs)
 
     def drop_part(self, work_id: str) -> None:
-        """Drop the part of a lost process without a retry: if a method killed it, the method's trials will fail too."""
+        """Drop the part of a lost process without a retry.
+
+        If a method killed the process, the method's trials will fail too."""
         self._held.discard(work_id)
 
 

@@ -21,12 +21,12 @@ WAIT_SECONDS = 0.1  # between two checks of the other actors' smoke steps
 
 
 class TrialActor(tune.Trainable):
-    """An actor that works on the assignment in `config`; a Ray step ends after one second or with the epoch."""
+    """An actor that works on the assignment in `config`; a step ends after one second or at the epoch's end."""
 
     _worker: Worker | None = None
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Begin the assignment in `config`; Ray calls this when the actor starts."""
+        """Begin the assignment in `config`. Ray calls this method when the actor starts."""
         assignment = ASSIGNMENTS.read(config[MESSAGE].encode(), where="an assignment")
         if self._worker is None:
             self._worker = Worker()

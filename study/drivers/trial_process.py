@@ -30,11 +30,11 @@ PR_SET_PDEATHSIG = 1  # option of Linux's prctl: send a signal when the parent e
 
 
 class ProcessLost(Exception):
-    """The error for a process that has ended or is about to end; its message gives the reason."""
+    """The error for a process that has ended or is about to end; the error's message gives the reason."""
 
 
 class TrialProcess:
-    """The handle of a worker process, which is busy after an assignment or `STEP` until it answers."""
+    """The handle of a worker process. The process is busy from an assignment or a `STEP` until it has answered."""
 
     def __init__(self, *, gpus: str, threads: int, log: Path):
         """Start the process with `gpus` as CUDA_VISIBLE_DEVICES; its output is appended to `log`."""

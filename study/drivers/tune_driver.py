@@ -1,4 +1,6 @@
-"""The driver on Ray: one `tune.Tuner`, whose searcher and scheduler leave all decisions to the study's scheduler.
+"""The driver on Ray, which runs one `tune.Tuner`.
+
+Its Ray Tune searcher and scheduler are only adapters: the study's own scheduler makes all decisions.
 
 Ray places trials on nodes and reuses actors. Ray's own state is not kept, and `Tuner.restore` is not used.
 """
@@ -108,14 +110,16 @@ class TuneDriver(Driver):
         return is_under_way and time.monotonic() < self._start_over and not self.scheduler.draining
 
     def begun(self, ray_id: str) -> None:
-        """Record that a trial has an actor. After Ctrl-C, do not count the trial: the launch does not wait for it."""
+        """Record that a trial has an actor. After Ctrl-C, the launch does not wait for the trial."""
         self._watchdog.moved()
         self._waiting.pop(ray_id, None)
         if not self.scheduler.draining:
             self._training.add(ray_id)
 
     def return_unplaceable(self) -> list[str]:
-        """Hand trials back to the study's scheduler if no node that they accept has room; return their Ray ids.
+        """Give a trial back to the study's scheduler if none of the nodes that the trial accepts has room for it.
+
+        Return the Ray ids of all such trials.
 
         The caller must then make Ray drop these trials. Nodes are checked every `LOOK_SECONDS`.
         """
@@ -161,7 +165,7 @@ def choose_placement(config: dict[str, Any]) -> tune.PlacementGroupFactory:
 
 
 def _find_first_cause(error: BaseException) -> BaseException:
-    """Unwrap the error that our code raised: Ray wraps the errors of searchers, schedulers and callbacks."""
+    """Return the error that our code raised, which Ray has wrapped in errors of its own."""
     while isinstance(error, tune.TuneError) and (inner := error.__cause__ or error.__context__):
         error = inner
     return error

@@ -89,7 +89,7 @@ def run_smoke_steps(specs: Mapping[str, TrialSpec], *, device: str, node: str | 
 
 
 def _try_step(spec: TrialSpec, device: str, node: str | None) -> Failure | None:
-    """Try one training step; return the failure if the method caused it, or else None."""
+    """Try one training step. Return the failure if the method caused a failure, or else None."""
     try:
         from trainables.runs.training import TrainingRun
         from trainables.sources import cache_folder
@@ -128,7 +128,7 @@ class RunningTrial:
         self._epoch: Generator[None, None, EpochRow] | None = None  # the current epoch
 
     def go_on(self) -> News | Steps:
-        """Train for at most `PAUSE_SECONDS`, or report the row of an earlier epoch again.
+        """Train for at most `PAUSE_SECONDS`, or, after a resumption, report the row of an earlier epoch again.
 
         Exceptions become failures in the news, except those after which the process is unusable.
         """
@@ -243,7 +243,7 @@ class RunningTrial:
 
 
 class Clock:
-    """Wall-clock seconds and GPU seconds (seconds times GPUs held) of a trial, over all its processes."""
+    """Measures wall-clock seconds and GPU seconds (seconds times GPUs) of a trial, over all its processes."""
 
     def __init__(self, path: Path, *, gpus: float):
         """Continue from the file, if it exists; `gpus` is the number or fraction of GPUs held."""

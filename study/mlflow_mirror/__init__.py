@@ -1,1 +1,1 @@
-"""The mirror of a study in MLflow: its journal as runs, its trained models as registered models."""
+"""The mirror of a study in MLflow: runs with the content of the journal, and the trained models."""

@@ -16,9 +16,10 @@ An incomplete arm is `failed` if its search ended without a completed trial or i
 Otherwise it is `interrupted` or `waiting`. An incomplete study is `failed` if no trial is left, else `interrupted`.
 
 A metric `epoch/NAME` has one value per epoch; a plain `NAME` is the value of the selected epoch or the whole trial. For
-an arm, `score` is the median of the completed confirm trials. Other metrics are their mean score with its interval in
-the tables (`mean_score_low`, `mean_score_high`), the standard deviation and the range. A trial first logs `score` as
-NaN, so that MLflow's page "Compare" shows `score` first. Confirm trials with the tag `superseded` do not count.
+an arm, `score` is the median of the completed confirm trials. Other metrics are the mean score of these trials with its
+confidence interval (`mean_score_low`, `mean_score_high`), the standard deviation and the range. A trial first logs
+`score` as NaN, so that MLflow's page "Compare" shows `score` first. Confirm trials with the tag `superseded` do not
+count.
 
 Tags for searches are `level` (study, arm, trial), `arm`, `method`, `task` and `phase`. The tag `counts` is `true` for
 the confirm trials behind an arm's score; `best` is `true` for the best of them. The tags `winner.FIELD` hold the best
@@ -253,7 +254,7 @@ class StudyRuns:
         return common | tags | {"mlflow.source.name": "study.launch", "mlflow.source.type": "LOCAL"}
 
     def _build_code_tag(self, trials: Sequence[TrialFacts]) -> dict[str, str]:
-        """Return a tag with the code of these trials that differs from the study's first code; {} if none does."""
+        """Return a tag with the code of these trials if it differs from the study's first code, else {}."""
         codes = dict.fromkeys(code for trial in trials for code in self._first.list_others(trial))
         return {"other_code": "; ".join(codes)} if codes else {}
 
@@ -276,7 +277,7 @@ def _build_epoch_points(event: EpochReported, *, selects_on_dev: bool) -> list[P
 
 
 def _build_selected_points(record: Record | None) -> list[Point]:
-    """Build the metrics of a trial's record; the selected epoch is their step."""
+    """Build the metrics of a trial's record, with the selected epoch as MLflow's step."""
     if record is None or record.epoch is None:
         return []
     values: dict[str, float | None] = {name: getattr(record, name) for name in NUMBERS}
@@ -291,7 +292,7 @@ def _build_selected_points(record: Record | None) -> list[Point]:
 
 
 def _build_points(values: Mapping[str, float | None], time: int, step: int) -> list[Point]:
-    """Build a point for each finite value; others are skipped."""
+    """Build a point for each finite value, and skip all other values."""
     finite = {name: value for name, value in values.items() if value is not None and math.isfinite(value)}
     return [Point(name, float(value), time, step) for name, value in finite.items()]
 
@@ -344,7 +345,7 @@ def _format_trial_note(trial: TrialFacts, status: str, *, is_superseded: bool) -
         failure = trial.ended.failure if trial.ended else None
         return f"{error}\n\n~~~text\n{failure.traceback.rstrip()}\n~~~" if failure and failure.traceback else error
     if status == "dropped":
-        return f"Dropped, so excluded from all numbers: {record.error}"
+        return f"The trial was dropped and is excluded from all results: {record.error}"
     if status == "stopped" and decision and decision.cutoff is not None:
         cutoff = f"the cutoff of {decision.recorded} earlier trials was {decision.cutoff:.4f}"
         return f"Stopped by ASHA after epoch {decision.rung}: score {trial.scores[decision.rung]:.4f}, {cutoff}."

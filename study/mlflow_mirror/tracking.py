@@ -1,4 +1,4 @@
-"""Writes runs to MLflow, without duplicates if the same content is written again, and models to its registry.
+"""Writes runs to MLflow, and models to MLflow's registry. Content that is written again makes no duplicates.
 
 The tags `study_id` and `key` identify a run. MLflow stores equal metric values once, because its primary key is
 run, name, time, step and value. After a killed process or a lost server, a new `Tracking` can therefore write again.
@@ -48,7 +48,9 @@ def build_default_uri(folder: Path) -> str:
 
 
 def unreachable_reason(uri: str) -> str | None:
-    """Return the reason why no web server answers at `uri`; None if one answers or `uri` is not a web address.
+    """Return the reason why no web server answers at `uri`.
+
+    Return None if a web server answers, or if `uri` is not a web address.
 
     MLflow is not imported for this, because the import takes seconds. A certificate error counts as an answer, because
     MLflow may trust a certificate that Python does not.
@@ -233,7 +235,7 @@ def register(tracking: Tracking, progress: StudyProgress, folder: Path) -> Itera
     `superseded=true`.
 
     Raises:
-        ValueError: the folder of a model no longer exists.
+        ValueError: the folder of a stored model no longer exists.
     """
     for arm in progress.arms:
         if arm.confirmed and not arm.arm.repeat:

@@ -51,5 +51,5 @@ def test_without_a_node_it_ends_at_once_and_a_node_that_comes_back_is_one():
     watched.look(0, nodes=0)
     watched.look(9, nodes=1)
     watched.look(18, nodes=0)
-    with pytest.raises(Stalled, match="the Ray cluster has no live node any more"):
+    with pytest.raises(Stalled, match="the Ray cluster no longer has a live node"):
         watched.look(28, nodes=0)
