@@ -104,7 +104,7 @@ def count_cluster_gpus(address: str) -> int:
 
 @contextmanager
 def interrupts_held(activity: str) -> Iterator[None]:
-    """Delay Ctrl-C or SIGTERM until the block ends; a second one ends the process at once, without cleanup.
+    """Delay Ctrl-C or SIGTERM until the block ends; a second signal ends the process at once, without cleanup.
 
     Python may crash if Ray is interrupted while Ray starts or stops.
     """
@@ -139,7 +139,9 @@ class RayNodes:
 
 
 def _find_absent_kinds() -> list[WorkerKind]:
-    """List the worker kinds without a living node; [ANY] if no kinds are known and no node has a CPU or GPU."""
+    """List the worker kinds without a living node.
+
+    Return [ANY] if no kinds are known and no node has a CPU or GPU."""
     autoscaler = Autoscaler.read()
     kinds = [kind for kind in autoscaler.kinds if kind.most] if autoscaler else []
     nodes = RayNodes().alive().values()

@@ -19,7 +19,9 @@ from ray._raylet import GcsClient  # type: ignore[attr-defined]
 
 @contextmanager
 def loopback_only() -> Iterator[None]:
-    """Make Ray listen only on 127.0.0.1 if it is started in the block: without a token, anyone could run code on it.
+    """Make a Ray that starts in this block listen only on 127.0.0.1.
+
+    Without a token, anyone who reaches Ray's ports could run code.
 
     Ray replaces even an explicit 127.0.0.1 with a network address, unless its support for clusters is off, as it is on
     macOS and Windows. The block turns this support off.
@@ -44,12 +46,12 @@ def nothing_printed() -> Iterator[None]:
 
 
 def find_head(address: str) -> str | None:
-    """Return the host and port of a cluster's head node; None if `auto` finds no cluster."""
+    """Return the host and port of a cluster's head node, or None if `address` is `auto` and no cluster is found."""
     return services.canonicalize_bootstrap_address("auto") if address == "auto" else address
 
 
 def ask_head(head: str) -> None:
-    """Check that the head node answers; if it did not, `ray.init` would retry with warnings for half a minute.
+    """Check that the head node answers. Without this check, `ray.init` would retry with warnings for half a minute.
 
     Raises:
         AuthenticationError: the head node requires another token.

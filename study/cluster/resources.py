@@ -40,7 +40,7 @@ class ThisMachine:
         return {socket.gethostname(): {"CPU": float(cores), "GPU": float(count_local_gpus())}}
 
     def lost(self) -> dict[str, str]:
-        """Return no nodes: if this machine is lost, the launch ends."""
+        """Return {}, because the launch ends if this machine is lost."""
         return {}
 
 
@@ -96,7 +96,9 @@ class Autoscaler:
 
     @classmethod
     def read(cls) -> Autoscaler | None:
-        """Read the autoscaler's limits if this machine is the head node of a cluster; None if none are known."""
+        """Read the autoscaler's limits if this machine is the head node of a cluster.
+
+        Return None if no limits are known."""
         if CONFIG.exists():
             import yaml
 
@@ -124,7 +126,7 @@ class Resources:
 
     @classmethod
     def measure(cls, nodes: Nodes, *, cpus: float, gpus: float | None, address: str | None = None) -> Resources:
-        """Set the CPUs and GPUs per trial; if `gpus` is None, a trial gets one GPU if any node has one, else none.
+        """Set the CPUs and GPUs per trial; if `gpus` is None, a trial gets one GPU, or none if no node has a GPU.
 
         `address` is the address of the nodes' Ray cluster, or None for this machine.
         """
@@ -145,7 +147,9 @@ class Resources:
         return {number: self._count_places(node) for number, node in self.nodes.alive().items()}
 
     def count_slots_to_come(self) -> int:
-        """Count the trials that fit at a time on all workers that the autoscaler may add; 0 without an autoscaler."""
+        """Count the trials that fit at a time on all workers that the autoscaler may add.
+
+        Return 0 without an autoscaler."""
         if self.autoscaler is None:
             return 0
         slots = [self._count_places(kind.resources) for kind in self.autoscaler.kinds for _ in range(kind.most)]

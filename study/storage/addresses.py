@@ -1,4 +1,4 @@
-"""Addresses of a Ray cluster, a storage, MLflow or an output, as users give them. None may contain a password.
+"""Checks the addresses that users give: of a Ray cluster, a storage, MLflow or an output. Passwords are not allowed.
 
 A storage holds the states and models of trials. It is the path of a folder that every node sees, or a URI
 (s3://bucket/path).
@@ -224,7 +224,7 @@ def one_line_errors(problem: str) -> Iterator[None]:
 
 
 def make_parent(files: FileSystem, path: str) -> None:
-    """Create the parent folder of `path` on a local file system; object stores need none."""
+    """Create the parent folder of `path` on a local file system. Object stores need no parent folder."""
     if files.type_name == "local":
         files.create_dir(str(PurePosixPath(path).parent))
 

@@ -62,7 +62,7 @@ STATE_NAME = re.compile(r"state-(\d+)-(\d+)\.zip")
 
 
 class NotShared(OSError):
-    """The error for a node that cannot see the launch's storage, or lost a trial's folder to another process."""
+    """The error of a worker whose node cannot see the launch's storage, or whose folder another process took over."""
 
 
 class OutcomeGone(ValueError):
@@ -151,12 +151,12 @@ class TrialFolder:
         return (self._folder / "state.pt").exists()
 
     def fetch_predictions(self, target: Path) -> None:
-        """Check that `target` exists, or raise OutcomeGone: the worker wrote the predictions there itself."""
+        """Check that the worker has written the predictions to `target`; raise OutcomeGone if `target` is missing."""
         if not target.exists():
             raise OutcomeGone(f"the predictions are not in {target}")
 
     def prune(self, record: Record) -> None:
-        """Delete the folder, except the model if that is kept."""
+        """Delete the folder, except the model if `keeps_model` is true for the record."""
         if not keeps_model(record):
             shutil.rmtree(self._folder, ignore_errors=True)
             return
@@ -193,7 +193,7 @@ class TrialObjects:
         _check_folder(folder)
 
     def send_state(self, folder: Path, *, epoch: int) -> None:
-        """Upload the state as one object, and delete earlier ones."""
+        """Upload the state as one object, and delete the earlier states."""
         archive = folder.with_name("state.zip")
         with zipfile.ZipFile(archive, "w") as file:  # uncompressed: weights hardly shrink
             for path in folder.rglob("*"):
@@ -213,7 +213,7 @@ class TrialObjects:
     def has_work(self) -> bool:
         """Check whether there is a complete state, or predictions that the launcher has not downloaded.
 
-        A restart of the trial would lose them.
+        A restart of the trial would lose this state or these predictions.
         """
         is_waiting = any(info.base_name == PREDICTIONS for info in self._list_contents())
         return is_waiting or any(size == info.size for _, size, info in self._list_states())
@@ -226,7 +226,7 @@ class TrialObjects:
             raise OutcomeGone(f"the predictions are not in {join(self._uri, PREDICTIONS)}") from None
 
     def prune(self, record: Record) -> None:
-        """Delete everything under the URI, except the model if that is kept."""
+        """Delete everything under the URI, except the model if `keeps_model` is true for the record."""
         contents = self._list_contents()
         if contents and not keeps_model(record):
             retry_outages(self._files.delete_dir)(self._path)
@@ -344,7 +344,9 @@ def locate_model(record: Record, folder: Path) -> Record:
 
 
 def choose_storage(requested: str | None, folder: Path, facts: StudyFacts) -> str:
-    """Return the storage of a launch: `--storage`, or else the last launch's (printed on stderr), or else `folder`.
+    """Return the storage of a launch: `requested` (`--storage`) if given, else the last launch's storage or `folder`.
+
+    The storage of the last launch is printed on stderr if it is used.
 
     Raises:
         ValueError: if states of unfinished trials are in the last launch's storage but not in `--storage`.
@@ -401,7 +403,7 @@ def launch_marks(storage: str, folder: Path) -> Iterator[tuple[str, ...]]:
 
 
 def check_marks(marks: Sequence[str]) -> None:
-    """Raise NotShared unless this node sees all marks, which are files that the launch wrote to its storage."""
+    """Raise NotShared if this node does not see all marks, which are files that the launch wrote to its storage."""
     for mark in marks:
         if not (_exists(mark) if is_uri(mark) else _is_listed(Path(mark))):
             place = mark.partition("?")[0].rpartition("/")[0]

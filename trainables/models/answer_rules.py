@@ -48,7 +48,7 @@ SWEPT_SHARE = 0.8  # each swept threshold of BEEM is this share of the largest p
 
 @dataclass(frozen=True)
 class FixedLayer(ExitRule):
-    """Every example leaves after layer `layer`, as if the model ended there. That layer's classifier answers.
+    """Every example exits after layer `layer`, as if the model ended there. That layer's classifier predicts.
 
     In F-PABEE's table 1 (arXiv:2305.11916), an exit after half of the layers (BERT-6L) beats four adaptive rules.
     """
@@ -58,11 +58,11 @@ class FixedLayer(ExitRule):
     field = "layer"
 
     def earliest(self, num_layers: int) -> int:
-        """Return the fixed layer, or the last layer if there are fewer."""
+        """Return the fixed layer, or the last layer if the model has fewer layers."""
         return min(self.layer, num_layers)
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Let every example leave at the fixed layer."""
+        """Exit all examples at the fixed layer."""
         return Step(nobody(logits) | (layer == self.layer), logits, state)
 
 
@@ -80,7 +80,7 @@ class Entropy(ExitRule):
     field = "entropy"
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Let the examples leave if their H / ln C is below the threshold."""
+        """Exit the examples whose H / ln C is below the threshold."""
         return Step(_share_of_entropy(softmax(logits)) < self.entropy, logits, state)
 
 
@@ -98,18 +98,18 @@ class MaxProbability(ExitRule):
     field = "probability"
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Let the examples leave if the largest class probability exceeds the threshold."""
+        """Exit the examples whose largest class probability exceeds the threshold."""
         return Step(_round(_greatest(softmax(logits))) > self.probability, logits, state)
 
 
 @dataclass(frozen=True)
 class Pcee(ExitRule):
-    """PCEE-BERT: leave after `patience` layers in a row with H(p_j) / ln C < `entropy` (Findings of NAACL 2022).
+    """PCEE-BERT: exit after `patience` layers in a row with H(p_j) / ln C < `entropy` (Findings of NAACL 2022).
 
     Source: michael-wzhu/PCEE-BERT@68fe1cf, pabee/modeling_pabee_bert.py:488-517. With `ensemble`, the answer is the
     mean p over these layers and the uncertain layer before them, as with the released --do_ensemble 1 (the default,
-    run_glue_with_pabee.py:768). Without `ensemble`, the layer at which the example leaves answers. The released script
-    sets patience 2 and --do_ensemble 0.
+    run_glue_with_pabee.py:768). Without `ensemble`, the answer is that of the exit layer. The released script sets
+    patience 2 and --do_ensemble 0.
     """
 
     entropy: NotNegative  # share of ln C
@@ -119,7 +119,7 @@ class Pcee(ExitRule):
     field = "entropy"
 
     def earliest(self, num_layers: int) -> int:
-        """Return layer `patience`, or the last layer if there are fewer."""
+        """Return layer `patience`, or the last layer if the model has fewer layers."""
         return min(self.patience, num_layers)
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
@@ -127,7 +127,7 @@ class Pcee(ExitRule):
         return {"sure": zeros(logits, "int64"), "sum": 0 * softmax(logits), "layers": zeros(logits, "int64")}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Let examples leave after enough low-entropy layers in a row."""
+        """Exit the examples that have had `patience` low-entropy layers in a row."""
         probabilities = softmax(logits)
         is_sure = _share_of_entropy(probabilities) < self.entropy
         sure = (state["sure"] + 1) * is_sure
@@ -140,7 +140,7 @@ class Pcee(ExitRule):
 
 @dataclass(frozen=True)
 class FPabee(ExitRule):
-    """F-PABEE: leave after `patience` layers in a row with JSD(p_{j-1}, p_j) < `divergence`.
+    """F-PABEE: exit after `patience` layers in a row with JSD(p_{j-1}, p_j) < `divergence`.
 
     This follows the paper's text (arXiv:2305.11916, equations 4 and 8). The released code differs
     (JerryYin777/F-PABEE@b8d348b, F-PABEE/single_label/paccbee/modeling_albert.py:629-692): each step runs two layers
@@ -155,7 +155,7 @@ class FPabee(ExitRule):
     field = "divergence"
 
     def earliest(self, num_layers: int) -> int:
-        """Return layer `patience` + 1, or the last layer if there are fewer."""
+        """Return layer `patience` + 1, or the last layer if the model has fewer layers."""
         return min(self.patience + 1, num_layers)
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
@@ -163,7 +163,7 @@ class FPabee(ExitRule):
         return {"previous": softmax(logits), "similar": zeros(logits, "int64")}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Let examples leave after enough similar layers in a row."""
+        """Exit the examples that have had `patience` similar layers in a row."""
         probabilities, previous = softmax(logits), state["previous"]
         parts = (_entropy(previous) + _entropy(probabilities)) / 2
         is_similar = _round(_entropy((previous + probabilities) / 2) - parts) < self.divergence
@@ -173,9 +173,9 @@ class FPabee(ExitRule):
 
 @dataclass(frozen=True)
 class Beem(ExitRule):
-    """BEEM: leave when the evidence S is at least `evidence` (ICLR 2025).
+    """BEEM: exit when the evidence S is at least `evidence` (ICLR 2025).
 
-    If layer j gives the same answer as layer j - 1, it adds w_j max p_j to S; otherwise it sets S to 0. w_j is
+    If layer j gives the same prediction as layer j - 1, it adds w_j max p_j to S; otherwise it sets S to 0. w_j is
     `weight` times (j - 1). Div290/BEEM1@494e900 uses weight 0.4 for ALBERT (e3bert/modeling_albert.py:638, 667-675) and
     0.1 for BERT (e3bert/modeling_bert.py:845); multiplying `evidence` and `weight` by the same factor does not
     change the rule. For BERT, the released code computes S but decides by the number of layers in a row that agree
@@ -197,7 +197,7 @@ class Beem(ExitRule):
         return {"previous": logits, "evidence": ones(logits) - 1}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Let examples with enough evidence leave."""
+        """Exit the examples that have accumulated enough evidence at this layer."""
         agrees = state["previous"].argmax(1) == logits.argmax(1)
         added = self.weight * (layer - 1) * _greatest(softmax(logits))
         evidence = (state["evidence"] + added) * agrees
@@ -236,7 +236,9 @@ def read_rule(name: str, fields: str) -> ExitRule | None:
 
 
 def list_rules(num_layers: int, num_labels: int) -> list[ExitRule]:
-    """List every applicable rule with every setting to evaluate; for regression (one label), only `FixedLayer`."""
+    """List each applicable rule with each setting to evaluate.
+
+    For regression (one label), only `FixedLayer` is applicable."""
     rules: list[ExitRule] = [FixedLayer(layer) for layer in range(1, num_layers + 1)]
     if num_labels == 1:
         return rules

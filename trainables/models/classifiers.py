@@ -130,7 +130,7 @@ class LearnedExitModel(PoolerPerLayer):
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))  # saved for resumed trials
 
     def exit_heads(self, index: int, first: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor, None]:
-        """Compute the classifiers' logits with dropout, and the logits of u without, from the same pooled outputs."""
+        """Compute the classifiers' logits (with dropout) and u's logits (without) from the same pooled outputs."""
         pooled = self.pooled(index, first)
         with torch.autocast(pooled.device.type, enabled=False):
             exit_logits = self.exit_head(pooled.float())[..., 0]
@@ -154,7 +154,7 @@ class LearnedExitModel(PoolerPerLayer):
 
     @torch.no_grad()
     def wrong(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Compute how wrong each answer is, (layers, batch): 0 or 1 for classes, tanh |error| for scores."""
+        """Compute how wrong each prediction is, (layers, batch): 0 or 1 for classes, tanh |error| for scores."""
         if self.num_labels == 1:
             return torch.tanh(logits[..., 0].float() - labels.float()).abs()
         return (logits.argmax(dim=-1) != labels).float()

@@ -28,7 +28,7 @@ def is_decayed(parameter: nn.Parameter) -> bool:
 
 
 class EarlyExitModel(nn.Module, ABC):
-    """An encoder with heads on its layers and a rule for leaving early.
+    """An encoder with heads on its layers and a rule for early exits.
 
     A subclass defines the heads (`exit_heads`) and the training loss (`loss`).
     """
@@ -56,7 +56,7 @@ class EarlyExitModel(nn.Module, ABC):
             carried: state that the heads returned for the previous layer, (batch, ...); None at the first layer.
 
         Returns:
-            Logits of the answers (layers, batch, labels); logits (layers, batch) of λ, the probability of leaving, or
+            Logits of the answers (layers, batch, labels); logits (layers, batch) of λ, the probability of exiting, or
             u, the probability of a wrong answer, or None; and `carried` for the next layer.
         """
 
@@ -82,9 +82,9 @@ class EarlyExitModel(nn.Module, ABC):
 
     @torch.no_grad()
     def infer(self, batch: Batch, generator: torch.Generator | None = None) -> ExitResult:
-        """Compute the answers under the exit rule; each example runs only the layers up to its exit.
+        """Compute the predictions under the exit rule; each example runs only the layers up to its exit.
 
-        Finished examples leave the batch at once. Sampled exits are drawn with `generator`.
+        Examples that have exited are removed from the batch at once. Sampled exits are drawn with `generator`.
         """
         with self.computing(batch):
             return self._infer(batch, generator)
@@ -148,7 +148,7 @@ class EarlyExitModel(nn.Module, ABC):
         states, first = self.encoder.embed(**_drop_labels(batch)), []
         some_left = True  # True if examples left after the previous layer; at the first layer, a guess
         for index in range(num_layers):
-            if index + 1 < rule.earliest(num_layers):  # no example may leave: the heads run later, together
+            if index + 1 < rule.earliest(num_layers):  # no example may exit: the heads run later, together
                 states = self.encoder.layer(index, states)
                 first.append(states.first())
                 continue
@@ -173,9 +173,9 @@ class EarlyExitModel(nn.Module, ABC):
     def _begin(
         self, index: int, states: TokenStates, some_left: bool
     ) -> tuple[Tensor, Callable[[Tensor | None], TokenStates]]:
-        """Run a layer after which examples may leave.
+        """Run a layer after which examples may exit.
 
-        An example that leaves needs the layer's second half for its first token only. If some examples left after the
+        An example that leaves needs the layer's second half for its first token only. If some examples exited after the
         previous layer and the batch has at least `HALVED_FROM` tokens, the second half therefore runs on first tokens
         alone; later it runs on all tokens of the examples that stay.
 
@@ -217,7 +217,7 @@ class _Going:
     state: State | None = None  # state of the exit rule; None before its first step
 
     def of(self, stays: Tensor | None) -> _Going:
-        """Keep the examples for which `stays`, (going,), is True; None keeps all."""
+        """Keep the examples for which `stays`, (going,), is True. If `stays` is None, keep all examples."""
         if stays is None:
             return self
         carried = None if self.carried is None else self.carried[stays]

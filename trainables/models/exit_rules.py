@@ -1,4 +1,4 @@
-"""Exit rules, which decide after which layer an example leaves and with which answer.
+"""Exit rules, which decide after which layer an example exits and with which prediction.
 
 Each rule is defined once, as a step at one layer. `apply_exit` applies it to the stored outputs of all layers, and
 `EarlyExitModel.infer` applies it while the model runs. A step works on PyTorch tensors on any device, and on NumPy
@@ -33,7 +33,7 @@ class LayerOutputs:
     """The outputs of every layer for every example of a batch."""
 
     logits: Array  # (layers, batch, labels)
-    lambdas: Array | None = None  # (layers, batch): Λ's probability of leaving at a layer, if the layer is reached
+    lambdas: Array | None = None  # (layers, batch): Λ's probability of exiting at a layer, if the layer is reached
     uncertainties: Array | None = None  # (layers, batch): BERxiT's probability that the layer's answer is wrong
 
     @property
@@ -50,7 +50,7 @@ def stored_outputs(arrays: Mapping[str, Array]) -> LayerOutputs:
 
 @dataclass(frozen=True)
 class ExitResult:
-    """Answers and exit layers of a batch under a rule."""
+    """Predictions and exit layers of a batch under an exit rule."""
 
     logits: Array  # (batch, labels)
     exit_layer: Array  # (batch,), int64: number of layers that the example ran
@@ -66,9 +66,9 @@ class Step:
 
 
 class ExitRule(Protocol):
-    """A rule for leaving early. By default, it allows exits from layer 1 on and has no state and no random draws.
+    """A rule for early exits. By default, a rule allows exits from layer 1 on and has no state and no random draws.
 
-    Every example leaves at the last layer, even if `step` decides otherwise.
+    Every example exits at the last layer, even if `step` decides otherwise.
     """
 
     @property
@@ -87,7 +87,7 @@ class ExitRule(Protocol):
         return 1
 
     def earliest(self, num_layers: int) -> int:
-        """Return the first layer (from 1) after which an example may leave."""
+        """Return the first layer (from 1) after which an example may exit."""
         return 1
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
@@ -95,7 +95,7 @@ class ExitRule(Protocol):
         return {}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Decide which examples leave at a layer (from 1).
+        """Decide which examples exit at a layer (from 1).
 
         Args:
             logits: logits of the layer, (batch, labels).
@@ -116,15 +116,15 @@ class LastLayer(ExitRule):
         return num_layers
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Let no example leave early."""
+        """Exit no examples early."""
         return Step(nobody(logits), logits, state)
 
 
 @dataclass(frozen=True)
 class Threshold(ExitRule):
-    """Q-exit: leave at the first layer at which the sum of exit probabilities (CDF) exceeds q. PALBERT, section 3.
+    """Q-exit: exit at the first layer at which the sum of exit probabilities (CDF) exceeds q. PALBERT, section 3.
 
-    For any λ, all examples leave at layer 1 if q = 0, and at the last layer if q = 1. PALBERT's released code
+    For any λ, all examples exit at layer 1 if q = 0, and at the last layer if q = 1. PALBERT's released code
     (arXiv:2204.03276) fails if q = 0, and its exits depend on rounding if q = 1.
     """
 
@@ -137,11 +137,11 @@ class Threshold(ExitRule):
         return 1 if self.q < 1 else num_layers
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """Start with probability 1 of still running, and 0 of having left."""
+        """Start with probability 1 that an example still runs, and probability 0 that the example has exited."""
         return {"remaining": ones(logits), "cdf": ones(logits) - 1}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Let the examples leave at this layer if their CDF exceeds q."""
+        """Exit the examples whose CDF at this layer exceeds q."""
         probability, remaining = _posterior_step(state["remaining"], lambdas)
         cdf = state["cdf"] + probability
         leaves = (cdf > self.q) & (self.q < 1) | (self.q == 0)
@@ -150,10 +150,10 @@ class Threshold(ExitRule):
 
 @dataclass(frozen=True)
 class Patience(ExitRule):
-    """PABEE: leave after `patience` layers in a row that agree with the layer before (arXiv:2006.04152, algorithm 1).
+    """PABEE: exit after `patience` layers in a row that agree with the layer before (arXiv:2006.04152, algorithm 1).
 
     Classes agree if the argmax is the same; scores (one label) agree if they differ by less than
-    `regression_threshold`. With patience t, an example leaves at layer t + 1 at the earliest, because layer 1 has no
+    `regression_threshold`. With patience t, an example exits at layer t + 1 at the earliest, because layer 1 has no
     layer before it.
     """
 
@@ -163,7 +163,7 @@ class Patience(ExitRule):
     field = "patience"
 
     def earliest(self, num_layers: int) -> int:
-        """Return layer `patience` + 1, or the last layer if there are fewer."""
+        """Return layer `patience` + 1, or the last layer if the model has fewer layers."""
         return min(self.patience + 1, num_layers)
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
@@ -171,7 +171,7 @@ class Patience(ExitRule):
         return {"previous": logits, "agreements": zeros(logits, "int64")}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Let examples leave after enough agreements in a row."""
+        """Exit the examples that have had `patience` agreements in a row."""
         if logits.shape[1] == 1:
             assert self.regression_threshold is not None
             agree = abs((state["previous"] - logits)[:, 0]) < self.regression_threshold
@@ -183,9 +183,9 @@ class Patience(ExitRule):
 
 @dataclass(frozen=True)
 class Sampled(ExitRule):
-    """PonderNet: leave at each layer with probability λ (arXiv:2107.05407, section 2).
+    """PonderNet: exit at each layer with probability λ (arXiv:2107.05407, section 2).
 
-    All uniform numbers of an example are drawn at the start, so they do not depend on when other examples leave.
+    All uniform numbers of an example are drawn at the start, so they do not depend on when other examples exit.
     """
 
     draws: int = 1
@@ -200,7 +200,7 @@ class Sampled(ExitRule):
         return {"uniform": torch.rand(len(logits), num_layers, generator=generator).to(logits.device)}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Let the examples leave if their uniform number is below λ."""
+        """Exit the examples whose uniform number for this layer is below λ."""
         assert lambdas is not None
         return Step(state["uniform"][:, layer - 1] < lambdas, logits, state)
 
@@ -209,7 +209,7 @@ class Sampled(ExitRule):
 class Expectation(ExitRule):
     """No early exit. The answer is the expectation over all layers: log Σ p_i softmax(logits_i).
 
-    For regression it is Σ p_i y_i, with the layers' outputs y_i. p_i is the probability of leaving at layer i; the
+    For regression it is Σ p_i y_i, with the layers' outputs y_i. p_i is the probability of exiting at layer i; the
     last layer gets the remaining probability. With `legacy`, the last layer gets 1 - p_N instead, so the p_i do not sum
     to 1. The released PALBERT code does this, and so does row 3 of the paper's table 1.
     """
@@ -227,11 +227,11 @@ class Expectation(ExitRule):
         return num_layers
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
-        """Start with probability 1 of still running, and a weighted sum of 0."""
+        """Start with probability 1 that an example still runs, and a weighted sum of 0."""
         return {"remaining": ones(logits), "sum": 0 * float64(logits)}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Add the layer's weighted answer. No example leaves early."""
+        """Add the layer's weighted answer. No example exits early."""
         probability, remaining = _posterior_step(state["remaining"], lambdas)
         if layer == num_layers:
             probability = 1 - probability if self.legacy else state["remaining"]
@@ -243,9 +243,9 @@ class Expectation(ExitRule):
 
 @dataclass(frozen=True)
 class LearnedExit(ExitRule):
-    """BERxiT: leave when u, the predicted probability of a wrong answer, is below `threshold`.
+    """BERxiT: exit when u, the predicted probability of a wrong answer, is below `threshold`.
 
-    Source: castorini/berxit at 1fb2162, modeling_highway_bert.py:109-117. With threshold 0, no example leaves early.
+    Source: castorini/berxit at 1fb2162, modeling_highway_bert.py:109-117. With threshold 0, no example exits early.
     """
 
     threshold: float
@@ -257,13 +257,13 @@ class LearnedExit(ExitRule):
         return 1 if self.threshold > 0 else num_layers
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Let the examples leave if their u is below the threshold; `lambdas` holds u."""
+        """Exit the examples whose u is below the threshold; `lambdas` holds u."""
         assert lambdas is not None, "this rule needs a model with BERxiT's head"
         return Step(lambdas < self.threshold, logits, state)
 
 
 def combine_settings(menus: Mapping[str, Sequence[Value]]) -> list[Configuration]:
-    """List all combinations of one value for each field in `menus`; one empty setting if `menus` is empty."""
+    """List all combinations of one value per field in `menus`. If `menus` is empty, list one empty setting."""
     return [dict(zip(menus, values, strict=True)) for values in itertools.product(*menus.values())]
 
 
@@ -300,7 +300,7 @@ def rule_as_json(rule: ExitRule) -> str:
 
 
 def apply_exit(rule: ExitRule, outputs: LayerOutputs, generator: torch.Generator | None = None) -> ExitResult:
-    """Apply a rule to the stored outputs of all layers. The result equals that of `EarlyExitModel.infer`."""
+    """Apply a rule to the stored outputs of all layers. `EarlyExitModel.infer` gives the same result."""
     num_layers, where = len(outputs.logits), find_namespace(outputs.logits).where
     state = rule.start(num_layers, outputs.logits[0], generator)
     answers, exit_layer = 0 * outputs.logits[0], zeros(outputs.logits[0], "int64")
@@ -331,7 +331,7 @@ def every_uncertainty() -> list[ExitRule]:
 
 
 def every_patience(num_layers: int, regression_threshold: float | None) -> list[ExitRule]:
-    """List PABEE with patience 1 to num_layers; with patience num_layers, no example leaves early."""
+    """List PABEE with patience 1 to num_layers; with patience num_layers, no example exits early."""
     return [Patience(patience, regression_threshold) for patience in range(1, num_layers + 1)]
 
 
@@ -346,7 +346,7 @@ def exit_probabilities(outputs: LayerOutputs) -> Array:
 
 
 def _posterior_step(remaining: Array, lambdas: Array | None) -> tuple[Array, Array]:
-    """Compute the probability of leaving at this layer, and of still running after it, each (batch,)."""
+    """Compute the probability of an exit at this layer, and that of a later exit, each (batch,)."""
     assert lambdas is not None, "this rule needs a model with a Λ head"
     leaves = float64(lambdas)
     return leaves * remaining, remaining * (1 - leaves)

@@ -1,9 +1,9 @@
 """Pareto fronts of one trained model's exit settings: score against mean number of layers run. Needs only NumPy.
 
 A setting is on the front if it scores higher than every other setting with as many layers or fewer. Between two
-settings, the front is a straight line. To reach a point on it in expectation, apply one setting to a random share of
-the examples and the other to the rest; this is exact for layers and accuracy, approximate for other metrics. Outside
-the range of the settings, the score stays constant.
+settings, the front is a straight line. To reach a point on the line in expectation, apply one setting to a random share
+of the examples and the other setting to the rest. This is exact for layers and accuracy, and approximate for other
+metrics. Outside the range of the settings, the score stays constant.
 """
 
 from __future__ import annotations

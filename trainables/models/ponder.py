@@ -1,15 +1,15 @@
-"""The model of PonderNet and PALBERT. All layers share a classifier and Λ, a head that predicts whether to leave.
+"""The model of PonderNet and PALBERT. All layers share a classifier and Λ, a head that predicts whether to exit.
 
 λ_i = σ(Λ(h_i)), p_i = λ_i Π_{j<i} (1 - λ_j), loss = Σ_i p_i L_i + β KL(prior, posterior). h_i is the pooled [CLS] of
 layer i, to which Λ applies dropout, as in the released PALBERT code (tinkoff-ai/palbert at 52a79af,
-src/modeling/palbert_fast.py); h_0 is zero. The posterior p is cut after the first layer at which its sum exceeds 1 - ε.
-`posterior_tail` defines p_i after the cut:
+src/modeling/palbert_fast.py); h_0 is zero. The posterior p is truncated (cut) after the first layer at which its sum
+exceeds 1 - ε. `posterior_tail` defines p_i after this layer:
 
 * `constant`: every p_i is ε / N, without gradient, as in the released code. These layers count in the KL term. In
-  the task loss, they count only until every example of the batch is cut.
+  the task loss, they count only until the posterior of every example in the batch is cut.
 * `drop`: these layers count neither in the task loss nor in the KL term (PALBERT, section 3.1).
 * `remainder`: like `drop`, but the last layer before the cut takes all remaining probability, in the posterior and in
-  the prior, so that each sums to 1 (PonderNet, section 2.2).
+  the prior, so that both sum to 1 (PonderNet, section 2.2).
 
 λ, posterior and KL are computed in float32 from log-sigmoids, even under autocast.
 """
@@ -115,8 +115,8 @@ class PonderModel(EarlyExitModel):
 class LambdaHead(nn.Module):
     """Λ: computes the logit of a layer's exit probability λ from this layer and, in some architectures, earlier ones.
 
-    As in the released PALBERT code: dropout on the input, hidden layers as wide as the input, PyTorch's default
-    initialisation, and the same weights for all layers of the encoder.
+    As in the released PALBERT code, the head has dropout on the input, hidden layers as wide as the input, PyTorch's
+    default initialisation, and the same weights for all layers of the encoder.
     """
 
     def __init__(self, size: int, config: PonderConfig, shape: Lambda) -> None:
@@ -154,7 +154,7 @@ class LambdaHead(nn.Module):
 
 @dataclass(frozen=True)
 class Posterior:
-    """The posterior probabilities of leaving at each layer, in training, with their prior."""
+    """The posterior probabilities of exiting at each layer, in training, with their prior."""
 
     log_probabilities: Tensor  # (layers, batch)
     log_prior: Tensor  # (layers, batch)

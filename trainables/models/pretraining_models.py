@@ -20,7 +20,7 @@ from trainables.models.early_exit import Batch
 
 @dataclass(frozen=True)
 class Totals:
-    """Counts over a whole batch, by which the summed losses of each part of the batch are divided.
+    """Counts over a whole batch. The summed losses of each part of the batch are divided by these counts.
 
     The results of all parts then add up to the mean loss of the batch.
     """
@@ -56,7 +56,7 @@ class PretrainingModel(nn.Module, ABC):
 
 
 def encoder_inputs(model: PreTrainedModel, batch: Batch) -> Batch:
-    """Select the encoder's inputs from a batch, without token types if the model has only one type (RoBERTa)."""
+    """Select the encoder's inputs from a batch; omit the token types if the model has only one type (RoBERTa)."""
     names = ["input_ids", "attention_mask"]
     return {name: batch[name] for name in [*names, *(["token_type_ids"] if model.config.type_vocab_size > 1 else [])]}
 
@@ -100,12 +100,12 @@ class Means:
         self.add(mlm_loss=losses, mlm_accuracy=logits.argmax(dim=1) == labels)
 
     def values(self) -> dict[str, float]:
-        """Return the means; 0 for a name without values."""
+        """Return the means by name. The mean of a name without values is 0."""
         return {name: float(total) / max(1, self._numbers[name]) for name, total in self._sums.items()}
 
 
 def cross_entropy_sum(logits: Tensor, labels: Tensor) -> Tensor:
-    """Sum the cross-entropy over all rows; 0 if there are none."""
+    """Sum the cross-entropy over all rows; the sum over no rows is 0."""
     return nn.functional.cross_entropy(logits, labels, reduction="sum")
 
 

@@ -1,8 +1,9 @@
 """Selects the fastest exit setting that provably loses little accuracy compared with running all layers.
 
-A setting loses an example if the last layer answers it correctly and the exit does not; without labels, if the two
-answer differently. The share of lost examples is at least the loss in accuracy. There are two guarantees, which assume
-that new examples come from the same distribution as the given ones:
+A setting loses an example if the last layer's prediction is correct and the prediction at the exit is not. Without
+labels, a setting loses an example if the two predictions differ. The share of lost examples is at least the loss in
+accuracy. There are two guarantees, which assume that new examples come from the same distribution as the given
+examples:
 
 * `confident`: with probability `confidence` over the draw of the given examples, the setting loses at most a share
   `risk` of new examples. Each setting, the slowest first, gets an exact binomial test, until one fails. Tests in a
@@ -32,9 +33,9 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Walk:
-    """The answers under each setting of one exit rule; the setting that runs the most layers comes first.
+    """The predictions under each setting of one exit rule. The setting that runs the most layers comes first.
 
-    The order does not depend on the examples, because a stricter setting never lets an example leave earlier.
+    The order does not depend on the examples, because a stricter setting never lets an example exit earlier.
     """
 
     rules: tuple[ExitRule, ...]  # (settings,)
@@ -43,7 +44,7 @@ class Walk:
     whole: np.ndarray  # (n,) classes predicted by the last layer
 
     def lost(self, labels: np.ndarray | None) -> np.ndarray:
-        """Mark the lost examples of each setting, (settings, n); without labels, the last layer counts as correct."""
+        """Mark the lost examples of each setting, (settings, n). Without labels, the last layer counts as correct."""
         if labels is None:
             return np.asarray(self.answers != self.whole)
         return np.asarray((self.answers != labels) & (self.whole == labels))
@@ -92,7 +93,7 @@ def read_walk(predictions: Path, name: str) -> tuple[Walk, np.ndarray]:
 
 
 def confident(lost: np.ndarray, risk: float, confidence: float = CONFIDENCE) -> int | None:
-    """Find the fastest setting that, with probability `confidence`, loses at most a share `risk`: its index, or None.
+    """Return the index of the fastest setting that loses at most a share `risk` with probability `confidence`, or None.
 
     Args:
         lost: examples that each setting loses, (settings, n); the slowest setting comes first.
@@ -101,13 +102,15 @@ def confident(lost: np.ndarray, risk: float, confidence: float = CONFIDENCE) -> 
 
 
 def expected(lost: np.ndarray, risk: float) -> int | None:
-    """Find the fastest setting whose expected share of lost examples is at most `risk`: its index, or None."""
+    """Return the index of the fastest setting whose expected share of lost examples is at most `risk`, or None."""
     rising = np.logical_or.accumulate(lost, axis=0)
     return _before_first_failure(rising.sum(axis=1) + 1 <= risk * (lost.shape[1] + 1))
 
 
 def max_losses(n: int, risk: float, confidence: float) -> int:
-    """Compute the largest number of losses among n examples that rejects a true share of `risk`; -1 if none does."""
+    """Compute the largest number of losses among n examples at which the test rejects a true share of `risk`.
+
+    Return -1 if the test rejects it at no number."""
     below = 0.0
     for count in range(n + 1):
         ways = lgamma(n + 1) - lgamma(count + 1) - lgamma(n - count + 1)
