@@ -347,7 +347,9 @@ def verdict_notes(pairs: Sequence[Pair]) -> list[str]:
     words = Counter(pair.verdict.word if pair.verdict else "without a verdict" for pair in pairs)
     order = (*get_args(Word), "without a verdict")
     counts = ", ".join(f"{words[word]} {word}" for word in order if words[word])
-    return [f"of {len(pairs)} published numbers beside ours: {counts} (table verdicts; reproduced: within 1 point)"]
+    return [
+        f"of {len(pairs)} published numbers beside ours: {counts} (see table verdicts; reproduced means within 1 point)"
+    ]
 
 
 # The layouts
@@ -529,10 +531,10 @@ def _make_test_block(published: Sequence[PublishedRow]) -> Block:
 def _explain_macro(rows: list[Row]) -> list[str]:
     """Explain the macro score or why it is missing; empty if the study has fewer than two of the paper's tasks."""
     if any(macro(row) is not None for row in rows):
-        return ["Macro is the mean of the paper's eight tasks."]
+        return ["Macro is the mean over the eight tasks of PALBERT's paper."]
     if len(collect_tasks(rows).intersection(PAPER_TASKS)) < 2:
         return []
-    return ["Macro, the mean of the paper's eight tasks, is left out until all eight are complete."]
+    return ["Macro, the mean over the eight tasks of PALBERT's paper, is left out until all eight are complete."]
 
 
 def _make_backbone_columns(rows: Sequence[Row]) -> list[Column[Row]]:

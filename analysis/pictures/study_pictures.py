@@ -260,7 +260,7 @@ def rules_picture(evidence: Evidence) -> Picture | None:
     share_x(panels.values())
     add_legend(figure, styles)
     caption = (
-        "The same trained models under every exit rule that their layers' answers allow: median over the seeds at each "
+        "Scores of the same trained models under each exit rule that applies to them: median over the seeds at each "
         f"setting, with their range. Each panel has its own scale. Scores more than {REACH} points below the models' "
         "own exit are cut off."
     )
@@ -312,7 +312,7 @@ def exits_picture(evidence: Evidence) -> Picture | None:
         task: [_describe_exits(label, early[label, task]) for label in labels if (label, task) in early]
         for task in tasks
     }
-    return lay_out("exit-layers", "Where examples leave", caption, trends, figure)
+    return lay_out("exit-layers", "Where examples exit", caption, trends, figure)
 
 
 def _make_strips(labels: list[str], tasks: list[str]) -> tuple[Figure, dict[Place, Axes]]:
@@ -331,7 +331,7 @@ def _make_strips(labels: list[str], tasks: list[str]) -> tuple[Figure, dict[Plac
         strips |= {(label, task): axes for label, axes in zip(labels, stack, strict=True)}
     for axes in panels[-len(labels) :, column + 1 :].flat:  # the rest of the last line
         axes.set_axis_off()
-    figure.supxlabel("layer after which an example leaves", fontsize=8)
+    figure.supxlabel("layer after which an example exits", fontsize=8)
     figure.supylabel("dev examples, %", fontsize=8)
     return figure, strips
 
@@ -351,7 +351,7 @@ def _describe_exits(label: str, exits: Exits) -> str:
     assert exits.shares is not None
     shares = 100 * exits.shares.mean(axis=0)
     fullest = int(shares.argmax())
-    text = f"{label} lets {shares[fullest]:.0f} % leave after layer {fullest + 1}, more than after any other"
+    text = f"{label} exits {shares[fullest]:.0f} % of examples after layer {fullest + 1}, more than after any other"
     if fullest + 1 < exits.num_layers:
         text += f", and {shares[-1]:.0f} % run all {exits.num_layers}"
     if exits.posterior is None:

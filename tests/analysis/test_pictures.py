@@ -232,7 +232,7 @@ def test_axes_say_their_units(drawn):
     labels = {picture.name: (picture.figure.get_supxlabel(), picture.figure.get_supylabel()) for picture in drawn}
     assert labels["score-against-layers"] == ("mean layers run per example", "score, points")
     assert labels["search-progress"] == ("GPU seconds of search trials", "best search score so far, points")
-    assert labels["exit-layers"] == ("layer after which an example leaves", "dev examples, %")
+    assert labels["exit-layers"] == ("layer after which an example exits", "dev examples, %")
 
 
 def test_rules_of_one_training_are_curves_of_one_panel_with_bands(evidence):
