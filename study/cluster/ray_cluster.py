@@ -115,7 +115,11 @@ def interrupts_held(activity: str) -> Iterator[None]:
         if held:
             os._exit(1)
         held = True
-        print(f"{activity}; the interrupt follows afterwards, Ctrl-C again stops at once", file=sys.stderr, flush=True)
+        print(
+            f"{activity}; the interrupt takes effect afterwards; press Ctrl-C again to stop at once",
+            file=sys.stderr,
+            flush=True,
+        )
 
     with handle_signals(interrupted):
         yield

@@ -67,7 +67,7 @@ def lost_process(error: str, *, is_preempted: bool, node: str | None, lost_nodes
 
 
 def breaks_process(error: Exception) -> bool:
-    """Check whether the exception is a CUDA error, after which the process is unusable."""
+    """Check whether the exception is a CUDA error, which makes the process unusable."""
     return type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error)
 
 

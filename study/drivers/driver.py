@@ -81,7 +81,7 @@ class Driver(ABC):
         self._node_of: dict[str, str | None] = {}  # work id -> node of its last message
 
     def run(self) -> None:
-        """Run trials until none is left, until the running trials are saved after Ctrl-C, or until the time limit."""
+        """Run trials until no trial or no time is left, or, after Ctrl-C, until the running trials are saved."""
         with launch_marks(self._storage, self._folder) as self._marks, handle_signals(self._drain):
             self.on_progress(self)
             try:
@@ -120,7 +120,7 @@ class Driver(ABC):
 
     @property
     def has_ended(self) -> bool:
-        """True if no trial is left, or machine faults keep this launch from running any trial."""
+        """True if no trial is left, or if machine faults prevent this launch from running any trial."""
         return self.scheduler.progress.is_done or self.scheduler.has_given_up
 
     @property

@@ -50,7 +50,7 @@ class LocalDriver(Driver):
                 process.wait()
 
     def _format_state(self) -> str:
-        return f"{len(self._training)} trials are in an epoch"
+        return f"{len(self._training)} trials are training"
 
     def _fill_slots(self) -> None:
         for slot in self._slots:

@@ -128,7 +128,7 @@ class TuneDriver(Driver):
         self._next_placing, nodes = time.monotonic() + LOOK_SECONDS, self._resources.find_nodes_with_room()
         unplaceable = [ray_id for ray_id, avoided in self._waiting.items() if nodes and nodes <= avoided]
         for ray_id in unplaceable:
-            self.failed(ray_id, "the node that it waited for is gone", preempted=True)
+            self.failed(ray_id, "the node that the trial waited for is gone", preempted=True)
         return unplaceable
 
     def failed(self, ray_id: str, error: str, *, preempted: bool) -> None:
@@ -141,7 +141,7 @@ class TuneDriver(Driver):
     def _format_state(self) -> str:
         training, waiting = len(self._training), len(self._waiting)
         if training or not waiting:
-            return f"{training} trials are in an epoch, {waiting} wait for a slot; to see the cluster: ray status"
+            return f"{training} trials are training, and {waiting} wait for a slot; to see the cluster, run: ray status"
         return f"{waiting} trials wait for a slot; {self._resources.describe_room()}"
 
     def _count_slots(self) -> int:

@@ -261,7 +261,7 @@ def check_new_folder(option: str, path: Path) -> None:
     folder = Path(os.path.realpath(path))
     if os.path.lexists(folder) and not (folder.is_dir() and not any(folder.iterdir())):
         raise ValueError(f"{option} {path} exists; allowed: a new or an empty folder")
-    _check_within(folder.parent, f"{option} {path}", allowed="a new folder in a writable one")
+    _check_within(folder.parent, f"{option} {path}", allowed="a new folder in a writable folder")
 
 
 def _check_within(folder: Path, output: str, *, allowed: str) -> None:

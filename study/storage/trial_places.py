@@ -130,7 +130,7 @@ class TrialFolder:
         """
         _check_folder(folder)
         if not self._is_held():
-            raise NotShared(f"{self._folder} is in use by another process, which assumed that this one was dead")
+            raise NotShared(f"{self._folder} is in use by another process, which assumed that this process had ended")
 
     def _is_held(self) -> bool:
         with suppress(FileNotFoundError):

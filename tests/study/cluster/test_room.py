@@ -73,7 +73,7 @@ def test_an_interrupt_while_ray_starts_is_heard_when_it_has(capsys):
     with pytest.raises(KeyboardInterrupt), interrupts_held("Ray is starting"):
         os.kill(os.getpid(), signal.SIGINT)
         done.append("started")
-    assert done and "Ray is starting; the interrupt follows afterwards" in capsys.readouterr().err
+    assert done and "Ray is starting; the interrupt takes effect afterwards" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGINT) is before
 
 

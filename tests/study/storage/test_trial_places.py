@@ -70,7 +70,9 @@ def test_frozen_process_loses_its_trial_and_writes_no_more(tmp_path, monkeypatch
         with other.work() as same:
             assert same == folder
             other.check_held(folder)
-            with pytest.raises(NotShared, match="is in use by another process, which assumed that this one was dead"):
+            with pytest.raises(
+                NotShared, match="is in use by another process, which assumed that this process had ended"
+            ):
                 frozen.check_held(folder)
 
 
