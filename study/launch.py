@@ -93,7 +93,7 @@ def run(options: LaunchOptions) -> int:
 
 
 def dry_run(study: Study, options: LaunchOptions) -> int:
-    """Print the plan, its expected cost and its differences from the papers; create no file, and return 0."""
+    """Print the plan, its expected cost and its differences from the papers. Create no file, and return 0."""
     resolved = study.resolved
     if options.explain is not None:
         names = [arm.name for arm in resolved.arms if not arm.repeat]
@@ -193,7 +193,10 @@ def run_study(study: Study, options: LaunchOptions) -> int:
 
 
 def _as_locked(study: Study, *, is_continued: bool) -> Study:
-    """Resolve the study again if another launch changed its plan before this launch locked the study's folder."""
+    """Return the study as it is now that this launch has locked its folder.
+
+    If another launch changed the study's plan before the folder was locked, resolve the study again with that plan.
+    """
     now = find_plan(study.folder)
     if now == study.earlier:
         return study
@@ -202,7 +205,9 @@ def _as_locked(study: Study, *, is_continued: bool) -> Study:
 
 
 def _describe_finished(scheduler: Scheduler, folder: Path, *, asked: str | None, storage: str) -> list[str]:
-    """Describe a study that has no trials left to run: failed trials, and arms that were trained with other code.
+    """Describe a study that has no trials left to run.
+
+    The lines report the failed trials, an ignored --storage, and the arms that were trained with other code.
 
     Args:
         asked: the address given with --storage, or None.
@@ -230,9 +235,9 @@ def _describe_finished(scheduler: Scheduler, folder: Path, *, asked: str | None,
 
 
 def _keep_plan(study: Study, code: Provenance, *, is_over: bool) -> None:
-    """Write `plan.json`, unless the study is finished and the file already holds this plan.
+    """Write the study's plan to `plan.json`, unless the study is finished and the file already holds this plan.
 
-    If a finished study gets a new plan, delete the dev table and the result (`ANSWER`) of the old plan.
+    If the study is finished but its plan is new, also delete the dev table and the result (`ANSWER`) of the old plan.
     """
     if is_over:
         has_file = (study.folder / PLAN).exists()
@@ -244,22 +249,25 @@ def _keep_plan(study: Study, code: Provenance, *, is_over: bool) -> None:
 
 
 def plan_file(folder: Path, plan: ResolvedPlan, code: Provenance, earlier: PlanFile | None = None) -> PlanFile:
-    """Build the content of `plan.json`, with the creation time of the `earlier` file if there is one."""
+    """Build the content of `plan.json`. If there is an `earlier` file, keep its creation time."""
     created = earlier.created if earlier else utc_now()
     return PlanFile.build(folder, plan, code, created=created, command=command_line())
 
 
 def command_line() -> str:
-    """Format this process's command as `python -m study.launch ...`, with passwords hidden."""
+    """Return the command of this process as `python -m study.launch ...`, with passwords hidden."""
     return masked(shlex.join(["python", "-m", "study.launch", *sys.argv[1:]]))
 
 
 def _launch(
     scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions, *, until: float
 ) -> str:
-    """Run trials until they end, Ctrl-C is pressed or the monotonic clock reaches `until`; return the result as text.
+    """Run trials until all have ended, until Ctrl-C, or until the monotonic clock reaches `until`.
 
     The journal records the end of the launch, unless the process is killed or the journal cannot be written.
+
+    Returns:
+        The study's result as text.
     """
     elsewhere = None if storage == str(folder.resolve()) else storage
     scheduler.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid(), storage=elsewhere)
@@ -286,7 +294,10 @@ def _launch(
 
 
 def _register(journal: Journal, folder: Path, options: LaunchOptions) -> None:
-    """Register the plan before the first trial: record the git tag and the MLflow store that hold its digest.
+    """Register the plan before the first trial, so that anyone can check that the plan came first.
+
+    With --register, write the plan's digest to MLflow. Record in the journal that MLflow has the digest, and the git
+    tag of the plan if that tag exists.
 
     Raises:
         ValueError: if --register is given and the plan cannot be written to MLflow.
@@ -305,7 +316,7 @@ def _register(journal: Journal, folder: Path, options: LaunchOptions) -> None:
 def _run_trials(
     scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions, *, until: float
 ) -> tuple[LaunchStatus, str | None]:
-    """Run the trials; return the status of the launch and, if it stalled, the reason.
+    """Run the trials. Return the status of the launch and, if the launch stalled, the reason.
 
     The next launch resumes unfinished trials from their last saved epoch.
     """
@@ -328,7 +339,7 @@ def _run_trials(
 
 
 def _drive(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOptions, *, until: float) -> None:
-    """Run trials until all have ended, on the connected cluster or else on this machine.
+    """Run trials until all have ended. They run on the connected cluster if there is one, else on this machine.
 
     Args:
         until: time at which the driver stops, in seconds of the monotonic clock.
@@ -391,7 +402,7 @@ def _measure_resources(options: LaunchOptions) -> Resources:
 
 
 def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen[bytes] | None:
-    """Start a process that copies the study into MLflow during the launch; return None if `uri` is "none"."""
+    """Start a process that copies the study into MLflow during the launch. If `uri` is "none", return None."""
     if uri == "none":
         return None
     (folder / BROWSE).unlink(missing_ok=True)
@@ -409,7 +420,7 @@ def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen[bytes] | Non
 
 
 def wait_for_mirror(mirror: subprocess.Popen[bytes]) -> None:
-    """Wait until the mirror process has written the last runs to MLflow; Ctrl-C ends only the wait."""
+    """Wait until the mirror process has written the last runs to MLflow. Ctrl-C ends the wait, not the process."""
     print_lines(["writing the last runs to MLflow; after Ctrl-C this continues in the background ..."], sys.stderr)
     try:
         with show_waiting("MLflow", output=sys.stderr):
@@ -473,9 +484,10 @@ def _conclude(scheduler: Scheduler, folder: Path, answer: str, options: LaunchOp
 
 
 def extensions(plan: ResolvedPlan) -> dict[str, str]:
-    """Return the options that double a study's search or add five seeds, with printed labels as keys.
+    """Return the options that extend a study; the keys are the labels to print.
 
-    If a study repeats its searches, the number of repeats doubles, else the number of search trials.
+    "more search" doubles the number of repeated searches if the study repeats its searches. Otherwise it doubles the
+    number of search trials. "more seeds" adds five seeds.
     """
     asked, options = plan.asked, dict[str, str]()
     if asked.search_repeats < MOST_REPEATS and any(arm.repeat for arm in plan.arms):
@@ -488,7 +500,7 @@ def extensions(plan: ResolvedPlan) -> dict[str, str]:
 
 
 def _format_continuation(folder: Path, options: LaunchOptions, change: str) -> str:
-    """Format the command that continues the study with the options `change` and the same cluster and MLflow store."""
+    """Format the command that continues the study on the same cluster and MLflow store, with `change` added to it."""
     kept = {
         "driver": options.driver if options.driver != default_driver() else None,
         "address": options.address,

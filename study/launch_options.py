@@ -1,4 +1,4 @@
-"""The options of `study.launch`: their help, their checks, and the plan made from them."""
+"""Declare the options of `study.launch`, check them, and make a plan from them."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     json: Annotated[bool, option("print the answer as JSON")] = False
 
     def __post_init__(self) -> None:
-        """Fill in the numbers that --compare implies, unless an option sets them."""
+        """With --compare, set the numbers (`COMPARING_METHODS`) that no option sets."""
         for name, number in (COMPARING_METHODS if self.compare else {}).items():
             if getattr(self, name) is None:
                 force_setattr(self, name, number)
@@ -260,7 +260,8 @@ def _check_machine(options: LaunchOptions) -> None:
 def _check_places(options: LaunchOptions) -> None:
     """Raise ValueError if --name, --out, --storage or --tracking-uri is invalid or not usable.
 
-    A name is that of a short folder, without `?` and `%`, which MLflow cannot handle.
+    The value of --name becomes a folder name. It must be short and must not contain `?` or `%`, which MLflow cannot
+    handle.
     """
     if (name := options.name) is not None:
         if Path(name).name != name or name in ("", "..") or not name.isprintable() or {*"?%"} & {*name}:
@@ -278,7 +279,9 @@ def _check_places(options: LaunchOptions) -> None:
 
 
 def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan, str]:
-    """Build the plan from a profile, a --plan file or the study that --continue names; options override its fields.
+    """Build the plan from a profile, a --plan file or the study that --continue names.
+
+    Options override the fields of that profile, file or study.
 
     Args:
         earlier: the plan of the study that --continue names.
@@ -338,7 +341,7 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
 
 
 def _keep_named_arms(plan: Plan, changes: Mapping[str, Any]) -> dict[str, Setting]:
-    """Return the settings of a plan, except those of methods and tasks that --method and --task leave out."""
+    """Return the settings of a plan, without the settings for methods and tasks that --method and --task exclude."""
     left_out = {*plan.methods} - {*changes.get("methods", plan.methods)}
     left_out |= {*plan.tasks} - {*changes.get("tasks", plan.tasks)}
     return {key: setting for key, setting in plan.settings.items() if not left_out & {*split_key(key)[0].split("/")}}
@@ -365,7 +368,9 @@ def _read_early_stopping(text: str) -> EarlyStopping | None:
 
 
 def read_settings(options: LaunchOptions) -> dict[str, Setting]:
-    """Map each field that the options fix (--set, --attention, --epochs) or search (--search) to its setting.
+    """Return the settings that the options give: fixed values (--set, --attention, --epochs) and ranges (--search).
+
+    Each key is a field, with its scope if the option gives one.
 
     Raises:
         ValueError: if an option is malformed, or a field is given twice or is both fixed and searched.
@@ -412,7 +417,7 @@ def _check_search_only(settings: Mapping[str, Setting], plan: Plan) -> None:
 
 
 def _read_short_forms(options: LaunchOptions) -> dict[str, tuple[str, Value]]:
-    """Map each field that --attention or --epochs fixes to the option and the field's value."""
+    """Return each field that --attention or --epochs sets, with the name of the option and the field's value."""
     epochs: dict[str, tuple[str, Value]] = {} if options.epochs is None else {"epochs": ("--epochs", options.epochs)}
     if options.attention is None:
         return epochs
@@ -421,7 +426,7 @@ def _read_short_forms(options: LaunchOptions) -> dict[str, tuple[str, Value]]:
 
 
 def trace_settings(options: LaunchOptions, plan: Plan) -> dict[str, str]:
-    """Return the origin of each setting that --set and --search did not give: --epochs, --attention or a plan.
+    """Return the origin of each setting that comes from --epochs, --attention or a plan, not from --set or --search.
 
     A key is, for example, `--set epochs`; its value is then `--epochs` or `--plan FILE: epochs`.
     """
@@ -456,7 +461,7 @@ def _read_base(options: LaunchOptions, earlier: Plan | None) -> tuple[Plan, str]
 
 
 def _check_continued(options: LaunchOptions, plan: Plan) -> None:
-    """Raise ValueError if --profile, --name, --out or --plan is given together with --continue, which fixes them."""
+    """Raise ValueError if --profile, --name, --out or --plan is given: with --continue, the old study sets them."""
     folder, flag = Path(options.continue_study or ""), f"--continue {options.continue_study}"
     for name, fixed in {"profile": plan.profile, "name": folder.resolve().name, "out": str(folder.parent)}.items():
         value = getattr(options, name)

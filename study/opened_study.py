@@ -1,4 +1,4 @@
-"""Resolve the study that a launch's options ask for; if its folder already has a study, extend that study."""
+"""Resolve the study that a launch's options ask for. If its folder already holds a study, extend that study."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = No
     """Resolve `plan` into the study to run, without creating files.
 
     Args:
-        earlier: the plan in the --continue folder; None: read the plan in the study's folder, if there is one.
+        earlier: the plan in the folder that --continue names. If None, the plan is read from the study's folder, if
+            there is one.
         why: the origin of `plan`, for display, such as `profile mini`.
 
     Raises:
@@ -125,8 +126,8 @@ def resolve_in(
     """Merge the plan with the earlier plan in its folder, if there is one, and resolve the result.
 
     Args:
-        is_continued: whether --continue named the folder; error messages then give different advice.
-        unchecked: collects hub names that cannot be checked offline; if None, such a name is an error.
+        is_continued: whether --continue named the folder, which changes the advice in error messages.
+        unchecked: list to which hub names that cannot be checked offline are added. If None, such a name is an error.
 
     Raises:
         ValueError: if the folder holds a different study, or some data cannot be read.
@@ -188,7 +189,9 @@ def _check_tensorfloat32(options: LaunchOptions, resolved: ResolvedPlan) -> None
 
 
 def find_launched_arms(study: Study, options: LaunchOptions) -> frozenset[str]:
-    """Name the arms that this launch runs: those of --method and --task, and the arms whose models they start from.
+    """Return the names of the arms that this launch runs.
+
+    These are the arms of --method and --task, and the arms whose trained models are their starting points.
 
     Raises:
         ValueError: if the launch leaves out some arms although --max-gpu-hours limits all arms together.
@@ -210,7 +213,7 @@ def find_launched_arms(study: Study, options: LaunchOptions) -> frozenset[str]:
 
 
 def list_plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:
-    """List facts about this launch that may surprise its user, one line each.
+    """Return one line for each fact about this launch that may surprise its user.
 
     Examples: the backbone has random weights; the launch leaves out some arms; another study has the same arms.
     """
@@ -230,7 +233,10 @@ def list_plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, 
 
 
 def _note_unsearched(plan: ResolvedPlan) -> list[str]:
-    """Return a note on the fields that --samples 0 or --search-only excludes from the search; [] if there are none."""
+    """List in one note the fields that --samples 0 or --search-only excludes from the search.
+
+    Return [] if these options exclude no field.
+    """
     if plan.asked.searched_alone is UNSET:
         return []
     cause = "--samples 0" if plan.asked.samples == 0 else f"--search-only {','.join(plan.asked.searched_alone)}"
@@ -241,7 +247,7 @@ def _note_unsearched(plan: ResolvedPlan) -> list[str]:
 
 
 def _note_first_tries(plan: ResolvedPlan) -> list[str]:
-    """Return a note on each winner from another study (--first-from) that searches of this study try first."""
+    """Return a note for each configuration from another study that searches of this study try first (--first-from)."""
     arms = dict[str, list[str]]()
     for arm in plan.first_arms:
         for first in plan.asked.list_firsts(arm.name):
@@ -252,7 +258,10 @@ def _note_first_tries(plan: ResolvedPlan) -> list[str]:
 
 
 def _note_unlaunched(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:
-    """Return notes on the arms that this launch leaves out, and how to run them; [] if it runs all arms."""
+    """Return notes that list the arms which this launch does not run, and say how to run them.
+
+    Return [] if the launch runs all arms.
+    """
     left_out = [arm.name for arm in study.resolved.arms if arm.name not in launched]
     if not left_out:
         return []
@@ -268,7 +277,7 @@ def _note_unlaunched(study: Study, options: LaunchOptions, facts: StudyFacts, *,
 
 
 def _note_same_arms_elsewhere(study: Study) -> list[str]:
-    """Return a note on other studies in the parent folder that have arms of this study with the same protocol."""
+    """Return a note on other studies in the same parent folder that share arms and the protocol with this study."""
     parent, arms = study.folder.parent, {arm.name for arm in study.resolved.arms}
     shared: dict[Path, str] = {}
     for file in sorted(parent.glob(f"*/{PLAN}")):
