@@ -1,6 +1,7 @@
 """Forecast the epochs, time and disk space that a plan needs, and the time that is left.
 
-Time and size are measured by a probe (a few training steps), or come from the study's records, or are unknown.
+The time of an epoch comes from a probe (a few training steps) or from the study's records. The size of a model also
+comes from one of these sources. Without a probe and records, time and size are unknown.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from trainables.schema import Typed
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
 _PROBE_STEPS = 5
-# Expected epochs are the mean over this many simulated searches, or over fewer if a search has many trials.
+# Expected epochs are the mean over this many simulated searches, or over fewer searches if each has many trials.
 _STUDIES = 30
 _SIMULATED_TRIALS = 30_000  # most trials in all simulated searches together
 _LONGEST_SEARCH = 10_000  # most trials of one simulated search; a longer search is assumed to run the same share
@@ -44,7 +45,7 @@ _LONGEST_SEARCH = 10_000  # most trials of one simulated search; a longer search
 
 
 class Done(Typed, frozen=True, kw_only=True):
-    """How many of the plan's trials have ended or are running in the study on disk, and the time left."""
+    """Progress of a study on disk: its numbers of ended and of unfinished trials, and the time left."""
 
     ended: int
     under_way: int
@@ -99,7 +100,7 @@ def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool, slots: 
 
 
 def probe(resolved: ResolvedPlan) -> dict[str, Measured]:
-    """Measure each arm's cost by a few training steps and evaluation batches; print the seconds per epoch."""
+    """Measure each arm's cost with a few training steps and evaluation batches, and print its seconds per epoch."""
     import torch
 
     from trainables.runs.training import TrainingRun
@@ -131,7 +132,7 @@ class Cost(Typed, frozen=True, kw_only=True):
 
     @property
     def epochs(self) -> float:
-        """Epochs of the search and confirm trials together."""
+        """Total epochs of the search trials and the confirm trials."""
         return self.search_epochs + self.confirm_epochs
 
 
@@ -150,7 +151,7 @@ def estimate(resolved: ResolvedPlan, measured: Mapping[str, Measured]) -> dict[s
 
 
 def _add_time_spent(costs: Mapping[str, Cost], progress: StudyProgress) -> dict[str, Cost]:
-    """Set the time of each measured arm to the time already spent plus the time left."""
+    """Return the costs with the time of each measured arm replaced by its time spent so far plus its time left."""
     left = _estimate_by_arm(progress) or {}
     return {
         name: replace(cost, slot_seconds=progress.arm(name).facts.reported.wall_seconds + left[name])
@@ -192,7 +193,7 @@ def _format_slot_time(seconds: float, slots: int) -> str:
 
 
 def format_total(costs: Collection[Cost], *, bound: str, slots: int) -> str:
-    """Format the total epochs, time and disk space of a plan; state if time or disk space is not known."""
+    """Format the total epochs, time and disk space of a plan. If time or disk space is unknown, say so."""
     epochs = f"{bound} {counted(round(sum(cost.epochs for cost in costs)), 'epoch')}"
     seconds = [cost.slot_seconds for cost in costs if cost.slot_seconds is not None]
     if len(seconds) < len(costs):
@@ -205,9 +206,10 @@ def format_total(costs: Collection[Cost], *, bound: str, slots: int) -> str:
 
 @cache
 def expected_epochs(samples: int, epochs: int, stopping: EarlyStopping | None) -> float:
-    """Estimate the epochs of a search: the maximum without early stopping, or the mean of simulated searches with ASHA.
+    """Estimate how many epochs a search takes.
 
-    A simulated search runs its trials one after another. A trial has the same random score at every rung of ASHA.
+    Without early stopping, this is the maximum: `samples * epochs`. With ASHA, it is the mean over simulated searches.
+    A simulated search runs its trials one after another, and each trial has one random score at all rungs of ASHA.
     """
     if stopping is None:
         return samples * epochs
@@ -218,13 +220,13 @@ def expected_epochs(samples: int, epochs: int, stopping: EarlyStopping | None) -
 
 
 def _simulate_search(random: Random, samples: int, epochs: int, stopping: EarlyStopping) -> int:
-    """Simulate a search with random scores; return the epochs of its trials."""
+    """Simulate a search with random scores. Return the total epochs of its trials."""
     rungs: dict[int, list[float]] = {rung: [] for rung in asha.list_rungs(epochs, stopping)}  # ascending scores
     return sum(_simulate_trial(random.random(), rungs, epochs, stopping) for _ in range(samples))
 
 
 def _simulate_trial(score: float, rungs: dict[int, list[float]], epochs: int, stopping: EarlyStopping) -> int:
-    """Return the epochs of a trial with this score; add the score to every rung of ASHA that the trial reaches."""
+    """Return the epochs that a trial with this score runs. Add the score to each ASHA rung that the trial reaches."""
     for rung, recorded in rungs.items():
         is_stopped = bool(recorded) and score < asha.compute_cutoff(recorded, stopping)
         insort(recorded, score)
@@ -252,7 +254,7 @@ def _measure_cost(records: Sequence[Record]) -> Measured:
 
 
 def describe_time_limit(minutes: float, measured: Mapping[str, Measured]) -> str:
-    """Describe the effect of --max-minutes: an epoch that is running at the limit is lost, and runs again later."""
+    """Describe the effect of --max-minutes: an epoch still running at the limit is lost, and is repeated later."""
     limit = f"--max-minutes {minutes:g}: an epoch that has not ended by then is lost, and the next launch repeats it"
     if not measured:
         return f"{limit}; the time of an epoch is not known yet: --dry-run --probe measures it"
@@ -267,7 +269,9 @@ def describe_time_limit(minutes: float, measured: Mapping[str, Measured]) -> str
 
 
 def remaining_seconds(progress: StudyProgress, steps: Mapping[str, Steps] = MappingProxyType({})) -> float | None:
-    """Estimate the seconds for the rest of this launch if trials ran one after another; None if nothing is measured.
+    """Estimate how many seconds the rest of this launch would take if trials ran one after another.
+
+    Return None if no trial has completed an epoch or a step yet, so that there is nothing to estimate from.
 
     `steps` maps the key of a running trial to the steps done in its current epoch, if they are known.
     """
@@ -289,13 +293,16 @@ def _estimate_by_arm(
 
 
 def _estimate_epoch_seconds(progress: StudyProgress, arm: ArmProgress, pace: float) -> float:
-    """Estimate an arm's seconds per epoch from its ended epochs, or else from `pace`, in seconds per example."""
+    """Estimate an arm's seconds per epoch from its completed epochs.
+
+    If the arm has completed no epoch, use `pace`, the mean seconds per example in the study.
+    """
     measured = progress.compute_seconds_per_example([arm], "wall_seconds")
     return (pace if measured is None else measured) * progress.count_examples_per_epoch(arm)
 
 
 def _measure_pace_in_steps(progress: StudyProgress, steps: Mapping[str, Steps]) -> float | None:
-    """Measure the seconds per example from the steps of running trials, for use before any epoch has ended."""
+    """Measure the seconds per example from the steps of running trials. This serves until a first epoch has ended."""
     seconds = [
         steps[key].seconds / steps[key].done * steps[key].of / progress.count_examples_per_epoch(arm)
         for arm in progress.launched
@@ -308,7 +315,7 @@ def _measure_pace_in_steps(progress: StudyProgress, steps: Mapping[str, Steps]) 
 def _estimate_epochs_left(
     progress: StudyProgress, arm: ArmProgress, shares: dict[Phase, list[float]], steps: Mapping[str, Steps]
 ) -> float:
-    """Estimate the epochs that an arm still needs for its running trials and for those not yet started."""
+    """Estimate the epochs that an arm still needs for its unfinished trials and for the trials not yet started."""
     epochs = {phase: _estimate_trial_epochs(progress, arm, phase, shares[phase]) for phase in PHASES}
     under_way = sum(max(epochs[trial.phase] - trial.epochs, 1) for trial in arm.facts.under_way.values())
     under_way -= sum(steps[key].done / steps[key].of for key in arm.facts.under_way if key in steps)
@@ -317,7 +324,11 @@ def _estimate_epochs_left(
 
 
 def _estimate_trial_epochs(progress: StudyProgress, arm: ArmProgress, phase: Phase, all_shares: list[float]) -> float:
-    """Estimate a trial's epochs as the mean over the arm's ended trials and one trial with the mean of all arms."""
+    """Estimate how many epochs a trial of this arm and phase runs before it stops.
+
+    The estimate is the mean over the arm's ended trials and one imagined trial, which runs as long as the mean trial of
+    all arms.
+    """
     mean_of_all = _mean_with(all_shares, _compute_planned_share(progress, arm, phase))
     return _mean_with(_list_shares([arm], phase), mean_of_all) * arm.arm.epochs
 
@@ -330,7 +341,7 @@ def _compute_planned_share(progress: StudyProgress, arm: ArmProgress, phase: Pha
 
 
 def _list_shares(arms: list[ArmProgress], phase: Phase) -> list[float]:
-    """List the share of its planned epochs that each ended trial of a phase has run, except failed trials."""
+    """List, for each ended trial of a phase, which share of its planned epochs it ran. Omit failed trials."""
     return [
         record.epochs / arm.arm.epochs
         for arm in arms
@@ -340,5 +351,5 @@ def _list_shares(arms: list[ArmProgress], phase: Phase) -> list[float]:
 
 
 def _mean_with(shares: list[float], share: float) -> float:
-    """Return the mean of all shares and `share`, which counts as one more trial."""
+    """Return the mean of the values in `shares` and the additional value `share`."""
     return (sum(shares) + share) / (len(shares) + 1)

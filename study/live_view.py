@@ -54,7 +54,7 @@ class LiveView:
         output: TextIO,
         clock: Callable[[], float] = time.monotonic,
     ):
-        """Draw nothing yet. `slots(nodes)` returns how many trials can run at once on all nodes except `nodes`."""
+        """Draw nothing yet. `slots(nodes)` counts the trials that can run at once on all nodes except `nodes`."""
         self._scheduler = scheduler
         self._progress = scheduler.progress
         self._slots = slots
@@ -87,7 +87,7 @@ class LiveView:
             self._print_ended()
 
     def update(self, driver: Driver) -> None:
-        """Show the driver's progress; do nothing within half a second of the last update."""
+        """Show the driver's progress, unless the last update was less than half a second ago."""
         now = self._clock()
         if now < self._next_refresh:
             return
@@ -112,7 +112,7 @@ class LiveView:
                 self.say(f"{name_trial(trial.started)}: {reason}")
 
     def say(self, line: str) -> None:
-        """Print a line, above the table if there is one."""
+        """Print a line. If there is a live table, the line appears above it."""
         self._console.print(wrap_text(line, self._output), markup=False, soft_wrap=True)
 
     def _print_ended(self) -> None:
@@ -130,7 +130,7 @@ class LiveView:
             self.say(f"[{place}] {describe_record(record)}  {time_line}")
 
     def _describe_under_way(self) -> str:
-        """List the running trials, grouped by completed epochs, and then the waiting trials."""
+        """List the running trials, grouped by their number of completed epochs, and then the waiting trials."""
         running: dict[int, list[str]] = {}
         waiting: list[str] = []
         for trial in self._progress.under_way.values():
@@ -180,7 +180,7 @@ class TrialClocks:
     def seconds(self, running: Iterable[TrialFacts]) -> dict[str, float]:
         """Compute the running time of each trial in seconds, by key.
 
-        Call this often, with all running trials: a trial missing from a call loses the seconds since its last report.
+        Pass all running trials in every call. If a call omits a trial, the seconds since its last report are lost.
         """
         now, earlier, seconds = self._clock(), self._seen, dict[str, float]()
         self._seen = {}
@@ -207,13 +207,13 @@ def live_layout(
     width: int,
     height: int,
 ) -> Group:
-    """Lay out the bar, the running trials and the arms; trials and arms that do not fit are only counted.
+    """Lay out the progress bar, the running trials and the arms. Trials and arms that do not fit are only counted.
 
     Args:
         seconds: running time of each running trial, by key.
         steps: steps done in each running trial's current epoch, by key.
         awaited: what the launch waits for before its first trial; "" afterwards.
-        waits_for: what unfinished trials without a worker wait for: `a slot` (room to run) or `the next launch`.
+        waits_for: `a slot` (room to run) or `the next launch`, for which trials that are not running wait.
         draining: whether the launch is saving its trials and stopping.
         width: number of columns of the terminal.
         height: number of lines of the terminal.

@@ -1,4 +1,7 @@
-"""Terminal output of all commands: lines on trials, the table of arms, and outputs that outlive their terminal."""
+"""Terminal output of all commands: lines about trials, the table of arms, and output after the terminal is closed.
+
+An arm is one method on one task.
+"""
 
 from __future__ import annotations
 
@@ -37,23 +40,26 @@ _OUTPUTS = ("stdout", "stderr")
 
 
 def points(score: float | None) -> str:
-    """Format a score in [-1, 1] as points: `72.5` for 0.725, "" for None."""
+    """Format a score in [-1, 1] as points: 0.725 becomes `72.5`, and None becomes an empty string."""
     return "" if score is None else f"{100 * score:.1f}"
 
 
 def name_trial(trial: TrialStarted | Record) -> str:
-    """Name a started or an ended trial: `palbert/rte search 3`."""
+    """Return the name of a trial that has started or ended, such as `palbert/rte search 3`."""
     return f"{trial.arm} {trial.phase} {trial.trial}"
 
 
 def describe_step(trial: TrialFacts, steps: Mapping[str, Steps], form: str) -> str:
-    """Insert the step of a running trial into `form`: `({})` becomes `(step 3/40)`; "" if the step is unknown."""
+    """Insert the step of a running trial into `form`: `({})` becomes `(step 3/40)`.
+
+    If the step is unknown, return an empty string.
+    """
     step = steps.get(trial.key)
     return form.format(f"step {step.done}/{step.of}") if step else ""
 
 
 def describe_record(record: Record) -> str:
-    """Describe an ended trial in one line: name, score, epochs and mean layers, or the error."""
+    """Describe an ended trial in one line: its name, score, epochs and mean layers. If it failed, give its error."""
     if record.status == "failed":
         return f"{name_trial(record)} failed: {record.error}"
     if record.status == "dropped":
@@ -65,7 +71,7 @@ def describe_record(record: Record) -> str:
 
 
 def blocked_exits(progress: StudyProgress) -> dict[str, str]:
-    """Find the arms whose latest trial lets no example exit early; return the reason for each arm."""
+    """Find the arms in whose latest trial no example can exit early. Return the reason for each arm."""
     seen = {record.arm: (record.metrics or {}, record.config) for record in progress.facts.records}
     seen |= {
         trial.started.arm: (trial.last.row.metrics, trial.config) for trial in progress.under_way.values() if trial.last
@@ -74,7 +80,7 @@ def blocked_exits(progress: StudyProgress) -> dict[str, str]:
 
 
 def describe_missing(progress: StudyProgress) -> list[str]:
-    """Describe what each incomplete arm lacks; arms of one method that lack the same share a line."""
+    """Describe what each incomplete arm lacks. One line covers all arms of a method that lack the same trials."""
     missing = progress.missing
     return describe_shortfalls(
         [
@@ -90,7 +96,7 @@ def describe_missing(progress: StudyProgress) -> list[str]:
 
 
 def describe_attempts(attempts: Sequence[FailedAttempt]) -> list[str]:
-    """Describe failed attempts with the same error: the first with its traceback, the other attempts by name."""
+    """Describe failed attempts that have the same error. Only the first is described with its traceback."""
     attempt, *others = attempts
     failure = attempt.failure
     node = f" (node {failure.node[:8]})" if failure.node else ""
@@ -112,7 +118,7 @@ def describe_attempts(attempts: Sequence[FailedAttempt]) -> list[str]:
 
 
 def _list_trials(attempts: Sequence[FailedAttempt]) -> str:
-    """List trials by phase, up to a limit in each: `search 1, 2; confirm 0`."""
+    """List the trials of each phase, up to a limit for each phase: `search 1, 2; confirm 0`."""
     numbers: dict[str, dict[str, None]] = {}
     for attempt in attempts:
         phase, _, number = attempt.trial.rpartition(" ")
@@ -132,14 +138,14 @@ def python() -> str:
 
 
 def describe_retries(trial: TrialFacts) -> str:
-    """Format in one line how often faults of the machine interrupted a trial, and the last error."""
+    """Format one line that says how often machine faults interrupted a trial, and what the last error was."""
     last = trial.retries[-1].failure
     place = f" on {last.host}" if last.host else ""
     return f"{name_trial(trial.started)}, {len(trial.retries)} times, last{place}: {last.error}"
 
 
 def describe_notice(event: Notice) -> str:
-    """Format in one line an event that a launch prints: a node left out or used again, a pause, a restarted trial."""
+    """Format the line that a launch prints for an event, such as a pause, a restarted trial or an excluded node."""
     match event:
         case NodeLeftOut():
             reason = f"{counted(event.trials, 'trial')} failed there: {event.error}"
@@ -161,7 +167,7 @@ _REASONS = {"asked": "--retry-failed", "code": "the code has changed", "versions
 
 
 def arms_table(arms: Sequence[ArmProgress], *, width: int, under_way: str = "under way") -> Table:
-    """Build a table of arms; columns that do not fit are dropped, but names are never truncated.
+    """Build a table of arms. Columns that do not fit are dropped; the names of arms are never truncated.
 
     Args:
         width: width of the terminal in characters.
@@ -176,7 +182,7 @@ def arms_table(arms: Sequence[ArmProgress], *, width: int, under_way: str = "und
 def build_table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, width: int, dispensable: Sequence[str]
 ) -> Table:
-    """Build a table without borders; the first column is left-aligned, and the other columns right-aligned.
+    """Build a table without borders. The first column is left-aligned, and all others are right-aligned.
 
     Args:
         width: width of the terminal in characters.
@@ -249,19 +255,22 @@ class LastingOutput(io.TextIOWrapper):
         self.lost: OSError | None = None  # the first error of a write
 
     def write(self, text: str, /) -> int:
-        """Write the text, or drop it if the output is lost; return the number of characters."""
+        """Write the text, or discard it if the reader or terminal is gone. Return the number of characters."""
         with self._silent_when_lost():
             return super().write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush the output; do nothing if it is lost."""
+        """Flush the output, unless its reader or terminal is gone."""
         with self._silent_when_lost():
             super().flush()
 
     @contextmanager
     def _silent_when_lost(self) -> Iterator[None]:
-        """After an OSError, redirect the descriptor to the null device, also for child processes that inherit it."""
+        """If the block raises an OSError, redirect the file descriptor to the null device.
+
+        Child processes that start later inherit the redirected descriptor.
+        """
         try:
             yield
         except OSError as error:
@@ -273,7 +282,7 @@ class LastingOutput(io.TextIOWrapper):
 
 @contextmanager
 def lasting_outputs() -> Iterator[None]:
-    """Keep this process and its children running without their terminal: ignore SIGHUP and drop lost output."""
+    """Keep this process and its children running if their terminal closes: ignore SIGHUP and discard the output."""
     streams, on_hangup = (sys.stdout, sys.stderr), signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for name, stream in zip(_OUTPUTS, streams, strict=True):
         stream.flush()
@@ -288,7 +297,7 @@ def lasting_outputs() -> Iterator[None]:
 
 
 def lost_outputs() -> str | None:
-    """Describe which standard outputs were lost and why, or return None if none was lost."""
+    """Say which of stdout and stderr could not be written to, and why. Return None if neither failed."""
     outputs = {name: getattr(sys, name) for name in _OUTPUTS}
     errors = {name: out.lost.strerror for name, out in outputs.items() if isinstance(out, LastingOutput) and out.lost}
     return f"ran without {' and '.join(f'{name} ({error})' for name, error in errors.items())}" if errors else None

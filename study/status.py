@@ -75,7 +75,7 @@ class Status(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Print the status; return 0 if every study is complete, 1 if results are missing or trials failed."""
+    """Print the status. Return 0 if every study is complete, or 1 if results are missing or trials failed."""
     folder = Path(options.folder)
     if studies := list_studies(folder):
         return _print_all(studies, as_json=options.json)
@@ -91,7 +91,7 @@ def run(options: Options) -> int:
 
 
 def list_studies(folder: Path) -> list[Path]:
-    """List the studies in `folder`, those with the latest events first; [] if `folder` is itself a study."""
+    """List the studies in `folder`, most recently active first. If `folder` is itself a study, return []."""
     if find_plan(folder) is not None or not folder.is_dir():
         return []
     launched = {path.parent: path.stat().st_mtime for path in folder.glob(f"*/{FILE}")}
@@ -133,7 +133,7 @@ def _print_all(studies: Sequence[Path], *, as_json: bool) -> int:
 
 
 def _time_spent(entries: Sequence[Spent]) -> tuple[str, str]:
-    """Add up and format the wall-clock time and the GPU time."""
+    """Format the total wall-clock time and the total GPU time of the entries."""
     return clock(sum(entry.wall_seconds for entry in entries)), clock(sum(entry.gpu_seconds for entry in entries))
 
 
@@ -158,7 +158,7 @@ def read_progress(folder: Path) -> StudyProgress:
 
 
 def collect_status(progress: StudyProgress, folder: Path) -> Status:
-    """Collect the status of a study; the lock in its folder shows whether a launch is running it."""
+    """Collect the status of a study. The lock in the study's folder shows whether a launch is running the study."""
     facts, holder = progress.facts, find_lock_holder(folder)
     steps = read_steps(folder) if holder else {}  # without a lock, the file is left from a killed launch
     failed = [f"{name_trial(record)}: {record.error}" for record in progress.failures]
@@ -185,7 +185,11 @@ def collect_status(progress: StudyProgress, folder: Path) -> Status:
 
 
 def _describe_unfinished(trial: TrialFacts, steps: Mapping[str, Steps], *, is_run: bool) -> str:
-    """Describe how far a trial is; if no launch runs, give the epoch from which the next launch resumes it."""
+    """Describe how many epochs of a trial are done.
+
+    If no launch is running (`is_run` is false), say at which epoch the trial was last saved. The next launch resumes
+    the trial there.
+    """
     saved = f", saved at epoch {trial.epochs}" if trial.epochs else ", nothing saved yet"
     epoch = f" at epoch {trial.epochs}" if is_run else saved
     return f"{name_trial(trial.started)}{epoch}{describe_step(trial, steps, ', {}')}"
@@ -223,14 +227,17 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
 
 
 def _describe_launch(facts: StudyFacts, holder: str | None) -> str:
-    """Describe the launch that runs the study; if none does, describe how the last launch ended."""
+    """Describe the launch that is running the study. If no launch is running, say how the last launch ended."""
     ended = facts.last_launch.ended if facts.last_launch else None
     noted = f"; the last launch, {ended.status}: {ended.note}" if ended and ended.note else ""
     return f"run by {holder}" if holder else f"no launch is running{noted}"
 
 
 def _group_attempts(attempts: Iterable[FailedAttempt]) -> list[list[FailedAttempt]]:
-    """Group an arm's failed attempts that have the same error and, unless the method is at fault, the same host."""
+    """Group the failed attempts of an arm that have the same error.
+
+    Errors of the method are grouped across hosts. Other errors are grouped separately for each host.
+    """
     groups: dict[tuple[object, ...], list[FailedAttempt]] = {}
     for attempt in attempts:
         failure = attempt.failure
