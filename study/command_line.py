@@ -1,4 +1,4 @@
-"""Shared command-line code: it declares options, prints help, and reports an error in one line on standard error.
+"""Shared code of all commands: declare options, print help, and report an error as one line on standard error.
 
 A command's options are the fields of one struct. Each field has a type, a default and, from `option` or `argument`,
 a help text. The parser is built from these fields:
@@ -123,19 +123,19 @@ def option(text: str = "", metavar: str | None = None, *, flag: str | None = Non
 
 
 def argument(metavar: str, text: str = "") -> Option:
-    """Declare a field as a positional argument; a list field takes one or more values."""
+    """Declare a field as a positional argument. If the field is a list, the argument takes one or more values."""
     return Option(text, metavar, is_argument=True)
 
 
 class Parser(argparse.ArgumentParser, Generic[T]):
     """An argparse parser for one command, made from the struct of its options.
 
-    A struct with many options has two class variables: `groups`, the titles of the groups in --help, by the first field
-    of each group, and `common`, the fields in the short help.
+    A struct with many options has two class variables. `groups` maps the first field of each option group to the
+    group's title in --help. `common` lists the fields that the short help shows.
     """
 
     def __init__(self, kind: type[T], command: str, description: str, *, epilog: str | None = None) -> None:
-        """Build the parser; `command` is a module to run with `python -m`, or the name of a program."""
+        """Build the parser. `command` is the name of a program, or of a module that is run with `python -m`."""
         prog = f"python -m {command}" if "." in command else command
         if Path(sys.argv[0]).stem == CONSOLE:
             prog = f"{CONSOLE} {command.partition('.')[2]}" if "." in command else command
@@ -170,7 +170,7 @@ class Parser(argparse.ArgumentParser, Generic[T]):
         return formatter.format_help()
 
     def error(self, message: str) -> NoReturn:
-        """Raise a ValueError with argparse's error message."""
+        """Raise a ValueError with argparse's error message, instead of exiting as argparse does."""
         if parts := re.fullmatch(r"argument (\S+): invalid (int|float) value: (.*)", message):
             flag, kind, value = parts.groups()
             message = f"{flag} is {value}; allowed: {'a whole number' if kind == 'int' else 'a number'}"
@@ -180,7 +180,7 @@ class Parser(argparse.ArgumentParser, Generic[T]):
         raise ValueError(f"{message}; see --help")
 
     def complete(self, **values: Sequence[str]) -> None:
-        """Let shell completion offer these values; each keyword is the name of an option without `--`."""
+        """Set the values that shell completion offers. Each keyword is the name of an option without `--`."""
         for action in self._actions:
             for name in {*values} & {flag.removeprefix("--") for flag in action.option_strings}:
                 action.completer = partial(_complete_word, values[name])  # type: ignore[attr-defined]  # argcomplete asks for it
@@ -210,7 +210,7 @@ class Parser(argparse.ArgumentParser, Generic[T]):
 
 @dataclass(frozen=True)
 class Command(Generic[T]):
-    """A command-line program; calling this object runs the program and returns the exit status."""
+    """A command-line program. To run it, call the object; the call returns the exit status."""
 
     name: str  # the module that `python -m` runs
     kind: type[T]  # the struct of its options
@@ -224,7 +224,7 @@ class Command(Generic[T]):
         return Parser(self.kind, self.name, " ".join(self.description.split()), epilog=self.epilog)
 
     def __call__(self, argv: Sequence[str] | None = None) -> int:
-        """Run the command with the arguments `argv`, by default those of the process; return the exit status."""
+        """Run the command and return the exit status. The default of `argv` is the arguments of the process."""
         return guarded(self.name, lambda: self.run(self.parser().options(argv)), after_interrupt=self.after_interrupt)
 
 
@@ -263,7 +263,7 @@ def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
 
 
 def _suggest_all(unknown: Sequence[str], flags: Sequence[str]) -> str:
-    """Suggest replacements for the unknown options of a command line, such as `; here it is --epochs 3`."""
+    """Suggest options of this command for the unknown options of a command line: `; here it is --epochs 3`."""
     places = [place for place, text in enumerate(unknown) if re.match("--?[a-zA-Z]", text)]
     suggestions = [(unknown[place].partition("=")[0], _suggest(unknown[place:], flags)) for place in places]
     if len(suggestions) == 1:
@@ -274,7 +274,11 @@ def _suggest_all(unknown: Sequence[str], flags: Sequence[str]) -> str:
 
 
 def _suggest(unknown: Sequence[str], flags: Sequence[str]) -> str:
-    """Suggest the replacement of another program's option, such as `; here it is --epochs 3`, or a similar option."""
+    """Suggest an option of this command for an unknown option.
+
+    For an option of another program, suggest its replacement: `; here it is --epochs 3`. Otherwise suggest an option
+    with a similar name.
+    """
     flag, _, value = unknown[0].partition("=")
     name = flag.lstrip("-").replace("-", "_")
     value = value or next((text for text in unknown[1:2] if not text.startswith("--")), "VALUE")
@@ -302,7 +306,7 @@ def _list_types(kind: Any) -> Iterator[Any]:
 
 
 def _complete_word(names: Sequence[str], *, prefix: str, action: argparse.Action, **_: object) -> list[str]:
-    """List the candidates for completing a word; in a list `a,b,c`, only the last name is completed."""
+    """List the possible completions of a word. In a word such as `a,b,c`, only the last name is completed."""
     before, comma, _last = prefix.rpartition(",")
     if comma and not {*SEVERAL} & {*action.option_strings}:
         return []
@@ -313,8 +317,8 @@ def _complete_word(names: Sequence[str], *, prefix: str, action: argparse.Action
 def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "") -> int:
     """Run `main` and return its exit status, or 2 after a `ValueError`, or 1 after Ctrl-C or an `OSError`.
 
-    These errors are printed as one line. After Ctrl-C or an `OSError`, the line ends with `after_interrupt`. If the
-    reader of standard output goes away (as in `| head`), the command ends silently.
+    The error or the interrupt is reported in one line. After Ctrl-C or an `OSError`, this line ends with
+    `after_interrupt`. If the reader of standard output goes away (as in `| head`), the command ends silently.
     """
     warnings.formatwarning = _format_warning
     try:
@@ -340,7 +344,9 @@ def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "")
 
 
 def read_setting(text: str, option: str = "--set", form: str = "FIELD=VALUE") -> tuple[str, Value]:
-    """Split `FIELD=VALUE` into the field and the value, which is parsed as JSON if possible, else kept as a string.
+    """Split `FIELD=VALUE` into the field and the value.
+
+    The value is parsed as JSON. If it is not valid JSON, it is kept as a string.
 
     Raises:
         ValueError: if the text has no field or no `=`; the message gives the allowed form.
@@ -362,7 +368,7 @@ def read_settings(texts: Sequence[str]) -> dict[str, Value]:
 
 
 def add_once(settings: dict[str, V], field: str, value: V, option: str) -> None:
-    """Add a field's value to the settings; raise ValueError if the settings already have it."""
+    """Add a field's value to the settings. Raise ValueError if the settings already have a value for the field."""
     if field in settings:
         raise ValueError(f"{option} {field} is given twice; allowed: once")
     settings[field] = value
@@ -381,7 +387,10 @@ def read_pair(option: str, text: str, form: str) -> tuple[str, str]:
 
 
 def _nobody_reads() -> bool:
-    """Check if the reader of standard output is gone; another connection can also raise a BrokenPipeError."""
+    """Check whether the reader of standard output is gone.
+
+    A BrokenPipeError alone does not show this, because it can also come from another connection.
+    """
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)  # 0: report only errors
     return bool(poll.poll(0))

@@ -1,4 +1,7 @@
-"""All commands under one name: `glue-study launch --method palbert` runs `python -m study.launch --method palbert`."""
+"""Run any command of the project as `glue-study COMMAND`.
+
+For example, `glue-study launch --method palbert` runs `python -m study.launch --method palbert`.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser(command: str | None = None) -> Parser[Typed]:
-    """Build the parser of all commands; import only the module of `command`, and add that command's options."""
+    """Build the parser of all commands. Only the module of `command` is imported, and only its options are added."""
     parser = Parser(Typed, CONSOLE, __doc__ or "", epilog=EPILOG)
     parser.add_argument("--version", action="version", version=importlib.metadata.version("glue-exit-study"))
     commands = parser.add_subparsers(metavar="COMMAND", parser_class=cast("type[Parser[Typed]]", _build_parser))

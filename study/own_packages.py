@@ -41,7 +41,7 @@ def handle_interrupts_early() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Open closed standard streams on the null device, so that no other file gets their descriptors."""
+    """If a standard stream is closed, open it on the null device, so that no other file gets its descriptor."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_RDWR)
@@ -50,7 +50,9 @@ def _open_closed_streams() -> None:
 
 
 def check_not_shadowed(*names: str, path: Sequence[str] | None = None) -> None:
-    """Check that an import of each name finds this project's package, searching `path` or, by default, `sys.path`.
+    """Check that an import of each name finds the package of this project.
+
+    The search uses `path` or, by default, `sys.path`.
 
     Raises:
         ValueError: if Python finds another package of that name first.
@@ -66,7 +68,9 @@ def check_not_shadowed(*names: str, path: Sequence[str] | None = None) -> None:
 
 
 def require_not_shadowed(*names: str) -> None:
-    """Check that imports find this project's packages; if not, exit with a one-line error, or raise ImportError.
+    """Check that imports find this project's packages.
+
+    If not, a command of this project exits with a one-line error, and any other process gets an ImportError.
 
     Raises:
         ImportError: if an import finds another package, and this process runs no command of this project.
@@ -85,7 +89,7 @@ def is_installed(package: str) -> bool:
 
 
 def _command() -> str | None:
-    """Return the command of this project that this process runs, such as `study.launch`, or None if it runs none."""
+    """Return this process's command, such as `study.launch`, or None if it is not a command of this project."""
     name = Path(sys.argv[0]).name
     if name not in ("-m", CONSOLE):  # `-m` while Python locates the module
         return None
@@ -97,7 +101,10 @@ def _command() -> str | None:
 
 
 def _find_package(name: str, path: Sequence[str]) -> Path | None:
-    """Return the file that an import of `name` loads first, or the folder of a package without `__init__.py`."""
+    """Return the file that an import of `name` loads first.
+
+    If `name` is a package without `__init__.py`, return its folder. If there is no such module, return None.
+    """
     for finder in sys.meta_path:
         if spec := finder.find_spec(name, path):
             return Path(spec.origin or next(iter(spec.submodule_search_locations or [""]))).absolute()
