@@ -1,6 +1,7 @@
 """Profiles: named plans. `mini` runs anywhere in minutes; `paper` is the PALBERT paper's protocol.
 
-A profile supplies every value that no option sets, and the methods that `--method all` stands for. To use a profile:
+A profile supplies the value of every field that no option sets, and the methods that `--method all` means. To use a
+profile:
 
     python -m study.launch --profile NAME
 
@@ -20,7 +21,7 @@ from trainables.spelling import unknown_name_error
 GLUE_EIGHT = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")  # without WNLI, as in the papers
 
 # Runs every part of a study in minutes on a laptop, without a network, on generated tasks with tiny random backbones.
-# Its scores mean nothing for GLUE. Search spaces have ranges for these backbones (MINI_SPACE, MINI_GRID, MINI_FIXED).
+# Its scores say nothing about GLUE. Its search spaces are made for these backbones (MINI_SPACE, MINI_GRID, MINI_FIXED).
 MINI = Plan(
     profile="mini",
     methods=("palbert",),
@@ -73,7 +74,7 @@ ABLATION = replace(
     tasks=("sst2", "rte", "cola"),
 )
 
-# ELECTRA-small on GLUE, as lmtuners trains it: RTE and STS-B start from the MNLI model; median of five seeds on dev.
+# ELECTRA-small on GLUE, trained as in lmtuners: RTE and STS-B start from the MNLI model. Median of five seeds on dev.
 #
 #     python -m study.launch --profile electra --method all --name electra-and-alectra
 #

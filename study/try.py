@@ -1,8 +1,9 @@
 """Train one configuration once, in this process: `python -m study.try palbert --task rte --limit 512`.
 
 The command prints each value of the configuration and its source: --set or the method's files. A field that a study
-would search takes its published value or, without one, the first value of its grid. In the method, `print`,
-`breakpoint()` and tracebacks work as usual. With --out, the command keeps the trained model.
+would search gets its published value. If no value is published, the field gets the first value of its grid. Calls of
+`print` and `breakpoint()` in the method's code work as usual, and so do tracebacks. With --out, the command keeps the
+trained model.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Options(Typed, frozen=True, kw_only=True):
-    """Options of `study.try`; an option that `study.launch` also has means the same there."""
+    """Options of `study.try`. Options with the same name in `study.launch` have the same meaning."""
 
     method: Annotated[str, argument("METHOD", "one method, or a variant: palbert:a")]
     task: Annotated[str, option("one task", "NAME")]
@@ -56,7 +57,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Train the configuration; return 0, or 1 if the method raised an error.
+    """Train the configuration. Return 0, or 1 if the method raised an error.
 
     Raises:
         ValueError: if the configuration cannot be trained.
@@ -81,7 +82,7 @@ def run(options: Options) -> int:
 
 
 def resolve_spec(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Value]]]:
-    """Resolve the options into a trial; return its specification, and the value and origin of each field.
+    """Turn the options into a trial. Return the trial's specification, and the value and origin of each field.
 
     Raises:
         ValueError: if a study could not run the trial.

@@ -1,5 +1,7 @@
 """Print the best configuration of each arm: `python -m study.winners runs/NAME`.
 
+An arm is one method on one task. The winner of an arm is the best trial of the arm's search.
+
 `--format toml` prints a plan that repeats these configurations without a search, for `study.launch --plan`. A launch
 writes the same plan to `best.toml` in the study's folder.
 """
@@ -29,18 +31,18 @@ BEST = "best.toml"  # one of the study's exports
 
 
 def list_decided(progress: StudyProgress) -> list[ArmProgress]:
-    """List the searched arms that have a winner; leave out repeats of an arm's search."""
+    """List the arms whose search has a winner. If an arm's search is repeated, list only the first search."""
     return [arm for arm in progress.arms if arm.arm.space and not arm.arm.repeat and arm.winner]
 
 
 def searched_values(arm: ArmProgress) -> Configuration:
-    """Return the winner's values of the searched fields."""
+    """Return the values that the arm's winner has for the searched fields."""
     assert arm.winner is not None
     return {name: arm.winner.config[name] for name in arm.arm.decided}
 
 
 def as_toml(progress: StudyProgress) -> str:
-    """Format a plan that fixes the winners' values instead of searching; comments at its top give their scores."""
+    """Format a plan that uses the winners' values instead of a search. Comments at the top give the scores."""
     asked = progress.plan.asked
     settings = {key: setting for key, setting in asked.settings.items() if not is_searched(setting)}
     for arm in list_decided(progress):
@@ -94,9 +96,10 @@ def _format_scores(arm: ArmProgress) -> str:
 
 
 def read_winners(folder: Path, plan: Plan) -> dict[str, tuple[First, ...]]:
-    """Read another study's winners for the plan's searches to try first; return them by arm of the plan.
+    """Read the winners of another study, which the searches of `plan` are to try first.
 
-    An arm takes the winner of its method on its task. If there is none, it takes the method's winners on other tasks.
+    The keys of the result are arms of `plan`. Each arm gets the winner of its method on its task or, if there is none,
+    the winners of its method on other tasks.
 
     Raises:
         ValueError: if the study has no winner of the plan's methods.
@@ -127,7 +130,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Print the winners; return 0 if a search has a winner, else 1."""
+    """Print the winners. Return 0 if at least one search has a winner, else 1."""
     progress = read_progress(Path(options.folder))
     if not list_decided(progress):
         print("no search of this study has completed a trial", file=sys.stderr)
