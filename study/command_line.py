@@ -332,7 +332,7 @@ def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "")
     except ValueError as error:
         message, status = str(error).removeprefix(f"{command}: "), 2
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, lambda *_: os._exit(1))  # a second Ctrl-C would print tracebacks of destructors
+        signal.signal(signal.SIGINT, lambda *_: os._exit(1))  # else a second Ctrl-C prints destructors' tracebacks
         message, status = f"interrupted{after_interrupt}", 1
     except OSError as error:
         if isinstance(error, BrokenPipeError) and _nobody_reads():

@@ -37,8 +37,8 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 _PROBE_STEPS = 5
 # Expected epochs are the mean over this many simulated searches, or over fewer searches if each has many trials.
 _STUDIES = 30
-_SIMULATED_TRIALS = 30_000  # most trials in all simulated searches together
-_LONGEST_SEARCH = 10_000  # most trials of one simulated search; a longer search is assumed to run the same share
+_SIMULATED_TRIALS = 30_000  # maximum number of trials in all simulated searches together
+_LONGEST_SEARCH = 10_000  # maximum trials of a simulated search; estimates for longer searches are scaled up
 
 
 # ---- a dry run

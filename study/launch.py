@@ -296,8 +296,8 @@ def _launch(
 def _register(journal: Journal, folder: Path, options: LaunchOptions) -> None:
     """Register the plan before the first trial, so that anyone can check that the plan came first.
 
-    With --register, write the plan's digest to MLflow. Record in the journal that MLflow has the digest, and the git
-    tag of the plan if that tag exists.
+    With --register, write the plan's digest to MLflow. Then record in the journal that MLflow holds the digest. If a
+    git tag of the plan exists, record the tag too.
 
     Raises:
         ValueError: if --register is given and the plan cannot be written to MLflow.
@@ -350,7 +350,7 @@ def _drive(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOpti
     """
     starts_ray = options.driver == "ray" and options.address is None
     awaited = "Ray to start" if starts_ray else "the trials to start"
-    if not can_redraw(console_on(sys.stderr)):  # a terminal shows a moving line instead
+    if not can_redraw(console_on(sys.stderr)):  # a terminal shows an animated line instead
         print(f"waiting for {awaited}", file=sys.stderr, flush=True)
     with show_waiting(awaited, output=sys.stderr) as on_start, ExitStack() as stack:
         if starts_ray:
@@ -484,7 +484,7 @@ def _conclude(scheduler: Scheduler, folder: Path, answer: str, options: LaunchOp
 
 
 def extensions(plan: ResolvedPlan) -> dict[str, str]:
-    """Return the options that extend a study; the keys are the labels to print.
+    """Return the options that extend a study. The keys of the result are labels for display.
 
     "more search" doubles the number of repeated searches if the study repeats its searches. Otherwise it doubles the
     number of search trials. "more seeds" adds five seeds.

@@ -60,7 +60,7 @@ Ctrl-C once: each running trial finishes and saves its epoch, then the launch en
 docs/coming_from.md translates the options of the papers' repositories, docs/glossary.md explains the terms."""
 
 OUT = "runs"  # the default folder of studies
-MOST_BYTES = 200  # longest name of a study; a file name may have 255 bytes, and some files append a suffix
+MOST_BYTES = 200  # limit for a study's name: file names have at most 255 bytes, and some add a suffix to it
 
 
 def _list_defaults(field: Literal["methods", "tasks"]) -> str:

@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from study.drivers.driver import Driver
 
 _REFRESH_SECONDS = 0.5
-_SIGN_OF_LIFE_SECONDS = 30.0  # without a live table: time between lines while no trial ends
-_NAMED = 3  # most trials named for each epoch
-BAR = 24  # most columns of the bar
+_SIGN_OF_LIFE_SECONDS = 30.0  # without a live table: print a line this often while no trial ends
+_NAMED = 3  # at most so many trials are named for each epoch
+BAR = 24  # maximum width of the progress bar, in columns
 _RUNNING = ("running", "epoch", "score", "time")
-_LEAST_ARMS = 3  # rows kept for arms if many trials run
-_A_SLOT, _THE_NEXT_LAUNCH = "a slot", "the next launch"  # what unfinished trials without a worker wait for
+_LEAST_ARMS = 3  # minimum number of rows for arms, if many trials run
+_A_SLOT, _THE_NEXT_LAUNCH = "a slot", "the next launch"  # what a trial that is not running waits for
 
 
 class LiveView:
@@ -66,9 +66,9 @@ class LiveView:
         self._waits_for = _A_SLOT
         self._next_refresh = 0.0
         self._next_sign_of_life = self._started + _SIGN_OF_LIFE_SECONDS
-        self._printed = len(scheduler.facts.records)  # number of records not to print again
+        self._printed = len(scheduler.facts.records)  # number of records already printed, by this or earlier launches
         self._noticed = 0  # number of notices already printed
-        self._blocked = set[str]()  # arms reported as unable to exit early
+        self._blocked = set[str]()  # arms for which the lack of early exits was reported
         self._live = Live(console=self._console, auto_refresh=False) if can_redraw(self._console) else None
 
     def __enter__(self) -> LiveView:
@@ -155,7 +155,7 @@ class LiveView:
             time_line=self._time_line(),
             draining=self._scheduler.draining,
             width=size.width,
-            height=size.height - 1,  # the cursor needs a line
+            height=size.height - 1,  # one line is for the cursor
         )
 
     def _time_line(self) -> str:
@@ -213,7 +213,7 @@ def live_layout(
         seconds: running time of each running trial, by key.
         steps: steps done in each running trial's current epoch, by key.
         awaited: what the launch waits for before its first trial; "" afterwards.
-        waits_for: `a slot` (room to run) or `the next launch`, for which trials that are not running wait.
+        waits_for: what trials that are not running wait for: `a slot` (room to run) or `the next launch`.
         draining: whether the launch is saving its trials and stopping.
         width: number of columns of the terminal.
         height: number of lines of the terminal.
@@ -227,7 +227,7 @@ def live_layout(
     running = [trial for trial in under_way if trial.key in seconds]
     waiting = len(under_way) - len(running)
     arms = len(progress.arms)
-    room = left - 1 - min(arms, _LEAST_ARMS) - (arms > _LEAST_ARMS)  # what the table of arms leaves
+    room = left - 1 - min(arms, _LEAST_ARMS) - (arms > _LEAST_ARMS)  # number of lines for running trials
     if room >= 2:
         shown = running if len(running) + 1 + bool(waiting) <= room else running[: room - 2]
         if shown:

@@ -34,9 +34,9 @@ from trainables.data.tasks import TASKS, trainable_tasks
 from trainables.encoders.backbones import backbone_fingerprint, is_folder
 from trainables.schema import to_plain
 
-MOST_STUDIES = 3  # studies named in one line
-MOST_FAULTS = 10  # faults of the data reported at once
-MOST_ARMS = 5  # arms named in one line
+MOST_STUDIES = 3  # maximum number of studies named in one line
+MOST_FAULTS = 10  # maximum number of faults in the data that are reported at once
+MOST_ARMS = 5  # maximum number of arms named in one line
 
 
 class Study(NamedTuple):
@@ -138,7 +138,7 @@ def resolve_in(
     had = earlier.plan.asked
     plan = plan.extend(had)
     settled = cache(lambda: {trial.started.arm for trial in read_facts(folder).trials.values()})
-    if glue.classify_data(plan.data) != glue.classify_data(had.data) and settled():  # raised before data are read
+    if glue.classify_data(plan.data) != glue.classify_data(had.data) and settled():  # raised before reading data
         raise mismatch_error(folder, [describe_data_change(had, plan)], is_continued=is_continued)
     for arm in settled() if plan.first != had.first else ():
         if plan.list_firsts(arm) != had.list_firsts(arm):
@@ -283,7 +283,7 @@ def _note_same_arms_elsewhere(study: Study) -> list[str]:
     for file in sorted(parent.glob(f"*/{PLAN}")):
         try:
             other = require_plan(file.parent).plan
-        except ValueError:  # a launch of that study reports the error
+        except ValueError:  # the error is reported when that study is launched
             continue
         names = {arm.name for arm in other.arms} & arms
         if names and not compare_plans(other, study.resolved):

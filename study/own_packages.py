@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]  # folder of our packages
+ROOT = Path(__file__).resolve().parents[1]  # the folder that contains this project's packages
 PACKAGES = ("analysis", "search_spaces", "study", "trainables")
 CONSOLE = "glue-study"  # the program that runs every command
 
@@ -36,7 +36,7 @@ def handle_interrupts_early() -> None:
         os._exit(1)
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # ignored if a script runs the command in the background
+        if signal.getsignal(number) is not signal.SIG_IGN:  # a script's background commands ignore the signal
             signal.signal(number, interrupted)
 
 

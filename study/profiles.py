@@ -144,7 +144,7 @@ SMALL = Plan(
         "lambda_learning_rate": Interval(low=3e-4, high=2e-3, log=True),
     },
 )
-NEED_BACKBONE = ("small",)  # profiles that name no backbone
+NEED_BACKBONE = ("small",)  # profiles without a backbone: the user must name one
 
 _PLANS = {plan.profile: plan for plan in (ABLATION, ELECTRA, MINI, PAPER, SMALL, SHAREBERT)}
 _METHODS = {  # profile -> the methods that `--method all` means, if they are not those of its plan

@@ -31,7 +31,7 @@ from study.facts.study_folder import WORKERS_LOG
 from trainables.data.tasks import TASKS
 from trainables.runs.trial import blocked_exit
 
-_NUMBERS = 20  # trials listed for one error
+_NUMBERS = 20  # maximum number of trials to list for one error
 _BETWEEN = 2  # blanks between columns
 _OUTPUTS = ("stdout", "stderr")
 
@@ -96,7 +96,7 @@ def describe_missing(progress: StudyProgress) -> list[str]:
 
 
 def describe_attempts(attempts: Sequence[FailedAttempt]) -> list[str]:
-    """Describe failed attempts that have the same error. Only the first is described with its traceback."""
+    """Describe failed attempts with the same error. The first is shown with its traceback, the rest only by name."""
     attempt, *others = attempts
     failure = attempt.failure
     node = f" (node {failure.node[:8]})" if failure.node else ""

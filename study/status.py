@@ -44,7 +44,7 @@ from study.screen import (
 )
 from trainables.schema import Typed, to_plain
 
-WIDEST = 10_000  # most columns of a line that is not written to a terminal
+WIDEST = 10_000  # maximum width of a line that is not written to a terminal
 
 
 class Options(Typed, frozen=True, kw_only=True):
@@ -64,12 +64,12 @@ class Status(Typed, frozen=True, kw_only=True):
     trials: dict[str, int]  # number of ended trials by status
     total: int
     under_way: list[str]
-    waiting: list[str]  # trials that a fault of the machine interrupted, each with the error
+    waiting: list[str]  # trials that a machine fault interrupted, and the error of each trial
     left_out: list[str]  # nodes that currently get no trials
     failed: list[str]
     missing: list[str]
     ledger: list[Spent]
-    code: list[str]  # code digests that launches trained with
+    code: list[str]  # one line for each code version with which launches trained trials
     remaining_seconds: float | None
     complete: bool
 
@@ -160,7 +160,7 @@ def read_progress(folder: Path) -> StudyProgress:
 def collect_status(progress: StudyProgress, folder: Path) -> Status:
     """Collect the status of a study. The lock in the study's folder shows whether a launch is running the study."""
     facts, holder = progress.facts, find_lock_holder(folder)
-    steps = read_steps(folder) if holder else {}  # without a lock, the file is left from a killed launch
+    steps = read_steps(folder) if holder else {}  # if no launch holds the lock, the file is a killed launch's
     failed = [f"{name_trial(record)}: {record.error}" for record in progress.failures]
     failed += [
         f"{event.arm}: the smoke step before the first trial failed: {event.failure.error}"

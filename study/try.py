@@ -107,7 +107,7 @@ def resolve_spec(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Valu
 
 def train(spec: TrialSpec, options: Options) -> None:
     """Train the configuration, and print the score after every epoch and the selected epoch at the end."""
-    import torch  # takes seconds, so after the checks of the options
+    import torch  # imported after the checks of the options, because it takes seconds
 
     from trainables.models.exit_rules import describe_rule
     from trainables.runs.training import TrainingRun
