@@ -84,7 +84,7 @@ def test_a_cell_of_two_versions_says_which_seeds_are_of_which_and_a_commit_once(
     launch_with(monkeypatch, folder, mini_plan(**plan), git_commit=f"{COMMIT}-dirty", code_digest="c8b8" * 4)
     launch_with(monkeypatch, folder, mini_plan(**plan, seeds=4), code_digest="f00d" * 4)
     assert str(note_of(folder)).endswith(
-        "first launch (commit 0123456789ab-dirty, sources c8b8c8b8c8b8): albert/rte (seeds 44, 45) with sources "
+        "first launch (commit 0123456789ab-dirty, sources c8b8c8b8c8b8): albert/rte (seeds 44, 45) used sources "
         "f00df00df00d"
     )
 

@@ -128,7 +128,7 @@ def test_strips_show_the_shares_of_examples_by_exit_layer_and_the_posterior_over
     heights = [bar.get_height() for bar in axes.patches]
     assert heights == pytest.approx(100 * evidence.exits[place].shares.mean(axis=0))
     assert axes.get_lines()[0].get_ydata().tolist() == pytest.approx([100 / 12] * 12)
-    assert "the posterior" in picture.caption and "its posterior is heaviest at layer 1, with 8 %" in picture.alt
+    assert "mean posterior" in picture.caption and "its posterior is heaviest at layer 1, with 8 %" in picture.alt
 
 
 def test_methods_that_never_leave_early_have_no_strip(evidence):

@@ -87,7 +87,7 @@ def test_rows_with_and_without_one_are_told_to_have_had_unlike_compute(made, pla
     notes = ledger_notes(row_ledger(make_rows(load_studies([made, plain]), separate=True)))
     assert (
         "warning: the pretraining of the rows' backbones differs by more than 20 %: albert (pretrained) "
-        "had 2.5 s of GPU, albert (plain) 0 s"
+        "used 2.5 s of GPU, but albert (plain) used 0 s"
     ) in notes
 
 

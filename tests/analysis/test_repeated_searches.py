@@ -139,7 +139,7 @@ def test_first_picture_shows_the_test_over_searches(study):
         line.get_ydata()[0] for axes in picture.figure.axes for line in axes.get_lines() if line.get_marker() != "None"
     ]
     assert marks == [100 * of_methods.test.difference] != [100 * evidence.comparisons[0].test.difference]
-    assert picture.caption.startswith("Mean over all searches minus albert's")
+    assert picture.caption.startswith("Mean over all searches minus that of albert")
 
 
 def test_trials_of_later_searches_do_not_count_in_the_frame(study):
