@@ -1,7 +1,4 @@
-"""Run any command of the project as `glue-study COMMAND`.
-
-For example, `glue-study launch --method palbert` runs `python -m study.launch --method palbert`.
-"""
+"""All commands under one name: `glue-study launch --method palbert` runs `python -m study.launch --method palbert`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Train one configuration once, in this process: `python -m study.try palbert --task rte --limit 512`.
 
 The command prints each value of the configuration and its source: --set or the method's files. A field that a study
-would search gets its published value. If no value is published, the field gets the first value of its grid. Calls of
-`print` and `breakpoint()` in the method's code work as usual, and so do tracebacks. With --out, the command keeps the
-trained model.
+would search takes its published value or, without one, the first value of its grid. In the method, `print`,
+`breakpoint()` and tracebacks work as usual. With --out, the command keeps the trained model.
 """
 
 from __future__ import annotations
