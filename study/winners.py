@@ -1,7 +1,5 @@
 """Print the best configuration of each arm: `python -m study.winners runs/NAME`.
 
-An arm is one method on one task. The winner of an arm is the best trial of the arm's search.
-
 `--format toml` prints a plan that repeats these configurations without a search, for `study.launch --plan`. A launch
 writes the same plan to `best.toml` in the study's folder.
 """
@@ -31,7 +29,10 @@ BEST = "best.toml"  # one of the study's exports
 
 
 def list_decided(progress: StudyProgress) -> list[ArmProgress]:
-    """List the arms whose search has a winner. If an arm's search is repeated, list only the first search."""
+    """List the arms whose search has a winner, which is its best trial.
+
+    If an arm's search is repeated, list only the first search.
+    """
     return [arm for arm in progress.arms if arm.arm.space and not arm.arm.repeat and arm.winner]
 
 
