@@ -450,7 +450,10 @@ def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
 
 
 def format_detectable(difference: float) -> str:
-    """Format a detectable difference as a range, because five seeds give a rough estimate only; 0 means unknown."""
+    """Format the smallest detectable difference as a range, because an estimate from five seeds is only rough.
+
+    A `difference` of 0 means that the smallest detectable difference is unknown.
+    """
     low, high = (factor * difference for factor in DETECTABLE_RANGE)
     if low >= 1:  # two seeds may give hardly any information
         return "more than 100 points"

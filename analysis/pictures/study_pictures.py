@@ -316,7 +316,7 @@ def exits_picture(evidence: Evidence) -> Picture | None:
 
 
 def _make_strips(labels: list[str], tasks: list[str]) -> tuple[Figure, dict[Place, Axes]]:
-    """Create a panel for every row label and task, all with the same axes; stack the panels of a task."""
+    """Create a panel for each pair of row and task; the panels of a task are stacked, and all share axis limits."""
     columns = min(PANELS_PER_LINE, len(tasks))
     lines = -(-len(tasks) // columns)
     height = (STRIP_HEIGHT * len(labels) + 0.25) * lines + 0.4

@@ -303,7 +303,7 @@ STEPS: Mapping[int, Step] = {}  # format -> conversion to the next format
 
 
 def check_format(number: int, *, where: str) -> None:
-    """Raise ValueError if this version of the package cannot read the format: it is newer, or was never released."""
+    """Raise ValueError if format `number` is newer than this version of the package, or was never released."""
     if FIRST_FORMAT <= number <= FORMAT:
         return
     is_newer = number > FORMAT

@@ -138,7 +138,7 @@ def warn_of_unknown_words(plan: ResolvedPlan) -> list[str]:
 def warn_of_unknown(name: str, tokenizer: Tokenizer | None, texts: Mapping[str, Iterable[str]]) -> list[str]:
     """Warn of texts with many words unknown to the tokenizer: return a list with one warning, or an empty list.
 
-    `texts` maps the title of each group of texts, which the warning names, to the texts.
+    `texts` maps the title of each group of texts to the texts. The warning names the titles.
     """
     if tokenizer is None:
         return []

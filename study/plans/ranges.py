@@ -202,7 +202,10 @@ def format_toml(fields: Mapping[str, object], settings: Settings) -> str:
 
 
 def _convert_interval(value: Value | Interval) -> Value:
-    """Convert an interval to a string, because tomli_w has no inline tables; `format_toml` removes the quotes."""
+    """Format an interval as the text of an inline table, which tomli_w cannot write; None becomes text too.
+
+    tomli_w writes the text in quotes, which `format_toml` then removes.
+    """
     if isinstance(value, Interval):
         return f"{{ low = {value.low}, high = {value.high}{', log = true' * value.log} }}"
     return NONE if value is None else value

@@ -1,4 +1,4 @@
-"""Checks the addresses that users give: of a Ray cluster, a storage, MLflow or an output. Passwords are not allowed.
+"""Checks users' addresses of Ray clusters, storages, MLflow stores and outputs. Passwords are not allowed in them.
 
 A storage holds the states and models of trials. It is the path of a folder that every node sees, or a URI
 (s3://bucket/path).
