@@ -80,7 +80,9 @@ def test_a_mistake_in_build_is_one_line_before_any_trial_and_mended_goes_on(chec
     done = python(checkout, "study.launch", *LAUNCH, *WHERE, *ONE_AT_A_TIME)
     said = done.stderr.splitlines()[-1]
     assert done.returncode == 2
-    assert said.startswith(f"study.launch: broken/rte: KeyError: 'head' (trainables/broken.py, line {line}), in the")
+    assert said.startswith(
+        f"study.launch: broken/rte: KeyError: 'head' (trainables/broken.py, line {line}) (in the first"
+    )
     assert said.endswith("python -m study.status runs/s1 --failures") and "Traceback" not in done.stderr
     events = read_events(study)
     assert [event.arm for event in events if isinstance(event, SmokeStepFailed)] == ["broken/rte"]
