@@ -9,27 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from study.facts.record import Phase, Record
+from study.facts.record import Record
+from study.facts.study_facts import TrialFacts
 from study.plans.resolved_plan import Arm
 from trainables.schema import Configuration
 
-
-class _Identity(Protocol):
-    """The fields that decide whether a started trial or a record repeats the configuration of a winner."""
-
-    @property
-    def phase(self) -> Phase: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def config(self) -> Configuration: ...
-    @property
-    def start(self) -> str | None: ...
-
-
-Trial = TypeVar("Trial", bound=_Identity)
+Trial = TypeVar("Trial", TrialFacts, Record)
 
 
 @dataclass(frozen=True)
@@ -42,11 +29,9 @@ class Winner:
 
     def confirm_trials(self, trials: Iterable[Trial]) -> list[Trial]:
         """Return the confirm trials with this configuration and starting model, sorted by seed."""
-        repeating = [trial for trial in trials if trial.phase == "confirm" and self._is_repeated_by(trial)]
+        wanted = ("confirm", self.config, self.start)
+        repeating = [trial for trial in trials if (trial.phase, trial.config, trial.start) == wanted]
         return sorted(repeating, key=lambda trial: trial.seed)
-
-    def _is_repeated_by(self, trial: _Identity) -> bool:
-        return trial.config == self.config and trial.start == self.start
 
 
 def choose_winner(arm: Arm, records: Sequence[Record], *, start: str | None = None) -> Winner | None:
