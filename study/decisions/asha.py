@@ -8,28 +8,17 @@ The rungs are at `grace * factor**k` epochs. A trial continues beyond a rung if 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from study.facts.events import AshaDecided
 from study.plans.plan import EarlyStopping
 
 Rungs = Mapping[int, Mapping[str, float]]  # epochs -> trial key -> score
 
 
-@dataclass(frozen=True)
-class Decision:
-    """ASHA's decision on a trial at a rung."""
-
-    rung: int  # epochs
-    score: float
-    cutoff: float | None  # None if the rung was empty
-    recorded: int  # scores at the rung before this one
-    decision: Literal["continue", "stop"]
-
-
 def decide(
-    rungs: Rungs, key: str, *, epoch: int, score: float, epochs: int, stopping: EarlyStopping
-) -> Decision | None:
+    rungs: Rungs, key: str, *, time: str, epoch: int, score: float, epochs: int, stopping: EarlyStopping
+) -> AshaDecided | None:
     """Decide if a trial continues after an epoch; None if the epoch is no rung or was decided before."""
     if epoch not in list_rungs(epochs, stopping):
         return None
@@ -37,8 +26,8 @@ def decide(
     if key in recorded:
         return None
     cutoff = compute_cutoff(sorted(recorded.values()), stopping) if recorded else None
-    stop = cutoff is not None and score < cutoff
-    return Decision(epoch, score, cutoff, len(recorded), "stop" if stop else "continue")
+    decision: Literal["continue", "stop"] = "stop" if cutoff is not None and score < cutoff else "continue"
+    return AshaDecided(time=time, key=key, rung=epoch, cutoff=cutoff, recorded=len(recorded), decision=decision)
 
 
 def compute_cutoff(ascending: Sequence[float], stopping: EarlyStopping) -> float:

@@ -346,17 +346,8 @@ class Scheduler:
             return None
         rungs, epochs = self.progress.arm(trial.started.arm).facts.rungs, trial.config["epochs"]
         assert isinstance(epochs, int)
-        decision = asha.decide(rungs, trial.key, epoch=epoch, score=score, epochs=epochs, stopping=stopping)
-        if decision is None:
-            return None
-        return AshaDecided(
-            time=self._journal.now(),
-            key=trial.key,
-            rung=decision.rung,
-            cutoff=decision.cutoff,
-            recorded=decision.recorded,
-            decision=decision.decision,
-        )
+        now = self._journal.now()
+        return asha.decide(rungs, trial.key, time=now, epoch=epoch, score=score, epochs=epochs, stopping=stopping)
 
 
 def specify_trial(plan: ResolvedPlan, facts: StudyFacts, trial: TrialFacts) -> TrialSpec:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from study.decisions import asha
+from study.facts.events import AshaDecided
 from study.plans.plan import EarlyStopping
 
 STOPPING = EarlyStopping(grace=1, factor=3)
@@ -21,8 +22,9 @@ class Rungs:
         self.epochs = epochs
         self.scores: dict[int, dict[str, float]] = {}
 
-    def look(self, key: str, epoch: int, score: float) -> asha.Decision | None:
-        return asha.decide(self.scores, key, epoch=epoch, score=score, epochs=self.epochs, stopping=STOPPING)
+    def look(self, key: str, epoch: int, score: float) -> AshaDecided | None:
+        limits = {"epochs": self.epochs, "stopping": STOPPING}
+        return asha.decide(self.scores, key, time="", epoch=epoch, score=score, **limits)
 
     def decide(self, key: str, epoch: int, score: float) -> str | None:
         decision = self.look(key, epoch, score)
