@@ -9,14 +9,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-import torch
 from mlflow.models import set_model
 from mlflow.pyfunc.model import PythonModel
 
 from trainables import include
+from trainables.data.examples import encode
+from trainables.data.glue import Split
 from trainables.data.metrics import predictions_from_logits
+from trainables.runs.evaluation import infer
 from trainables.runs.random_numbers import seeded_generator
 from trainables.runs.trained_model import load_trained
 
@@ -34,24 +35,12 @@ class EarlyExitClassifier(PythonModel):
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
         """Return a row per input, with `prediction` (class name or score) and `exit_layer` (layers run, from 1)."""
-        generator = seeded_generator(self._trained.spec.seed, "served", 0)
-        batches = [model_input[start : start + BATCH_SIZE] for start in range(0, len(model_input), BATCH_SIZE)]
-        return pd.concat([self._answer(batch, generator) for batch in batches], ignore_index=True)
-
-    def _answer(self, rows: pd.DataFrame, generator: torch.Generator) -> pd.DataFrame:
-        trained = self._trained
-        task = trained.task
-        encoded = trained.tokenizer(
-            *(rows[column].tolist() for column in task.text_columns),
-            truncation="longest_first",
-            max_length=trained.config.max_length,
-            padding=True,
-            return_token_type_ids=True,
-            return_tensors="pt",
-        )
-        with torch.inference_mode():
-            result = trained.model.infer(dict(encoded), generator)
-        predictions: np.ndarray = predictions_from_logits(task, result.logits.float().numpy())
+        trained, task = self._trained, self._trained.task
+        texts = list(zip(*(model_input[column].tolist() for column in task.text_columns), strict=True))
+        rows = Split(list(range(len(texts))), texts, labels=None)
+        examples = encode(rows, trained.tokenizer, max_length=trained.config.max_length)
+        result = infer(trained.model, examples, BATCH_SIZE, seeded_generator(trained.spec.seed, "served", 0))
+        predictions = predictions_from_logits(task, result.logits.numpy())
         answers = predictions.astype(float) if task.is_regression else [task.labels[index] for index in predictions]
         return pd.DataFrame({"prediction": answers, "exit_layer": result.exit_layer.numpy()})
 

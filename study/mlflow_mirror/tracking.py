@@ -282,9 +282,8 @@ def save_model(record: Record, folder: Path) -> None:
     with local_model(record.model) as model, tempfile.TemporaryDirectory() as methods, warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*input example was not provided")  # not needed, as we pass a signature
         artifacts, included_methods = {"model": str(model)}, included()
-        if included_methods is not None and included_methods.has(base_method(record.method)):
-            for name, text in included_methods.sources.items():
-                (Path(methods) / name).write_text(text, encoding="utf-8")
+        for name, text in included_methods.for_method(base_method(record.method)).items() if included_methods else ():
+            (Path(methods) / name).write_text(text, encoding="utf-8")
             artifacts["methods"] = methods
         mlflow.pyfunc.save_model(
             folder,
