@@ -285,9 +285,8 @@ def _estimate_by_arm(
     pace = progress.compute_seconds_per_example(progress.arms, "wall_seconds")
     if pace is None and (pace := _measure_pace_in_steps(progress, steps)) is None:
         return None
-    shares = {phase: _list_shares(progress.arms, phase) for phase in PHASES}
     return {
-        arm.arm.name: _estimate_epochs_left(progress, arm, shares, steps) * _estimate_epoch_seconds(progress, arm, pace)
+        arm.arm.name: _estimate_epochs_left(progress, arm, steps) * _estimate_epoch_seconds(progress, arm, pace)
         for arm in progress.launched
     }
 
@@ -312,44 +311,23 @@ def _measure_pace_in_steps(progress: StudyProgress, steps: Mapping[str, Steps]) 
     return fmean(seconds) if seconds else None
 
 
-def _estimate_epochs_left(
-    progress: StudyProgress, arm: ArmProgress, shares: dict[Phase, list[float]], steps: Mapping[str, Steps]
-) -> float:
+def _estimate_epochs_left(progress: StudyProgress, arm: ArmProgress, steps: Mapping[str, Steps]) -> float:
     """Estimate the epochs that an arm still needs for its unfinished trials and for the trials not yet started."""
-    epochs = {phase: _estimate_trial_epochs(progress, arm, phase, shares[phase]) for phase in PHASES}
+    epochs = {phase: _estimate_trial_epochs(progress, arm, phase) for phase in PHASES}
     under_way = sum(max(epochs[trial.phase] - trial.epochs, 1) for trial in arm.facts.under_way.values())
     under_way -= sum(steps[key].done / steps[key].of for key in arm.facts.under_way if key in steps)
     search = arm.search_trials_to_start * epochs["search"]
     return search + arm.confirm_trials_to_start * epochs["confirm"] + under_way
 
 
-def _estimate_trial_epochs(progress: StudyProgress, arm: ArmProgress, phase: Phase, all_shares: list[float]) -> float:
+def _estimate_trial_epochs(progress: StudyProgress, arm: ArmProgress, phase: Phase) -> float:
     """Estimate how many epochs a trial of this arm and phase runs before it stops.
 
-    The estimate is the mean over the arm's ended trials and one imagined trial, which runs as long as the mean trial of
-    all arms.
+    The estimate is the mean over the arm's ended trials and one imagined trial, which runs as long as was expected
+    before the study. Failed trials do not count.
     """
-    mean_of_all = _mean_with(all_shares, _compute_planned_share(progress, arm, phase))
-    return _mean_with(_list_shares([arm], phase), mean_of_all) * arm.arm.epochs
-
-
-def _compute_planned_share(progress: StudyProgress, arm: ArmProgress, phase: Phase) -> float:
-    samples, epochs = arm.arm.samples, arm.arm.epochs
-    if phase != "search" or samples == 0:
-        return 1.0
-    return expected_epochs(samples, epochs, progress.plan.protocol.early_stopping) / (samples * epochs)
-
-
-def _list_shares(arms: list[ArmProgress], phase: Phase) -> list[float]:
-    """List, for each ended trial of a phase, which share of its planned epochs it ran. Omit failed trials."""
-    return [
-        record.epochs / arm.arm.epochs
-        for arm in arms
-        for record in arm.facts.records
-        if record.phase == phase and record.status != "failed"
-    ]
-
-
-def _mean_with(shares: list[float], share: float) -> float:
-    """Return the mean of the values in `shares` and the additional value `share`."""
-    return (sum(shares) + share) / (len(shares) + 1)
+    samples, expected = arm.arm.samples, float(arm.arm.epochs)
+    if phase == "search" and samples:
+        expected = expected_epochs(samples, arm.arm.epochs, progress.plan.protocol.early_stopping) / samples
+    ended = [record.epochs for record in arm.facts.records if record.phase == phase and record.status != "failed"]
+    return fmean([*ended, expected])
