@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Group, RenderableType
@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from study.decisions.progress import ArmProgress, StudyProgress
+from study.decisions.progress import StudyProgress
 from study.decisions.scheduler import Scheduler
 from study.drivers.messages import Steps
 from study.facts.plain_words import clock, counted, list_first, wrap_text
@@ -60,7 +60,6 @@ class LiveView:
         self._slots = slots
         self._output, self._console = output, console_on(output)
         self._clock, self._started = clock, clock()
-        self._trial_clocks = TrialClocks(clock)
         self._at_work, self._awaited = frozenset[str](), ""
         self._steps: Mapping[str, Steps] = {}
         self._waits_for = _A_SLOT
@@ -145,10 +144,9 @@ class LiveView:
 
     def _table(self) -> Group:
         size = self._console.size
-        running = [trial for key, trial in self._progress.under_way.items() if key in self._at_work]
         return live_layout(
             self._progress,
-            seconds=self._trial_clocks.seconds(running),
+            at_work=self._at_work,
             steps=self._steps,
             awaited=self._awaited,
             waits_for=self._waits_for,
@@ -166,39 +164,13 @@ class LiveView:
         return f"elapsed {clock(elapsed)}{eta}"
 
 
-class TrialClocks:
-    """Computes the running times of trials, which report their time only at the end of each epoch.
-
-    A trial's running time is the time in its last report plus the seconds since that report arrived.
-    """
-
-    def __init__(self, clock: Callable[[], float]):
-        """Start with no trials; `clock` returns the current time in seconds."""
-        self._clock = clock
-        self._seen: dict[str, tuple[int, float]] = {}  # key -> epochs reported, and the time when that report arrived
-
-    def seconds(self, running: Iterable[TrialFacts]) -> dict[str, float]:
-        """Compute the running time of each trial in seconds, by key.
-
-        Pass all running trials in every call. If a call omits a trial, the seconds since its last report are lost.
-        """
-        now, earlier, seconds = self._clock(), self._seen, dict[str, float]()
-        self._seen = {}
-        for trial in running:
-            epochs, arrived = earlier.get(trial.key, (None, now))
-            arrived = arrived if epochs == trial.epochs else now
-            self._seen[trial.key] = (trial.epochs, arrived)
-            seconds[trial.key] = (trial.last.wall_seconds if trial.last else 0.0) + now - arrived
-        return seconds
-
-
 # ---- the live table, laid out to fit the terminal
 
 
 def live_layout(
     progress: StudyProgress,
     *,
-    seconds: Mapping[str, float],
+    at_work: Collection[str],
     steps: Mapping[str, Steps],
     awaited: str,
     waits_for: str,
@@ -210,7 +182,7 @@ def live_layout(
     """Lay out the progress bar, the running trials and the arms. Trials and arms that do not fit are only counted.
 
     Args:
-        seconds: running time of each running trial, by key.
+        at_work: keys of the running trials.
         steps: steps done in each running trial's current epoch, by key.
         awaited: what the launch waits for before its first trial; "" afterwards.
         waits_for: what trials that are not running wait for: `a slot` (room to run) or `the next launch`.
@@ -224,14 +196,14 @@ def live_layout(
         parts.append(Text(awaited, style="dim"))
         left -= 1
     under_way = progress.under_way.values()
-    running = [trial for trial in under_way if trial.key in seconds]
+    running = [trial for trial in under_way if trial.key in at_work]
     waiting = len(under_way) - len(running)
     arms = len(progress.arms)
     room = left - 1 - min(arms, _LEAST_ARMS) - (arms > _LEAST_ARMS)  # number of lines for running trials
     if room >= 2:
         shown = running if len(running) + 1 + bool(waiting) <= room else running[: room - 2]
         if shown:
-            parts.append(_build_running_table(shown, seconds, steps, width=width))
+            parts.append(_build_running_table(shown, steps, width=width))
             left -= 1 + len(shown)
         if others := _count_others(len(running) - len(shown), waiting, waits_for):
             parts.append(Text(others, style="dim"))
@@ -255,14 +227,14 @@ def _build_bar(progress: StudyProgress, time_line: str, *, draining: bool, width
     return line
 
 
-def _build_running_table(
-    trials: list[TrialFacts], seconds: Mapping[str, float], steps: Mapping[str, Steps], *, width: int
-) -> Table:
+def _build_running_table(trials: list[TrialFacts], steps: Mapping[str, Steps], *, width: int) -> Table:
     rows = []
     for trial in trials:
+        seconds = trial.last.wall_seconds if trial.last else 0.0
+        seconds += steps[trial.key].seconds if trial.key in steps else 0.0
         epochs = f"{trial.epochs}/{trial.config['epochs']}{describe_step(trial, steps, ', {}')}"
         score = "" if trial.last is None else points(trial.last.row.selection_score)
-        rows.append((name_trial(trial.started), epochs, score, clock(seconds[trial.key])))
+        rows.append((name_trial(trial.started), epochs, score, clock(seconds)))
     return build_table(_RUNNING, rows, width=width, dispensable=("time", "score"))
 
 
@@ -275,22 +247,8 @@ def _build_arms(progress: StudyProgress, *, width: int, room: int) -> list[Rende
         return []
     if len(progress.arms) <= room:
         return [arms_table(progress.arms, width=width)]
-    first = sorted(progress.arms, key=_rank_arm)[: room - 1]
-    shown = [arm for arm in progress.arms if arm in first]
-    rest = [arm for arm in progress.arms if arm not in first]
+    ranked = sorted(progress.arms, key=lambda arm: (not arm.facts.under_way, not arm.missing, not arm.facts.trials))
+    shown, rest = [arm for arm in progress.arms if arm in ranked[: room - 1]], ranked[room - 1 :]
     complete = sum(1 for arm in rest if not arm.missing)
-    words = ", ".join(
-        f"{n} {word}" for n, word in ((complete, "complete"), (len(rest) - complete, "not complete")) if n
-    )
-    return [
-        arms_table(shown, width=width),
-        Text(f"and {counted(len(rest), 'arm')} more: {words}", style="dim"),
-    ]
-
-
-def _rank_arm(arm: ArmProgress) -> int:
-    if arm.facts.under_way:
-        return 0
-    if not arm.missing:
-        return 3
-    return 1 if arm.facts.trials else 2
+    words = f"and {counted(len(rest), 'arm')} more: {complete} complete, {len(rest) - complete} not complete"
+    return [arms_table(shown, width=width), Text(words, style="dim")]

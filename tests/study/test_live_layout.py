@@ -1,7 +1,7 @@
 """The live view fits whatever terminal there is: pytest tests/study/test_live_layout.py"""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 
 import pytest
@@ -36,17 +36,16 @@ def lines_of(
     width: int,
     height: int,
     draining: bool = False,
-    seconds: Mapping[str, float] | None = None,
+    at_work: Collection[str] | None = None,
     awaited: str = "",
     steps: Mapping[str, Steps] | None = None,
 ) -> list[str]:
-    """Of the view; all trials under way run for a minute where nothing else is said."""
-    if seconds is None:
-        seconds = dict.fromkeys(progress.facts.under_way, 60.0)
+    """Of the view; all trials under way are running where nothing else is said."""
+    at_work = progress.facts.under_way if at_work is None else at_work
     how = {"awaited": awaited, "waits_for": "a slot", "steps": steps or {}, "time_line": TIME, "draining": draining}
     output = io.StringIO()
     console = Console(file=output, width=width, height=height, highlight=False)
-    console.print(live_layout(progress, seconds=seconds, **how, width=width, height=height))
+    console.print(live_layout(progress, at_work=at_work, **how, width=width, height=height))
     return output.getvalue().splitlines()
 
 
@@ -66,8 +65,8 @@ def test_the_step_of_an_epoch_stands_behind_the_epochs():
 @pytest.mark.parametrize("waiting", [0, 1, 3])
 def test_it_fits_and_the_bar_with_the_time_left_is_always_there(width, height, events, slots, waiting, awaited):
     progress = progress_of(events=events, slots=slots)
-    seconds = dict.fromkeys(list(progress.facts.under_way)[waiting:], 60.0)
-    lines = lines_of(progress, width=width, height=height, seconds=seconds, awaited=awaited)
+    at_work = list(progress.facts.under_way)[waiting:]
+    lines = lines_of(progress, width=width, height=height, at_work=at_work, awaited=awaited)
     assert len(lines) <= height and max(map(len, lines)) <= width
     assert f"/{progress.total_trials} trials  {TIME}" in lines[0]
 
@@ -111,13 +110,14 @@ def test_arms_that_do_not_fit_are_counted_and_those_that_run_are_shown():
 def test_trials_that_wait_are_counted_and_do_not_stand_among_those_that_run():
     progress = progress_of(events=120)
     first, *waiting = progress.facts.under_way
-    lines = lines_of(progress, width=100, height=40, seconds={first: 75.0})
+    steps = {first: Steps(key=first, done=1, of=2, seconds=75.0 - progress.facts.trials[first].last.wall_seconds)}
+    lines = lines_of(progress, width=100, height=40, at_work=[first], steps=steps)
     header = lines.index(next(line for line in lines if line.startswith("running")))
     assert lines[header + 1].startswith(name_trial(progress.facts.trials[first].started)) and lines[
         header + 1
     ].endswith("1:15")
     assert len(waiting) == 2 and lines[header + 2] == "2 trials wait for a slot"
-    none_runs = lines_of(progress, width=100, height=40, seconds={})
+    none_runs = lines_of(progress, width=100, height=40, at_work=[])
     assert none_runs[1] == "3 trials wait for a slot" and "running" not in " ".join(none_runs)
 
 

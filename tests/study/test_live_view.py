@@ -14,7 +14,7 @@ from study.drivers.messages import Steps
 from study.facts.events import NodeLeftOut
 from study.facts.plain_words import clock
 from study.forecast import remaining_seconds
-from study.live_view import LiveView, TrialClocks
+from study.live_view import LiveView
 from study.plans.resolution import resolve
 from study.screen import blocked_exits, show_waiting
 
@@ -87,27 +87,6 @@ def test_the_time_left_moves_with_the_steps_of_the_first_epoch():
     view.update(WorkersOf(at_work=[trial.key], steps={trial.key: epoch[1]}))
     assert view._describe_under_way() == "under way: in its first epoch: albert/rte search 0 (step 25/100)"
     assert f"about {clock(left[0])} left" in view._time_line()
-
-
-def test_the_time_of_a_trial_goes_on_between_its_reports():
-    simulation = Simulation(resolve(replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=2)))
-    scheduler = scheduler_of(simulation.resolved, simulation.journal)
-    scheduler.begin_launch(command="", host="", pid=0)
-    now = [100.0]
-    clocks = TrialClocks(lambda: now[0])
-    trial = scheduler.next_trial()
-    found = []
-    for _ in range(2):
-        found += clocks.seconds([trial]).values()
-        now[0] += 5
-    assert found == [0.0, 5.0]
-    scheduler.report(trial.key, report(trial, 1))  # its first epoch took a second
-    assert clocks.seconds([trial]) == {trial.key: 1.0}
-    now[0] += 3
-    assert clocks.seconds([trial]) == {trial.key: 4.0}
-    assert clocks.seconds([]) == {}  # its worker is lost
-    now[0] += 50
-    assert clocks.seconds([trial]) == {trial.key: 1.0}
 
 
 def test_trials_that_are_left_at_the_end_wait_for_the_next_launch(monkeypatch):
