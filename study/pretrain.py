@@ -130,7 +130,7 @@ def resolve(options: Options) -> Request:
     settings = read_settings(options.set)
     if absent := [name for name in settings if name not in recipe.fixed]:
         raise make_field_error(f"--set {absent[0]}", absent[0], recipe.objective, recipe.fixed)
-    kind = "mini" if corpora.is_generated(options.corpus) else "paper"
+    kind = "mini" if corpora.classify_corpus(options.corpus) == "generated" else "paper"
     if options.backbone is not None:
         backbones.check_spelling(options.backbone)
     if options.tokenizer is not None:
@@ -172,7 +172,7 @@ def prepare(
     """
     recipe, config, corpus = request.recipe, request.config, request.corpus
     backbone, tokenizer = request.backbone.value, request.tokenizer.value
-    corpora.check_corpus(corpus)
+    corpora.check_corpus(corpus, config.packing)
     pins = {} if earlier is None else _list_pins(earlier)
     look = backbones.backbone_fingerprint
     corpus_fingerprint = pins.get(corpus, "") or checked(partial(corpora.corpus_fingerprint, corpus), corpus, unchecked)
@@ -192,7 +192,6 @@ def prepare(
     checked(lambda: backbones.check_backbone(spec.backbone, spec.tokenizer), tokenizer or backbone, unchecked)
     checked(lambda: _check_model(recipe, spec.backbone, config), backbone, unchecked)
     backbones.check_positions(spec.backbone, config.max_length, of=recipe.name)
-    corpora.check_pairs(corpus, config.packing)
     began_tiny = is_tiny(backbone)
     file = PretrainingFile(
         made=Pretraining(
@@ -298,9 +297,10 @@ def warn_of_unknown_words(request: Request) -> list[str]:
     Only the beginning of the corpus is read. A corpus on the hub is not checked.
     """
     corpus, name = request.corpus, request.tokenizer.value or request.backbone.value
-    if corpora.classify_corpus(corpus) == "hub":
+    kind = corpora.classify_corpus(corpus)
+    if kind == "hub":
         return []
-    most = None if corpora.is_generated(corpus) else MOST_SENTENCES
+    most = None if kind == "generated" else MOST_SENTENCES
     tokenizer = local_tokenizer(name, texts=lambda: islice(corpora.vocabulary_texts(corpus), most))
     texts = (text for document in corpora.documents(corpus) for text in document)
     return warn_of_unknown(name, tokenizer, {f"corpus {corpus}": texts})

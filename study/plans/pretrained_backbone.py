@@ -16,7 +16,7 @@ from msgspec import UNSET
 from study.plans.resolved_plan import Pretraining, ResolvedPlan
 from trainables.atomic_files import write_json
 from trainables.configuration import AtLeastOne, Count
-from trainables.corpora.corpus import is_generated
+from trainables.corpora.corpus import classify_corpus
 from trainables.data import glue
 from trainables.data.tasks import TASKS
 from trainables.encoders.backbones import (
@@ -127,7 +127,7 @@ def warn_of_unknown_words(plan: ResolvedPlan) -> list[str]:
     arm, data = plan.arms[0], plan.asked.data  # all arms share the backbone if it is a folder
     if arm.pretraining is UNSET or glue.classify_data(data) == "hub":
         return []
-    if is_generated(arm.pretraining.corpus) and arm.pretraining.is_tiny and data == "mini":
+    if classify_corpus(arm.pretraining.corpus) == "generated" and arm.pretraining.is_tiny and data == "mini":
         return []  # the tokenizer was built from the same generated words
     name = arm.tokenizer or arm.backbone
     tokenizer = local_tokenizer(name, texts=lambda: ())

@@ -108,7 +108,7 @@ def test_bad_corpus_is_one_line(capsys, tmp_path):
     ("text", "message"),
     [
         (b"", "has 0 document(s); allowed: at least 2, because one is held out; a blank line ends a document"),
-        (b"one\n\ncaf\xe9\n", "text.txt, line 3: not UTF-8, byte 0xe9"),
+        (b"one\ntwo\n\ncaf\xe9\n", "text.txt, line 4: not UTF-8, byte 0xe9"),
         (None, "has no .txt file; allowed: UTF-8 text, a blank line between documents"),
     ],
 )

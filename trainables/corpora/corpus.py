@@ -15,7 +15,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from functools import cache, lru_cache
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -26,7 +26,7 @@ from trainables.data.tasks import TASKS
 from trainables.sources import HUB_SECONDS, go_offline_if_unreachable, hash_of_file, hub_errors
 
 Document = tuple[str, ...]  # non-empty sentences
-Kind = Literal["mini", "mini-shuffled", "hub", "folder"]
+Kind = Literal["generated", "hub", "folder"]
 PREFIX = "hub:"  # marks a data set of the hub
 COLUMN = "text"  # column with the text of a hub data set
 PAIRED = ("sentence_pairs", "random_lines")  # packings that pair sentences of one document
@@ -34,44 +34,28 @@ PAIRED = ("sentence_pairs", "random_lines")  # packings that pair sentences of o
 
 def classify_corpus(corpus: str) -> Kind:
     """Classify a corpus: generated (plain or shuffled), a data set of the hub, or a folder."""
-    if corpus == "mini" or corpus == "mini-shuffled":
-        return corpus  # type: ignore[return-value]
-    return "hub" if corpus.startswith(PREFIX) else "folder"
+    return "generated" if corpus in _GENERATED else "hub" if corpus.startswith(PREFIX) else "folder"
 
 
-def is_generated(corpus: str) -> bool:
-    """Check whether a corpus is generated, and so has the vocabulary of mini-GLUE."""
-    return classify_corpus(corpus) in ("mini", "mini-shuffled")
-
-
-def check_corpus(corpus: str) -> None:
-    """Check the files of a corpus that is a folder; do nothing for other corpora.
+def check_corpus(corpus: str, packing: str) -> None:
+    """Check the files of a corpus that is a folder; do nothing for other corpora, which users cannot correct.
 
     Raises:
-        ValueError: if the folder is missing, has no text file or fewer than two documents, or a file is not UTF-8.
+        ValueError: if the folder is missing, has no text file or fewer than two documents, or a file is not UTF-8; or
+            if `packing` makes pairs of sentences and a document has one sentence.
     """
     if classify_corpus(corpus) != "folder":
         return
-    num_documents = sum(_count_documents(file) for file in text_files(Path(corpus)))
-    if num_documents < 2:
-        raise ValueError(
-            f"corpus {corpus!r} has {num_documents} document(s); allowed: at least 2, because one is held out; "
-            "a blank line ends a document"
-        )
-
-
-def check_pairs(corpus: str, packing: str) -> None:
-    """Check that every document of a folder has at least two sentences, if `packing` makes pairs of sentences.
-
-    Raises:
-        ValueError: if a document has one sentence; the message gives the document's number and first words.
-    """
-    if packing not in PAIRED or classify_corpus(corpus) != "folder":  # users cannot correct other corpora
-        return
+    number = 0
     for number, document in enumerate(documents(corpus), start=1):
-        if len(document) < 2:
+        if packing in PAIRED and len(document) < 2:
             what = f"corpus {corpus!r}: document {number}, {document[0][:40]!r}"
             raise ValueError(f"{what}, has one sentence; {packing} needs two per document")
+    if number < 2:
+        raise ValueError(
+            f"corpus {corpus!r} has {number} document(s); allowed: at least 2, because one is held out; "
+            "a blank line ends a document"
+        )
 
 
 def pinned(corpus: str, fingerprint: str) -> str:
@@ -90,14 +74,15 @@ def corpus_fingerprint(corpus: str) -> str:
     Raises:
         ValueError: if the corpus is missing or cannot be reached.
     """
-    if is_generated(corpus):
-        return _generated_fingerprint(corpus)
-    if classify_corpus(corpus) == "hub":
-        return hub_fingerprint(corpus)
-    digest = hashlib.sha256()
-    for file in text_files(Path(corpus)):
-        digest.update(f"{file.relative_to(corpus)} {hash_of_file(file)}\n".encode())
-    return digest.hexdigest()[:16]
+    match classify_corpus(corpus):
+        case "generated":
+            content = repr(list(documents(corpus)))
+        case "hub":
+            return hub_fingerprint(corpus)
+        case "folder":
+            files = text_files(Path(corpus))
+            content = "".join(f"{file.relative_to(corpus)} {hash_of_file(file)}\n" for file in files)
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def documents(corpus: str) -> Iterator[Document]:
@@ -107,10 +92,8 @@ def documents(corpus: str) -> Iterator[Document]:
         ValueError: if the corpus is missing, or a file is not UTF-8 (the message gives the line).
     """
     match classify_corpus(corpus):
-        case "mini":
-            yield from mini_documents()
-        case "mini-shuffled":
-            yield from shuffled_documents()
+        case "generated":
+            yield from _GENERATED[corpus]()
         case "hub":
             yield from hub_documents(corpus)
         case "folder":
@@ -124,14 +107,9 @@ def vocabulary_texts(corpus: str) -> Iterator[str]:
     Raises:
         ValueError: if the corpus is missing, or a file is not UTF-8.
     """
-    if is_generated(corpus):
+    if classify_corpus(corpus) == "generated":
         return glue.vocabulary_texts(TASKS["rte"], "mini")
     return (text for document in documents(corpus) for text in document)
-
-
-@cache
-def _generated_fingerprint(corpus: str) -> str:
-    return hashlib.sha256(repr(list(documents(corpus))).encode()).hexdigest()[:16]
 
 
 # ---- from lines of text to documents of sentences
@@ -174,15 +152,6 @@ def text_files(folder: Path) -> list[Path]:
         allowed = "UTF-8 text, a blank line between documents"
         raise ValueError(f"corpus {str(folder)!r} has no .txt file; allowed: {allowed}")
     return files
-
-
-def _count_documents(file: Path) -> int:
-    """Count the documents in a file: blocks of non-blank lines."""
-    number, is_inside = 0, False
-    for line in _read_lines(file):
-        number += bool(line.strip()) and not is_inside
-        is_inside = bool(line.strip())
-    return number
 
 
 def _read_lines(file: Path) -> Iterator[str]:
@@ -261,7 +230,7 @@ NUM_DOCUMENTS = 30_000
 SEED = 0
 
 
-@lru_cache(maxsize=1)
+@cache
 def mini_documents() -> tuple[Document, ...]:
     """Draw documents of two sentences: two accounts of an event, two similar opinions, or two grammatical sentences."""
     draw = Draw(f"{SEED} corpus")
@@ -281,15 +250,23 @@ def mini_documents() -> tuple[Document, ...]:
     return tuple(documents)
 
 
+@cache
 def shuffled_documents() -> tuple[Document, ...]:
     """Shuffle all words of the `mini` corpus; sentences and documents keep their lengths.
 
     The words are shuffled across documents. If they stayed in their document, its two sentences would still share
     words, and a model could learn from that.
     """
-    documents = mini_documents()
-    words = iter(_shuffle([word for document in documents for text in document for word in text.split()]))
-    return tuple(tuple(" ".join(islice(words, len(text.split()))) for text in document) for document in documents)
+    draw, documents = Draw(f"{SEED} shuffled"), mini_documents()
+    words = [word for document in documents for text in document for word in text.split()]
+    for last in range(len(words) - 1, 0, -1):  # the Fisher-Yates algorithm
+        other = draw.one(range(last + 1))
+        words[last], words[other] = words[other], words[last]
+    rest = iter(words)
+    return tuple(tuple(" ".join(islice(rest, len(text.split()))) for text in document) for document in documents)
+
+
+_GENERATED = {"mini": mini_documents, "mini-shuffled": shuffled_documents}
 
 
 def _draw_two(draw: Draw, kinds: tuple[mini_glue.Kind, ...], wanted: int) -> Document:
@@ -299,12 +276,3 @@ def _draw_two(draw: Draw, kinds: tuple[mini_glue.Kind, ...], wanted: int) -> Doc
         texts, label = draw.one(kinds)(draw)
         sentences += texts[:1] if label == wanted else ()
     return tuple(sentences)
-
-
-def _shuffle(words: list[str]) -> list[str]:
-    """Shuffle the words in place by the Fisher-Yates algorithm, and return them."""
-    draw = Draw(f"{SEED} shuffled")
-    for last in range(len(words) - 1, 0, -1):
-        other = draw.one(range(last + 1))
-        words[last], words[other] = words[other], words[last]
-    return words

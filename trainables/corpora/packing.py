@@ -11,7 +11,7 @@ choices that change in each pass over the data are made in `pretraining_batches.
 import random
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice, pairwise
 from pathlib import Path
@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from transformers import PreTrainedTokenizerBase
 
-from trainables.corpora.corpus import Document, check_pairs, corpus_fingerprint, documents
+from trainables.corpora.corpus import Document, check_corpus, corpus_fingerprint, documents
 from trainables.encoders.loading import fingerprint_tokenizer
 from trainables.sources import cached_folder
 
@@ -126,7 +126,7 @@ def _show_progress(corpus: str, items: Iterator[Document]) -> Iterator[Document]
 
 # ---- examples
 
-PACKED_FORMAT = 1  # version of a cache entry of examples; raise it whenever the examples change
+PACKED_FORMAT = 2  # version of a cache entry of examples; raise it whenever the examples change
 PAIR_SPECIALS = 3  # number of special tokens in [CLS] first [SEP] second [SEP]
 SINGLE_SPECIALS = 2  # number of special tokens in [CLS] first [SEP]
 
@@ -170,19 +170,16 @@ def pack(
 
 
 def _read_packed(folder: Path, part: str) -> PackedExamples:
-    files = [folder / f"{part}_{field.name}.npy" for field in fields(PackedExamples)]
-    return PackedExamples(*(np.load(file, mmap_mode="r", allow_pickle=False) for file in files))
+    return PackedExamples(*np.load(folder / f"{part}.npy", mmap_mode="r", allow_pickle=False).T)
 
 
 def _write_packed(folder: Path, corpus: str, tokenised: TokenisedCorpus, packing: Packing, max_length: int) -> None:
-    check_pairs(corpus, packing)
+    check_corpus(corpus, packing)
     for name, wanted in {"train": ~tokenised.held_out, "held_out": tokenised.held_out}.items():
         examples = list(_pack_documents(tokenised, np.flatnonzero(wanted), packing, max_length))
-        rows = np.array(examples, np.int64).reshape(-1, 4)
-        if not len(rows):
+        if not examples:
             raise ValueError(f"corpus {corpus!r} has no {packing} example in its {name.replace('_', '-')} documents")
-        for column, field in enumerate(fields(PackedExamples)):
-            np.save(folder / f"{name}_{field.name}.npy", rows[:, column].copy(), allow_pickle=False)
+        np.save(folder / f"{name}.npy", np.array(examples, np.int64), allow_pickle=False)
 
 
 def _pack_documents(

@@ -17,7 +17,6 @@ from trainables.corpora.corpus import (
     NUM_DOCUMENTS,
     PAIRED,
     check_corpus,
-    check_pairs,
     corpus_fingerprint,
     documents,
     documents_of_lines,
@@ -85,7 +84,7 @@ def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
 def test_a_folder_without_text_is_refused_before_anything_is_read(corpus: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"is not a folder; allowed: mini, |has no .txt file; allowed: UTF-8 text"):
-        check_corpus(str(tmp_path / corpus))
+        check_corpus(str(tmp_path / corpus), "full")
 
 
 @pytest.mark.parametrize("text", ["", "\n \n", "one\ntwo\n"])
@@ -141,8 +140,8 @@ def test_a_document_of_one_sentence_is_refused_where_pairs_are_made(tmp_path: Pa
     corpus = write_corpus(tmp_path, [["One two. Three."], ["four"]])
     for kind in PAIRED:
         with pytest.raises(ValueError, match=f": document 2, 'four', has one sentence; {kind} needs two per document$"):
-            check_pairs(corpus, kind)
-    check_pairs(corpus, "full")
+            check_corpus(corpus, kind)
+    check_corpus(corpus, "full")
 
 
 def test_tokens_are_those_of_the_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
