@@ -184,7 +184,7 @@ def training_step(
     model: EarlyExitModel, config: TrainingConfig, examples: Examples, *, num_steps: int
 ) -> Callable[[], None]:
     """A trial's step on the examples, over and over; it returns when the device has done it."""
-    optimiser = Optimiser.for_trial(model, config, num_steps=num_steps)
+    optimiser = Optimiser(model, model.parameter_groups(config), config, num_steps=num_steps, warmup_steps=0)
     batch = examples.batch(np.arange(len(examples)), torch.device(device()))
 
     def step() -> None:

@@ -27,6 +27,12 @@ Count = Annotated[int, Meta(ge=0, le=MOST)]
 class EncoderConfig(Typed, frozen=True, kw_only=True):
     """The configuration fields that fine-tuning and pretraining share."""
 
+    learning_rate: Positive  # peak of the schedule
+    batch_size: AtLeastOne  # examples per step
+    weight_decay: NotNegative  # decoupled weight decay; not applied to biases and normalisation
+    adam_epsilon: Positive
+    warmup_steps: Count
+    gradient_clip: NotNegative  # largest gradient norm; 0 does not clip
     # Shape of the learning rate after warm-up; `linear_from_start` decays during warm-up too.
     schedule: Literal["constant", "linear", "linear_from_start", "polynomial"]
     decay_power: Positive | None  # exponent of a polynomial schedule; 1 is linear
@@ -56,16 +62,10 @@ class EncoderConfig(Typed, frozen=True, kw_only=True):
 class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
     """The configuration fields that all methods share."""
 
-    learning_rate: Positive  # peak of the schedule; the optimiser is AdamW
-    batch_size: AtLeastOne  # examples per step
     epochs: AtLeastOne  # largest number of epochs
     stop_after: Count  # number of epochs without improvement after which training stops; 0 never stops early
     select: Literal["best", "last"]  # the epoch that is kept: the one with the best selection score, or the last
-    weight_decay: NotNegative  # decoupled weight decay; not applied to biases and normalisation
-    adam_epsilon: Positive
-    warmup_ratio: Share  # share of all steps
-    warmup_steps: Count  # number of steps; 0 if warmup_ratio is set
-    gradient_clip: NotNegative  # largest gradient norm; 0 does not clip
+    warmup_ratio: Share  # share of all steps; warmup_steps must then be 0
     layer_decay: Annotated[float, Meta(gt=0, le=1)]  # factor from a layer's learning rate to that of the layer below
     num_hidden_layers: Count  # number of backbone layers to keep, counted from the first; 0 keeps all
 

@@ -19,17 +19,11 @@ WholeShare = Annotated[float, Meta(ge=0, le=1)]
 class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
     """The configuration fields that all pretraining objectives share."""
 
-    learning_rate: Positive  # peak of the schedule
-    batch_size: AtLeastOne  # examples per step
     gradient_accumulation: AtLeastOne  # number of equal parts of a step's batch, computed one after another
     steps: AtLeastOne
     steps_per_epoch: AtLeastOne  # number of steps after which held-out scores and a checkpoint are written
     optimizer: Literal["adamw", "adamw_uncorrected", "lamb", "lamb_clamped"]
     adam_beta2: Inside
-    adam_epsilon: Positive
-    weight_decay: NotNegative  # decoupled
-    warmup_steps: Count
-    gradient_clip: NotNegative  # largest gradient norm; 0 does not clip
     max_length: Annotated[int, Meta(ge=8)]  # tokens per example, with special tokens
     packing: Literal["sentence_pairs", "electra", "random_lines", "full"]  # see corpora/packing.py
     masking: Literal["bernoulli", "token", "whole_word", "n_gram"]  # unit of masking: tokens that are masked together

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from helpers.corpora import pretraining_config
 from helpers.early_exit_cases import compare_early_exit
 from helpers.reference_files import (
     Batch,
@@ -30,7 +31,7 @@ from torch import Tensor, nn
 from trainables.encoders.layerwise import layerwise
 from trainables.encoders.nystrom import nystrom_attention
 from trainables.encoders.sharebert import ShareBertConfig, ShareBertModel
-from trainables.runs.optimiser import Optimiser, UpdateRule
+from trainables.runs.optimiser import Optimiser
 
 
 def compare_case(folder: Path) -> list[Comparison]:
@@ -80,17 +81,20 @@ def _compare_lamb(case: dict[str, Any], folder: Path) -> Iterator[Comparison]:
     """pytorch-lamb on given gradients, one group: `start_I`, then `grad_STEP_I` and `after_STEP_I` of parameter I."""
     tensors = read_tensors(folder, "tensors.safetensors")
     weights = nn.ParameterList([tensors[f"start_{index}"].clone() for index in range(case["num_parameters"])])
-    rule = UpdateRule(
-        optimizer="lamb_clamped",
-        learning_rate=case["learning_rate"],
-        adam_betas=tuple(case["betas"]),
-        adam_epsilon=case["epsilon"],
-        schedule="constant",
+    optimiser = Optimiser(
+        weights,
+        [{"params": list(weights), "weight_decay": case["weight_decay"]}],
+        pretraining_config(
+            learning_rate=case["learning_rate"],
+            adam_epsilon=case["epsilon"],
+            schedule="constant",
+            gradient_clip=0.0,
+        ),
         num_steps=case["steps"],
         warmup_steps=0,
-        gradient_clip=0.0,
+        kind="lamb_clamped",
+        betas=tuple(case["betas"]),
     )
-    optimiser = Optimiser(weights, [{"params": list(weights), "weight_decay": case["weight_decay"]}], rule)
     for step in range(case["steps"]):
         # A loss that has the given gradients, so that the step is the one of a training.
         optimiser.step([(weight * tensors[f"grad_{step}_{index}"]).sum() for index, weight in enumerate(weights)])

@@ -5,38 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import get_scheduler
 
-from trainables.configuration import TrainingConfig
+from trainables.configuration import EncoderConfig
 from trainables.data.examples import Examples
 from trainables.models.early_exit import EarlyExitModel, is_decayed
 from trainables.runs.trial import OutOfMemory, TrainingError
-
-OptimizerName = Literal["adamw", "adamw_uncorrected", "lamb", "lamb_clamped"]
-ScheduleName = Literal["constant", "linear", "linear_from_start", "polynomial"]
-
-_CLAMP = 10.0  # largest weight norm in pytorch-lamb's trust ratio
-
-
-@dataclass(frozen=True, kw_only=True)
-class UpdateRule:
-    """Settings of the optimiser, the learning-rate schedule and gradient clipping."""
-
-    optimizer: OptimizerName
-    learning_rate: float  # peak of the schedule
-    adam_betas: tuple[float, float] = (0.9, 0.999)  # defaults of PyTorch and TensorFlow
-    adam_epsilon: float
-    schedule: ScheduleName
-    num_steps: int  # largest number of steps, at which the schedule ends
-    warmup_steps: int
-    decay_power: float | None = None  # of a polynomial schedule only
-    gradient_clip: float  # largest norm of the gradient; 0: no clipping
 
 
 class Optimiser:
@@ -45,32 +24,29 @@ class Optimiser:
     AdamW with a constant learning rate and without weight decay is the same as PALBERT's Adam.
     """
 
-    def __init__(self, model: nn.Module, groups: list[dict[str, Any]], rule: UpdateRule) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        groups: list[dict[str, Any]],
+        config: EncoderConfig,
+        *,
+        num_steps: int,
+        warmup_steps: int,
+        kind: str = "adamw",
+        betas: tuple[float, float] = (0.9, 0.999),
+    ) -> None:
         """Make an optimiser.
 
         Args:
             groups: parameter groups. A group has the keys `params` and `weight_decay`, and the key `lr` if its learning
-                rate differs from that of `rule`.
+                rate differs from that of `config`.
+            num_steps: largest number of steps, at which the schedule ends.
+            kind: a value of `PretrainingConfig.optimizer`.
         """
         self._model = model
-        self._rule = rule
-        self._optimizer = _make_optimizer(groups, rule)
-        self._schedule = _make_schedule(self._optimizer, rule)
-
-    @classmethod
-    def for_trial(cls, model: EarlyExitModel, config: TrainingConfig, *, num_steps: int) -> Optimiser:
-        """Make the optimiser for a trial of at most `num_steps` steps."""
-        rule = UpdateRule(
-            optimizer="adamw",
-            learning_rate=config.learning_rate,
-            adam_epsilon=config.adam_epsilon,
-            schedule=config.schedule,
-            num_steps=num_steps,
-            warmup_steps=config.warmup_steps or round(config.warmup_ratio * num_steps),
-            decay_power=config.decay_power,
-            gradient_clip=config.gradient_clip,
-        )
-        return cls(model, model.parameter_groups(config), rule)
+        self._config = config
+        self._optimizer = _make_optimizer(kind, groups, config.learning_rate, betas, config.adam_epsilon)
+        self._schedule = _make_schedule(self._optimizer, config, num_steps, warmup_steps)
 
     @property
     def steps(self) -> int:
@@ -79,8 +55,8 @@ class Optimiser:
 
     @property
     def learning_rate(self) -> float:
-        """The current learning rate of parameters whose peak rate is `UpdateRule.learning_rate`."""
-        return self._rule.learning_rate * self._schedule.lr_lambdas[0](self.steps)
+        """The current learning rate of parameters whose peak rate is that of the configuration."""
+        return self._config.learning_rate * self._schedule.lr_lambdas[0](self.steps)
 
     def step(self, losses: Iterable[Tensor]) -> Tensor:
         """Take one step on the sum of scalar losses, and return the sum.
@@ -94,15 +70,15 @@ class Optimiser:
             loss.backward()
             total = total + loss.detach()
         assert isinstance(total, Tensor), "a step needs at least one loss"
-        if self._rule.gradient_clip:
-            torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._rule.gradient_clip)
+        if self._config.gradient_clip:
+            torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._config.gradient_clip)
         self._optimizer.step()
         self._schedule.step()
         return total
 
     def diverged(self, what: str) -> TrainingError:
         """Create the error for diverged training; its message has the number of steps and the peak learning rate."""
-        rate = f"{self._rule.learning_rate:.3g}"  # the peak, because the current rate may have decayed to 0
+        rate = f"{self._config.learning_rate:.3g}"  # the peak, because the current rate may have decayed to 0
         return TrainingError(
             f"{what} after step {self.steps} at learning rates up to {rate}; try a lower learning_rate"
         )
@@ -125,27 +101,27 @@ def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": rest, "weight_decay": 0.0}]
 
 
-def _make_optimizer(groups: list[dict[str, Any]], rule: UpdateRule) -> torch.optim.Optimizer:
-    rate, betas, epsilon = rule.learning_rate, rule.adam_betas, rule.adam_epsilon
-    if rule.optimizer == "adamw":
+def _make_optimizer(
+    kind: str, groups: list[dict[str, Any]], rate: float, betas: tuple[float, float], epsilon: float
+) -> torch.optim.Optimizer:
+    if kind == "adamw":
         return torch.optim.AdamW(groups, lr=rate, betas=betas, eps=epsilon, fused=True)
-    if rule.optimizer == "lamb":  # as in ALBERT: no trust ratio for parameters without weight decay
+    if kind == "lamb":  # as in ALBERT: no trust ratio for parameters without weight decay
         groups = [
             {**group, "params": own, "max_weight_norm": math.inf if is_trusted else None}
             for is_trusted in (True, False)
             for group in groups
             if (own := [weight for weight in group["params"] if is_decayed(weight) is is_trusted])
         ]
-    most = _CLAMP if rule.optimizer == "lamb_clamped" else None
+    most = 10.0 if kind == "lamb_clamped" else None  # as in pytorch-lamb
     return UncorrectedAdam(groups, rate, betas=betas, eps=epsilon, max_weight_norm=most)
 
 
-def _make_schedule(optimizer: torch.optim.Optimizer, rule: UpdateRule) -> LambdaLR:
-    warmup, steps = rule.warmup_steps, rule.num_steps
-    if rule.schedule == "linear_from_start":  # google-research/electra, model/optimization.py: decays during warmup too
+def _make_schedule(optimizer: torch.optim.Optimizer, config: EncoderConfig, steps: int, warmup: int) -> LambdaLR:
+    if config.schedule == "linear_from_start":  # decays during warmup too: google-research/electra, optimization.py
         return LambdaLR(optimizer, lambda step: min(1, step / max(1, warmup)) * (1 - step / steps))
-    kind = "constant_with_warmup" if rule.schedule == "constant" else rule.schedule
-    options = {"power": rule.decay_power, "lr_end": 0.0} if rule.schedule == "polynomial" else None
+    kind = "constant_with_warmup" if config.schedule == "constant" else config.schedule
+    options = {"power": config.decay_power, "lr_end": 0.0} if config.schedule == "polynomial" else None
     return get_scheduler(kind, optimizer, warmup, steps, scheduler_specific_kwargs=options)
 
 
@@ -232,18 +208,16 @@ class UncorrectedAdam(torch.optim.Optimizer):
         params: Iterable[Any],
         lr: float,
         *,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        weight_decay: float = 0.0,
-        max_weight_norm: float | None = None,
+        betas: tuple[float, float],
+        eps: float,
+        max_weight_norm: float | None,
     ) -> None:
         """Set the default settings of parameter groups.
 
         Args:
             max_weight_norm: largest value of |w| in the trust ratio. Infinity means no limit; None, no trust ratio.
         """
-        settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, {**settings, "max_weight_norm": max_weight_norm})
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "max_weight_norm": max_weight_norm})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -283,55 +257,45 @@ def training_words(
 ) -> Callable[[], AbstractContextManager[None]]:
     """Return a function that makes the context for training.
 
-    The function is `UsedWords.in_place`, which saves time, or `nullcontext` if `UsedWords` would change the results.
+    Inside the context, the model's table of word embeddings has only the tokens of `examples`. The embeddings of all
+    other tokens have zero gradients, and AdamW without weight decay does not change them. In the optimiser, these
+    embeddings would only cost time: each step would fill, clip and add megabytes of zeros. The context does nothing if
+    it would change the results. The model must already be on the device for training.
     """
     if weight_decay or not model.encoder.words_are_looked_up:
         return nullcontext
-    return UsedWords(model, examples).in_place
-
-
-class UsedWords:
-    """A small embedding table, only for tokens of the training examples, that replaces the full table during training.
-
-    The embeddings of all other tokens have zero gradients, and AdamW without weight decay does not change them. In the
-    optimiser, these embeddings would only cost time: each step would fill, clip and add megabytes of zeros.
-    """
-
-    def __init__(self, model: EarlyExitModel, examples: Examples) -> None:
-        """Make the small table for the tokens in `examples`. The model must already be on the device for training."""
-        self._embeddings = model.encoder.embeddings
-        self._all: nn.Embedding = model.encoder.embeddings.word_embeddings
-        used = torch.zeros(self._all.num_embeddings, dtype=torch.bool)
-        used[torch.from_numpy(examples.tokens.astype("int64"))] = True
-        used[examples.pad_token] = True
-        self._words = used.nonzero()[:, 0].to(self._all.weight.device)
-        self._used = _Renumbered(self._all, self._words)
+    embeddings, table = model.encoder.embeddings, model.encoder.embeddings.word_embeddings
+    is_used = torch.zeros(table.num_embeddings, dtype=torch.bool)
+    is_used[torch.from_numpy(examples.tokens.astype("int64"))] = True
+    is_used[examples.pad_token] = True
+    words = is_used.nonzero()[:, 0].to(table.weight.device)
+    used = _UsedWords(table, words)
 
     @contextmanager
-    def in_place(self) -> Iterator[None]:
-        """Use the small table inside the context. Then copy its embeddings into the full table, and use that again."""
+    def with_used_words() -> Iterator[None]:
         with torch.no_grad():
-            self._used.weight.copy_(self._all.weight[self._words])
-        self._embeddings.word_embeddings = self._used
+            used.weight.copy_(table.weight[words])
+        embeddings.word_embeddings = used
         try:
             yield
         finally:
-            self._embeddings.word_embeddings = self._all
+            embeddings.word_embeddings = table
             with torch.no_grad():
-                self._all.weight[self._words] = self._used.weight
+                table.weight[words] = used.weight
+
+    return with_used_words
 
 
-class _Renumbered(nn.Module):
+class _UsedWords(nn.Module):
     """A table with some rows of an embedding table, which are looked up by the token ids of the full vocabulary."""
 
-    def __init__(self, embedding: nn.Embedding, words: Tensor) -> None:
+    def __init__(self, table: nn.Embedding, words: Tensor) -> None:
         super().__init__()
-        weight = torch.empty(len(words), embedding.embedding_dim, device=words.device)
-        self.weight = nn.Parameter(weight, requires_grad=embedding.weight.requires_grad)
-        self._numbers = torch.zeros(embedding.num_embeddings, dtype=torch.int64, device=words.device)
+        weight = torch.empty(len(words), table.embedding_dim, device=words.device)
+        self.weight = nn.Parameter(weight, requires_grad=table.weight.requires_grad)
+        self._numbers = torch.zeros(table.num_embeddings, dtype=torch.int64, device=words.device)
         self._numbers[words] = torch.arange(len(words), device=words.device)
-        padding = embedding.padding_idx
-        self._padding = None if padding is None else int(self._numbers[padding])
+        self._padding = None if table.padding_idx is None else int(self._numbers[table.padding_idx])
 
     def forward(self, input_ids: Tensor) -> Tensor:
         """Look up the embeddings of the tokens; the result has shape (..., size)."""

@@ -34,8 +34,8 @@ from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import begin_with, encoder_configuration, quiet_transformers
 from trainables.models.early_exit import Batch
 from trainables.models.pretraining_models import PretrainingModel, Totals
-from trainables.pretraining_configuration import PretrainingConfig, PretrainingRow, PretrainingSpec
-from trainables.runs.optimiser import FiniteLosses, Optimiser, UpdateRule, decay_groups, naming_memory_errors
+from trainables.pretraining_configuration import PretrainingRow, PretrainingSpec
+from trainables.runs.optimiser import FiniteLosses, Optimiser, decay_groups, naming_memory_errors
 from trainables.runs.random_numbers import seeded_random
 from trainables.runs.trial import Content, reading_inputs
 from trainables.runs.trial_files import check_same, disk_errors, read_state, readable, write_state
@@ -121,8 +121,15 @@ class PretrainingRun:
         self._data = PretrainingData(spec, self._config, order=objectives.load(spec.objective).ORDER, cache=cache)
         self._model = self._new_model().to(self._device)
         self._loss = self._processes.wrap(self._model)
-        groups = decay_groups(self._model, self._config.weight_decay)
-        self._optimiser = Optimiser(self._model, groups, _make_update_rule(self._config))
+        self._optimiser = Optimiser(
+            self._model,
+            decay_groups(self._model, self._config.weight_decay),
+            self._config,
+            num_steps=self._config.steps,
+            warmup_steps=self._config.warmup_steps,
+            kind=self._config.optimizer,
+            betas=(0.9, self._config.adam_beta2),
+        )
 
     @classmethod
     def resume(
@@ -325,20 +332,6 @@ class PretrainingRun:
             model = objectives.load(self.spec.objective).build(self._config, encoder)
             begin_with(self.spec.backbone, model, self._config)
         return model
-
-
-def _make_update_rule(config: PretrainingConfig) -> UpdateRule:
-    return UpdateRule(
-        optimizer=config.optimizer,
-        learning_rate=config.learning_rate,
-        adam_betas=(0.9, config.adam_beta2),
-        adam_epsilon=config.adam_epsilon,
-        schedule=config.schedule,
-        decay_power=config.decay_power,
-        num_steps=config.steps,
-        warmup_steps=config.warmup_steps,
-        gradient_clip=config.gradient_clip,
-    )
 
 
 def _take(arrays: Arrays, start: int, number: int) -> Arrays:

@@ -158,9 +158,11 @@ class TrainingRun:
         self._exit_settings = self._select_early_settings(settings)
         self.steps_per_epoch = math.ceil(len(self._data.train) / self._config.batch_size)
         self._words = training_words(self._model, self._data.train, weight_decay=self._config.weight_decay)
-        num_steps = self._config.epochs * self.steps_per_epoch
+        steps = self._config.epochs * self.steps_per_epoch
+        warmup = self._config.warmup_steps or round(self._config.warmup_ratio * steps)
         with self._words():
-            self._optimiser = Optimiser.for_trial(self._model, self._config, num_steps=num_steps)
+            groups = self._model.parameter_groups(self._config)
+            self._optimiser = Optimiser(self._model, groups, self._config, num_steps=steps, warmup_steps=warmup)
         self._selected_weights: dict[str, Tensor] = {}
         self._selected_evaluation: Evaluation | None = None  # None after a resume
         self._saved_model: Path | None = None

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 from helpers.configurations import config_of, values_of
+from helpers.corpora import pretraining_config
 from helpers.plain_pretraining import plain_lamb
 from torch import nn
 
@@ -15,7 +16,7 @@ from trainables.data.examples import load_examples, prepare_tokenizer
 from trainables.data.tasks import TASKS
 from trainables.encoders.loading import load_encoder
 from trainables.runs import training
-from trainables.runs.optimiser import Optimiser, UpdateRule, decay_groups, training_words
+from trainables.runs.optimiser import Optimiser, decay_groups, training_words
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec
 from trainables.runs.trial_files import read_state
@@ -24,15 +25,11 @@ STEPS = 5
 OPTIMIZERS = ["adamw", "adamw_uncorrected", "lamb", "lamb_clamped"]
 
 
-def rule_of(**changes):
-    values = {
-        "optimizer": "adamw",
-        "learning_rate": 0.1,
-        "adam_epsilon": 1e-6,
-        "schedule": "constant",
-        "num_steps": STEPS,
-    }
-    return UpdateRule(**(values | {"warmup_steps": 0, "gradient_clip": 0.0} | changes))
+def optimiser_of(model, weight_decay, *, kind="adamw", num_steps=STEPS, warmup_steps=0, **changes):
+    values = {"learning_rate": 0.1, "adam_epsilon": 1e-6, "schedule": "constant", "gradient_clip": 0.0}
+    config = pretraining_config(**(values | changes))
+    groups = decay_groups(model, weight_decay)
+    return Optimiser(model, groups, config, num_steps=num_steps, warmup_steps=warmup_steps, kind=kind)
 
 
 def model_of():
@@ -44,9 +41,9 @@ def model_of():
     return model
 
 
-def trajectories(model, rule, weight_decay, gradients):
+def trajectories(model, kind, weight_decay, gradients):
     """Every parameter after each step on given gradients."""
-    optimiser = Optimiser(model, decay_groups(model, weight_decay), rule)
+    optimiser = optimiser_of(model, weight_decay, kind=kind)
     after = {name: [] for name, _ in model.named_parameters()}
     for step in range(STEPS):
         optimiser.step([(weight * gradients[name][step]).sum() for name, weight in model.named_parameters()])
@@ -67,7 +64,7 @@ def test_every_step_is_that_of_the_formula(optimizer, matrix, vector):
     model = model_of()
     starts = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     gradients = {name: [torch.randn_like(start) for _ in range(STEPS)] for name, start in starts.items()}
-    after = trajectories(model, rule_of(optimizer=optimizer), 0.3, gradients)
+    after = trajectories(model, optimizer, 0.3, gradients)
     for name, start in starts.items():
         kind, decay = (matrix, 0.3) if start.ndim > 1 else (vector, 0.0)
         expected = plain_lamb(start, gradients[name], rate=0.1, decay=decay, **kind)
@@ -79,7 +76,7 @@ def test_lamb_leaves_out_the_ratio_of_vectors_without_any_weight_decay_too():
     model = model_of()
     gradients = {name: [torch.randn_like(weight)] * STEPS for name, weight in model.named_parameters()}
     bias = model[0].bias.detach().clone()
-    after = trajectories(model, rule_of(optimizer="lamb"), 0.0, gradients)
+    after = trajectories(model, "lamb", 0.0, gradients)
     expected = plain_lamb(bias, gradients["0.bias"], rate=0.1, decay=0.0, ratio=False)
     assert torch.allclose(after["0.bias"][-1], expected[-1], atol=1e-6)
 
@@ -105,8 +102,8 @@ def losses_of(model, parts):
 @pytest.mark.parametrize("parts", [2, 5, 12])
 def test_a_batch_in_parts_gives_the_step_of_the_batch(optimizer, parts):
     whole, split = model_of().double(), model_of().double()
-    rule = rule_of(optimizer=optimizer, gradient_clip=0.05, learning_rate=0.01)
-    one, other = (Optimiser(model, decay_groups(model, 0.1), rule) for model in (whole, split))
+    settings = {"kind": optimizer, "gradient_clip": 0.05, "learning_rate": 0.01}
+    one, other = (optimiser_of(model, 0.1, **settings) for model in (whole, split))
     for _ in range(STEPS):
         assert torch.allclose(one.step(losses_of(whole, 1)), other.step(losses_of(split, parts)), atol=1e-12)
     assert one.steps == other.steps == STEPS
@@ -116,7 +113,7 @@ def test_a_batch_in_parts_gives_the_step_of_the_batch(optimizer, parts):
 
 def test_the_gradient_of_a_batch_is_clipped_not_that_of_its_parts():
     model = model_of()
-    Optimiser(model, decay_groups(model, 0.0), rule_of(gradient_clip=0.05)).step(losses_of(model, 3))
+    optimiser_of(model, 0.0, gradient_clip=0.05).step(losses_of(model, 3))
     norm = torch.stack([weight.grad.square().sum() for weight in model.parameters()]).sum().sqrt()
     assert norm.item() == pytest.approx(0.05, rel=1e-4)
 
@@ -133,19 +130,19 @@ def test_a_part_is_computed_when_the_graph_of_the_one_before_is_gone():
         freed.append(True)
         yield parts[1]
 
-    Optimiser(model, decay_groups(model, 0.0), rule_of()).step(one_by_one())
+    optimiser_of(model, 0.0).step(one_by_one())
     assert freed
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_resumed_updates_are_those_that_would_have_come(optimizer):
     model = model_of()
-    rule = rule_of(optimizer=optimizer, schedule="polynomial", decay_power=1.0, warmup_steps=2, num_steps=9)
-    optimiser = Optimiser(model, decay_groups(model, 0.1), rule)
+    settings = {"kind": optimizer, "schedule": "polynomial", "decay_power": 1.0, "warmup_steps": 2, "num_steps": 9}
+    optimiser = optimiser_of(model, 0.1, **settings)
     for _ in range(3):
         optimiser.step(losses_of(model, 2))
     again = copy.deepcopy(model)
-    resumed = Optimiser(again, decay_groups(again, 0.1), rule)
+    resumed = optimiser_of(again, 0.1, **settings)
     resumed.load(copy.deepcopy(optimiser.state()))
     for _ in range(3):
         optimiser.step(losses_of(model, 2))
@@ -165,8 +162,9 @@ def test_resumed_updates_are_those_that_would_have_come(optimizer):
 )
 def test_a_schedule_warms_up_in_steps_and_then_falls(schedule, expected):
     model = model_of()
-    rule = rule_of(schedule=schedule, warmup_steps=2, num_steps=10, decay_power=2.0, learning_rate=0.001)
-    optimiser = Optimiser(model, decay_groups(model, 0.0), rule)
+    power = 2.0 if schedule == "polynomial" else None
+    settings = {"warmup_steps": 2, "num_steps": 10, "learning_rate": 0.001}
+    optimiser = optimiser_of(model, 0.0, schedule=schedule, decay_power=power, **settings)
     rates = [optimiser.learning_rate]
     for _ in range(10):
         optimiser.step(losses_of(model, 1))
@@ -178,7 +176,7 @@ def test_the_first_step_of_uncorrected_moments_is_larger():
     """m is 1 - β1 of the gradient and √v √(1 - β2) of it, where the corrected ones are all of it: 3.2 times."""
     corrected, uncorrected = model_of(), model_of()
     for model, optimizer in ((corrected, "adamw"), (uncorrected, "adamw_uncorrected")):
-        optimiser = Optimiser(model, decay_groups(model, 0.0), rule_of(optimizer=optimizer, adam_epsilon=1e-12))
+        optimiser = optimiser_of(model, 0.0, kind=optimizer, adam_epsilon=1e-12)
         optimiser.step([model[0].weight.sum()])
     start = model_of()[0].weight
     ratio = (uncorrected[0].weight - start) / (corrected[0].weight - start)
