@@ -15,13 +15,12 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, distributed
 from torch.nn.parallel import DistributedDataParallel
 
 from trainables import objectives
@@ -43,54 +42,6 @@ from trainables.schema import from_plain, to_plain
 
 # The fields of a spec that identify the run; the remaining fields locate its inputs.
 _IDENTITY = ("objective", "config", "seed")
-
-
-@dataclass(frozen=True)
-class Processes:
-    """The number of processes that share the training, and the rank of this process, counted from 0."""
-
-    number: int
-    rank: int
-
-    @classmethod
-    def here(cls) -> Processes:
-        """Read the number and the rank from `torch.distributed`, or return 1 and 0 if it is not initialised."""
-        if not (distributed.is_available() and distributed.is_initialized()):
-            return cls(1, 0)
-        return cls(distributed.get_world_size(), distributed.get_rank())
-
-    def purpose(self, name: str) -> str:
-        """Add the rank to `name`, the purpose of random numbers, so that each process draws different numbers.
-
-        For rank 0, the purpose stays the same, so rank 0 draws the same numbers as a run with a single process.
-        """
-        return name if self.rank == 0 else f"{name} in process {self.rank}"
-
-    def wrap(self, model: nn.Module) -> nn.Module:
-        """Wrap the model so that its gradients are averaged over all processes."""
-        if self.number == 1:
-            return model
-        # Some parameters are unused, e.g. ShareBERT's pooler. Buffers are constants, so they need no broadcast.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # broadcast_buffers is deprecated, but only it also skips the first sync
-            return DistributedDataParallel(model, find_unused_parameters=True, broadcast_buffers=False)
-
-    @staticmethod
-    def without_exchange(wrapped: nn.Module) -> AbstractContextManager[object]:
-        """Return a context in which each process accumulates its gradients without exchanging them.
-
-        The first backward pass after the context exchanges all accumulated gradients.
-        """
-        return wrapped.no_sync() if isinstance(wrapped, DistributedDataParallel) else nullcontext()
-
-    @torch.no_grad()
-    def sum(self, share: Tensor) -> Tensor:
-        """Sum a scalar over all processes; every process gets the sum."""
-        if self.number == 1:
-            return share
-        total = share.clone()
-        distributed.all_reduce(total)
-        return total
 
 
 class PretrainingRun:
@@ -116,11 +67,18 @@ class PretrainingRun:
         self._config = objectives.configure(spec.objective, spec.config)
         with reading_inputs():
             check_precision(self._config.precision, self._device)
-        self._processes = Processes.here()
-        self._examples_at_once = self._config.examples_at_once(self._processes.number)
+        is_shared = distributed.is_available() and distributed.is_initialized()
+        self._num_processes = distributed.get_world_size() if is_shared else 1
+        self._rank = distributed.get_rank() if is_shared else 0
+        self._examples_at_once = self._config.examples_at_once(self._num_processes)
         self._data = PretrainingData(spec, self._config, order=objectives.load(spec.objective).ORDER, cache=cache)
         self._model = self._new_model().to(self._device)
-        self._loss = self._processes.wrap(self._model)
+        self._loss: PretrainingModel | DistributedDataParallel = self._model
+        if self._num_processes > 1:
+            # Some parameters are unused, e.g. ShareBERT's pooler. Buffers are constants, so they need no broadcast.
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # broadcast_buffers is deprecated, but only it skips the first sync too
+                self._loss = DistributedDataParallel(self._model, find_unused_parameters=True, broadcast_buffers=False)
         self._optimiser = Optimiser(
             self._model,
             decay_groups(self._model, self._config.weight_decay),
@@ -224,7 +182,7 @@ class PretrainingRun:
         """Compute the held-out scores of the current model, by name. This also works before the first step."""
         self._model.eval()
         size = self._examples_at_once
-        batches = self._data.held_out.held_out_batches(size * self._processes.number)
+        batches = self._data.held_out.held_out_batches(size * self._num_processes)
         parts = (_take(arrays, start, size) for arrays in batches for start in range(0, len(arrays["labels"]), size))
         with naming_memory_errors(size), self._computing():
             return self._model.scores(self._make_batch(part) for part in parts)
@@ -284,7 +242,7 @@ class PretrainingRun:
         self._model.train()
         losses, tokens = FiniteLosses(self._optimiser.steps + 1), 0
         with (
-            seeded_random(self.spec.seed, self._processes.purpose("dropout"), len(self.history) + 1, self._device),
+            seeded_random(self.spec.seed, dropout_purpose(self._rank), len(self.history) + 1, self._device),
             naming_memory_errors(self._config.batch_size),
         ):
             for step in range(self._optimiser.steps, until):
@@ -300,8 +258,10 @@ class PretrainingRun:
         arrays = self._data.train.training_batch(step, seed=self.spec.seed)
         totals = Totals.of(arrays)
         with backward_precision(self._config.precision):
-            mean = self._optimiser.step(self._compute_losses(arrays, totals))
-        return self._processes.sum(mean / self._processes.number), totals.tokens
+            loss = self._optimiser.step(self._compute_losses(arrays, totals)) / self._num_processes
+        if self._num_processes > 1:
+            distributed.all_reduce(loss)
+        return loss, totals.tokens
 
     def _compute_losses(self, arrays: Arrays, totals: Totals) -> Iterator[Tensor]:
         """Yield the losses that this process computes, one for each part of the batch.
@@ -310,13 +270,14 @@ class PretrainingRun:
         all processes.
         """
         size = self._examples_at_once
-        starts = range(self._processes.rank * size, self._config.batch_size, self._processes.number * size)
+        starts = range(self._rank * size, self._config.batch_size, self._num_processes * size)
         for start in starts:
             part = self._make_batch(_take(arrays, start, size))
-            is_last = start == starts[-1]
-            with nullcontext() if is_last else self._processes.without_exchange(self._loss):
+            # Gradients accumulate within a process. The backward pass of the last part exchanges them.
+            is_last, model = start == starts[-1], self._loss
+            with nullcontext() if is_last or not isinstance(model, DistributedDataParallel) else model.no_sync():
                 with self._computing():
-                    loss = self._loss(part, totals) * self._processes.number
+                    loss = model(part, totals) * self._num_processes
                 yield loss  # the caller computes its gradients before it asks for the next loss
 
     def _make_batch(self, arrays: Arrays) -> Batch:
@@ -332,6 +293,11 @@ class PretrainingRun:
             model = objectives.load(self.spec.objective).build(self._config, encoder)
             begin_with(self.spec.backbone, model, self._config)
         return model
+
+
+def dropout_purpose(rank: int) -> str:
+    """Name the random numbers for the dropout of a process; rank 0 draws those of a run with a single process."""
+    return "dropout" if rank == 0 else f"dropout in process {rank}"
 
 
 def _take(arrays: Arrays, start: int, number: int) -> Arrays:
