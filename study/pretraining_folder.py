@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import re
 import signal
 import socket
 import sys
@@ -23,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
@@ -62,10 +61,7 @@ from trainables.sources import cache_folder
 
 LOCK = "pretrain.lock"
 PATIENCE = timedelta(hours=1)  # how long processes wait while one tokenises the corpus or writes a state
-ERROR_WAIT_SECONDS = 5.0  # how long to wait for the errors of the other processes after one has ended
 _PROBED_STEPS = 5
-# Words in the `RuntimeError`s of gloo and NCCL that report a lost process.
-_MISSES_OTHERS = re.compile(r"gloo|NCCL|[Cc]onnection (closed|reset)")
 
 
 class Job(Typed, frozen=True, kw_only=True):
@@ -261,10 +257,8 @@ def _join_group(member: Member) -> Iterator[None]:
         world_size=member.number,
         timeout=PATIENCE,
     )
-    try:
-        yield
-    finally:
-        distributed.destroy_process_group()
+    yield
+    distributed.destroy_process_group()  # not after an error: it must be reported before the other processes fail
 
 
 def _pretrain_in_processes(job: Job, number: int) -> None:
@@ -272,28 +266,26 @@ def _pretrain_in_processes(job: Job, number: int) -> None:
 
     Raises:
         ConnectionError: if a process is lost.
-        Exception: the exception that a process has raised; if several have, the one that caused the others.
+        Exception: the first exception that a process raised. It makes the other processes fail too.
     """
     context = multiprocessing.get_context("spawn")
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
         os.environ.setdefault(name, "lo")  # other machines must not connect
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # hides a warning about unused parameters
+    errors, sender = context.Pipe(duplex=False)
     with tempfile.TemporaryDirectory(prefix="study-pretrain-") as meeting:
-        receivers: dict[int, Connection] = {}
-        children = []
-        for rank in range(number):
-            receivers[rank], theirs = context.Pipe(duplex=False)
-            member = Member(rank, number, rank, f"file://{meeting}/rendezvous")
-            children.append(context.Process(target=_run_member, args=(job, member, theirs), daemon=True))
-            children[-1].start()
-            theirs.close()
+        members = [Member(rank, number, rank, f"file://{meeting}/rendezvous") for rank in range(number)]
+        children = [context.Process(target=_run_member, args=(job, member, sender), daemon=True) for member in members]
+        for child in children:
+            child.start()
         try:
             while alive := [child for child in children if child.exitcode is None]:
                 wait([child.sentinel for child in alive])
-                if any(child.exitcode for child in children):
-                    raise find_first_cause(
-                        _receive_errors(receivers), {rank: child.exitcode for rank, child in enumerate(children)}
-                    )
+                if failed := {rank: child.exitcode for rank, child in enumerate(children) if child.exitcode}:
+                    first = min(failed, key=lambda rank: failed[rank])  # the status of a killed process is negative
+                    if failed[first] > 0 and errors.poll():
+                        raise errors.recv()
+                    raise ConnectionError(f"the pretraining has ended early: process {first} is lost")
         finally:
             for child in children:
                 child.kill()
@@ -308,7 +300,6 @@ def _run_member(job: Job, member: Member, sender: Connection) -> None:
         _work(job, member)
     except Exception as error:  # noqa: BLE001  # the parent reports it
         sender.send(error)
-        sender.close()
         os._exit(1)
 
 
@@ -317,34 +308,6 @@ def _end_with_parent() -> None:
     assert parent is not None
     parent.join()
     os._exit(1)
-
-
-def _receive_errors(receivers: Mapping[int, Connection]) -> dict[int, Exception]:
-    """Collect, by rank, the errors that child processes send within `ERROR_WAIT_SECONDS`."""
-    errors: dict[int, Exception] = {}
-    deadline = time.monotonic() + ERROR_WAIT_SECONDS
-    waiting = dict(receivers)
-    while waiting and (ready := wait(list(waiting.values()), timeout=max(0.0, deadline - time.monotonic()))):
-        for rank, receiver in list(waiting.items()):
-            if receiver in ready:
-                del waiting[rank]
-                with suppress(EOFError):
-                    errors[rank] = receiver.recv()
-    return errors
-
-
-def find_first_cause(errors: Mapping[int, Exception], exits: Mapping[int, int | None]) -> Exception:
-    """Choose the original error: when one process fails, the others fail because they lose the connection to it.
-
-    Args:
-        errors: the errors that processes raised, by rank.
-        exits: the exit status of every process, by rank; None for a process that still runs.
-    """
-    causes = [error for error in errors.values() if not _MISSES_OTHERS.search(str(error))]
-    if causes:
-        return causes[0]
-    lost = [rank for rank, status in exits.items() if status and rank not in errors]
-    return ConnectionError(f"the pretraining has ended early: process {lost[0] if lost else min(errors)} is lost")
 
 
 class _Screen:
