@@ -7,15 +7,13 @@ Exit status: 0 ready, 1 faults, 2 bad usage.
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import platform
 import shutil
 import sys
-import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -138,55 +136,45 @@ def check_data(data: str) -> Finding:
     return Finding("data", f"{data}: {', '.join(tasks)}{without}")
 
 
-def check_storage(folder: Path, marker: Path | None) -> Finding:
-    """Check that a storage folder is writable and has free space, and that it has the driver's file `marker`."""
-    place = find_nearest_existing(folder)
+def check_storage(storage: str, marker: str | None) -> Finding:
+    """Check that files can be written to the storage, and that this node sees the driver's file `marker` there.
+
+    If the storage is a folder, also check its free space.
+    """
+    place = find_existing(storage)
     try:
-        with tempfile.NamedTemporaryFile(dir=place, prefix=".doctor-") as file:
-            file.write(b"written by study.doctor")
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        advice = "make it writable, or choose another --storage"
-        return Finding("storage", f"{place} cannot be written ({error.strerror}): {advice}", True)
-    if marker is not None and not marker.exists():
-        advice = "mount one shared folder at the same path on every node and give it as --storage"
-        return Finding("storage", f"{folder} is not the folder that the other nodes see: {advice}", True)
+        with small_object(place):
+            is_shared = marker is None or exists(marker)
+    except (OSError, ValueError) as error:
+        credentials = "give this node the credentials (a role, or environment variables)"
+        advice = credentials if is_uri(storage) else "make the folder writable"
+        return Finding("storage", f"{error}: {advice}, or choose another --storage", True)
+    if not is_shared:
+        advice = "mount one shared folder at the same path on every node, or choose another --storage"
+        return Finding("storage", f"{storage} is not the place that the other nodes see: {advice}", True)
+    if is_uri(storage):
+        return Finding("storage", f"{storage} can be written")
     free = shutil.disk_usage(place).free / 1e9
     if free < LITTLE_SPACE_GB:
-        return Finding("storage", f"{folder} has only {free:.1f} GB free: make room, or choose another --storage", True)
-    return Finding("storage", f"{folder}, {free:.0f} GB free")
+        advice = "make room, or choose another --storage"
+        return Finding("storage", f"{storage} has only {free:.1f} GB free: {advice}", True)
+    return Finding("storage", f"{storage}, {free:.0f} GB free")
 
 
-def check_objects(uri: str, marker: str | None) -> Finding:
-    """Check that objects can be written and deleted under `uri`, and that this node sees the driver's `marker`."""
-    try:
-        with small_object(uri):
-            seen = marker is None or exists(marker)
-    except (OSError, ValueError) as error:
-        advice = "give this node the credentials (a role, or environment variables), or choose another --storage"
-        return Finding("storage", f"{error}: {advice}", True)
-    if not seen:
-        return Finding("storage", f"{uri} is not the place that the other nodes see: choose another --storage", True)
-    return Finding("storage", f"{uri} can be written")
-
-
-def find_nearest_existing(folder: Path) -> Path:
-    """Return `folder` if it exists, else the nearest existing folder above it."""
-    return next(path for path in (folder, *folder.parents) if path.exists())
+def find_existing(storage: str) -> str:
+    """Return a URI or an existing folder unchanged; for a missing folder, return the nearest existing folder above."""
+    if is_uri(storage):
+        return storage
+    return next(str(path) for path in (Path(storage), *Path(storage).parents) if path.exists())
 
 
 def check_node(*, gpus: float, data: str, storage: str, marker: str | None) -> list[Finding]:
     """Run the checks that must run on the node itself: packages, GPUs, data and storage."""
-    if is_uri(storage):
-        check_place = partial(check_objects, storage, marker)
-    else:
-        check_place = partial(check_storage, Path(storage), Path(marker) if marker else None)
     return [
         _run_check("packages", check_packages),
         _run_check("GPUs", partial(check_gpus, gpus)),
         _run_check("data", partial(check_data, data)),
-        _run_check("storage", check_place),
+        _run_check("storage", partial(check_storage, storage, marker)),
     ]
 
 
@@ -237,7 +225,9 @@ def check_cluster(address: str | None, *, data: str, storage: str, wait_minutes:
             fault = "no node can hold a trial" if kind is ANY else f"no {kind.name} has joined"
             advice = "read the autoscaler's status (ray status), start a worker, or raise --wait-minutes"
             yield Finding("workers", f"{fault} after {wait_minutes:g} minutes: {advice}", True)
-        marker = stack.enter_context(_marker(storage))
+        marker = None
+        with suppress(ValueError):  # the nodes' checks report a storage that cannot be written
+            marker = stack.enter_context(small_object(find_existing(storage)))
         checked = set[str]()
         # Nodes that join during the checks are checked too.
         while nodes := [node for node in _list_nodes() if node["NodeID"] not in checked]:
@@ -300,21 +290,6 @@ def _describe_silent_node(node: dict[str, Any], error: Exception) -> Finding:
     reason = str(error).strip().splitlines()[-1]
     advice = "install the project there (the setup commands of cluster.yaml do this), or remove the node"
     return Finding(subject, f"cannot run the check ({reason}): {advice}", True)
-
-
-@contextmanager
-def _marker(storage: str) -> Iterator[str | None]:
-    """Yield the address of a small temporary file in `storage`, or None if the file cannot be written."""
-    with ExitStack() as stack:
-        try:
-            if is_uri(storage):
-                marker = stack.enter_context(small_object(storage))
-            else:
-                place = find_nearest_existing(Path(storage))
-                marker = stack.enter_context(tempfile.NamedTemporaryFile(dir=place, prefix=".doctor-")).name
-        except (OSError, ValueError):
-            marker = None
-        yield marker
 
 
 def run(options: Options) -> int:

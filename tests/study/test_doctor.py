@@ -64,17 +64,17 @@ def test_broken_data_is_named_by_file_and_line(tmp_path: Path) -> None:
 
 
 def test_storage_that_can_be_written_is_left_as_it_was(tmp_path: Path) -> None:
-    assert not doctor.check_storage(tmp_path / "runs", None).is_fault
+    assert not doctor.check_storage(str(tmp_path / "runs"), None).is_fault
     assert list(tmp_path.iterdir()) == []
 
 
 def test_storage_that_cannot_be_written_is_a_fault() -> None:
-    finding = doctor.check_storage(Path("/proc/runs"), None)
+    finding = doctor.check_storage("/proc/runs", None)
     assert finding.is_fault and "choose another --storage" in finding.text
 
 
 def test_storage_that_other_nodes_do_not_see_is_a_fault(tmp_path: Path) -> None:
-    finding = doctor.check_storage(tmp_path, tmp_path / "marker of the driver")
+    finding = doctor.check_storage(str(tmp_path), str(tmp_path / "marker of the driver"))
     assert finding.is_fault and "shared folder" in finding.text
 
 

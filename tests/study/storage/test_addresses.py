@@ -6,7 +6,7 @@ import pytest
 from helpers.storages import files_under
 
 from study import doctor, launch, mirror
-from study.storage.addresses import check_tracking_address
+from study.storage.addresses import check_tracking_address, small_object
 
 
 @pytest.mark.parametrize(
@@ -82,11 +82,11 @@ def test_the_doctor_refuses_the_same_in_one_line(capsys):
 
 def test_the_doctor_writes_under_the_uri_and_looks_for_the_marker_of_the_driver(tmp_path):
     uri = f"file://{tmp_path}/bucket"
-    seen = doctor.check_objects(uri, None)
+    seen = doctor.check_storage(uri, None)
     assert not seen.is_fault and files_under(tmp_path) == []
-    with doctor._marker(uri) as marker:
-        assert marker and not doctor.check_objects(uri, marker).is_fault
-    unseen = doctor.check_objects(uri, marker)
+    with small_object(uri) as marker:
+        assert not doctor.check_storage(uri, marker).is_fault
+    unseen = doctor.check_storage(uri, marker)
     assert unseen.is_fault and "not the place that the other nodes see" in unseen.text
-    refused = doctor.check_objects("file:///proc/nowhere", None)
+    refused = doctor.check_storage("file:///proc/nowhere", None)
     assert refused.is_fault and "cannot be written" in refused.text
