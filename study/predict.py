@@ -82,31 +82,31 @@ def run(options: Options) -> int:
     """Predict every row of the input, and return 0; raise ValueError if the model or the input cannot be used."""
     if options.to is not None:
         check_new_file("--to", Path(options.to))
-    with _load_model(options) as (trained, safe):
-        from trainables.data.examples import encode  # imports torch
-        from trainables.models.exit_rules import describe_rule
-        from trainables.runs.evaluation import infer
-        from trainables.runs.random_numbers import seeded_generator
+    trained, safe = _load_model(options)
+    from trainables.data.examples import encode  # imports torch
+    from trainables.models.exit_rules import describe_rule
+    from trainables.runs.evaluation import infer
+    from trainables.runs.random_numbers import seeded_generator
 
-        rows = read_texts(trained.task, Path(options.input))
-        _warn_of_another_task(trained.task, Path(options.input))
-        examples = encode(rows, trained.tokenizer, max_length=trained.config.max_length)
-        # A sampled exit draws the same layers in every run of this command; the trial's evaluation drew other layers.
-        result = infer(trained.model, examples, INFERENCE_BATCH, seeded_generator(trained.spec.seed, "predict", 0))
-        answers = answers_text(trained.task, examples.ids.tolist(), result)
-        if options.to is None:
-            print(answers, end="", flush=True)
-        else:
-            write_text(Path(options.to), answers)
-        facts = sys.stderr if options.to is None else sys.stdout
-        summary = f"{len(examples):,} rows answered by {trained.spec.method} for {trained.task.title}"
-        print(f"wrote {options.to}: {summary}" if options.to else summary, file=facts)
-        mean_layers, layers = result.exit_layer.double().mean(), trained.model.encoder.num_layers
-        rule = describe_rule(trained.model.exit_rule)
-        print(f"layers run: {mean_layers:.2f} of {layers} on average, by exit {rule}", file=facts)
-        if safe is not None:
-            print(safe, _count_dev_rows(rows, trained), sep="\n", file=facts)
-        print(*_measure_latencies(trained, examples), sep="\n", file=facts)
+    rows = read_texts(trained.task, Path(options.input))
+    _warn_of_another_task(trained.task, Path(options.input))
+    examples = encode(rows, trained.tokenizer, max_length=trained.config.max_length)
+    # A sampled exit draws the same layers in every run of this command; the trial's evaluation drew other layers.
+    result = infer(trained.model, examples, INFERENCE_BATCH, seeded_generator(trained.spec.seed, "predict", 0))
+    answers = answers_text(trained.task, examples.ids.tolist(), result)
+    if options.to is None:
+        print(answers, end="", flush=True)
+    else:
+        write_text(Path(options.to), answers)
+    facts = sys.stderr if options.to is None else sys.stdout
+    summary = f"{len(examples):,} rows answered by {trained.spec.method} for {trained.task.title}"
+    print(f"wrote {options.to}: {summary}" if options.to else summary, file=facts)
+    mean_layers, layers = result.exit_layer.double().mean(), trained.model.encoder.num_layers
+    rule = describe_rule(trained.model.exit_rule)
+    print(f"layers run: {mean_layers:.2f} of {layers} on average, by exit {rule}", file=facts)
+    if safe is not None:
+        print(safe, _count_dev_rows(rows, trained), sep="\n", file=facts)
+    print(*_measure_latencies(trained, examples), sep="\n", file=facts)
     return 0
 
 
@@ -126,9 +126,8 @@ def answers_text(task: Task, ids: Sequence[int], result: ExitResult) -> str:
     return "\n".join(["index\tprediction\texit_layer", *lines]) + "\n"
 
 
-@contextmanager
-def _load_model(options: Options) -> Iterator[tuple[TrainedModel, str | None]]:
-    """Yield the model with its exit set and, with --risk, the line that states the guarantee (otherwise None)."""
+def _load_model(options: Options) -> tuple[TrainedModel, str | None]:
+    """Return the model with its exit set and, with --risk, the line that states the guarantee (otherwise None)."""
     settings = read_settings(options.settings)
     if options.risk is not None and (fixed := next((text for text in settings if text != "rule"), None)):
         raise ValueError(f"--risk and --set {fixed} both set the exit; allowed with --risk: --set rule=NAME")
@@ -140,11 +139,10 @@ def _load_model(options: Options) -> Iterator[tuple[TrainedModel, str | None]]:
         from trainables.runs.trained_model import load_trained
 
         trained = load_trained(folder, "cuda" if torch.cuda.is_available() else "cpu")
-        if options.risk is not None:
-            yield trained, set_safe_exit(trained, predictions, options.risk, rule=settings.get("rule"))
-        else:
-            set_exit(trained, settings)
-            yield trained, None
+    if options.risk is not None:
+        return trained, set_safe_exit(trained, predictions, options.risk, rule=settings.get("rule"))
+    set_exit(trained, settings)
+    return trained, None
 
 
 def set_exit(trained: TrainedModel, settings: Configuration) -> None:
@@ -335,42 +333,35 @@ def with_current_model_address(record: Record, folder: Path) -> Record:
 
 def _find_trial(records: Sequence[Record], key: str) -> Record:
     kept = [record for record in records if keeps_model(record)]
-    for record in kept:
-        if record.key == key:
-            return record
-    ended = next((record for record in records if record.key == key), None)
-    if ended is None:
-        raise ValueError(f"no trial {key!r} has ended; trials with a model: {_list_models(kept)}")
-    siblings = [record for record in kept if record.arm == ended.arm]
-    raise ValueError(
-        f"trial {key} has no model: it is a {ended.status} {ended.phase} trial of {ended.arm}, and only completed "
-        f"confirm trials keep one; trials with a model: {_list_models(siblings or kept)}"
-    )
+    record = next((record for record in records if record.key == key), None)
+    if record in kept:
+        return record
+    if record is None:
+        fault = f"no trial {key!r} has ended"
+    else:
+        kept = [other for other in kept if other.arm == record.arm] or kept
+        fault = (
+            f"trial {key} has no model: it is a {record.status} {record.phase} trial of {record.arm}, and only "
+            "completed confirm trials keep one"
+        )
+    menu = list_first([f"{other.key} ({other.arm}, seed {other.seed})" for other in kept], MOST_NAMED)
+    raise ValueError(f"{fault}; trials with a model: {menu or 'none'}")
 
 
 def _choose_best_of_arm(progress: StudyProgress, choice: ModelChoice) -> Record:
-    records = list_best_records(progress)
-    method, task = choice.method, choice.task
-    if method is not None:
+    records, what = list_best_records(progress), "with a model"
+    if choice.method is not None:
         menu = dict.fromkeys(record.method for record in records)
-        method = resolve_name(method, menu, what="method with a model", known=trainables.list_methods())
-    if task is not None:
+        method = resolve_name(choice.method, menu, what=f"method {what}", known=trainables.list_methods())
+        records, what = [record for record in records if record.method == method], f"{what} of {method}"
+    if choice.task is not None:
         menu = dict.fromkeys(record.task for record in records)
-        task = resolve_name(task, menu, what="task with a model", known=TASKS)
-    fitting = [record for record in records if method in (None, record.method) and task in (None, record.task)]
-    if not fitting:
-        arms = f"{choice.method or 'any method'} on {choice.task or 'any task'}"
-        raise ValueError(f"no model of {arms}; available: {', '.join(record.arm for record in records)}")
-    if len(fitting) > 1:
-        arms = ", ".join(record.arm for record in fitting)
+        task = resolve_name(choice.task, menu, what=f"task {what}", known=TASKS)
+        records = [record for record in records if record.task == task]
+    if len(records) > 1:
+        arms = ", ".join(record.arm for record in records)
         raise ValueError(f"several arms have a model; choose one with --method and --task: {arms}")
-    return fitting[0]
-
-
-def _list_models(records: Sequence[Record]) -> str:
-    if not records:
-        return "none"
-    return list_first([f"{record.key} ({record.arm}, seed {record.seed})" for record in records], MOST_NAMED)
+    return records[0]
 
 
 main = Command("study.predict", Options, __doc__ or "", run)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +27,6 @@ from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.plans.resolved_plan import ResolvedPlan
 from study.predict import with_current_model_address
 from study.screen import python
-from study.storage.trial_places import local_model
 from study.submit import predict_split
 from trainables.data.glue import Split, load_split, read_labelled
 from trainables.data.metrics import compute_metrics, score
@@ -50,8 +50,7 @@ def run(options: Options) -> int:
     """Score the models, record the scores in the journal, and return 0; record nothing if a ValueError is raised."""
     folder = Path(options.study)
     plan = require_plan(folder).plan
-    journal = Journal(folder)
-    try:
+    with closing(Journal(folder)) as journal:
         progress = compute_progress(plan, journal.facts)
         if not progress.is_finished:
             raise ValueError(
@@ -68,8 +67,6 @@ def run(options: Options) -> int:
             include_for(method, plan.asked, options.include)
         answers = {task: [_score_model(record, rows[task], data) for record in models[task]] for task in rows}
         journal.append(*(_make_event(journal.now(), files[task], rows[task], task, answers[task]) for task in rows))
-    finally:
-        journal.close()
     for task, scores in answers.items():
         print(*_format_lines(TASKS[task], models[task], scores), sep="\n")
     print(f"to write the table scores_on_test: {python()} -m study.rebuild {folder}")
@@ -128,8 +125,7 @@ def _list_models(progress: StudyProgress, task: str, folder: Path) -> list[Recor
 def _score_model(record: Record, rows: Split, data: str) -> ModelOnTest:
     """Score the trial's model on the labelled rows, with its exit rule; a rule that samples exits samples them once."""
     task = TASKS[record.task]
-    with local_model(record.model or "") as model:
-        _, predictions, mean_layers = predict_split(task, task.test_splits[0], model, data)
+    _, predictions, mean_layers = predict_split(record, task, task.test_splits[0], data)
     assert rows.labels is not None
     metrics = compute_metrics(task, predictions, rows.labels)
     return ModelOnTest(key=record.key, score=score(task, metrics), metrics=metrics, mean_layers=mean_layers)

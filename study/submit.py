@@ -12,7 +12,6 @@ import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Collection, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -86,9 +85,7 @@ def run(options: Options) -> int:
     check_rows(data, studied=best, any_length=options.any_length)
     for record in best.values():
         include_for(record.method, plan.asked, options.include)
-    with ExitStack() as stack:
-        models = {task: stack.enter_context(local_model(record.model or "")) for task, record in best.items()}
-        texts = {file.name: _format_file(file, best, models, data) for file in FILES}
+    texts = {file.name: _format_file(file, best.get(file.answered_by), data) for file in FILES}
     write_atomically(out, lambda path: _write_zip(path, texts))
     print(f"wrote {out}")
     if classify_data(data) == "mini":
@@ -150,21 +147,20 @@ def choose_models(progress: StudyProgress, method: str | None, folder: Path) -> 
     return {record.task: with_current_model_address(record, folder) for record in records if record.method == method}
 
 
-def _format_file(file: SubmissionFile, best: dict[str, Record], models: dict[str, Path], data: str) -> str:
-    """Build the text of a file; print the source of its predictions."""
-    if file.answered_by not in best:
+def _format_file(file: SubmissionFile, record: Record | None, data: str) -> str:
+    """Build the text of a file from the predictions of the record's model; print the source of the predictions."""
+    if record is None:
         ids, predictions = _answer_constantly(file, data)
     else:
-        record, model = best[file.answered_by], models[file.answered_by]
-        ids, predictions, _ = predict_split(TASKS[file.task], file.split, model, data)
+        ids, predictions, _ = predict_split(record, TASKS[file.task], file.split, data)
         print(f"{file.name}: {record.method}, seed {record.seed}, dev score {100 * (record.score or 0):.1f}")
     rows = sorted(zip(ids, predictions, strict=True), key=itemgetter(0))
     lines = (f"{index}\t{label_text(TASKS[file.task], value)}" for index, value in rows)
     return "\n".join(["index\tprediction", *lines]) + "\n"
 
 
-def predict_split(task: Task, split: str, model: Path, data: str) -> tuple[Sequence[int], np.ndarray, float]:
-    """Predict a test set; return the rows' ids, the predictions, and the mean number of layers run."""
+def predict_split(record: Record, task: Task, split: str, data: str) -> tuple[Sequence[int], np.ndarray, float]:
+    """Predict a test set with the record's model; return row ids, predictions and the mean number of layers run."""
     import torch
 
     from trainables.data.examples import load_examples
@@ -172,7 +168,8 @@ def predict_split(task: Task, split: str, model: Path, data: str) -> tuple[Seque
     from trainables.runs.random_numbers import seeded_generator
     from trainables.runs.trained_model import load_trained
 
-    trained = load_trained(model, "cuda" if torch.cuda.is_available() else "cpu")
+    with local_model(record.model or "") as model:
+        trained = load_trained(model, "cuda" if torch.cuda.is_available() else "cpu")
     with tempfile.TemporaryDirectory() as cache:  # tokenised test sets are not kept
         examples = load_examples(
             task, (split,), data, trained.tokenizer, max_length=trained.config.max_length, cache=Path(cache)
@@ -190,33 +187,28 @@ def _answer_constantly(file: SubmissionFile, data: str) -> tuple[Sequence[int], 
     be read, the ids are those of the official rows.
     """
     task, source = TASKS[file.task], TASKS[file.answered_by]
-    missing: list[str] = []
+    notes = [f"{file.name}: warning: the study has no model for {file.answered_by}"]
     try:
         ids: Sequence[int] = load_split(task, file.split, data).ids
     except ValueError as error:
         ids = range(task.sizes[file.split])
-        missing.append(_remove_advice(error))
+        notes.append(f"{_remove_advice(error)}, so the file has the official {len(ids):,} rows")
     try:
-        value, title = _compute_majority(source, data), "the mean score" if task.is_regression else "the majority class"
+        labels = load_split(source, source.train_split, data).labels
+        assert labels is not None
+        value = float(labels.mean() if task.is_regression else np.bincount(labels).argmax())
+        title = "the mean score of train" if task.is_regression else "the majority class of train"
+        notes.append(f"every prediction is {title}, {label_text(task, value)}")
     except ValueError as error:
-        value, title = sum(task.score_range or ()) / 2, "the same"  # class 0, or the middle of the range
-        missing.append(_remove_advice(error))
-    rows = f" for the official {len(ids):,} rows" * isinstance(ids, range)
-    rows += f" ({', '.join(missing)})" * bool(missing)
-    answer = label_text(task, value)
-    print(f"{file.name}: warning: {file.answered_by} is not in the study; every prediction is {title}{rows}: {answer}")
+        value = sum(task.score_range or ()) / 2  # class 0, or the middle of the range
+        notes.append(f"{_remove_advice(error)}, so every prediction is {label_text(task, value)}")
+    print(*notes, sep="; ")
     return ids, np.full(len(ids), value)
 
 
 def _remove_advice(error: ValueError) -> str:
     """Format an error without its advice on --data, because the value of --data is valid."""
     return str(error).partition("; ")[0]
-
-
-def _compute_majority(task: Task, data: str) -> float:
-    labels = load_split(task, task.train_split, data).labels
-    assert labels is not None
-    return float(labels.mean() if task.is_regression else np.bincount(labels).argmax())
 
 
 def _write_zip(path: Path, texts: dict[str, str]) -> None:

@@ -71,7 +71,7 @@ def refused(capsys, *arguments: object) -> str:
     return printed.err.removeprefix("study.score_test: ").strip()
 
 
-def test_every_confirm_model_has_its_scores_in_the_journal_and_in_a_table(study, tmp_path, models, capsys):
+def test_every_confirm_model_has_its_scores_in_the_journal_and_in_a_table(study, tmp_path, capsys):
     labels = write_labels(tmp_path / "labels", "mrpc", "stsb")
     assert main([str(study), "--labels", str(labels)]) == 0
     events = read_facts(study).scored_on_test
@@ -82,8 +82,7 @@ def test_every_confirm_model_has_its_scores_in_the_journal_and_in_a_table(study,
         own = np.array([row % 3 % 2 if task.name == "mrpc" else np.float32(row % 11 / 2) for row in range(rows)])
         assert event.rows == rows
         for model in event.models:
-            place = Path(models[event.task, records[model.key].seed])
-            _, answers, layers = predict_split(task, "test", place, "mini")
+            _, answers, layers = predict_split(records[model.key], task, "test", "mini")
             assert model.metrics == pytest.approx(compute_metrics(task, answers, own))
             assert (model.score, model.mean_layers) == (pytest.approx(score(task, dict(model.metrics))), layers)
     printed = capsys.readouterr().out.splitlines()

@@ -116,7 +116,10 @@ def test_task_not_studied_gets_the_majority_class_and_a_warning(study, capsys):
     majority = np.bincount(load_split(TASKS["cola"], "train", "mini").labels).argmax()
     assert {prediction for _, prediction in files["CoLA"]} == {str(majority)}
     printed = capsys.readouterr().out
-    assert "CoLA.tsv: warning: cola is not in the study; every prediction is the majority class: 1" in printed
+    assert (
+        "CoLA.tsv: warning: the study has no model for cola; every prediction is the majority class of train, 1"
+        in printed
+    )
     assert "RTE.tsv: albert, seed 43, dev score 70.0" in printed
 
 
@@ -128,9 +131,9 @@ def test_task_without_data_gets_the_official_number_of_rows(study, models, tmp_p
         files = submitted(study, "--data", str(tmp_path), "--any-length")
     assert (len(files["RTE"]), len(files["WNLI"]), len(files["AX"])) == (1, 146, 1104)
     said = capsys.readouterr()
-    none, train = f"no file {tmp_path}/WNLI/test.tsv", f"no file {tmp_path}/WNLI/train.tsv"
-    same = "is not in the study; every prediction is the same"
-    assert f"WNLI.tsv: warning: wnli {same} for the official 146 rows ({none}, {train}): 0\n" in said.out
+    test = f"no file {tmp_path}/WNLI/test.tsv, so the file has the official 146 rows"
+    train = f"no file {tmp_path}/WNLI/train.tsv, so every prediction is 0"
+    assert f"WNLI.tsv: warning: the study has no model for wnli; {test}; {train}\n" in said.out
     assert said.err == (  # these are no generated tasks
         f"warning: {tmp_path / 'submission.zip'} has predictions of models that were trained on generated sentences\n"
     )
@@ -144,8 +147,8 @@ def test_the_rows_are_those_of_the_test_set_where_train_alone_is_missing(study, 
     with pytest.warns(UserWarning, match="1 rows; the official "):
         files = submitted(study, "--data", str(tmp_path), "--any-length")
     assert files["QNLI"] == [("3", "entailment")]
-    told = f"every prediction is the same (no file {tmp_path}/QNLI/train.tsv): entailment"
-    assert f"QNLI.tsv: warning: qnli is not in the study; {told}\n" in capsys.readouterr().out
+    train = f"no file {tmp_path}/QNLI/train.tsv, so every prediction is entailment"
+    assert f"QNLI.tsv: warning: the study has no model for qnli; {train}\n" in capsys.readouterr().out
 
 
 def test_a_test_set_of_another_length_is_refused_before_anything_is_answered(study, models, tmp_path, capsys):
