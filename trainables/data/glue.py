@@ -12,9 +12,9 @@ import io
 import json
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache, cached_property
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from trainables.data import mini_glue
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS, Task
 from trainables.schema import Reader, Value
-from trainables.sources import HubUnreachable, go_offline_if_unreachable, hash_of_file
+from trainables.sources import go_offline_if_unreachable, hash_of_file, hub_errors
 from trainables.spelling import suggest_nearest
 
 HUB_NAME = "nyu-mll/glue"
@@ -65,12 +65,12 @@ def load_split(task: Task, split: str, data: str) -> Split:
         raise ValueError(f"{task.title} has no split {split!r}; available: {', '.join(task.splits)}")
     data = task.place or data
     if data == "mini":
-        return _make_split(task, [_Row(*row) for row in mini_glue.generate(task, split)])
+        return _make_split(task, mini_glue.generate(task, split))
     if data == "hub":
         source, rows = f"{HUB_NAME} {task.name}", _load_hub_rows(task, split)
     else:
         table = _read_table(task, split, data)
-        source, rows = str(table.file), table.rows()
+        source, rows = str(table.file), list(table.rows())
     if not rows:
         raise ValueError(f"{source}: no rows; {_describe_official_rows(task, split)}")
     if len(rows) != task.sizes.get(split, len(rows)):
@@ -104,16 +104,14 @@ def read_texts(task: Task, file: Path) -> Split:
     allowed = f"allowed: a TSV file whose header line has {', '.join(task.file_columns)}"
     if not file.is_file():
         raise ValueError(f"no file {file}; {allowed}")
-    lines, numbers = _read_lines(file)
+    lines = _read_lines(file)
     if not lines:
         raise ValueError(f"{file} is empty; {allowed}")
     header = _split_cells(lines[0])
     if task.headerless and len(header) == len(task.headerless) and task.file_columns[0] not in header:
-        table = _Table(task, file, task.headerless, lines, numbers)
-    else:
-        may_be_cut, index = task.has_cut_rows and task.label_column in header, _find_index(task, header)
-        table = _Table(task, file, header, lines[1:], numbers[1:], index=index, may_be_cut=may_be_cut)
-    return table.split()
+        return _Table(task, file, task.headerless, lines).split()
+    may_be_cut = task.has_cut_rows and task.label_column in header
+    return _Table(task, file, header, lines[1:], index=_find_index(task, header), may_be_cut=may_be_cut).split()
 
 
 def read_labelled(task: Task, file: Path) -> Split:
@@ -122,10 +120,10 @@ def read_labelled(task: Task, file: Path) -> Split:
     Raises:
         ValueError: if the file is malformed. The message names file, line and value.
     """
-    lines, numbers = _read_lines(file)
+    lines = _read_lines(file)
     header = _split_cells(lines[0]) if lines else []
     column = "label" if "label" in header else task.label_column
-    return _Table(task, file, header, lines[1:], numbers[1:], label=_find_column(column, header, file)).split()
+    return _Table(task, file, header, lines[1:], label=_find_column(column, header, file)).split()
 
 
 def check_data(task: Task, data: str) -> None:
@@ -135,7 +133,7 @@ def check_data(task: Task, data: str) -> None:
         ValueError: if a file is missing, or mini-GLUE does not have this task.
     """
     data = task.place or data
-    if classify_data(data) == "mini":
+    if data == "mini":
         mini_glue.check_generated(task)
     for split in _read_splits(task) if classify_data(data) == "folder" else ():
         _find_file(task, split, data)
@@ -208,28 +206,23 @@ def _read_splits(task: Task) -> tuple[str, ...]:
     return (task.train_split, *task.dev_splits) if task.dev_splits else task.test_splits
 
 
-@dataclass(frozen=True)
-class _Row:
-    id: int
-    texts: tuple[str, ...]
-    label: int | float | None
+_Row = tuple[int, tuple[str, ...], int | float | None]  # id, texts, label
 
 
 def _make_split(task: Task, rows: Sequence[_Row]) -> Split:
-    labels = None
-    if rows[0].label is not None:
-        labels = np.array([row.label for row in rows], dtype=np.float32 if task.is_regression else np.int64)
-    return Split([row.id for row in rows], [row.texts for row in rows], labels)
+    ids, texts, labels = zip(*rows, strict=True)
+    kind = np.float32 if task.is_regression else np.int64
+    return Split([*ids], [*texts], None if labels[0] is None else np.array(labels, dtype=kind))
 
 
 # Files in the original TSV layout. Fields are never quoted: a stray `"` is a character like any other. The files of a
 # user's own task may also be CSV, as spreadsheets and pandas write it, or JSON Lines.
 
 _JSON = Reader(dict[str, Value])
-_Line = str | list[str]  # a line of TSV, not yet cut into cells; or the cells of a row of CSV or JSON Lines
+_Line = tuple[int, str | list[str]]  # number in the file, and a line of TSV or the cells of a row of CSV or JSON Lines
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Table:
     """The header and the rows of a file. Rows are parsed on demand."""
 
@@ -237,22 +230,17 @@ class _Table:
     file: Path
     header: Sequence[str]
     lines: Sequence[_Line]
-    numbers: Sequence[int]  # line numbers in the file, one per entry of `lines`
     label: int | None = None  # position of the label's column; None: labels are not read
     index: int | None = None  # position of the id's column; None: the id is the row number
     may_be_cut: bool = False  # True: skip lines with too few columns, the parts of a split row; False: raise an error
+    texts: list[int] = field(init=False)  # positions of the text columns
 
     def __post_init__(self) -> None:
-        assert self.texts, "reading the property raises a ValueError if the header lacks a text column"
+        self.texts = [_find_column(column, self.header, self.file) for column in self.task.file_columns]
 
-    @cached_property
-    def texts(self) -> list[int]:
-        """Positions of the text columns in the header."""
-        return [_find_column(column, self.header, self.file) for column in self.task.file_columns]
-
-    def rows(self) -> list[_Row]:
+    def rows(self) -> Iterator[_Row]:
         """Parse all rows; if `may_be_cut`, skip those that a line break splits."""
-        return [row for number in range(len(self.lines)) if (row := self.row(number)) is not None]
+        return filter(None, map(self.row, range(len(self.lines))))
 
     def split(self) -> Split:
         """Parse all rows and return them as a split.
@@ -260,7 +248,7 @@ class _Table:
         Raises:
             ValueError: if the file has no rows, or a row is malformed.
         """
-        if not (rows := self.rows()):
+        if not (rows := list(self.rows())):
             raise ValueError(f"{self.file} has no rows; allowed: a header line and a line for each row")
         return _make_split(self.task, rows)
 
@@ -276,7 +264,7 @@ class _Table:
         try:
             return self._parse(number, cells)
         except ValueError as error:
-            raise ValueError(f"{self.file}, line {self.numbers[number]}: {error}") from None
+            raise ValueError(f"{self.file}, line {self.lines[number][0]}: {error}") from None
 
     def _parse(self, number: int, cells: list[str]) -> _Row:
         if len(cells) != len(self.header):
@@ -287,15 +275,15 @@ class _Table:
             raise ValueError(f"no text in {', '.join(self.task.file_columns)}; allowed: text in at least one column")
         index = number if self.index is None else _parse_index(cells[self.index])
         label = None if self.label is None else _parse_label(self.task, cells[self.label])
-        return _Row(index, texts, label)
+        return index, texts, label
 
 
 def _read_table(task: Task, split: str, folder: str) -> _Table:
     file, is_labelled = _find_file(task, split, folder), split not in task.test_splits
-    lines, numbers = _read_lines(file)
+    lines = _read_lines(file)
     header: Sequence[str] = task.headerless if is_labelled else ()
     if lines and not header:
-        header, lines, numbers = _split_cells(lines[0]), lines[1:], numbers[1:]
+        header, lines = _split_cells(lines[0]), lines[1:]
         for column in header if task.header else ():
             if column not in task.header:
                 menu = ", ".join(task.header)
@@ -305,10 +293,10 @@ def _read_table(task: Task, split: str, folder: str) -> _Table:
     for column in header:
         _find_column(column, header, file)
     if not is_labelled:
-        return _Table(task, file, header, lines, numbers, index=_find_index(task, header))
+        return _Table(task, file, header, lines, index=_find_index(task, header))
     # The ids stay row numbers, even if there is an index column: the choice of held-out rows depends on the ids.
     label = _find_column(task.label_column, header, file)
-    return _Table(task, file, header, lines, numbers, label=label, may_be_cut=task.has_cut_rows)
+    return _Table(task, file, header, lines, label=label, may_be_cut=task.has_cut_rows)
 
 
 def _describe_official_rows(task: Task, split: str) -> str:
@@ -347,40 +335,43 @@ def _find_file(task: Task, split: str, folder: str) -> Path:
 
 
 def _split_cells(line: _Line) -> list[str]:
-    return line.split("\t") if isinstance(line, str) else line
+    _, content = line
+    return content.split("\t") if isinstance(content, str) else content
 
 
-def _read_lines(file: Path) -> tuple[Sequence[_Line], Sequence[int]]:
-    """Read the lines of a file, including the header; return them and their line numbers, counted from 1."""
+def _read_lines(file: Path) -> Sequence[_Line]:
+    """Read the lines of a file, including the header, with their numbers, counted from 1."""
     text = _decode(file)
     if file.suffix == ".csv":
         return _read_csv(file, text)
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")  # str.splitlines also cuts at U+2028
-    lines = lines[:-1] if lines[-1] == "" else lines
-    return _read_json(file, lines) if file.suffix == ".jsonl" else (lines, range(1, len(lines) + 1))
+    numbered = [*enumerate(lines[:-1] if lines[-1] == "" else lines, 1)]
+    return _read_json(file, numbered) if file.suffix == ".jsonl" else numbered
 
 
-def _read_csv(file: Path, text: str) -> tuple[Sequence[_Line], Sequence[int]]:
+def _read_csv(file: Path, text: str) -> Sequence[_Line]:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
-        rows = [(row, reader.line_num) for row in reader if row]  # line_num: the last line of a multi-line row
+        return [(reader.line_num, row) for row in reader if row]  # the number of the last line of a multi-line row
     except csv.Error as error:
         raise ValueError(f'{file}, line {reader.line_num}: {error}; allowed: CSV with commas, quoted by "') from None
-    return [row for row, _ in rows], [number for _, number in rows]
 
 
-def _read_json(file: Path, lines: Sequence[str]) -> tuple[Sequence[_Line], Sequence[int]]:
+def _read_json(file: Path, lines: Sequence[tuple[int, str]]) -> Sequence[_Line]:
     """Read one JSON object per line. The first object's fields become the header; the others must have these fields."""
     rows: list[_Line] = []
-    for number, line in enumerate(lines, 1):
+    header: list[str] = []
+    for number, line in lines:
         row = _JSON.read(line.encode(), where=f"{file}, line {number}")
-        rows = rows or [list(row)]
-        if row.keys() != {*rows[0]}:
-            allowed = f"allowed: {', '.join(rows[0])}, as in line 1"
+        header = header or [*row]
+        if row.keys() != {*header}:
+            allowed = f"allowed: {', '.join(header)}, as in line 1"
             raise ValueError(f"{file}, line {number}: fields {', '.join(row)}; {allowed}")
-        cells = (row[name] for name in rows[0])
-        rows.append([cell if isinstance(cell, str) else "" if cell is None else json.dumps(cell) for cell in cells])
-    return rows, [1, *range(1, len(rows))]
+        cells = (row[name] for name in header)
+        rows.append(
+            (number, [cell if isinstance(cell, str) else "" if cell is None else json.dumps(cell) for cell in cells])
+        )
+    return [(1, header), *rows] if rows else []
 
 
 def _decode(file: Path) -> str:
@@ -417,16 +408,12 @@ def _parse_label(task: Task, text: str) -> int | float:
 # The hub.
 
 
-@contextmanager
-def _hub_errors() -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError) as error:  # no network, or a cache that lacks this task
-        raise HubUnreachable(
-            f"{HUB_NAME} is neither in the `datasets` cache nor reachable ({str(error).splitlines()[0]}); "
-            "either give --data FOLDER in the original GLUE layout, or fill the cache on a machine with a network and "
-            "set HF_HUB_OFFLINE=1 and HF_DATASETS_OFFLINE=1"
-        ) from error
+def _hub_errors() -> AbstractContextManager[None]:
+    menu = "--data FOLDER in the original GLUE layout"
+    offline = (
+        "fill the cache of `datasets` on a machine with a network and set HF_HUB_OFFLINE=1 and HF_DATASETS_OFFLINE=1"
+    )
+    return hub_errors(HUB_NAME, allowed=menu, offline=offline)
 
 
 @cache
@@ -450,4 +437,4 @@ def _load_hub_rows(task: Task, split: str) -> list[_Row]:
     if split not in task.test_splits and not task.is_regression:  # the hub may number the classes in another order
         names = dataset.features["label"].names
         labels = [task.labels.index(names[label]) for label in labels]
-    return [_Row(*row) for row in zip(table["idx"], texts, labels, strict=True)]
+    return list(zip(table["idx"], texts, labels, strict=True))
