@@ -7,6 +7,7 @@ dataset viewer of `nyu-mll/glue`.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from trainables.schema import Typed
 from trainables.spelling import unknown_name_error
@@ -64,73 +65,61 @@ class Task(Typed, frozen=True, kw_only=True, omit_defaults=True):
 
 _BINARY = ("0", "1")
 _PAIR = ("sentence1", "sentence2")
-_PAIR_HEADER = ("index", *_PAIR, "label")
 _ENTAILMENT = ("entailment", "not_entailment")
 _THREE_WAY = ("entailment", "neutral", "contradiction")
+
+
+def _define(title: str, columns: tuple[str, ...], labels: tuple[str, ...], **fields: Any) -> Task:
+    """Define a task of GLUE. `fields` has its metrics, its sizes, and differences from the usual file layout."""
+    usual = {"folder": title, "file_columns": columns, "file_labels": labels, "header": ("index", *columns, "label")}
+    name = title.lower().replace("-", "")
+    return Task(name=name, title=title, text_columns=columns, labels=labels, **usual | fields)
+
 
 # First the tasks of the PALBERT paper, in its order (arXiv:2204.03276, table 2), then the other GLUE tasks. Users' own
 # tasks are appended when this process reads them from a folder of --include or from the plan of a study.
 TASKS: dict[str, Task] = {
     task.name: task
     for task in (
-        Task(
-            name="sst2",
-            title="SST-2",
-            folder="SST-2",
-            text_columns=("sentence",),
+        _define(
+            "SST-2",
+            ("sentence",),
             labels=("negative", "positive"),
             metrics=("accuracy",),
             sizes={"train": 67_349, "dev": 872, "test": 1_821},
             class_counts={"train": (29_780, 37_569), "dev": (428, 444)},
-            header=("index", "sentence", "label"),
-            file_columns=("sentence",),
             file_labels=_BINARY,
         ),
-        Task(
-            name="rte",
-            title="RTE",
-            folder="RTE",
-            text_columns=_PAIR,
+        _define(
+            "RTE",
+            _PAIR,
             labels=_ENTAILMENT,
             metrics=("accuracy",),
             sizes={"train": 2_490, "dev": 277, "test": 3_000},
             class_counts={"train": (1_249, 1_241), "dev": (146, 131)},
-            header=_PAIR_HEADER,
-            file_columns=_PAIR,
-            file_labels=_ENTAILMENT,
         ),
-        Task(
-            name="qnli",
-            title="QNLI",
-            folder="QNLI",
-            text_columns=("question", "sentence"),
+        _define(
+            "QNLI",
+            ("question", "sentence"),
             labels=_ENTAILMENT,
             metrics=("accuracy",),
             sizes={"train": 104_743, "dev": 5_463, "test": 5_463},
             class_counts={"train": (52_366, 52_377), "dev": (2_702, 2_761)},
-            header=("index", "question", "sentence", "label"),
-            file_columns=("question", "sentence"),
-            file_labels=_ENTAILMENT,
         ),
-        Task(
-            name="cola",
-            title="CoLA",
-            folder="CoLA",
-            text_columns=("sentence",),
+        _define(
+            "CoLA",
+            ("sentence",),
             labels=("unacceptable", "acceptable"),
             metrics=("matthews",),
             sizes={"train": 8_551, "dev": 1_043, "test": 1_063},
             class_counts={"train": (2_528, 6_023), "dev": (322, 721)},
             header=("index", "sentence"),
-            file_columns=("sentence",),
             file_labels=_BINARY,
             headerless=("source", "label", "mark", "sentence"),
         ),
-        Task(
-            name="mrpc",
-            title="MRPC",
-            folder="MRPC",
-            text_columns=_PAIR,
+        _define(
+            "MRPC",
+            _PAIR,
             labels=("not_equivalent", "equivalent"),
             metrics=("accuracy", "f1"),
             sizes={"train": 3_668, "dev": 408, "test": 1_725},
@@ -140,11 +129,9 @@ TASKS: dict[str, Task] = {
             file_labels=_BINARY,
             label_column="Quality",
         ),
-        Task(
-            name="mnli",
-            title="MNLI",
-            folder="MNLI",
-            text_columns=("premise", "hypothesis"),
+        _define(
+            "MNLI",
+            ("premise", "hypothesis"),
             labels=_THREE_WAY,
             metrics=("accuracy_matched", "accuracy_mismatched"),
             sizes={
@@ -166,77 +153,65 @@ TASKS: dict[str, Task] = {
                 *("label1", "label2", "label3", "label4", "label5", "gold_label"),
             ),
             file_columns=_PAIR,
-            file_labels=_THREE_WAY,
             label_column="gold_label",
             dev_splits=("dev_matched", "dev_mismatched"),
             test_splits=("test_matched", "test_mismatched"),
         ),
-        Task(
-            name="qqp",
-            title="QQP",
-            folder="QQP",
-            text_columns=("question1", "question2"),
+        _define(
+            "QQP",
+            ("question1", "question2"),
             labels=("not_duplicate", "duplicate"),
             metrics=("accuracy", "f1"),
             sizes={"train": 363_846, "dev": 40_430, "test": 390_965},
             class_counts={"train": (229_468, 134_378), "dev": (25_545, 14_885)},
             header=("index", "id", "qid1", "qid2", "question1", "question2", "is_duplicate"),
-            file_columns=("question1", "question2"),
             file_labels=_BINARY,
             label_column="is_duplicate",
             index_columns=("index", "id"),
             has_cut_rows=True,
         ),
-        Task(
-            name="stsb",
-            title="STS-B",
-            folder="STS-B",
-            text_columns=_PAIR,
+        _define(
+            "STS-B",
+            _PAIR,
             labels=(),
             metrics=("pearson", "spearman"),
             sizes={"train": 5_749, "dev": 1_500, "test": 1_379},
             score_range=(0.0, 5.0),
             header=("index", "genre", "filename", "year", "old_index", "source1", "source2", *_PAIR, "score"),
-            file_columns=_PAIR,
             label_column="score",
         ),
-        Task(
-            name="wnli",
-            title="WNLI",
-            folder="WNLI",
-            text_columns=_PAIR,
+        _define(
+            "WNLI",
+            _PAIR,
             labels=("not_entailment", "entailment"),
             metrics=("accuracy",),
             sizes={"train": 635, "dev": 71, "test": 146},
             class_counts={"train": (323, 312), "dev": (40, 31)},
-            header=_PAIR_HEADER,
-            file_columns=_PAIR,
             file_labels=_BINARY,
         ),
         # The labels of AX are not public, so models trained on MNLI predict them without a score.
-        Task(
-            name="ax",
-            title="AX",
+        _define(
+            "AX",
+            ("premise", "hypothesis"),
             folder="diagnostic",
-            text_columns=("premise", "hypothesis"),
             labels=_THREE_WAY,
             metrics=("matthews",),
             sizes={"test": 1_104},
             header=("index", *_PAIR),
             file_columns=_PAIR,
-            file_labels=_THREE_WAY,
             train_split="",
             dev_splits=(),
         ),
     )
 }
 
-TRAINABLE_TASKS: tuple[str, ...] = tuple(name for name, task in TASKS.items() if task.dev_splits)  # GLUE without AX
-
 
 def trainable_tasks() -> tuple[str, ...]:
     """List the names of all tasks that a study can train on: GLUE without AX, then users' own tasks."""
     return tuple(name for name, task in TASKS.items() if task.dev_splits)
+
+
+TRAINABLE_TASKS = trainable_tasks()  # GLUE without AX
 
 
 def find_task(name: str) -> Task:
