@@ -27,7 +27,7 @@ from study.decisions.scheduler import specify_arm
 from study.drivers.messages import Steps
 from study.facts.plain_words import clock, counted
 from study.facts.record import Phase, Record
-from study.facts.study_facts import read_facts
+from study.facts.study_facts import StudyFacts, read_facts
 from study.plans.plan import EarlyStopping
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from study.plans.samplers import describe_sampler, describe_select_by
@@ -69,7 +69,7 @@ def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool, slots: 
         slots: number of trials that run at the same time on this machine; 1 if trials run on a cluster.
     """
     facts = read_facts(folder)
-    measured = probe(plan) if with_probe else measure_costs(facts.records)
+    measured = probe(plan) if with_probe else measure_costs(facts)
     costs = estimate(plan, measured)
     progress = compute_progress(plan, facts) if facts.launches else None
     if progress and not with_probe:
@@ -235,22 +235,21 @@ def _simulate_trial(score: float, rungs: dict[int, list[float]], epochs: int, st
     return epochs
 
 
-def measure_costs(records: Sequence[Record]) -> dict[str, Measured]:
-    """Measure the cost of each arm's trials from the records of a study."""
-    by_arm: dict[str, list[Record]] = {}
-    for record in records:
-        if record.epochs:
-            by_arm.setdefault(record.arm, []).append(record)
-    return {name: _measure_cost(arm_records) for name, arm_records in by_arm.items()}
+def measure_costs(facts: StudyFacts) -> dict[str, Measured]:
+    """Measure the cost of each arm's trials from the epochs that they have reported and the models that they stored."""
+    return {
+        name: Measured(arm.reported.wall_seconds / arm.reported.epochs, _measure_model(arm.records), "records")
+        for name, arm in facts.arms.items()
+        if arm.reported.epochs
+    }
 
 
-def _measure_cost(records: Sequence[Record]) -> Measured:
-    seconds = sum(record.wall_seconds for record in records) / sum(record.epochs for record in records)
-    for record in records:
-        if record.model and (folder := Path(record.model)).exists():
-            size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-            return Measured(seconds, size, "records")
-    return Measured(seconds, None, "records")
+def _measure_model(records: Sequence[Record]) -> int | None:
+    """Return the size in bytes of the first stored model; None if there is none on this machine."""
+    folders = [Path(record.model) for record in records if record.model]
+    if not (stored := next((folder for folder in folders if folder.exists()), None)):
+        return None
+    return sum(path.stat().st_size for path in stored.rglob("*") if path.is_file())
 
 
 def describe_time_limit(minutes: float, measured: Mapping[str, Measured]) -> str:

@@ -184,7 +184,7 @@ def run_study(study: Study, options: LaunchOptions) -> int:
             log = f"output of the trials: {folder / WORKERS_LOG}"
             lines = [study.describe(), *warn_of_unknown_words(study.resolved), log]
             if options.max_minutes is not None:
-                lines.append(describe_time_limit(options.max_minutes, measure_costs(journal.facts.records)))
+                lines.append(describe_time_limit(options.max_minutes, measure_costs(journal.facts)))
             print_lines(lines, sys.stderr)
             if options.address is None:
                 cache_folder()  # prints an unusual cache folder here, because trials print only to their log

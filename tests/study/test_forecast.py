@@ -60,7 +60,7 @@ def test_expected_epochs_are_those_of_a_simulated_study():
     assert sum(cost.epochs for cost in expected.values()) == pytest.approx(
         sum(record.epochs for record in records), rel=0.25
     )
-    measured = measure_costs(records)
+    measured = measure_costs(simulation.journal.facts)
     assert measured["albert/rte"].epoch_seconds == pytest.approx(1)  # a simulated epoch counts one second
     known = estimate(simulation.resolved, measured)
     assert all(cost.slot_seconds == pytest.approx(cost.epochs) for cost in known.values())
