@@ -72,21 +72,20 @@ def export(
     Raises:
         ValueError: if `transformers` has no class for the model's encoder.
     """
-    with local_model(record.model or "") as model:
-        write_folder(folder, lambda unfinished: _fill(unfinished, record, model, pretraining, study, data))
-    return _find_class(folder)
-
-
-def _fill(folder: Path, record: Record, model: Path, pretraining: Pretraining | None, study: str, data: str) -> None:
     from trainables.runs.trained_model import METHODS, export_trained, load_trained
 
-    try:
-        export_trained(load_trained(model), folder)
-    except ValueError as error:
-        raise ValueError(f"trial {record.key} ({record.arm}) cannot be exported: {error}") from error
-    methods = METHODS if (folder / METHODS).is_dir() else None
-    card = format_model_card(record, _find_class(folder), pretraining, study=study, data=data, methods=methods)
-    (folder / "README.md").write_text(card, encoding="utf-8")
+    def fill(unfinished: Path) -> None:
+        with local_model(record.model or "") as model:
+            try:
+                export_trained(load_trained(model), unfinished)
+            except ValueError as error:
+                raise ValueError(f"trial {record.key} ({record.arm}) cannot be exported: {error}") from error
+        methods = METHODS if (unfinished / METHODS).is_dir() else None
+        card = format_model_card(record, _find_class(unfinished), pretraining, study=study, data=data, methods=methods)
+        (unfinished / "README.md").write_text(card, encoding="utf-8")
+
+    write_folder(folder, fill)
+    return _find_class(folder)
 
 
 def _find_class(folder: Path) -> str:
@@ -114,7 +113,7 @@ def format_model_card(
     parts = [
         f"---\n{_format_front_matter(record, data)}\n---",
         f"# {record.method} on {record.task}",
-        *_explain_loading(record, loaded_as, methods),
+        *_explain_loading(loaded_as, methods),
         "## Scores",
         *_format_scores(record),
         "## Origin",
@@ -157,7 +156,7 @@ def _format_front_matter(record: Record, data: str) -> str:
     ).to_yaml()
 
 
-def _explain_loading(record: Record, loaded_as: str, methods: str | None) -> Iterator[str]:
+def _explain_loading(loaded_as: str, methods: str | None) -> Iterator[str]:
     """Explain how to load the model, and which of its parts `transformers` does not load."""
     is_classifier = loaded_as.endswith("ForSequenceClassification")
     auto = "AutoModelForSequenceClassification" if is_classifier else "AutoModel"
