@@ -115,12 +115,12 @@ class Mirror:
         """Build the MLflow runs of the study, its arms and their trials; parents come before their children."""
         intervals = read_mean_intervals(self.folder) if final else {}
         runs = StudyRuns(self.folder.resolve().name, require_plan(self.folder), self.facts, self.reports, intervals)
-        files, journal = dict[str, tuple[str, ...]](), None
-        if final:
-            journal = compute_journal_digest(self.folder)
-            for name, patterns in FILES.items():
-                paths = [path for pattern in patterns for path in sorted(self.folder.glob(pattern))]
-                files[name] = tuple(map(str, paths))
+        journal = compute_journal_digest(self.folder) if final else None
+        files = {
+            name: tuple(str(path) for pattern in patterns for path in sorted(self.folder.glob(pattern)))
+            for name, patterns in FILES.items()
+            if final
+        }
         plan = compute_plan_digest(self.folder)
         return [
             runs.study(files=files, note=read_export(self.folder, DEV_TABLE), plan=plan, journal=journal),

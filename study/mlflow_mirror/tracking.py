@@ -147,7 +147,12 @@ class Tracking:
         self._finished: dict[str, str] = {}  # run key -> digest of the content that MLflow has
         self._sent: dict[str, set[Point]] = {}  # run key -> points sent so far, until the run has ended
         for run in _search(self.client, [self.experiment_id], study_id):
-            self._remember(run)
+            key = run.data.tags["key"]
+            if key in self.run_ids:  # created twice, because the server's first answer came too late
+                self.client.delete_run(run.info.run_id)
+            else:
+                self.run_ids[key] = run.info.run_id
+                self._finished[key] = run.data.tags.get("content", "")
 
     def write(self, run: Run) -> None:
         """Write the content of `run` to its MLflow run; send nothing if MLflow already has it."""
@@ -183,14 +188,6 @@ class Tracking:
         if experiment.lifecycle_stage == "deleted":
             self.client.restore_experiment(experiment.experiment_id)
         return experiment.experiment_id
-
-    def _remember(self, run: Any) -> None:
-        key = run.data.tags["key"]
-        if key in self.run_ids:  # created twice, because the server's first answer came too late
-            self.client.delete_run(run.info.run_id)
-            return
-        self.run_ids[key] = run.info.run_id
-        self._finished[key] = run.data.tags.get("content", "")
 
     def _create(self, run: Run) -> str:
         tags = {"study_id": self.study_id, "key": run.key, **self._tag_parent(run)}
