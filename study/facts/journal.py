@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,10 +23,10 @@ from types import FrameType
 import msgspec
 
 from study.facts.events import FILE, Event, utc_now
-from study.facts.json_lines import AppendOnlyFile
+from study.facts.json_lines import is_json
 from study.facts.plain_words import to_second
 from study.facts.study_facts import read_facts
-from trainables.atomic_files import write_bytes
+from trainables.atomic_files import flush, write_bytes
 from trainables.schema import Reader, Typed
 
 LEASE = "launch.lease"
@@ -101,7 +102,7 @@ class StudyLock:
             ValueError: another launch runs the study, or the file system does not support locks.
         """
         self._path = folder / LEASE
-        self._descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT, 0o644)
+        self.descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)  # of the journal
         try:
             is_locked = self._take_lock(folder)
             lease = read_lease(folder)
@@ -111,7 +112,7 @@ class StudyLock:
             self._lease = msgspec.json.encode(Lease.for_this_process())
             write_bytes(self._path, self._lease)
         except BaseException:
-            os.close(self._descriptor)
+            os.close(self.descriptor)
             raise
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="lease", daemon=True)
@@ -121,7 +122,7 @@ class StudyLock:
         """Try several times to take the lock, since `find_lock_holder` may hold it for a moment."""
         for _ in range(_LOCK_ATTEMPTS):
             try:
-                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return True
             except BlockingIOError:
                 time.sleep(0.02)
@@ -173,7 +174,7 @@ class StudyLock:
         self._is_over.set()
         self._thread.join()
         self._path.unlink(missing_ok=True)
-        os.close(self._descriptor)
+        os.close(self.descriptor)
 
 
 def _find_mount(folder: Path) -> str:
@@ -230,10 +231,15 @@ def handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator
 
 
 class Journal:
-    """The journal of a study and the study's state. Appending an event writes it to disk and updates the state."""
+    """The journal of a study and the study's state. Appending an event writes it to disk and updates the state.
+
+    A failed append leaves the file unchanged.
+    """
 
     def __init__(self, folder: Path):
         """Lock the study folder for this process, and read its journal.
+
+        An incomplete last line is removed, with a warning.
 
         Raises:
             ValueError: another launch runs the study, or a line is invalid (the message names file and line).
@@ -241,24 +247,75 @@ class Journal:
         self.folder = folder
         self._lock = StudyLock(folder)
         try:
-            self._events_file = AppendOnlyFile(folder / FILE, Reader(Event))
+            flush(folder)
+            self._path, self._reader, self._descriptor = folder / FILE, Reader(Event), self._lock.descriptor
+            self._cut_torn_tail()
+            self._size = os.fstat(self._descriptor).st_size
             self.facts = read_facts(folder)
         except BaseException:
             self._lock.release()
             raise
+
+    def _cut_torn_tail(self) -> None:
+        content = self._path.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content) and is_json(content[whole:]):
+            os.write(self._descriptor, b"\n")  # only the line end was lost
+        elif whole < len(content):
+            removed = f"removed an incomplete last line of {len(content) - whole} bytes"
+            warnings.warn(f"{self._path}: {removed}", stacklevel=3)
+            os.ftruncate(self._descriptor, whole)
 
     def now(self) -> str:
         """Return the time for a new event: the current time, but never a time before that of the last event."""
         return max(utc_now(), self.facts.time)
 
     def append(self, *events: Event) -> None:
-        """Write the events to disk with one sync, then update the state. Ctrl-C and SIGTERM are delayed meanwhile."""
+        """Write the events to disk with one sync, then update the state. Ctrl-C and SIGTERM are delayed meanwhile.
+
+        Raises:
+            ValueError: an event is invalid, or another process changed, replaced or deleted the file.
+        """
         with delay_signals():
-            self._events_file.append_lines([msgspec.json.encode(event) for event in events])
+            self._write(b"".join(map(self._encode, events)))
             for event in events:
                 self.facts.apply(event)
 
+    def _encode(self, event: Event) -> bytes:
+        line = msgspec.json.encode(event)
+        self._reader.read(line, where=f"{self._path}, a new line")
+        return line + b"\n"
+
+    def _write(self, content: bytes) -> None:
+        self._check_untouched()
+        try:
+            written = os.write(self._descriptor, content)
+            if written != len(content):
+                raise OSError(
+                    f"{self._path}: only {written} of {len(content)} bytes could be written; is the disk full?"
+                )
+            os.fdatasync(self._descriptor)
+        except OSError:
+            os.ftruncate(self._descriptor, self._size)
+            raise
+        self._size += written
+
+    def _check_untouched(self) -> None:
+        """Raise ValueError if another process changed, replaced or deleted the file.
+
+        A deleted file is restored before the error is raised.
+        """
+        now = os.fstat(self._descriptor)
+        if now.st_nlink and now.st_size != self._size:
+            raise ValueError(f"{self._path}: another process has written to the file; this process stops writing")
+        if not now.st_nlink:
+            if not self._path.exists():
+                write_bytes(self._path, os.pread(self._descriptor, self._size, 0))
+            raise ValueError(
+                f"{self._path} was deleted or replaced while in use; run the same command again to continue with the "
+                "current file"
+            )
+
     def close(self) -> None:
-        """Close the journal and let other launches run the study."""
-        self._events_file.close()
+        """Let other launches run the study."""
         self._lock.release()

@@ -1,84 +1,15 @@
-"""Classes and functions that read and write JSON-lines files, always in complete lines."""
+"""Readers of JSON-lines files, which return only complete lines."""
 
 from __future__ import annotations
 
-import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from trainables.atomic_files import flush, write_bytes
 from trainables.schema import Reader
-
-
-class AppendOnlyFile:
-    """A JSON-lines file to which complete lines are appended and synced to disk.
-
-    Opening the file removes an incomplete last line, with a warning. A failed append leaves the file unchanged.
-    """
-
-    def __init__(self, path: Path, reader: Reader):
-        """Open or create the file; `reader` checks each line before it is written."""
-        self.path = path
-        self._reader = reader
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        flush(path.parent)
-        self._cut_torn_tail()
-        self._size = os.fstat(self._descriptor).st_size
-
-    def append_lines(self, lines: Sequence[bytes]) -> None:
-        """Append lines of JSON, given without line breaks, and sync them to disk together.
-
-        Raises:
-            ValueError: a line is invalid, or another process changed, replaced or deleted the file.
-        """
-        for line in lines:
-            self._reader.read(line, where=f"{self.path}, a new line")
-        self._check_untouched()
-        content = b"".join(line + b"\n" for line in lines)
-        try:
-            written = os.write(self._descriptor, content)
-            if written != len(content):
-                raise OSError(
-                    f"{self.path}: only {written} of {len(content)} bytes could be written; is the disk full?"
-                )
-            os.fdatasync(self._descriptor)
-        except OSError:
-            os.ftruncate(self._descriptor, self._size)
-            raise
-        self._size += written
-
-    def _check_untouched(self) -> None:
-        """Raise ValueError if another process changed, replaced or deleted the file.
-
-        A deleted file is restored before the error is raised.
-        """
-        now = os.fstat(self._descriptor)
-        if now.st_nlink and now.st_size != self._size:
-            raise ValueError(f"{self.path}: another process has written to the file; this process stops writing")
-        if not now.st_nlink:
-            if not self.path.exists():
-                write_bytes(self.path, os.pread(self._descriptor, self._size, 0))
-            raise ValueError(
-                f"{self.path} was deleted or replaced while in use; run the same command again to continue with the "
-                "current file"
-            )
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._descriptor)
-
-    def _cut_torn_tail(self) -> None:
-        content = self.path.read_bytes()
-        whole = content.rfind(b"\n") + 1
-        if whole < len(content) and _is_json(content[whole:]):
-            os.write(self._descriptor, b"\n")  # only the line end was lost
-        elif whole < len(content):
-            warnings.warn(f"{self.path}: removed an incomplete last line of {len(content) - whole} bytes", stacklevel=3)
-            os.ftruncate(self._descriptor, whole)
 
 
 def read_lines(path: Path, reader: Reader) -> Iterator[tuple[int, Any]]:
@@ -96,7 +27,7 @@ def read_lines(path: Path, reader: Reader) -> Iterator[tuple[int, Any]]:
     name = str(path)
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
-            if not line.endswith(b"\n") and not _is_json(line):
+            if not line.endswith(b"\n") and not is_json(line):
                 warnings.warn(f"{path}:{number}: incomplete last line ignored ({len(line)} bytes)", stacklevel=2)
                 return
             yield number, reader.read(line, where=f"{name}:{number}")
@@ -129,7 +60,7 @@ class Tail:
         return [(number, self._reader.read(line, where=f"{self._path}:{number}")) for number, line in lines]
 
 
-def _is_json(line: bytes) -> bool:
+def is_json(line: bytes) -> bool:
     """Check if a line is complete: a truncated object is not valid JSON."""
     try:
         msgspec.json.decode(line)
