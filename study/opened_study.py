@@ -18,7 +18,6 @@ from study.plans.plan import Plan
 from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import (
     PlanFile,
-    blame_plan_file,
     check_in_one_folder,
     compare_plans,
     describe_data_change,
@@ -58,18 +57,17 @@ def open_study(options: LaunchOptions) -> Study:
     """Resolve the study that the options ask for, without creating files.
 
     Raises:
-        ValueError: if the study cannot be run. If the error is in the --plan file, the message names the file.
+        ValueError: if the study cannot be run. If only the --plan file describes the study, the message names the file.
     """
     earlier = None if options.continue_study is None else require_plan(Path(options.continue_study))
     plan, why = plan_from(options, earlier.plan.asked if earlier else None)
     try:
         return prepare(plan, options, earlier=earlier, why=why)
     except ValueError as error:
-        if options.plan is None:
+        typed = [name for name in Plan.__struct_fields__ if getattr(options, name, None) not in (None, [])]
+        if options.plan is None or typed or read_settings(options):
             raise
-        typed = {name for name in Plan.__struct_fields__ if getattr(options, name, None) not in (None, [])}
-        fault = blame_plan_file(str(error), plan, path=options.plan, typed=typed | {*read_settings(options)})
-        raise ValueError(fault) from None
+        raise ValueError(f"--plan {options.plan}: {error}") from None
 
 
 def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = None, why: str = "") -> Study:

@@ -138,14 +138,14 @@ def test_one_line_says_the_value_and_what_is_allowed(capsys, here, command, mess
     [
         (b"samples = -1", "samples is -1; allowed: a whole number >= 0"),
         (b"seeds = -1", "seeds is -1; allowed: a whole number >= 1"),
-        (b"[set]\nepochs = 0", "plan.toml: [set] epochs is 0; allowed: a whole number >= 1"),
+        (b"[set]\nepochs = 0", "--plan plan.toml: --set epochs is 0; allowed: a whole number >= 1"),
         (b'samples = "many"', "samples is 'many'; allowed: a whole number or \"none\""),
         (b'early_stopping = "asha"', "early_stopping is 'asha'; allowed: a table or \"none\""),
         ('methods = ["albert"]'.encode("utf-16"), "not UTF-8; allowed: a TOML file, as --dry-run --toml prints it"),
-        (b'data = "nowhere"', "--plan plan.toml: data: no folder nowhere; data is mini, hub or a folder"),
+        (b'data = "nowhere"', "--plan plan.toml: no folder nowhere; data is mini, hub or a folder"),
         (
             b'backbone = "mini-albrt"',
-            "--plan plan.toml: backbone: no backbone is named 'mini-albrt'; nearest: mini-",
+            "--plan plan.toml: no backbone is named 'mini-albrt'; nearest: mini-",
         ),
         (b'sampler = "cmae"', "--plan plan.toml: sampler: no sampler named 'cmae'; available: tpe, random, grid, qmc"),
         (b"[early_stopping]\ngrace = 0", "early_stopping.grace is 0; allowed: a whole number >= 1"),

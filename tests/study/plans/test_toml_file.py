@@ -58,8 +58,8 @@ def test_options_are_laid_over_the_file(tmp_path):
         ('tasks = ["rtee"]', "no task named 'rtee'"),
         ('methods = ["plabert"]', "plan.toml: methods: no method named 'plabert'; available: albert"),
         ('baseline = "alber"', "plan.toml: baseline: no method named 'alber'; available: albert"),
-        ("[set]\nlerning_rate = 1", "plan.toml: [set] lerning_rate: palbert has no such field; its fields are adam"),
-        ("[set]\nq = 2", "plan.toml: [set] q is 2; allowed: a number >= 0 and <= 1"),
+        ("[set]\nlerning_rate = 1", "plan.toml: --set lerning_rate: palbert has no such field; its fields are adam"),
+        ("[set]\nq = 2", "plan.toml: --set q is 2; allowed: a number >= 0 and <= 1"),
     ],
 )
 def test_what_a_file_cannot_say_is_answered_in_one_line(tmp_path, capsys, text, message):
