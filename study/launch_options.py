@@ -302,18 +302,20 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
         base = replace(base, include=str(Path(folder).resolve()))
     else:
         include_folder(base.methods, folder)
-    if options.plan:
-        base = _resolve_file_names(base, options.plan)
     names = [name for name in Plan.__struct_fields__ if name not in ("profile", "epochs", "settings")]
     values = {name: value for name in names if (value := getattr(options, name, None)) not in (None, [])}
-    readers: dict[str, Callable[[Any], object]] = {
+    name_readers: dict[str, Callable[[Any], object]] = {
         "methods": lambda texts: _resolve_names(texts, profiles.list_methods(base.profile), _resolve_method),
         "tasks": lambda texts: _resolve_names(texts, profiles.list_tasks(), _resolve_task),
-        "include": lambda folder: str(Path(folder).resolve()),
         "sampler": resolve_sampler,
+        "baseline": resolve_method,
+    }
+    if options.plan:
+        base = _resolve_file_names(base, options.plan, name_readers)
+    readers = name_readers | {
+        "include": lambda folder: str(Path(folder).resolve()),
         "select_by": read_select_by,
         "early_stopping": _read_early_stopping,
-        "baseline": resolve_method,
         "search_only": lambda texts: _resolve_names(texts, (), _refuse_scope),
     }
     changes = {name: readers[name](value) if name in readers else value for name, value in values.items()}
@@ -376,7 +378,8 @@ def read_settings(options: LaunchOptions) -> dict[str, Setting]:
         ValueError: if an option is malformed, or a field is given twice or is both fixed and searched.
     """
     fixed, searched = dict[str, Value](), dict[str, Choices | Interval]()
-    for text in options.settings:
+    epochs = [] if options.epochs is None else [f"epochs={options.epochs}"]
+    for text in [*epochs, *options.settings]:
         key, value = read_setting(text, "--set", "[SCOPE:]FIELD=VALUE")
         if isinstance(value, str) and ("," in value or ".." in value):
             raise ValueError(f"--set {text}: allowed: one value; for a range or choices: --search {text}")
@@ -388,12 +391,13 @@ def read_settings(options: LaunchOptions) -> dict[str, Setting]:
         except ValueError as error:
             fault = str(error).removeprefix(f"--search {key}: ").removeprefix(f"{ranged}: ")
             raise ValueError(f"--search {text}: {fault}") from None
-    settings, short_forms = merge_settings(fixed, searched), _read_short_forms(options)
-    for name in ("epochs", "attention"):
-        if name in short_forms and name in settings:
-            flags = f"{short_forms[name][0].split()[0]} and {format_option(name, settings[name])}"
-            raise ValueError(f"{flags} both give {name}; allowed: one of the two")
-    return {**{field: value for field, (_, value) in short_forms.items() if field not in searched}, **settings}
+    attention = {field: value for field, value in _read_attention(options).items() if field not in searched}
+    return merge_settings({**attention, **fixed}, searched)
+
+
+def _read_attention(options: LaunchOptions) -> Mapping[str, Value]:
+    """Return the values of the fields that --attention sets."""
+    return ATTENTION.get(options.attention or "", {})
 
 
 def _check_search_only(settings: Mapping[str, Setting], plan: Plan) -> None:
@@ -416,24 +420,15 @@ def _check_search_only(settings: Mapping[str, Setting], plan: Plan) -> None:
             )
 
 
-def _read_short_forms(options: LaunchOptions) -> dict[str, tuple[str, Value]]:
-    """Return each field that --attention or --epochs sets, with the name of the option and the field's value."""
-    epochs: dict[str, tuple[str, Value]] = {} if options.epochs is None else {"epochs": ("--epochs", options.epochs)}
-    if options.attention is None:
-        return epochs
-    flag = f"--attention {options.attention}"
-    return {field: (flag, value) for field, value in ATTENTION[options.attention].items()} | epochs
-
-
 def trace_settings(options: LaunchOptions, plan: Plan) -> dict[str, str]:
-    """Return the origin of each setting that comes from --epochs, --attention or a plan, not from --set or --search.
+    """Return the origin of each setting that comes from --attention or an earlier plan, not from --set or --search.
 
-    A key is, for example, `--set epochs`; its value is then `--epochs` or `--plan FILE: epochs`.
+    A key is, for example, `--set beta`; its value is then `--plan FILE: beta`.
     """
-    settings, short_forms = read_settings(replace(options, epochs=None, attention=None)), _read_short_forms(options)
+    settings, attention = read_settings(replace(options, attention=None)), _read_attention(options)
     file = f"--plan {options.plan}" if options.plan else f"--continue {options.continue_study}"
     return {
-        format_option(key, setting): short_forms[key][0] if key in short_forms else f"{file}: {key}"
+        format_option(key, setting): f"--attention {options.attention}" if key in attention else f"{file}: {key}"
         for key, setting in plan.settings.items()
         if key not in settings
     }
@@ -453,24 +448,14 @@ def _spell_key(key: str, option: str) -> str:
 
 def _read_base(options: LaunchOptions, earlier: Plan | None) -> tuple[Plan, str]:
     if earlier is not None:
-        _check_continued(options, earlier)
+        for name in ("profile", "name", "out", "plan"):
+            if (value := getattr(options, name)) is not None:
+                flag = f"--continue {options.continue_study}"
+                raise ValueError(f"--{name} is {value}, but {flag} already determines it; leave --{name} out")
         return earlier, "continued"
     if options.plan is not None:
         return read_toml(Path(options.plan)), f"plan {options.plan}"
     return _choose_profile(options)
-
-
-def _check_continued(options: LaunchOptions, plan: Plan) -> None:
-    """Raise ValueError if --profile, --name, --out or --plan is given: with --continue, the old study sets them."""
-    folder, flag = Path(options.continue_study or ""), f"--continue {options.continue_study}"
-    for name, fixed in {"profile": plan.profile, "name": folder.resolve().name, "out": str(folder.parent)}.items():
-        value = getattr(options, name)
-        if value == fixed:
-            raise ValueError(f"{flag} already fixes --{name}; leave --{name} out")
-        if value is not None:
-            raise ValueError(f"--{name} is {value}, but {flag} fixes {fixed}; leave one of them out")
-    if options.plan is not None:
-        raise ValueError(f"--plan is {options.plan}, but {flag} already has a plan; leave one of them out")
 
 
 def _choose_profile(options: LaunchOptions) -> tuple[Plan, str]:
@@ -487,19 +472,12 @@ def _choose_profile(options: LaunchOptions) -> tuple[Plan, str]:
     return profiles.load(profile), f"profile {profile}: {place} has {gpus or 'no'} GPUs"
 
 
-def _resolve_file_names(plan: Plan, file: str) -> Plan:
+def _resolve_file_names(plan: Plan, file: str, readers: Mapping[str, Callable[[Any], object]]) -> Plan:
     """Return a plan read from a file, with its methods, tasks, sampler and scopes in standard spelling."""
-    resolvers: dict[str, Callable[[str], str]] = {
-        "methods": resolve_method,
-        "tasks": _resolve_task,
-        "sampler": resolve_sampler,
-        "baseline": resolve_method,
-    }
     changes = dict[str, object]()
-    for name, resolve in resolvers.items():
-        value = getattr(plan, name)
+    for name, read in readers.items():
         try:
-            changes[name] = tuple(map(resolve, value)) if isinstance(value, tuple) else value and resolve(value)
+            changes[name] = (value := getattr(plan, name)) and read(value)
         except ValueError as error:
             raise ValueError(f"--plan {file}: {name}: {error}") from None
     tables = {key: "search" if is_searched(setting) else "set" for key, setting in plan.settings.items()}
@@ -507,7 +485,7 @@ def _resolve_file_names(plan: Plan, file: str) -> Plan:
     return replace(plan, **changes, settings=settings)
 
 
-def _resolve_names(texts: list[str], menu: Sequence[str], resolve: Callable[[str], str]) -> tuple[str, ...]:
+def _resolve_names(texts: Sequence[str], menu: Sequence[str], resolve: Callable[[str], str]) -> tuple[str, ...]:
     names = [name.strip() for text in texts for name in text.split(",") if name.strip()]
     return tuple(dict.fromkeys(each for name in names for each in (menu if name == "all" else [resolve(name)])))
 
