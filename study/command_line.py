@@ -171,12 +171,6 @@ class Parser(argparse.ArgumentParser, Generic[T]):
 
     def error(self, message: str) -> NoReturn:
         """Raise a ValueError with argparse's error message, instead of exiting as argparse does."""
-        if parts := re.fullmatch(r"argument (\S+): invalid (int|float) value: (.*)", message):
-            flag, kind, value = parts.groups()
-            message = f"{flag} is {value}; allowed: {'a whole number' if kind == 'int' else 'a number'}"
-            if kind == "int" and "," in value:
-                action = next(action for action in self._actions if flag in action.option_strings)
-                message += f", not a list; it means: {action.help}"
         raise ValueError(f"{message}; see --help")
 
     def complete(self, **values: Sequence[str]) -> None:
@@ -194,7 +188,9 @@ class Parser(argparse.ArgumentParser, Generic[T]):
         known, unknown = self.parse_known_args(arguments)
         if unknown:
             flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{_suggest_all(unknown, flags)}")
+            places = [place for place, text in enumerate(unknown) if re.match("--?[a-zA-Z]", text)]
+            suggestions = [_suggest(unknown[place:], flags) for place in places]
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{''.join(suggestions)}")
         values = vars(known)
         for action in self._actions:
             value = values.get(action.dest)
@@ -204,7 +200,7 @@ class Parser(argparse.ArgumentParser, Generic[T]):
         try:
             return from_plain(self._kind, values, where="--")
         except ValueError as error:
-            field, _, fault = str(error).removeprefix("--: ").partition(" ")
+            field, _, fault = str(error).removeprefix("--: ").removesuffix(" or null").partition(" ")
             raise ValueError(f"--{field.replace('_', '-')} {fault}") from None
 
 
@@ -246,8 +242,8 @@ def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
     default = field.default if field.default_factory is NODEFAULT else field.default_factory()
     menu = "|".join(choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind))
     settings: dict[str, Any] = {"help": declared.text, "metavar": declared.metavar or menu or None}
-    if int in kinds or float in kinds:
-        settings["type"] = int if int in kinds else float
+    if {int, float} & kinds:
+        settings["type"] = read_value
     is_list = any(get_origin(kind) is list for kind in kinds)
     if declared.is_argument:
         settings |= {"nargs": "+"} if is_list else {}
@@ -262,22 +258,11 @@ def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
     parser.add_argument(flag, dest=field.name, required=required, default=None if required else default, **settings)
 
 
-def _suggest_all(unknown: Sequence[str], flags: Sequence[str]) -> str:
-    """Suggest options of this command for the unknown options of a command line: `; here it is --epochs 3`."""
-    places = [place for place, text in enumerate(unknown) if re.match("--?[a-zA-Z]", text)]
-    suggestions = [(unknown[place].partition("=")[0], _suggest(unknown[place:], flags)) for place in places]
-    if len(suggestions) == 1:
-        return suggestions[0][1]
-    known = sum(text.startswith("; here it is") for _, text in suggestions)
-    lines = [f"; {flag}: {text.removeprefix('; ')}" for flag, text in suggestions if text]
-    return "".join([*lines, *["; docs/coming_from.md lists them all"] * (known > 1)])
-
-
 def _suggest(unknown: Sequence[str], flags: Sequence[str]) -> str:
-    """Suggest an option of this command for an unknown option.
+    """Suggest an option of this command for an unknown option, the first of the words in `unknown`.
 
-    For an option of another program, suggest its replacement: `; here it is --epochs 3`. Otherwise suggest an option
-    with a similar name.
+    For an option of another program, suggest its replacement: `; here, --num_epochs is --epochs 3`. Otherwise suggest
+    an option with a similar name.
     """
     flag, _, value = unknown[0].partition("=")
     name = flag.lstrip("-").replace("-", "_")
@@ -290,7 +275,7 @@ def _suggest(unknown: Sequence[str], flags: Sequence[str]) -> str:
     as_field = () if not has_field else (f"--{field} VALUE", f"--set {field}=VALUE")
     for replacement in ELSEWHERE.get(name, as_field):
         if not replacement.startswith("--") or replacement.split()[0] in flags:
-            return f"; here it is {replacement.replace('VALUE', value)}"
+            return f"; here, {flag} is {replacement.replace('VALUE', value)}"
     return suggest_nearest(flag, flags)
 
 

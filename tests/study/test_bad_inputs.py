@@ -57,7 +57,7 @@ def refused(capsys, here: Path, *arguments: str) -> str:
         ),
         (
             "launch --seeds 42,43 --dry-run",
-            "--seeds is '42,43'; allowed: a whole number, not a list; it means: confirm trials",
+            "--seeds is '42,43'; allowed: a whole number",
         ),
         (
             "launch --name new --retry-failed",
@@ -121,7 +121,7 @@ def refused(capsys, here: Path, *arguments: str) -> str:
         ("submit runs/first --out /proc/x.zip", "--out /proc/x.zip cannot be written: /proc is not writable; a"),
         ("predict runs/first file --to /proc/x.tsv", "--to /proc/x.tsv cannot be written: /proc is not wri"),
         ("verify runs/first --tables nowhere", "--tables nowhere is not a folder; allowed: a folder that"),
-        ("launch --epochs x", "--epochs is 'x'; allowed: a whole number; see --help"),
+        ("launch --epochs x", "--epochs is 'x'; allowed: a whole number"),
         ("predict runs/first nowhere.tsv --to out.tsv", "no file nowhere.tsv; allowed: a TSV file with a header line"),
         (
             "predict runs/first file --to no/where.tsv",

@@ -116,7 +116,7 @@ LOCAL = ("--driver", "local")
         (["--driver", "slurm"], "--driver is 'slurm'; allowed: ray, local"),
         ([*LOCAL, "--address", "auto"], "--address auto is a Ray cluster, but --driver is local; leave one of them"),
         (["--gpus-per-trial", "1.5"], "--gpus-per-trial is 1.5; allowed: a fraction below 1, or a whole number"),
-        (["--max-minutes", "0"], "--max-minutes is 0.0; allowed: a number > 0"),
+        (["--max-minutes", "0"], "--max-minutes is 0; allowed: a number > 0"),
     ],
 )
 def test_what_a_driver_cannot_do_is_refused_in_one_line(tmp_path, monkeypatch, capsys, arguments, said) -> None:
