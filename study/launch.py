@@ -98,8 +98,8 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
     if options.explain is not None:
         names = [arm.name for arm in resolved.arms if not arm.repeat]
         known = [f"{method}/{task}" for method in method_files.names() for task in trainable_tasks()]
-        method, _, task = resolve_name(options.explain, names, what="arm of this study", known=known).partition("/")
-        print(explain(resolved.asked, method, task, origins=trace_settings(options, resolved.asked)))
+        name = resolve_name(options.explain, names, what="arm of this study", known=known)
+        print(explain(resolved, name, origins=trace_settings(options, resolved.asked)))
         return 0
     if options.toml:
         print(format_plan(resolved.asked), end="")

@@ -146,11 +146,6 @@ class Plan(Typed, frozen=True, kw_only=True):
         """Return the best configurations of other studies that the arm tries before all others."""
         return () if self.first is UNSET else self.first.get(arm, ())
 
-    def resolve_search_precision(self, fixed: Configuration, *, is_searched: bool) -> Precision | UnsetType:
-        """Return the precision of an arm's search trials, or UNSET if its confirm trials have the same precision."""
-        is_another = is_searched and self.search_precision != fixed.get("precision")
-        return self.search_precision if is_another else UNSET
-
 
 @cache
 def read_marks(kind: type[Typed]) -> dict[str, object]:

@@ -228,51 +228,49 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
     return Resolution(fixed, tuned, post_hoc, first, backbone, tokenizer)
 
 
-def explain(plan: Plan, method: str, task: str, *, origins: Mapping[str, str]) -> str:
-    """Describe every field of the arm's configuration with its value or range and its origin, one field per line.
+def explain(plan: ResolvedPlan, name: str, *, origins: Mapping[str, str]) -> str:
+    """Describe every field of an arm's configuration with its value or range and its origin, one field per line.
 
     Args:
         origins: maps options that the user did not type, such as `--set epochs`, to the origin to print instead.
     """
-    resolution = resolve_configuration(plan, method, task)
+    arm, asked = plan.arm(name), plan.asked
+    space, resolution = search_spaces.load(arm.method), resolve_configuration(asked, arm.method, arm.task)
     rows = [(name, json.dumps(layered.value), layered.origin) for name, layered in resolution.fixed.items()]
     rows += [(name, str(layered.value), layered.origin) for name, layered in resolution.tuned.items()]
     for name, settings in resolution.post_hoc.items():
         menu = " | ".join(map(json.dumps, settings.value))
         rows.append((name, f"{menu}, evaluated on the model of every search trial", settings.origin))
-    fixed = {name: layered.value for name, layered in resolution.fixed.items()}
-    if (precision := plan.resolve_search_precision(fixed, is_searched=bool(resolution.tuned))) is not UNSET:
-        rows.append(("precision of search trials", json.dumps(precision), "--search-precision"))
-    rows.append(("backbone", resolution.backbone.value, resolution.backbone.origin))
-    if resolution.tokenizer.value is not None:
-        rows.append(("tokenizer", resolution.tokenizer.value, resolution.tokenizer.origin))
-    space = search_spaces.load(method)
-    if (source := plan.find_start(method, task, space.start)) is not None:
-        origin = f"{space.file} START" if source == f"{space.start}/{task}" else "--start-from"
-        rows.append(("starts from", f"the best model of {source}", origin))
-    won, published = plan.list_firsts(f"{method}/{task}"), space.published.get(task, ())
+    if arm.search_precision is not UNSET:
+        rows.append(("precision of search trials", json.dumps(arm.search_precision), "--search-precision"))
+    rows.append(("backbone", arm.backbone, resolution.backbone.origin))
+    if arm.tokenizer is not None:
+        rows.append(("tokenizer", arm.tokenizer, resolution.tokenizer.origin))
+    if arm.start_from is not None:
+        origin = f"{space.file} START" if arm.start_from == f"{space.start}/{arm.task}" else "--start-from"
+        rows.append(("starts from", f"the best model of {arm.start_from}", origin))
+    won, published = asked.list_firsts(name), space.published.get(arm.task, ())
     first = list[str]()
-    for point, winner in zip_longest(resolution.first, won[: len(resolution.first)]):
+    for point, winner in zip_longest(arm.first, won[: len(arm.first)]):
         if winner or any(point.items() <= known.items() for known in published):
             values = ", ".join(f"{name} {json.dumps(value)}" for name, value in point.items())
             origin = winner.origin if winner else "PUBLISHED"
             first.append(f"  the search {'then' if first else 'first'} tries {values} ({origin})")
-    if others := len(resolution.first) - len(first):
+    if others := len(arm.first) - len(first):
         first.append(f"  the search {'then' if first else 'first'} tries {counted(others, 'grid point')}")
-    if resolution.tuned:
-        samples = len(resolution.first) if plan.samples is None else plan.samples
-        first.append(f"  sampler: {describe_sampler(plan.sampler, samples, plan.early_stopping)}")
-    if plan.select_by is not UNSET:
-        first.append(f"  {describe_select_by(plan.select_by)}")
-    fields = resolution.fixed.keys() | resolution.tuned.keys()
+    if arm.space:
+        first.append(f"  sampler: {describe_sampler(asked.sampler, arm.samples, asked.early_stopping)}")
+    if asked.select_by is not UNSET:
+        first.append(f"  {describe_select_by(asked.select_by)}")
+    fields = arm.fixed.keys() | arm.space.keys()
     notes = [
         f"  differs: {departure}"
-        for departure in trainables.departures(method)
+        for departure in trainables.departures(arm.method)
         if fields & {*departure.what.replace(",", "").split()}
-        and does_hold(departure, method, task, fixed, searched=resolution.tuned)
+        and does_hold(departure, arm.method, arm.task, arm.fixed, searched=arm.space)
     ]
     rows = [(name, value, origins.get(origin, origin)) for name, value, origin in rows]
-    return "\n".join([f"{method}/{task}", *format_columns(rows), *first, *notes])
+    return "\n".join([name, *format_columns(rows), *first, *notes])
 
 
 def _resolve_arm(
@@ -312,7 +310,8 @@ def _resolve_arm(
     except Exception as error:  # a user's code may raise anything
         raise ValueError(method_files.describe_error(error, arm.base_method)) from error
     fixed = {name: getattr(config, name) for name in arm.fixed}  # with the field's types: 0 becomes 0.0
-    return replace(arm, fixed=fixed, search_precision=plan.resolve_search_precision(fixed, is_searched=bool(arm.space)))
+    is_same = not arm.space or plan.search_precision == fixed.get("precision")
+    return replace(arm, fixed=fixed, search_precision=UNSET if is_same else plan.search_precision)
 
 
 def _suggest_narrower_scopes(plan: Plan, arm: Arm, *, field: str) -> str:

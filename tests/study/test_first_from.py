@@ -58,7 +58,8 @@ def test_the_plan_keeps_the_values_and_their_origin_without_the_other_study(othe
     again = read_toml(tmp_path / "plan.toml")
     assert resolve(again).arms == plan.arms
     rate = won(other, "palbert/rte")["learning_rate"]
-    lines = [line for line in explain(again, "palbert", "rte", origins={}).splitlines() if "search first tries" in line]
+    told = explain(resolve(again), "palbert/rte", origins={})
+    lines = [line for line in told.splitlines() if "search first tries" in line]
     assert len(lines) == 1 and f"learning_rate {rate}" in lines[0] and lines[0].endswith(f"({moved}, palbert/rte)")
 
 

@@ -99,21 +99,25 @@ def test_a_field_of_one_task_alone_is_answered_with_its_scope(capsys):
     assert launch.main([*asked, option]) == 0
 
 
+def explain_offline(plan: Plan, arm: str) -> str:
+    return explain(resolve(plan, unchecked=[]), arm, origins={})
+
+
 def test_an_explained_arm_tells_how_lambda_layers_are_counted():
-    said = explain(plan_from("--profile", "paper", "--set", "num_lambda_layers=1"), "palbert", "rte", origins={})
+    said = explain_offline(plan_from("--profile", "paper", "--set", "num_lambda_layers=1"), "palbert/rte")
     assert "differs: num_lambda_layers of a linear Λ: 0; larger numbers mean the same (paper: 1)" in said
 
 
 def test_an_explained_arm_lists_only_departures_of_its_own_values():
     for profile, is_listed in (("paper", True), ("mini", False)):  # mini trains fewer epochs than the method's file
-        text = explain(plan_from("--profile", profile), "palbert", "rte", origins={})
+        text = explain_offline(plan_from("--profile", profile, "--task", "rte"), "palbert/rte")
         assert ("differs: epochs: at most 25" in text) == is_listed
 
 
 def test_published_values_that_are_tried_first_are_printed():
     def lines(*asked):
         plan = plan_from("--method", "alectra-small", "--task", "rte", *asked)
-        return [line for line in explain(plan, "alectra-small", "rte", origins={}).splitlines() if "tries" in line]
+        return [line for line in explain_offline(plan, "alectra-small/rte").splitlines() if "tries" in line]
 
     (first,) = lines("--profile", "electra", "--task", "mnli")
     assert first == "  the search first tries learning_rate 0.0001, batch_size 32 (PUBLISHED)"
