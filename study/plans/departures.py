@@ -12,9 +12,8 @@ import trainables
 from search_spaces.objectives import Recipe
 from study import profiles
 from study.facts.plain_words import read_width, wrap_line
-from study.plans.plan import Plan
 from study.plans.ranges import is_searched, shorten
-from study.plans.resolved_plan import Arm, ResolvedPlan, list_untrained_backbones
+from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables.departure import Departure, Departures
 from trainables.schema import Configuration
 
@@ -23,7 +22,7 @@ WIDTH = 120  # columns of the list of departures if there is no terminal
 OF_TINY_RECIPE = Departure("steps, packing, optimiser", "", "unpublished, for tiny random backbones")
 
 
-def list_departures(asked: Plan, arms: Sequence[Arm]) -> dict[str, Departures]:
+def list_departures(plan: ResolvedPlan) -> dict[str, Departures]:
     """Map "protocol", each pretraining objective and each method to its departures from the papers."""
     by_method: dict[str, Departures] = {
         name: tuple(
@@ -31,13 +30,13 @@ def list_departures(asked: Plan, arms: Sequence[Arm]) -> dict[str, Departures]:
             for departure in trainables.departures(name)
             if any(
                 does_hold(departure, arm.method, arm.task, arm.fixed, searched=arm.decided)
-                for arm in arms
+                for arm in plan.arms
                 if _choose_name(arm) == name
             )
         )
-        for name in dict.fromkeys(map(_choose_name, arms))
+        for name in dict.fromkeys(map(_choose_name, plan.arms))
     }
-    return {"protocol": _list_protocol(asked, arms)} | _list_pretraining(arms) | by_method
+    return {"protocol": _list_protocol(plan)} | _list_pretraining(plan.arms) | by_method
 
 
 def _choose_name(arm: Arm) -> str:
@@ -100,7 +99,8 @@ def _list_pretraining(arms: Sequence[Arm]) -> dict[str, Departures]:
     return {made.objective: made.departures for arm in arms if (made := arm.pretraining) is not UNSET}
 
 
-def _list_protocol(asked: Plan, arms: Sequence[Arm]) -> Departures:
+def _list_protocol(plan: ResolvedPlan) -> Departures:
+    asked, arms = plan.asked, plan.arms
     profile = profiles.load(asked.profile).settings
     by_hand = [key for key, setting in asked.settings.items() if (key, setting) not in profile.items()]
     searched = dict.fromkeys(shorten(key) for key in by_hand if is_searched(asked.settings[key]))
@@ -119,7 +119,7 @@ def _list_protocol(asked: Plan, arms: Sequence[Arm]) -> Departures:
         ),
         ("selection", "on dev", "on a slice of train"): asked.selection == "holdout",
         ("selection by", "the score", str(asked.select_by)): asked.select_by is not UNSET,
-        ("weights of backbones", "pretrained", "random, not pretrained"): bool(list_untrained_backbones(asked, arms)),
+        ("weights of backbones", "pretrained", "random, not pretrained"): bool(plan.untrained),
         ("seeds", str(SEEDS_OF_PAPERS), str(asked.seeds)): asked.seeds != SEEDS_OF_PAPERS,
         ("fields that the papers tune", "searched", "one value"): asked.searched_alone is not UNSET,
         ("precision of search trials", "", str(precision)): precision is not UNSET,

@@ -144,11 +144,11 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
         asked=plan,
         arms=arms,
         protocol=protocol,
-        departures=list_departures(plan, arms),
+        departures={},
         own_tasks={task: with_sizes(TASKS[task]) for task in plan.tasks if TASKS[task].place} or UNSET,
     )
     _check_backbones(resolved, unchecked)
-    return resolved
+    return replace(resolved, departures=list_departures(resolved))
 
 
 def _check_backbones(plan: ResolvedPlan, unchecked: list[str] | None) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, TypeVar
 
@@ -265,8 +265,9 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
 
     @property
     def untrained(self) -> list[str]:
-        """The backbones with random weights that captions must mention; see `list_untrained_backbones`."""
-        return list_untrained_backbones(self.asked, self.arms)
+        """The arms' backbones with random weights, except tiny backbones on generated data."""
+        names = backbones.PUBLISHED_SIZES if self.asked.is_generated else backbones.UNTRAINED
+        return list(dict.fromkeys(arm.backbone for arm in self.arms if arm.backbone in names or arm.random_weights))
 
     @property
     def pins(self) -> dict[str, str]:
@@ -300,12 +301,6 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
     @cached_property
     def _arms(self) -> dict[str, Arm]:
         return {arm.name: arm for arm in self.arms}
-
-
-def list_untrained_backbones(asked: Plan, arms: Iterable[Arm]) -> list[str]:
-    """List the arms' backbones with random weights, except tiny backbones on generated data."""
-    names = backbones.PUBLISHED_SIZES if asked.is_generated else backbones.UNTRAINED
-    return list(dict.fromkeys(arm.backbone for arm in arms if arm.backbone in names or arm.random_weights))
 
 
 # ---- identities and seeds
