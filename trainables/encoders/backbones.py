@@ -76,19 +76,20 @@ MINI_LAYERS = 6
 UNTRAINED = (*MINI_BACKBONES, *PUBLISHED_SIZES)  # made here, with random weights: neither folders nor hub names
 
 # Old hub names of these families have no owner; the hub redirects each of them to OWNER/NAME.
-BARE_HUB_NAMES = (
-    *(f"albert-{size}-v{version}" for size in ("base", "large", "xlarge", "xxlarge") for version in (1, 2)),
-    *(f"bert-{size}-{case}" for size in ("base", "large") for case in ("uncased", "cased")),
-    *(f"bert-large-{case}-whole-word-masking" for case in ("uncased", "cased")),
-    *(f"bert-large-{case}-whole-word-masking-finetuned-squad" for case in ("uncased", "cased")),
-    *(f"bert-base-multilingual-{case}" for case in ("uncased", "cased")),
-    *(f"bert-base-german-{name}" for name in ("cased", "dbmdz-cased", "dbmdz-uncased")),
-    *("bert-base-chinese", "bert-base-cased-finetuned-mrpc"),
-    *("roberta-base", "roberta-large", "roberta-large-mnli", "distilroberta-base"),
-    *("roberta-base-openai-detector", "roberta-large-openai-detector"),
-)
-
-_OWNERS = {"albert": "albert", "bert": "google-bert", "distilroberta": "distilbert", "roberta": "FacebookAI"}
+_BARE_HUB_NAMES: Mapping[str, tuple[str, ...]] = {  # owner -> names
+    "albert": tuple(f"albert-{size}-v{n}" for size in ("base", "large", "xlarge", "xxlarge") for n in (1, 2)),
+    "google-bert": (
+        *("bert-base-chinese", "bert-base-cased-finetuned-mrpc"),
+        *(f"bert-base-german-{name}" for name in ("cased", "dbmdz-cased", "dbmdz-uncased")),
+        *(f"bert-{size}-{case}" for size in ("base", "large", "base-multilingual") for case in ("uncased", "cased")),
+        *(f"bert-large-{case}-whole-word-masking" for case in ("uncased", "cased")),
+        *(f"bert-large-{case}-whole-word-masking-finetuned-squad" for case in ("uncased", "cased")),
+    ),
+    "FacebookAI": ("roberta-base", "roberta-large", "roberta-large-mnli"),
+    "distilbert": ("distilroberta-base",),
+    "openai-community": ("roberta-base-openai-detector", "roberta-large-openai-detector"),
+}
+_OWNERS = {name: owner for owner, names in _BARE_HUB_NAMES.items() for name in names}
 
 _WEIGHTS = (
     "model.safetensors",
@@ -138,7 +139,7 @@ def check_spelling(name: str, *, kind: str = "backbone") -> None:
         ValueError: if the name nearly equals a known one; the message lists the nearest names.
     """
     bare = hub_revision(name)[0]
-    known = BARE_HUB_NAMES if kind == "tokenizer" else (*UNTRAINED, *BARE_HUB_NAMES)
+    known = (*_OWNERS,) if kind == "tokenizer" else (*UNTRAINED, *_OWNERS)
     if not is_hub_name(name) or "/" in bare or bare in known:
         return
     near = get_close_matches(bare, known)
@@ -283,10 +284,7 @@ def hub_revision(backbone: str) -> tuple[str, str]:
 def whole_name(backbone: str) -> str:
     """Add the missing owner to a hub name and drop its revision; return any other name unchanged."""
     name = hub_revision(backbone)[0]
-    if name not in BARE_HUB_NAMES or not is_hub_name(backbone):
-        return name
-    owner = _OWNERS[name.partition("-")[0]] if "openai" not in name else "openai-community"
-    return f"{owner}/{name}"
+    return f"{_OWNERS[name]}/{name}" if name in _OWNERS and is_hub_name(backbone) else name
 
 
 def is_untrained(backbone: str) -> bool:
