@@ -144,7 +144,7 @@ def _load_configuration(backbone: str, config: EncoderConfig) -> PreTrainedConfi
     return model_config
 
 
-def _load_model(backbone: str, config: TrainingConfig) -> PreTrainedModel:
+def _load_model(backbone: str, config: EncoderConfig) -> PreTrainedModel:
     """Load the model of a backbone outside `MINI_BACKBONES`, with pretrained or random weights."""
     model_config = _load_configuration(backbone, config)
     options: dict[str, Any] = {**family_options(model_config.model_type), "attn_implementation": "sdpa"}
@@ -194,10 +194,7 @@ def begin_with(backbone: str, model: PretrainingModel, config: PretrainingConfig
     """Load the backbone's weights into the encoder to keep after pretraining, and set every encoder's attention."""
     kept: Any = model.kept.base_model
     if not is_untrained(backbone):
-        place, revision = hub_revision(backbone)
-        with _explaining_errors("backbone", backbone), quiet_transformers():
-            pretrained = AutoModel.from_pretrained(place, revision=revision, dtype=torch.float32, weights_only=True)
-        weights = pretrained.state_dict()
+        weights = _load_model(backbone, config).state_dict()
         kept.load_state_dict({name: weights[name] for name in kept.state_dict()})  # the kept encoder may lack a pooler
     for part in model.children():
         if isinstance(part, PreTrainedModel):
