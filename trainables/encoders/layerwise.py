@@ -130,13 +130,9 @@ class LayerwiseEncoder(nn.Module):
     def _run_feed_forward(self, index: int, attended: Tensor) -> Tensor:
         return self._feed_forward(self.layers[self.layer_order[index]], attended)
 
-    def as_output(self, first: Tensor) -> Tensor:
-        """Apply the model's final norm, if it has one, to the [CLS] states of any layer, (..., hidden)."""
-        return self.final_norm(first)
-
     def pool(self, first: Tensor, pooler: nn.Module | None = None) -> Tensor:
         """Pool the [CLS] states of any layer, (..., hidden), with `pooler`; None: with the encoder's pooler."""
-        output = nn.functional.dropout(self.as_output(first), self.pooler_dropout, self.training)
+        output = nn.functional.dropout(self.final_norm(first), self.pooler_dropout, self.training)
         return self.activation((pooler or self.pooler)(output))
 
     def parameter_depths(self) -> dict[str, int]:

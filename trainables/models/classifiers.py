@@ -182,7 +182,7 @@ class ElectraModel(LastLayerModel):
 
     def pooled(self, first: Tensor) -> Tensor:
         """Pool the [CLS] states if `head` is "pooled", else return the encoder's output for them, (..., hidden)."""
-        return super().pooled(first) if self.uses_pooler else self.encoder.as_output(first)
+        return super().pooled(first) if self.uses_pooler else self.encoder.final_norm(first)
 
     def decay_steps(self, depth: int) -> int:
         """Compute the exponent of `layer_decay`; the convention `released` adds 1 at every depth below the head."""

@@ -173,7 +173,7 @@ def test_first_layers_are_those_of_the_whole_model():
     encoder = layerwise(model, num_layers=1)
     first = encoder.layer(0, encoder.embed(**batch)).first()
     torch.testing.assert_close(encoder.pool(first), shorter(**batch).pooler_output)
-    torch.testing.assert_close(encoder.as_output(first), shorter(**batch).last_hidden_state[:, 0])
+    torch.testing.assert_close(encoder.final_norm(first), shorter(**batch).last_hidden_state[:, 0])
 
 
 @torch.no_grad()
