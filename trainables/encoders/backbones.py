@@ -178,7 +178,7 @@ def check_depth(backbone: str, num_layers: int, *, of: str) -> None:
     """
     if not num_layers:  # saves a request to the hub
         return
-    depth = MINI_LAYERS if backbone in MINI_BACKBONES else _read_configuration(backbone).get("num_hidden_layers")
+    depth = _read_configuration(backbone).get("num_hidden_layers")
     if depth is not None and num_layers > depth:
         raise ValueError(f"num_hidden_layers of {of} is {num_layers}; backbone {backbone!r} has {depth} layers")
 
@@ -192,15 +192,14 @@ def check_positions(backbone: str, max_length: object, *, of: str) -> None:
     Raises:
         ValueError: if the backbone has fewer than `max_length` positions.
     """
-    # Tiny backbones are made long enough, and this check alone is not worth a request to the hub.
-    if backbone in MINI_BACKBONES or is_hub_name(backbone):
+    if is_hub_name(backbone):  # this check alone is not worth a request to the hub
         return
     sizes = _read_configuration(backbone)
-    positions = sizes.get("max_position_embeddings")
-    if isinstance(positions, int):
+    positions = sizes.get("max_position_embeddings")  # None for tiny backbones, which are made long enough
+    if isinstance(positions, int) and isinstance(max_length, int):
         positions -= reserved_positions(find_family(backbone), sizes.get("pad_token_id", 1))
-    if positions is not None and isinstance(max_length, int) and max_length > positions:
-        raise ValueError(f"max_length of {of} is {max_length}; backbone {backbone!r} has {positions} positions")
+        if max_length > positions:
+            raise ValueError(f"max_length of {of} is {max_length}; backbone {backbone!r} has {positions} positions")
 
 
 def check_attention(backbone: str, config: EncoderConfig) -> None:
@@ -223,7 +222,7 @@ def check_attention(backbone: str, config: EncoderConfig) -> None:
 
 def pretrained_convolution(backbone: str) -> int | None:
     """Read the convolution kernel size of a backbone pretrained with Nystrom attention; None for other backbones."""
-    return None if backbone in MINI_BACKBONES else _read_configuration(backbone).get("conv_kernel_size")
+    return _read_configuration(backbone).get("conv_kernel_size")
 
 
 def check_tokenizer(name: str) -> set[str]:
@@ -313,8 +312,6 @@ def find_family(backbone: str) -> str:
     Raises:
         ValueError: if the backbone's configuration names no family, or one outside `FAMILIES`.
     """
-    if backbone in MINI_BACKBONES:
-        return backbone.removeprefix("mini-")
     family = _read_configuration(backbone).get("model_type")
     if family is None:
         raise Unusable(f"backbone {backbone!r}: config.json has no model_type; available: {', '.join(FAMILIES)}")
@@ -332,6 +329,8 @@ def _list_sources(backbone: str) -> tuple[str, ...]:
 
 
 def _read_configuration(backbone: str) -> Mapping[str, Any]:
+    if backbone in MINI_BACKBONES:
+        return {"model_type": backbone.removeprefix("mini-"), "num_hidden_layers": MINI_LAYERS}
     if backbone in PUBLISHED_SIZES:
         return PUBLISHED_SIZES[backbone]
     path = Path(backbone) / "config.json" if is_folder(backbone) else _find_hub_configuration(backbone)
