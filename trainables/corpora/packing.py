@@ -19,7 +19,7 @@ from typing import Literal, get_args
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import track
 from transformers import PreTrainedTokenizerBase
 
 from trainables.corpora.corpus import Document, check_corpus, corpus_fingerprint, documents
@@ -72,6 +72,10 @@ def tokenise_corpus(corpus: str, tokenizer: PreTrainedTokenizerBase, *, cache: P
 
 def _write_corpus(folder: Path, corpus: str, tokenizer: PreTrainedTokenizerBase) -> None:
     num_tokens = num_sentences = num_documents = 0
+    console = Console(stderr=True)
+    counted = track(
+        documents(corpus), f"documents of {corpus}", console=console, transient=True, disable=not console.is_terminal
+    )
     with ExitStack() as stack:
         streams = {name: stack.enter_context((folder / name).open("wb")) for name in _ARRAYS}
 
@@ -80,7 +84,7 @@ def _write_corpus(folder: Path, corpus: str, tokenizer: PreTrainedTokenizerBase)
 
         append("sentence_starts", [0])
         append("document_starts", [0])
-        for chunk in _cut_into_chunks(_show_progress(corpus, documents(corpus))):
+        for chunk in _cut_into_chunks(iter(counted)):
             sentences = [sentence for document in chunk for sentence in document]
             encoded = tokenizer(sentences, add_special_tokens=False, return_attention_mask=False)
             append("tokens", np.concatenate([np.array(row, np.int32) for row in encoded["input_ids"]]))
@@ -111,17 +115,6 @@ def _hash(document: Document) -> int:
 def _cut_into_chunks(items: Iterator[Document]) -> Iterator[list[Document]]:
     while chunk := list(islice(items, _CHUNK)):
         yield chunk
-
-
-def _show_progress(corpus: str, items: Iterator[Document]) -> Iterator[Document]:
-    """Yield the documents unchanged; on a terminal, count them in a progress bar."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(f"documents of {corpus}", total=None)
-        for item in items:
-            yield item
-            bar.advance(task)
 
 
 # ---- examples
