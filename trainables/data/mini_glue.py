@@ -203,6 +203,7 @@ _SENTENCES = {
     "general": "the {subject} {past} some {hypernym}",
     "general_placed": "the {subject} {past} some {hypernym} {adjunct}",
     "general_negated": "the {subject} did not {verb} any {hypernym} {adjunct}",
+    "question": "did the {subject} {verb} the {object} ?",  # after a wh-word
 }
 
 
@@ -308,8 +309,6 @@ def _other_answer(draw: Draw) -> Example:
 # STS-B: the score is 5 for the same event, lower for each part that differs, and 0 for an unrelated topic.
 
 _WEATHER = ("it rained a lot", "it snowed for hours", "the wind was strong", "the sky was clear", "the fog was thick")
-
-
 _DIFFERENCES = (  # change, its probability, how much it reduces the score
     ("synonymous", 0.4, 0.0),
     ("other_person", 0.4, 1.2),
@@ -403,35 +402,32 @@ def _untrue(draw: Draw) -> Example:
 _ANSWERS = {"where": _PLACES, "when": _DAYS, "why": _REASONS}
 
 
-def _asked(event: Event, wh_word: str) -> str:
-    return f"{wh_word} did the {event['subject']} {event['verb']} the {event['object']} ?"
-
-
 def _answered(label: int, story: str) -> Kind:
     """Make a function that draws a question about an event and tells an answer by `story`."""
 
     def kind(draw: Draw) -> Example:
         wh_word = draw.one(tuple(_ANSWERS))
         event = _event(draw, _ANSWERS[wh_word])
-        return (_asked(event, wh_word), _tell(event, story, draw)), label
+        return (f"{wh_word} {_tell(event, 'question', draw)}", _tell(event, story, draw)), label
 
     return kind
 
 
 def _off_topic(draw: Draw) -> Example:
     wh_word = draw.one(tuple(_ANSWERS))
-    return (_asked(_event(draw), wh_word), _weather(draw)), 1
+    return (f"{wh_word} {_tell(_event(draw), 'question', draw)}", _weather(draw)), 1
 
 
 def _nothing_said(draw: Draw) -> Example:
     event = _event(draw, ("with great care", "without any help", "by pure chance"))
-    return (_asked(event, draw.one(tuple(_ANSWERS))), _tell(event, "reworded voiced", draw)), 1
+    question = f"{draw.one(tuple(_ANSWERS))} {_tell(event, 'question', draw)}"
+    return (question, _tell(event, "reworded voiced", draw)), 1
 
 
 def _answers_another(draw: Draw) -> Example:
     asked, answered = draw.two(tuple(_ANSWERS))
     event = _event(draw, _ANSWERS[answered])
-    return (_asked(event, asked), _tell(event, "reworded voiced", draw)), 1
+    return (f"{asked} {_tell(event, 'question', draw)}", _tell(event, "reworded voiced", draw)), 1
 
 
 # WNLI: the referent of a pronoun.
@@ -488,8 +484,6 @@ _OTHER_GENRE = {  # word in the matched splits of MNLI -> word in the mismatched
     "garden": "harbour",
     "friend": "stranger",
 }
-
-
 _MIXTURES: dict[str, Mixture] = {
     "sst2": tuple(zip((60, 15, 25), OPINION_KINDS, strict=True)),
     "rte": ((50, entailed_clause), (18, _mixed_up), (32, _untrue)),
