@@ -253,11 +253,9 @@ def _check_nodes(nodes: list[dict[str, Any]], **settings: Any) -> Iterator[Findi
         code = attestation.provenance()
         return code.code_digest, dict(code.versions), doctor.check_node(gpus=gpus, **settings)
 
-    def read_clock() -> float:
-        return time.time()
-
     places = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
-    look, read = ray.remote(num_cpus=0, max_retries=0)(report), ray.remote(num_cpus=0, max_retries=0)(read_clock)
+    start = ray.remote(num_cpus=0, max_retries=0)
+    look, read = start(report), start(lambda: time.time())
     tasks = [
         look.options(scheduling_strategy=place).remote(node["Resources"].get("GPU", 0.0))
         for node, place in zip(nodes, places, strict=True)

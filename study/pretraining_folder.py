@@ -53,8 +53,6 @@ from trainables.runs.trial_files import (
     has_state,
     read_state,
     readable,
-    state_from_bytes,
-    state_to_bytes,
 )
 from trainables.schema import Typed, to_plain
 from trainables.sources import cache_folder
@@ -122,7 +120,7 @@ def pretrain(job: Job, *, processes: int) -> None:
                 (folder / STATE).unlink(missing_ok=True)  # a killed command may have left it
                 steps = f"all {job.file.made.steps:,} steps are done"
                 print_lines([f"{folder}: nothing is left to do, {steps}"], sys.stdout)
-                Mirror(job).write(job.file)
+                _mirror(job, job.file)
                 print(f"python -m study.launch --backbone {folder}")
             elif member is None and processes > 1:
                 _pretrain_in_processes(job, processes)
@@ -163,7 +161,7 @@ class _Leader:
         """Prepare the content of pretraining.json; `began` is the `time.monotonic()` at which this process started."""
         self._job, self._run, self._folder = job, run, Path(job.folder)
         self._gpus = member.number if member.device != "cpu" else 0
-        self._began, self._mirror = began, Mirror(job)
+        self._began = began
         code = provenance()
         self._file = replace(
             job.file,
@@ -181,18 +179,19 @@ class _Leader:
     def work(self) -> None:
         """Run the remaining epochs and save the state after each epoch; at the end, save the backbone."""
         self._write_progress()
-        with _Screen(self._file) as screen:
+        screen = _Screen(self._file)
+        with screen.bar:
             while not self._run.finished:
                 self._run.run_epoch(screen.show_step)
                 self._run.save_state(self._folder)
                 self._write_progress()
                 screen.show_epoch(self._file)
-                self._mirror.write(self._file)
+                _mirror(self._job, self._file)
         self._run.save_model(self._folder)
         fingerprint = backbone_fingerprint(str(self._folder.resolve()))
         self._write_progress(finished=True, model_fingerprint=fingerprint)
         (self._folder / STATE).unlink(missing_ok=True)
-        self._mirror.write(self._file)
+        _mirror(self._job, self._file)
         made = self._file.made
         size = f"{made.steps:,} steps, {made.tokens:,} tokens in {clock(made.wall_seconds)}"
         print_lines([f"finished: {size}; on held-out text: {format_scores(made.scores)}"], sys.stdout)
@@ -219,9 +218,9 @@ def _resume_state(run: PretrainingRun, folder: Path, member: Member) -> None:
     """Load the saved state, if there is one: rank 0 reads the file and broadcasts the state to the other processes."""
     state = read_state(folder) if member.rank == 0 and has_state(folder) else None
     if member.number > 1:
-        sent = [None if state is None else state_to_bytes(state)]
+        sent = [state]
         distributed.broadcast_object_list(sent, src=0)
-        state = None if sent[0] is None else state_from_bytes(sent[0])
+        state = sent[0]
     if state is not None:
         with readable(folder):
             run.load(state)
@@ -314,31 +313,24 @@ class _Screen:
     """Prints the progress: on a terminal, a bar with the remaining time; elsewhere, a line after every epoch."""
 
     def __init__(self, file: PretrainingFile) -> None:
-        self._wanted, self._console = file.wanted_steps, console_on(sys.stdout)
+        self._wanted, console = file.wanted_steps, console_on(sys.stdout)
         self._first, self._began = file.made.steps, time.monotonic()
         made, size = file.made, f"{file.wanted_steps:,} steps of {file.made.batch_size} examples"
         where = f"continues after {made.steps:,} of {size}" if made.steps else size
         words = f"{made.objective} on corpus {made.corpus}, from {made.backbone}: {where}"
-        self._console.print(words, markup=False, soft_wrap=not self._console.is_terminal)
+        console.print(words, markup=False, soft_wrap=not console.is_terminal)
         steps = TextColumn("{task.completed:,.0f} of {task.total:,.0f} steps")
         columns = (BarColumn(), steps, TimeRemainingColumn(), TextColumn("{task.description}"))
-        self._bar = Progress(*columns, console=self._console, disable=not can_redraw(self._console))
-        self._task = self._bar.add_task("", total=self._wanted, completed=self._first)
-
-    def __enter__(self) -> _Screen:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+        self.bar = Progress(*columns, console=console, disable=not can_redraw(console))
+        self._task = self.bar.add_task("", total=self._wanted, completed=self._first)
 
     def show_step(self, step: int) -> None:
-        self._bar.update(self._task, completed=step)
+        self.bar.update(self._task, completed=step)
 
     def show_epoch(self, file: PretrainingFile) -> None:
         scores, steps = format_scores(file.made.scores), file.made.steps
-        self._bar.update(self._task, completed=steps, description=scores)
-        if not self._bar.disable:
+        self.bar.update(self._task, completed=steps, description=scores)
+        if not self.bar.disable:
             return
         left = (time.monotonic() - self._began) / max(1, steps - self._first) * (self._wanted - steps)
         rest = f"; about {clock(left)} left" if steps < self._wanted else ""
@@ -351,29 +343,19 @@ def format_scores(scores: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.3f}" for name, value in scores.items())
 
 
-class Mirror:
-    """Copies the pretraining to a run in MLflow. If the store is unreachable, `write` warns; the next call retries."""
-
-    def __init__(self, job: Job) -> None:
-        """Keep the store's address; the first `write` connects to the store."""
-        self._uri, self._folder = job.tracking_uri, Path(job.folder).resolve()
-        self._tracking: Tracking | None = None
-
-    def write(self, file: PretrainingFile) -> None:
-        """Send the parameters, scores and curves in `file` to MLflow, except those that MLflow already has."""
-        if self._uri is None:
-            return
-        prepare_environment()
-        try:
-            if self._tracking is None:
-                study_id = digest([file.created, file.made.corpus_fingerprint, to_plain(file.config), file.seed])
-                artifacts, name = self._folder / "artifacts", self._folder.name
-                self._tracking = Tracking(self._uri, experiment=name, study_id=study_id, artifacts=artifacts)
-            self._tracking.write(_build_mlflow_run(file))
-        except outages() as error:
-            self._tracking = None
-            line = f"warning: MLflow at {masked(self._uri)}: {reason(error)}; the rest is sent at the next epoch or run"
-            print_lines([line], sys.stderr)
+def _mirror(job: Job, file: PretrainingFile) -> None:
+    """Send the parameters, scores and curves in `file` to MLflow; if the store is unreachable, print a warning."""
+    if job.tracking_uri is None:
+        return
+    prepare_environment()
+    folder = Path(job.folder).resolve()
+    study_id = digest([file.created, file.made.corpus_fingerprint, to_plain(file.config), file.seed])
+    try:
+        tracking = Tracking(job.tracking_uri, experiment=folder.name, study_id=study_id, artifacts=folder / "artifacts")
+        tracking.write(_build_mlflow_run(file))
+    except outages() as error:
+        fault = f"MLflow at {masked(job.tracking_uri)} is unreachable: {reason(error)}"
+        print_lines([f"warning: {fault}; the next epoch, or the next run of this command, tries again"], sys.stderr)
 
 
 def _build_mlflow_run(file: PretrainingFile) -> Run:

@@ -471,4 +471,4 @@ def test_run_is_in_mlflow_once_however_often_the_command_is_given(tmp_path, corp
 def test_mlflow_that_is_away_costs_a_warning(tmp_path, corpus, capsys):
     where = ("--tracking-uri", "http://127.0.0.1:9")
     assert pretrain.main(["mlm", "--corpus", corpus, *SMALL[:-2], *where, "--to", str(tmp_path / "to")]) == 0
-    assert "warning: MLflow at http://127.0.0.1:9: " in capsys.readouterr().err
+    assert "warning: MLflow at http://127.0.0.1:9 is unreachable: " in capsys.readouterr().err

@@ -16,7 +16,6 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -80,18 +79,6 @@ def _hash_state(state: object) -> str:
 
     add(state)
     return digest.hexdigest()
-
-
-def state_to_bytes(state: dict[str, Any]) -> bytes:
-    """Serialise a state for another process."""
-    file = BytesIO()
-    torch.save(state, file)
-    return file.getvalue()
-
-
-def state_from_bytes(data: bytes) -> dict[str, Any]:
-    """Deserialise a state that `state_to_bytes` serialised, with its tensors on the CPU."""
-    return torch.load(BytesIO(data), map_location="cpu", weights_only=True)
 
 
 def has_state(folder: Path) -> bool:

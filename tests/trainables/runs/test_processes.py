@@ -17,7 +17,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainables.pretraining_configuration import PretrainingSpec
 from trainables.runs.pretraining_run import PretrainingRun, dropout_purpose
-from trainables.runs.trial_files import state_from_bytes, state_to_bytes
 
 pytestmark = pytest.mark.slow
 
@@ -59,7 +58,7 @@ def run_all(rank: int, *, corpus: str, cache: Path, left: Path) -> None:
             run._loss.register_comm_hook(exchanges, exchange)
         while not run.finished:
             run.run_epoch()
-        (left / f"{case.name} {rank}").write_bytes(state_to_bytes(run.state()))
+        torch.save(run.state(), left / f"{case.name} {rank}")
         (left / f"{case.name} {rank} exchanges").write_text(str(len(exchanges)))
 
 
@@ -85,7 +84,7 @@ def left(tmp_path_factory) -> Path:
 
 
 def state_of(file: Path) -> dict[str, Any]:
-    return state_from_bytes(file.read_bytes())
+    return torch.load(file, map_location="cpu", weights_only=True)
 
 
 def largest_difference(one: dict[str, Any], two: dict[str, Any]) -> float:
