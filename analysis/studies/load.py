@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -24,6 +23,7 @@ from trainables.data.tasks import TASKS, find_task
 from trainables.schema import to_plain
 
 RUNS = Path(__file__).parents[2] / "runs"
+CONTENT = ("data_fingerprint", "backbone_fingerprint", "tokenizer_fingerprint")  # fields of records and of arms
 TOLERANCE = 1e-6  # largest allowed difference from recomputed scores and layers; tables show 0.1 point
 
 
@@ -130,18 +130,15 @@ def load_study(folder: Path | str, *, facts: StudyFacts | None = None) -> Study:
     file = require_plan(folder)
     _check_tasks(folder / FILE, file)
     facts = facts or read_facts(folder)
-    records, retried = _newest(facts.records)
-    for record in records:
-        for wrong in check_record(record):
-            raise ValueError(f"{folder / JOURNAL}: record {record.key!r} of {record.arm}: {wrong}")
-        if record.protocol_hash != file.protocol_hash:
-            raise ValueError(
-                f"{folder}: record {record.key!r} has protocol {record.protocol_hash}, but plan.json has "
-                f"{file.protocol_hash}; records of two protocols cannot be mixed"
-            )
+    newest = {record.key: record for record in facts.records}
+    records = [record for record in facts.records if record is newest[record.key]]
+    retried = [record for record in facts.records if record is not newest[record.key]]
     study = Study(folder, file, facts, records, retried)
     for arm in file.plan.arms:
-        _check_content(study, arm)
+        planned = {"protocol_hash": file.protocol_hash} | {name: getattr(arm, name) for name in CONTENT}
+        for record in study.records_by_arm.get(arm.name, []):
+            if wrong := check_record(record, planned):
+                raise ValueError(f"{folder / JOURNAL}: record {record.key!r} of {record.arm}: {wrong}")
     strangers = sorted(study.records_by_arm.keys() - {arm.name for arm in file.plan.arms})
     if strangers:
         names = ", ".join(strangers)
@@ -149,60 +146,28 @@ def load_study(folder: Path | str, *, facts: StudyFacts | None = None) -> Study:
     return study
 
 
-def check_record(record: Record) -> list[str]:
-    """List the defects of the record's scores and metrics, one line each.
+def check_record(record: Record, planned: Mapping[str, str | None]) -> str:
+    """Describe the first defect of a record; return an empty text if the record has none.
 
-    A completed trial must have every metric of its task, and its score must be the mean of these metrics. All of these
-    numbers must lie in [-1, 1]: 0.725, not 72.5. A stopped trial must have a valid selection score. The numbers of a
-    failed trial are not checked.
+    The record must have the values in `planned`. A completed trial must have every metric of its task, and its score
+    must be the mean of these metrics. The reader of the journal has checked that scores lie in [-1, 1].
     """
-    if record.task not in TASKS:
-        return [f"task is {record.task!r}; allowed: {', '.join(TASKS)}"]
-    if record.status == "failed":
-        return []
-    lines = _not_a_share("selection_score", record.selection_score)
-    if record.status != "completed" and record.score is None:
-        return lines
-    lines += _not_a_share("score", record.score)
-    missing = [name for name in TASKS[record.task].metrics if name not in record.metrics]
-    if missing:
-        return [*lines, f"metrics lack {', '.join(missing)}; {record.task} has {', '.join(TASKS[record.task].metrics)}"]
-    found = {name: record.metrics[name] for name in TASKS[record.task].metrics}
-    lines += [line for name, value in found.items() for line in _not_a_share(f"metrics.{name}", value)]
-    mean = score(TASKS[record.task], found)
-    if not lines and record.score is not None and abs(mean - record.score) > TOLERANCE:
-        lines.append(f"score is {record.score}, but the mean of {', '.join(found)} is {mean:.6f}")
-    return lines + _layers(record)
-
-
-def _layers(record: Record) -> list[str]:
-    """Return an error line if the record's mean number of layers is below 1 or above the model's depth."""
-    run, depth = record.mean_layers, record.num_layers
-    if run is None or depth is None or 1 - TOLERANCE <= run <= depth + TOLERANCE:
-        return []
-    return [f"mean_layers is {run}; allowed: 1 to {depth}, which is the model's num_layers"]
-
-
-def _not_a_share(name: str, value: float | None) -> list[str]:
-    if value is None:
-        return [f"{name} is null; allowed: a number in [-1, 1]"]
-    if math.isfinite(value) and -1 <= value <= 1:
-        return []
-    percent = f"; {value:g} percent is {value / 100:g}" if 1 < abs(value) <= 100 else ""
-    return [f"{name} is {value}; allowed: a number in [-1, 1]{percent}"]
-
-
-def _check_content(study: Study, arm: Arm) -> None:
-    """Reject records whose data, backbone or tokenizer differ from those of the arm in the plan."""
-    for record in study.records_by_arm.get(arm.name, []):
-        for field in ("data_fingerprint", "backbone_fingerprint", "tokenizer_fingerprint"):
-            found, planned = getattr(record, field), getattr(arm, field)
-            if found != planned:
-                raise ValueError(
-                    f"{study.folder}: record {record.key!r} of {arm.name} has {field} {found}, "
-                    f"but the plan has {planned}; "
-                    "a cell cannot mix data sets, backbones or tokenizers"
-                )
+    for name, value in planned.items():
+        if (found := getattr(record, name)) != value:
+            return (
+                f"{name} is {found}, but the plan has {value}; "
+                "a table cannot mix protocols, data sets, backbones or tokenizers"
+            )
+    task, run, depth = TASKS[record.task], record.mean_layers, record.num_layers
+    if record.score is not None:
+        if missing := [name for name in task.metrics if name not in record.metrics]:
+            return f"metrics lack {', '.join(missing)}; {task.name} has {', '.join(task.metrics)}"
+        mean = score(task, {name: record.metrics[name] for name in task.metrics})
+        if not abs(mean - record.score) <= TOLERANCE:  # also if the mean is NaN
+            return f"score is {record.score}, but the mean of {', '.join(task.metrics)} is {mean:.6f}"
+    if run is not None and depth is not None and not 1 - TOLERANCE <= run <= depth + TOLERANCE:
+        return f"mean_layers is {run}; allowed: 1 to {depth}, which is the model's num_layers"
+    return ""
 
 
 def load_studies(folders: list[Path]) -> list[Study]:
@@ -218,18 +183,13 @@ def load_studies(folders: list[Path]) -> list[Study]:
         first[path] = folder
     studies = [load_study(folder) for folder in folders]
     for other in studies[1:]:
-        _check_same_protocol(studies[0], other)
+        if other.protocol_hash != studies[0].protocol_hash:
+            differing = list_changes("", to_plain(studies[0].protocol), to_plain(other.protocol))
+            raise ValueError(
+                f"a table cannot mix two protocols: {studies[0].folder} has {studies[0].protocol_hash}, but "
+                f"{other.folder} has {other.protocol_hash} ({';'.join(differing).strip()})"
+            )
     return studies
-
-
-def _check_same_protocol(first: Study, other: Study) -> None:
-    if first.protocol_hash == other.protocol_hash:
-        return
-    differing = list_changes("", to_plain(first.protocol), to_plain(other.protocol))
-    raise ValueError(
-        f"a table cannot mix two protocols: {first.folder} has {first.protocol_hash}, but {other.folder} has "
-        f"{other.protocol_hash} ({';'.join(differing).strip()})"
-    )
 
 
 def newest_study(root: Path | str = RUNS) -> Path:
@@ -254,14 +214,3 @@ def _check_tasks(path: Path, file: PlanFile) -> None:
         if task.definition != TASKS[name].definition:
             fault = "has other columns, labels or metrics than in the study that was read before"
             raise ValueError(f"{path}: task {name} {fault}; allowed: studies with the same definition of the task")
-
-
-def _newest(records: list[Record]) -> tuple[list[Record], list[Record]]:
-    """Split the records into the newest record of each trial, and records of failed trials that later ran again."""
-    newest: dict[str, Record] = {}
-    replaced: list[Record] = []
-    for record in records:
-        if record.key in newest:
-            replaced.append(newest.pop(record.key))
-        newest[record.key] = record
-    return list(newest.values()), replaced

@@ -187,7 +187,7 @@ def test_equal_compute_is_in_every_unit(swept):
     [
         ({"score": 0.7}, "the mean of accuracy is 0.725"),
         ({"metrics": {}}, "metrics lack accuracy"),
-        ({"metrics": {"accuracy": 72.5}}, "72.5 percent is 0.725"),
+        ({"metrics": {"accuracy": 72.5}}, "but the mean of accuracy is 72.5"),
     ],
 )
 def test_a_record_whose_numbers_cannot_be_is_one_line_with_its_place(tmp_path, change, message):

@@ -110,7 +110,7 @@ def test_two_data_sets_share_no_column_and_generated_and_other_data_no_table(tmp
 
 def test_a_record_of_other_data_than_its_arm_s_is_refused(tmp_path):
     records = [*arm("albert", "rte", SCORES), record("albert", "rte", 0.7, seed=47, data_fingerprint="beef")]
-    with pytest.raises(ValueError, match="has data_fingerprint beef, but the plan has f00d; a cell cannot mix data"):
+    with pytest.raises(ValueError, match="data_fingerprint is beef, but the plan has f00d; a table cannot mix"):
         load_study(write_study(tmp_path, records))
 
 

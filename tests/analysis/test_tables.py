@@ -169,7 +169,7 @@ def test_journal_of_another_protocol_than_the_plan_is_refused(tmp_path):
     study = write_study(tmp_path, arm("palbert", "rte", SCORES))
     other = plan_of(["palbert"], ["rte"], protocol={"selection": "holdout"})
     write_plan_of(study, other)
-    with pytest.raises(ValueError, match=f"has protocol {HASH}, but plan.json has {other.protocol_hash}"):
+    with pytest.raises(ValueError, match=f"protocol_hash is {HASH}, but the plan has {other.protocol_hash}"):
         load_study(study)
 
 
