@@ -32,9 +32,9 @@ from analysis.layouts.table import DIFFERENCE, Style, Table
 from analysis.pictures.picture import Picture, render_image
 from analysis.pictures.study_pictures import differences_picture, layers_picture
 from analysis.report import registration
-from analysis.statistics.comparisons import Comparison, Scored, compare
+from analysis.statistics.comparisons import Comparison, compare
 from analysis.statistics.costs import format_time, speed_facts, time_unit
-from analysis.statistics.samples import Place, resample
+from analysis.statistics.samples import Place, Scored, resample
 from analysis.studies.cells import Cell
 from analysis.studies.load import Study, load_study
 from analysis.studies.stored_predictions import Answers, read_cell_predictions

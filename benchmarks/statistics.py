@@ -296,7 +296,7 @@ def over_searches(
         expected = np.array([own[method] for own in drawn]) + advantage  # (searches, configurations)
         best = (expected + rng.normal(size=expected.shape)).argmax(axis=1)
         confirmed = expected[np.arange(number), best, None] + rng.normal(size=(number, seeds))
-        sides.append(Repeats(confirmed.tolist(), np.zeros((2, number)), "all alike"))
+        sides.append(Repeats(confirmed.mean(axis=1).tolist(), np.zeros((2, number)), "all alike", confirmed.tolist()))
     (comparison,) = compare({("better", "task"): sides[0], ("baseline", "task"): sides[1]}, "baseline")
     return comparison.test
 
@@ -477,7 +477,7 @@ def as_good_as_a_constant(divisor: int) -> Iterator[Rate]:
         models = sample(rng, eases(rng, 0.3, share))
         labels = (rng.random(EXAMPLES) < share).astype(float)
         constant = WEIGHTS @ max(labels, 1 - labels, key=np.mean)
-        made = Sample([], models.scores.tolist(), models.resampled, constant)
+        made = Sample(models.scores.tolist(), models.resampled, "", [], constant)
         shown += made.is_above_constant
         interval = uncertainty.bootstrap_interval(models.resampled.mean(axis=1))
         alone += interval.low > max(labels.mean(), 1 - labels.mean())

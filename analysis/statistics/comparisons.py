@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy import special
 
 from analysis.statistics import uncertainty
-from analysis.statistics.samples import Place, draw_samples
+from analysis.statistics.samples import Place, Scored, draw_samples
 from analysis.statistics.uncertainty import PairedTest, Variance
 from analysis.studies.cells import Cell, Row, find_repeats
 from study.facts.plain_words import counted, joined
@@ -72,22 +72,6 @@ class Comparison:
         """Return all fields, including those of `test`, as one flat dict for the JSON file beside a table."""
         facts: dict[str, Any] = asdict(self) | {"holds": self.holds}
         return {**facts.pop("test"), **facts}
-
-
-class Scored(Protocol):
-    """Scores of a method on a task, one per seed or per repeated search, all on the same examples."""
-
-    @property
-    def scores(self) -> list[float]:
-        """Scores in [-1, 1], one per seed or per repeated search."""
-
-    @property
-    def resampled(self) -> np.ndarray:
-        """Scores on bootstrap resamples of the examples, (resamples, scores); all methods use the same resamples."""
-
-    @property
-    def examples(self) -> str:
-        """Digest of the dev examples on which the scores were computed; empty if the predictions are not stored."""
 
 
 def compare(
@@ -216,26 +200,19 @@ def macro_test(tests: Sequence[PairedTest]) -> PairedTest:
 
 
 @dataclass(frozen=True)
-class Repeats:
-    """Scores of repeated searches of one method on one task; most tables show only the first search.
+class Repeats(Scored):
+    """Mean scores of repeated searches of one method on one task; most tables show only the first search.
 
     `compare` treats the mean score of a search as it treats the score of a seed. `python -m benchmarks.statistics
     repeats` prints how often this test rejects a true null, and how often its interval covers the true value.
     """
 
     confirmed: list[list[float]]  # the scores of the confirm trials of each search
-    resampled: np.ndarray  # (resamples, searches) means on shared resamples; without stored predictions (0, searches)
-    examples: str  # digest of the dev examples; "" without stored predictions
 
     @property
     def medians(self) -> list[float]:
         """Median score of each search over its seeds, as printed in tables."""
         return [float(np.median(scores)) for scores in self.confirmed]
-
-    @property
-    def scores(self) -> list[float]:
-        """Mean score of each search over its seeds."""
-        return [float(np.mean(scores)) for scores in self.confirmed]
 
     @property
     def deviation(self) -> float:
@@ -276,10 +253,13 @@ def repeats_of_rows(rows: Sequence[Row]) -> dict[Place, Repeats]:
         drawn = [samples.get((f"{label}@{number}", task)) for number in range(len(searches))]
         stored = [sample for sample in drawn if sample is not None]
         whole = len(stored) == len(searches) and len({sample.examples for sample in stored}) == 1
-        empty = np.empty((0, len(searches)))
-        means = np.stack([sample.resampled.mean(axis=1) for sample in stored], axis=1) if whole else empty
-        examples = stored[0].examples if whole else ""
-        repeats[label, task] = Repeats([cell.scores for cell in searches], means, examples)
+        means = [sample.resampled.mean(axis=1) for sample in stored]
+        repeats[label, task] = Repeats(
+            scores=[float(np.mean(cell.scores)) for cell in searches],
+            resampled=np.stack(means, axis=1) if whole else np.empty((0, len(searches))),
+            examples=stored[0].examples if whole else "",
+            confirmed=[cell.scores for cell in searches],
+        )
     return repeats
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from analysis.statistics.samples import RESAMPLES, resampled_scores
+from analysis.statistics.samples import RESAMPLES, Scored, resampled_scores
 from analysis.studies.cells import Cell
 from analysis.studies.stored_predictions import Answers, Predictions, read_cell_predictions
 from trainables.data.metrics import predictions_from_logits
@@ -73,15 +73,6 @@ class Measured:
     def shares(self, fewest: float, most: float) -> np.ndarray:
         """Compute each setting's weight in the mean score from `fewest` to `most` mean layers, (settings,)."""
         return front_weights(self.settings.mean_layers, fewest, most)
-
-
-@dataclass(frozen=True)
-class Scored:
-    """Scores of a cell's models, one per seed, on all examples and on bootstrap resamples of the examples."""
-
-    scores: list[float]
-    resampled: np.ndarray  # (resamples, seeds)
-    examples: str  # digest of the examples
 
 
 @dataclass(frozen=True)

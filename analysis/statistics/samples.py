@@ -34,21 +34,23 @@ Place = tuple[str, str]  # row label, task
 
 
 @dataclass(frozen=True)
-class Sample:
-    """Predictions of a method on a task, one set per seed, and their scores on bootstrap resamples of the examples.
+class Scored:
+    """Scores of a method on a task, one per seed or per repeated search, all on the same examples."""
+
+    scores: list[float]  # in [-1, 1]
+    resampled: np.ndarray  # (resamples, scores) on bootstrap resamples of the examples, which all methods share
+    examples: str  # digest of the examples; empty if the predictions are not stored
+
+
+@dataclass(frozen=True)
+class Sample(Scored):
+    """Predictions of a method on a task, one set per seed, with their scores.
 
     If a method draws its exit layers at random, each score is the mean over the stored draws, as in tables.
     """
 
     answers: list[Answers]
-    scores: list[float]
-    resampled: np.ndarray  # (resamples, seeds)
     constant: np.ndarray | None = None  # (resamples,) scores of the best constant answer; None for a regression
-
-    @property
-    def examples(self) -> str:
-        """Digest of the examples. Samples with the same examples have equal digests."""
-        return self.answers[0].examples
 
     @property
     def mean_interval(self) -> uncertainty.Interval:
@@ -165,9 +167,10 @@ def _resample_together(answered: Mapping[Place, Sequence[Answers]]) -> dict[Plac
     starts = np.cumsum([0, *draws[:-1]])
     resampled = np.add.reduceat(scores[:, : sum(draws)], starts, axis=1) / np.array(draws)  # (resamples, models)
     ends = np.cumsum([len(seeds) for seeds in answered.values()])
+    columns = np.split(resampled, ends[:-1], axis=1)
     return {
-        place: Sample([*seeds], [one.score for one in seeds], resampled[:, end - len(seeds) : end], constant)
-        for (place, seeds), end in zip(answered.items(), ends, strict=True)
+        place: Sample([one.score for one in seeds], own, models[0].examples, [*seeds], constant)
+        for (place, seeds), own in zip(answered.items(), columns, strict=True)
     }
 
 

@@ -246,7 +246,7 @@ def test_searches_repeated_after_a_look_pay_for_it(tmp_path):
     rows = rows_in(tmp_path)
     assert list_interim_looks(rows, at_searches=True) == ["2 searches of 5 seeds", "3 searches of 5 seeds"]
     assert list_interim_looks(rows) == ["5 seeds"]
-    one, other = (Repeats([[0.6], [0.62]], resampled, "examples") for resampled in np.zeros((2, 10, 2)))
+    one, other = (Repeats([0.6, 0.62], resampled, "examples", [[0.6], [0.62]]) for resampled in np.zeros((2, 10, 2)))
     found = {("albert", "rte"): one, ("palbert", "rte"): other}
     once, twice = (compare(found, "albert", looks=looks)[0] for looks in (1, 2))
     assert twice.test.low < once.test.low and twice.adjusted_p_value >= once.adjusted_p_value

@@ -30,7 +30,7 @@ from study.facts.study_facts import read_facts
 
 def repeats(*scores: list[float], resampled: np.ndarray | None = None) -> Repeats:
     stored = np.zeros((2, len(scores))) if resampled is None else resampled
-    return Repeats(list(scores), stored, "the same")
+    return Repeats([float(np.mean(own)) for own in scores], stored, "the same", list(scores))
 
 
 def difference(one: Repeats, other: Repeats) -> uncertainty.PairedTest:

@@ -72,8 +72,8 @@ def test_other_examples_move_the_constant_answer_too():
     """5 points above it on dev, and below it on a third of the resamples."""
     rng = np.random.default_rng(0)
     resampled = 0.6 + rng.normal(0, 0.01, (1_000, 2))
-    assert not Sample([], [0.6, 0.6], resampled, 0.55 + rng.normal(0, 0.1, 1_000)).is_above_constant
-    assert Sample([], [0.6, 0.6], resampled, resampled[:, 0] - 0.05).is_above_constant
+    assert not Sample([0.6, 0.6], resampled, "", [], 0.55 + rng.normal(0, 0.1, 1_000)).is_above_constant
+    assert Sample([0.6, 0.6], resampled, "", [], resampled[:, 0] - 0.05).is_above_constant
 
 
 def test_a_table_without_such_cells_says_nothing_of_them(tmp_path):
@@ -89,7 +89,7 @@ def sample_of(answers):
     """Of models (seeds, n) to which 1 is the right answer."""
     splits = np.full(EXAMPLES, "dev")
     resampled = resampled_scores(TASKS["rte"], answers, np.ones(EXAMPLES, int), splits, resamples=2_000, seed=0)
-    return Sample([], answers.mean(axis=1).tolist(), resampled)
+    return Sample(answers.mean(axis=1).tolist(), resampled, "", [])
 
 
 def test_models_that_err_alike_spread_over_dev_examples_alone():
