@@ -15,7 +15,7 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from analysis.layouts.table import Table
 from analysis.report import PAGE, report_files
 from analysis.studies.load import Study, load_studies, load_study
 from analysis.studies.stored_predictions import disagreements, read_predictions
@@ -49,7 +50,7 @@ from trainables.atomic_files import is_unfinished
 from trainables.configuration import Count
 from trainables.schema import Typed, to_plain
 
-TABLES, PICTURES = "tables", "pictures"
+TABLES, REPORT = "tables", (PAGE, "pictures/*")
 DESCRIPTION, WEIGHTS = "model.json", "model.safetensors"  # files of a stored model
 PLACES = ("data", "backbone", "tokenizer")  # not compared: a continued study may change these paths
 LONGEST_VALUE = 200  # values with more characters are cut
@@ -76,35 +77,38 @@ def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[
     Raises:
         ValueError: the folder has no plan or too few stored models, or MLflow does not answer.
     """
+    if (folder / PLAN).exists() and not (folder / JOURNAL).exists():
+        return [f"{folder / JOURNAL} is missing, so nothing shows where the numbers come from"]
     try:
-        file = require_plan(folder)
+        file, facts = require_plan(folder), read_facts(folder)
     except ValueError as error:
         if not (folder / PLAN).exists():
             raise
         return [str(error)]
-    if not (folder / JOURNAL).exists():
-        return [f"{folder / JOURNAL} is missing, so nothing shows where the numbers come from"]
-    try:
-        facts = read_facts(folder)
-    except ValueError as error:
-        return [str(error)]
-    drawn = _draw_models(folder, facts, again)
-    drift = find_plan_differences(folder, file, facts)
+    lines = compare_plan(folder, file, facts)
     try:
         study = load_study(folder, facts=facts)
     except ValueError as error:
-        return [*drift, f"the numbers cannot be recomputed: {error}"]
-    drift += predictions_drift(study, facts) + models_drift(study, facts)
-    drift += find_table_differences([study], folder / TABLES) if (folder / TABLES).is_dir() else []
-    drift += report_drift(study)
-    drift += find_prediction_differences(study, drawn) if drawn else []
-    return drift + (mlflow_drift(folder, against) if against else [])
+        return [*lines, f"the numbers cannot be recomputed: {error}"]
+    confirmed = [record for record in study.records if record.phase == "confirm" and record.status == "completed"]
+    drawn = _draw_models(study, confirmed, again)
+    lines += [*compare_predictions(study, confirmed), *compare_models(study, confirmed)]
+    if (folder / TABLES).is_dir():
+        lines += compare_tables(folder / TABLES, [folder], lambda: make_tables([study]))
+    if report := _read_files(folder, *REPORT):
+        made_by = f"python -m analysis.report {folder}"
+        lines += _compare_files("the report", folder, report, partial(report_files, study), made_by=made_by)
+    if drawn:
+        lines += compare_answers(study, drawn)
+    if against:
+        lines += compare_with_mlflow(folder, against)
+    return lines
 
 
 # ---- the plan and the journal
 
 
-def find_plan_differences(folder: Path, file: PlanFile, facts: StudyFacts) -> list[str]:
+def compare_plan(folder: Path, file: PlanFile, facts: StudyFacts) -> list[str]:
     """Compare `plan.json` with the plan of the last launch, and registered digests with the first plan's digest."""
     lines = list_differences(f"{PLAN}: protocol_hash", file.protocol_hash, file.plan.protocol_hash)
     for event in facts.registered:
@@ -126,65 +130,52 @@ def find_plan_differences(folder: Path, file: PlanFile, facts: StudyFacts) -> li
 # ---- predictions and models
 
 
-def predictions_drift(study: Study, facts: StudyFacts) -> list[str]:
+def compare_predictions(study: Study, confirmed: list[Record]) -> Iterator[str]:
     """Find prediction files that are missing, belong to no confirm trial, or disagree with the trial's record."""
     folder = study.folder / "predictions"
     if not folder.is_dir():
-        return []
-    records = _confirmed(facts)
-    expected = {predictions_file(study.folder, record.key) for record in records}
-    strangers = sorted(path for path in folder.glob("*.npz") if path not in expected)
-    lines = [f"{path} belongs to no completed confirm trial" for path in strangers]
-    return lines + [line for record in records for line in _prediction_lines(study, record)]
+        return
+    records = {predictions_file(study.folder, record.key): record for record in confirmed}
+    for path in sorted({*folder.glob("*.npz")} - records.keys()):
+        yield f"{path} belongs to no completed confirm trial"
+    for path, record in records.items():
+        if not path.exists():
+            yield f"{path} is missing: the predictions of {_name(record)}"
+            continue
+        found = compute_predictions_digest(study.folder, record.key)
+        yield from list_differences(f"{path}: SHA-256", found, record.predictions_digest)
+        try:
+            predictions = read_predictions(study, record)
+            faults = disagreements(record, predictions) if predictions else []
+        except (ValueError, IndexError) as error:  # a damaged file, or labels or settings that the task does not have
+            faults = [str(error)]
+        if faults:
+            yield f"{path} does not belong to the record of {_name(record)}: {'; '.join(faults)}"
 
 
-def _prediction_lines(study: Study, record: Record) -> list[str]:
-    path = predictions_file(study.folder, record.key)
-    try:
-        predictions = read_predictions(study, record)
-    except ValueError as error:
-        return [str(error)]
-    if predictions is None:
-        return [f"{path} is missing: the predictions of {_name(record)}"]
-    lines = list_differences(
-        f"{path}: SHA-256", compute_predictions_digest(study.folder, record.key), record.predictions_digest
-    )
-    try:
-        found = disagreements(record, predictions)
-    except (ValueError, IndexError) as error:  # labels or settings that the task does not have
-        found = [f"no numbers can be computed from the file: {error}"]
-    return lines + [f"{path} does not belong to the record of {_name(record)}: {'; '.join(found)}"] * bool(found)
-
-
-def models_drift(study: Study, facts: StudyFacts) -> list[str]:
+def compare_models(study: Study, confirmed: list[Record]) -> Iterator[str]:
     """Find stored models that are missing, belong to no trial, or describe another trial; skip models at URIs."""
-    places = sorted((study.folder / "trials").glob("[!.]*"))
-    lines = [f"{place} belongs to no trial of the journal" for place in places if place.name not in facts.trials]
-    stored = [record for record in _confirmed(facts) if record.model is not None and not is_uri(record.model)]
-    return lines + [line for record in stored for line in _model_lines(study, record, str(record.model))]
-
-
-def _model_lines(study: Study, record: Record, model: str) -> list[str]:
-    path = Path(find_model_address(model, folder=study.folder, key=record.key)) / DESCRIPTION
-    try:
-        found = json.loads(path.read_text())
-        spec = {name: found["spec"][name] for name in ("method", "task", "config", "seed")}
-        trial = {"epoch": found["epoch"], "selection_score": found["selection_score"]}
-    except OSError:
-        return [f"{path} is missing: the model of {_name(record)}"]
-    except (ValueError, KeyError, TypeError) as error:
-        return [f"{path} does not describe a model: {type(error).__name__}: {error}"]
-    wanted: dict[str, Any] = to_plain(record)
-    return [
-        *list_differences(f"{path}: spec", spec, {name: wanted[name] for name in spec}),
-        *list_differences(f"{path}:", trial, {name: wanted[name] for name in trial}),
-    ]
-
-
-def _confirmed(facts: StudyFacts) -> list[Record]:
-    """List the journal's records of completed confirm trials."""
-    records = [trial.record for trial in facts.trials.values() if trial.phase == "confirm"]
-    return [record for record in records if record is not None and record.status == "completed"]
+    for place in sorted((study.folder / "trials").glob("[!.]*")):
+        if place.name not in study.facts.trials:
+            yield f"{place} belongs to no trial of the journal"
+    for record in confirmed:
+        if record.model is None or is_uri(record.model):
+            continue
+        path = Path(find_model_address(record.model, folder=study.folder, key=record.key)) / DESCRIPTION
+        trial: dict[str, Any] = to_plain(record)
+        wanted = {"spec": {name: trial[name] for name in ("method", "task", "config", "seed")}}
+        wanted |= {name: trial[name] for name in ("epoch", "selection_score")}
+        try:
+            model = json.loads(path.read_text())
+            found = {name: model[name] for name in wanted} | {
+                "spec": {name: model["spec"][name] for name in wanted["spec"]}
+            }
+        except OSError:
+            yield f"{path} is missing: the model of {_name(record)}"
+        except (ValueError, KeyError, TypeError) as error:
+            yield f"{path} does not describe a model: {type(error).__name__}: {error}"
+        else:
+            yield from list_differences(f"{path}:", found, wanted)
 
 
 def _name(record: Record) -> str:
@@ -194,7 +185,7 @@ def _name(record: Record) -> str:
 # ---- models and MLflow
 
 
-def _draw_models(folder: Path, facts: StudyFacts, number: int) -> list[Record]:
+def _draw_models(study: Study, confirmed: list[Record], number: int) -> list[Record]:
     """Draw at random the confirm trials whose stored models are run again.
 
     If some confirm trials have no stored model, print how many have one.
@@ -204,15 +195,14 @@ def _draw_models(folder: Path, facts: StudyFacts, number: int) -> list[Record]:
     """
     if not number:
         return []
-    confirmed = _confirmed(facts)
-    stored = [record for record in confirmed if _is_stored(folder, record)]
+    stored = [record for record in confirmed if _is_stored(study.folder, record)]
     if number > len(stored):
         kept = counted(len(stored), "stored model") if stored else "no stored models"
-        raise ValueError(f"--again {number}: {folder} has {kept} to run again")
+        raise ValueError(f"--again {number}: {study.folder} has {kept} to run again")
     if len(stored) < len(confirmed):
         print(
-            f"{folder}: only {len(stored)} of {len(confirmed)} confirm trials can run again, because the models of the "
-            "others are not stored"
+            f"{study.folder}: only {len(stored)} of {len(confirmed)} confirm trials can run again, because the models "
+            "of the others are not stored"
         )
     return random.sample(stored, number)
 
@@ -223,39 +213,36 @@ def _is_stored(folder: Path, record: Record) -> bool:
     return bool(record.model) and (is_uri(address) or (Path(address) / WEIGHTS).is_file())
 
 
-def find_prediction_differences(study: Study, drawn: list[Record]) -> list[str]:
+def compare_answers(study: Study, drawn: list[Record]) -> Iterator[str]:
     """Run the stored models of these records on dev again, and list stored predictions that differ from new ones."""
     with TemporaryDirectory() as folder:
-        to = Path(folder) / "predictions"
-        to.mkdir()
+        again = replace(study, folder=Path(folder))
+        (again.folder / "predictions").mkdir()
         keys = [record.key for record in drawn]
-        done = _run("study.predict_dev", str(study.folder), *keys, "--to", str(to))
+        done = _run("study.predict_dev", str(study.folder), *keys, "--to", str(again.folder / "predictions"))
         if done.returncode:
-            return [f"stored models cannot run again: {_message(done)}"]
-        return [line for record in drawn for line in _answer_lines(study, record, replace(study, folder=to.parent))]
+            yield f"stored models cannot run again: {_message(done)}"
+            return
+        for record in drawn:
+            path = predictions_file(study.folder, record.key)
+            stored, now = read_predictions(study, record), read_predictions(again, record)
+            if stored is None or now is None:
+                yield f"{path} is missing, so the stored model of {_name(record)} cannot be compared"
+            elif stored.examples != now.examples or stored.logits.shape != now.logits.shape:
+                yield f"{path} and the new predictions of the model of {_name(record)} are for different examples"
+            else:
+                leaves_elsewhere = stored.exit_layers != now.exit_layers
+                gaps = np.abs(stored.logits - now.logits).max(axis=-1)[~leaves_elsewhere]
+                gap, share = float(gaps.max(initial=0.0)), float(leaves_elsewhere.mean())
+                found = f"logits differ by up to {gap:.3g}, {share:.1%} of examples exit at another layer"
+                allowed = SAME_LOGITS if record.config.get("precision") == "float32" else NEAR_LOGITS
+                if gap <= allowed and share <= OTHER_EXITS:
+                    print(f"{_name(record)} was run again: {found}")
+                else:
+                    yield f"{path} differs from the predictions of the stored model of {_name(record)}: {found}"
 
 
-def _answer_lines(study: Study, record: Record, again: Study) -> list[str]:
-    stored, now = read_predictions(study, record), read_predictions(again, record)
-    path = predictions_file(study.folder, record.key)
-    if stored is None or now is None:
-        return [f"{path} is missing, so the stored model of {_name(record)} cannot be compared"]
-    if stored.examples != now.examples or stored.logits.shape != now.logits.shape:
-        return [f"{path} and the new predictions of the stored model of {_name(record)} are for different examples"]
-    leaves_elsewhere = stored.exit_layers != now.exit_layers
-    gaps = np.abs(stored.logits - now.logits).max(axis=-1)[~leaves_elsewhere]
-    gap, share = float(gaps.max(initial=0.0)), float(leaves_elsewhere.mean())
-    if gap <= (SAME_LOGITS if record.config.get("precision") == "float32" else NEAR_LOGITS) and share <= OTHER_EXITS:
-        print(
-            f"{_name(record)} was run again: logits differ by up to {gap:.1g}, "
-            f"{share:.1%} of examples exit at another layer"
-        )
-        return []
-    found = f"logits differ by up to {gap:.3g}, {share:.1%} of examples exit at another layer"
-    return [f"{path} differs from the predictions of the stored model of {_name(record)}: {found}"]
-
-
-def mlflow_drift(folder: Path, uri: str) -> list[str]:
+def compare_with_mlflow(folder: Path, uri: str) -> list[str]:
     """Compare the runs in MLflow with the journal.
 
     Raises:
@@ -279,30 +266,16 @@ def _message(done: subprocess.CompletedProcess[str]) -> str:
 # ---- tables, pictures and report
 
 
-def find_table_differences(studies: list[Study], folder: Path, *, separate: bool = False) -> list[str]:
-    """Find files of tables that are missing, superfluous, or different from what the studies give."""
-    again = " ".join(["python -m analysis.tables", *(str(study.folder) for study in studies)])
-    make = partial(make_tables, studies, separate=separate)
-    return _written_drift("the tables", folder, _content(folder), lambda: render_files(make()), made_by=again)
+def compare_tables(out: Path, folders: list[Path], make: Callable[[], list[Table]]) -> list[str]:
+    """Find files of tables that are missing, superfluous, or different from the tables that `make` returns."""
+    made_by = " ".join(["python -m analysis.tables", *map(str, folders)])
+    return _compare_files("the tables", out, _read_files(out, "*"), lambda: render_files(make()), made_by=made_by)
 
 
-def report_drift(study: Study) -> list[str]:
-    """Find missing, superfluous and different files of the report; return an empty list if there is no report."""
-    there, again = _report_content(study.folder), f"python -m analysis.report {study.folder}"
-    make = partial(report_files, study)
-    return _written_drift("the report", study.folder, there, make, made_by=again) if there else []
-
-
-def _content(folder: Path) -> dict[str, bytes]:
-    """Read the finished files of a folder, as name -> content. A subfolder counts as an empty file."""
-    paths = sorted(folder.iterdir()) if folder.is_dir() else []
-    return {path.name: path.read_bytes() if path.is_file() else b"" for path in paths if not is_unfinished(path)}
-
-
-def _report_content(folder: Path) -> dict[str, bytes]:
-    """Read the report's page and pictures, if there are any, as name -> content."""
-    page = {PAGE: (folder / PAGE).read_bytes()} if (folder / PAGE).exists() else {}
-    return page | {f"{PICTURES}/{name}": content for name, content in _content(folder / PICTURES).items()}
+def _read_files(folder: Path, *patterns: str) -> dict[str, bytes]:
+    """Read the finished files that match the patterns; return name -> content. A subfolder counts as an empty file."""
+    paths = sorted(path for pattern in patterns for path in folder.glob(pattern) if not is_unfinished(path))
+    return {path.relative_to(folder).as_posix(): path.read_bytes() if path.is_file() else b"" for path in paths}
 
 
 def _seal(files: Mapping[str, bytes]) -> tuple[Seal | None, dict[str, bytes]]:
@@ -312,7 +285,7 @@ def _seal(files: Mapping[str, bytes]) -> tuple[Seal | None, dict[str, bytes]]:
     return seal_of_folder(files), {name: content for name, content in files.items() if name != SEAL}
 
 
-def _written_drift(
+def _compare_files(
     what: str, folder: Path, there: Mapping[str, bytes], make: Callable[[], dict[str, bytes]], *, made_by: str
 ) -> list[str]:
     """Find files that are missing, superfluous, or different from those that `make` returns.
@@ -330,20 +303,18 @@ def _written_drift(
         if not seal.holds(unsealed):
             return [f"{where} was edited since version {seal.version} wrote it; {made_by} writes it again"]
         pages = [[own[name] for name in own if name.endswith(".html")] for own in (unsealed, files)]
-        return [
-            f"{where}, written by version {seal.version}: {line}"
-            for line in find_other_numbers(*map(read_cells, pages))
-        ]
+        numbers = find_other_numbers(*map(read_cells, pages))
+        return [f"{where}, written by version {seal.version}: {line}" for line in numbers]
     if seal is None:
         files.pop(SEAL, None)  # without a seal, every byte is compared
-    lines = []
-    for name, content in files.items():
-        if name not in there:
-            lines.append(f"{folder / name} is missing; {made_by} writes it")
-        elif there[name] != content:
-            lines.append(f"{folder / name} differs from what the study gives: {first_difference(there[name], content)}")
-    surplus = [folder / name for name in there if name not in files]
-    return lines + [f"{path} is not a file of {what}; it is outdated, or somebody else wrote it" for path in surplus]
+    lines = [f"{folder / name} is missing; {made_by} writes it" for name in files if name not in there]
+    for name, content in there.items():
+        if name not in files:
+            lines.append(f"{folder / name} is not a file of {what}; it is outdated, or somebody else wrote it")
+        elif content != files[name]:
+            found = first_difference(content, files[name])
+            lines.append(f"{folder / name} differs from what the study gives: {found}")
+    return lines
 
 
 # ---- description of differences
@@ -403,45 +374,35 @@ def run(options: Options) -> int:
         raise ValueError(
             f"--tables {options.tables} is not a folder; allowed: a folder that analysis.tables --out wrote"
         )
-    drifts = {folder: verify(folder, again=options.again, against=options.against) for folder in folders}
-    statuses = [_print(str(folder), drift, _agreement(folder)) for folder, drift in drifts.items()]
+    found = {folder: verify(folder, again=options.again, against=options.against) for folder in folders}
+    statuses = [_print(str(folder), lines, _agreement(folder)) for folder, lines in found.items()]
     if options.tables is not None:
-        drift = _joined_drift(folders, Path(options.tables), separate=options.separate, is_sound=not max(statuses))
-        statuses.append(_print(options.tables, drift, "the tables agree with the studies"))
+        make = partial(_make_joint_tables, folders, separate=options.separate)
+        lines = compare_tables(Path(options.tables), folders, make)
+        statuses.append(_print(options.tables, lines, "the tables agree with the studies"))
     return max(statuses)
 
 
-def _joined_drift(folders: list[Path], tables: Path, *, separate: bool, is_sound: bool) -> list[str]:
-    """Find differences in the joint tables of several studies.
-
-    If the tables cannot be recomputed, raise an error if `is_sound` (no single study has differences), else list the
-    error as a difference.
-    """
-    try:
-        return find_table_differences(load_studies(folders), tables, separate=separate)
-    except ValueError as error:
-        if is_sound:
-            raise
-        return [f"the tables cannot be recomputed: {error}"]
+def _make_joint_tables(folders: list[Path], *, separate: bool) -> list[Table]:
+    return make_tables(load_studies(folders), separate=separate)
 
 
-def _print(name: str, drift: list[str], agreement: str) -> int:
+def _print(name: str, lines: list[str], agreement: str) -> int:
     """Print the differences, or `agreement` if there are none; return 1 if there are differences, else 0."""
-    for line in drift:
+    for line in lines:
         print(f"difference: {line}", file=sys.stderr)
-    print(f"{counted(len(drift), 'difference')} in {name}" if drift else f"{name}: {agreement}")
-    return 1 if drift else 0
+    print(f"{counted(len(lines), 'difference')} in {name}" if lines else f"{name}: {agreement}")
+    return 1 if lines else 0
 
 
 def _agreement(folder: Path) -> str:
     """Describe a study without differences: the compared parts, the parts that it lacks, and the journal's digest."""
-    has = {name: (folder / name).is_dir() for name in ("predictions", TABLES)}
-    has["report"] = bool(_report_content(folder))
+    written = {TABLES: _read_files(folder / TABLES, "*"), "report": _read_files(folder, *REPORT)}
+    has = {"predictions": (folder / "predictions").is_dir()} | {name: bool(files) for name, files in written.items()}
     absent = [name for name, is_there in has.items() if not is_there]
     unchecked = f"; not checked, because the study lacks them: {', '.join(absent)}" if absent else ""
     present = ["plan", "journal", *(name for name, is_there in has.items() if is_there)]
     agreement = f"{joined(present)} agree{unchecked}\njournal: {compute_journal_digest(folder).describe()}"
-    written = {TABLES: _content(folder / TABLES), "report": _report_content(folder)}
     for name, files in written.items():
         if (seal := _seal(files)[0]) and seal.is_of_another_version:
             agreement += (
