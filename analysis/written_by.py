@@ -11,7 +11,7 @@ import importlib.metadata
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
-from html.parser import HTMLParser
+from html import unescape
 from pathlib import Path
 
 import msgspec
@@ -23,6 +23,9 @@ SOURCES = (".py", ".css", ".j2", ".toml", ".csv")
 FILE = "written_by.json"  # file with the seal in a folder of tables
 UNSEALED = '<meta name="seal" content="">'  # placeholder for the seal in an HTML page
 _SEALED = re.compile(r'<meta name="generator" content="glue-exit-study (.*)">\n<meta name="seal" content="(\w*)">')
+_TABLE = re.compile(r'<figure class="table" id="([^"]*)">(.*?)</figure>', re.DOTALL)
+_CELL = re.compile(r"<t[dh]\b[^>]*>(.*?)</t[dh]>", re.DOTALL)
+_TAG = re.compile(r"<[^>]*>")
 _NUMBER = re.compile(r"[-−+]?\d+(?:\.\d+)?")
 
 Cells = dict[tuple[str, str, str], list[str]]  # (table, row, column) -> texts; several if rows share a name
@@ -88,43 +91,16 @@ def seal_of_folder(files: Mapping[str, bytes]) -> Seal | None:
         return None
 
 
-class _CellReader(HTMLParser):
-    """Parser that collects the cells of all numeric tables of a page."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cells: Cells = {}
-        self._table, self._headings, self._row = "", list[str](), list[str]()
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        if tag == "figure":
-            named = dict(attributes)
-            self._table = str(named.get("id")) if named.get("class") == "table" else ""
-        elif tag == "tr":
-            self._row = []
-        elif tag in ("td", "th"):
-            self._row.append("")
-
-    def handle_data(self, text: str) -> None:
-        if self._row:
-            self._row[-1] += text
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == "thead":
-            self._headings = self._row
-        elif tag == "tr" and self._table:
-            for heading, text in zip(self._headings[1:], self._row[1:], strict=False):
-                self.cells.setdefault((self._table, self._row[0], heading), []).append(text)
-        elif tag == "figure":
-            self._table, self._headings, self._row = "", [], []
-
-
 def read_cells(pages: Iterable[bytes]) -> Cells:
-    """Read the cells of all numeric tables in these pages."""
-    reader = _CellReader()
+    """Read the cells of all numeric tables in these pages, which `templates/table.html.j2` made."""
+    cells: Cells = {}
     for page in pages:
-        reader.feed(page.decode(errors="replace"))
-    return reader.cells
+        for name, table in _TABLE.findall(page.decode(errors="replace")):
+            rows = [[unescape(_TAG.sub("", cell)) for cell in _CELL.findall(row)] for row in table.split("<tr")[1:]]
+            for row in rows[1:]:
+                for heading, text in zip(rows[0][1:], row[1:], strict=False):
+                    cells.setdefault((name, row[0], heading), []).append(text)
+    return cells
 
 
 def find_other_numbers(found: Cells, expected: Cells) -> list[str]:
