@@ -1,1 +1,1 @@
-"""Read study folders and predictions of other programs; group records into the cells and rows of tables."""
+"""Read study folders; group records into the cells and rows of tables."""

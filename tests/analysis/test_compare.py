@@ -13,10 +13,9 @@ from sklearn import metrics as sklearn_metrics
 
 import analysis
 from analysis import compare
-from analysis.compare import compared_tables
+from analysis.compare import compared_tables, read_answers
 from analysis.layouts.evidence import gather
 from analysis.statistics.samples import resample
-from analysis.studies.given_predictions import read_answers
 from analysis.studies.load import load_study
 
 WRITERS: dict[str, Callable[[pd.DataFrame, Path], object]] = {
