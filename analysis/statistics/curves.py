@@ -8,7 +8,7 @@ and then the halves swap roles. Each number is the mean of the two measurements.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -54,8 +54,7 @@ class Settings:
     @cached_property
     def scores(self) -> np.ndarray:
         """Score of each setting, (settings,)."""
-        own = self.examples
-        return np.array([replace(own, answers=one[None]).score for one in self.answers])
+        return np.array([self.examples.score_answers(answers) for answers in self.answers])
 
 
 @dataclass(frozen=True)

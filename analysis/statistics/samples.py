@@ -20,10 +20,8 @@ from analysis.statistics import uncertainty
 from analysis.studies.cells import Cell, Row
 from analysis.studies.load import TOLERANCE
 from analysis.studies.stored_predictions import Answers, Predictions, read_cell_predictions, read_predictions
-from study.facts.record import Record
 from study.facts.study_folder import predictions_file
 from study.facts.winner import best_search_record
-from trainables.data.metrics import compute_metrics, score
 from trainables.data.tasks import Task
 
 RESAMPLES = 1_000
@@ -106,44 +104,33 @@ def draw_samples(rows: list[Row]) -> dict[Place, Sample]:
 
 
 def _stored(cell: Cell) -> list[Predictions]:
-    """Read the predictions of every seed.
+    """Read and check the predictions of every seed.
 
     Return an empty list if there is only one seed, a file is missing, or the seeds have predictions for different
     examples.
     """
     read = [(record, read_predictions(cell.find_study(record), record)) for record in cell.records]
-    stored = [_check(cell, record, predictions) for record, predictions in read if predictions is not None]
-    _check_seeds(cell, stored)
+    stored = [(record, predictions) for record, predictions in read if predictions is not None]
+    seeds: dict[bytes, int] = {}  # logits -> first seed with these logits
+    for record, predictions in stored:
+        folder = cell.find_study(record).folder
+        if record.score is None or abs(record.score - predictions.score) > TOLERANCE:
+            raise ValueError(
+                f"the predictions in {predictions_file(folder, record.key)} do not belong to their record: "
+                f"their score is {predictions.score:.6f}, but the record has {record.score}"
+            )
+        first = seeds.setdefault(predictions.logits.tobytes(), record.seed)
+        if first != record.seed:
+            raise ValueError(
+                f"{folder}: {cell.name}: seeds {first} and {record.seed} have the same predictions to the last bit; "
+                "allowed: a method whose training depends on its seed"
+            )
     if stored and len(stored) < len(read):
         missing = f"{len(read) - len(stored)} of {len(read)} predictions are missing"
         folder = cell.find_study(cell.records[0]).folder
         warnings.warn(f"{folder}: {cell.name}: {missing}, so this cell is not tested", stacklevel=2)
-    same_examples = len({predictions.examples for predictions in stored}) == 1
-    return stored if len(stored) == len(read) > 1 and same_examples else []
-
-
-def _check_seeds(cell: Cell, stored: Sequence[Predictions]) -> None:
-    """Reject a cell in which two seeds have bit-identical predictions."""
-    seeds: dict[bytes, int] = {}
-    for record, predictions in zip(cell.records, stored, strict=False):
-        first = seeds.setdefault(predictions.logits.tobytes(), record.seed)
-        if first != record.seed:
-            raise ValueError(
-                f"{cell.studies[0].folder}: {cell.name}: seeds {first} and {record.seed} have the same predictions to "
-                "the last bit; allowed: a method whose training depends on its seed"
-            )
-
-
-def _check(cell: Cell, record: Record, predictions: Predictions) -> Predictions:
-    """Check that the predictions give the score in the record, and return them."""
-    recomputed, recorded = predictions.score, record.score
-    if recorded is None or abs(recorded - recomputed) > TOLERANCE:
-        path = predictions_file(cell.find_study(record).folder, record.key)
-        raise ValueError(
-            f"the predictions in {path} do not belong to their record: "
-            f"their score is {recomputed:.6f}, but the record has {recorded}"
-        )
-    return predictions
+    has_same_examples = len({predictions.examples for _, predictions in stored}) == 1
+    return [own for _, own in stored] if len(stored) == len(read) > 1 and has_same_examples else []
 
 
 def resample(answered: Mapping[Place, Sequence[Answers]]) -> dict[Place, Sample]:
@@ -158,7 +145,7 @@ def resample(answered: Mapping[Place, Sequence[Answers]]) -> dict[Place, Sample]
 def _resample_together(answered: Mapping[Place, Sequence[Answers]]) -> dict[Place, Sample]:
     """Score the answers of all rows on the same bootstrap resamples; all rows must have the same examples."""
     models = [answers for seeds in answered.values() for answers in seeds]
-    best = _best_constant(models[0])
+    best = best_constant(models[0])
     answers = np.concatenate([*(one.answers for one in models), *([best[None]] if best is not None else [])])
     data = (models[0].task, answers, models[0].labels, models[0].split)
     scores = resampled_scores(*data, resamples=RESAMPLES, seed=0)
@@ -174,32 +161,22 @@ def _resample_together(answered: Mapping[Place, Sequence[Answers]]) -> dict[Plac
     }
 
 
-def constant_score(answers: Answers) -> float | None:
-    """Compute the best score of a constant answer (one class for all examples); return None for a regression task."""
-    best = _best_constant(answers)
-    return None if best is None else _score(answers, best)
-
-
-def _best_constant(answers: Answers) -> np.ndarray | None:
+def best_constant(answers: Answers) -> np.ndarray | None:
+    """Return the constant answer (one class for all examples) with the best score, (n,); None for a regression task."""
     if answers.task.is_regression:
         return None
     constants = (np.full_like(answers.labels, label) for label in np.unique(answers.labels))
-    return max(constants, key=lambda constant: _score(answers, constant))
-
-
-def _score(answers: Answers, others: np.ndarray) -> float:
-    """Score `others`, one answer per example, against the labels in `answers`."""
-    return score(answers.task, compute_metrics(answers.task, others, answers.labels, answers.split))
+    return max(constants, key=answers.score_answers)
 
 
 def constant_scores(cells: Mapping[Place, Cell], samples: Mapping[Place, Sample]) -> dict[Place, float]:
     """Compute the score of the best constant answer for each classification cell that has stored predictions."""
-    stored = {
-        place: samples[place].answers if place in samples else read_cell_predictions(cell)
-        for place, cell in cells.items()
-    }
-    found = {place: constant_score(predictions[0]) for place, predictions in stored.items() if predictions}
-    return {place: constant for place, constant in found.items() if constant is not None}
+    scores = {}
+    for place, cell in cells.items():
+        stored = samples[place].answers if place in samples else read_cell_predictions(cell)
+        if stored and (constant := best_constant(stored[0])) is not None:
+            scores[place] = stored[0].score_answers(constant)
+    return scores
 
 
 def is_above_constant(cell: Cell, sample: Sample | None, constant: float) -> bool:

@@ -47,10 +47,13 @@ class Answers:
         """Number of draws per example; 1 if the exit is not random."""
         return len(self.answers)
 
+    def score_answers(self, answers: np.ndarray) -> float:
+        """Score other answers to the same examples, (n,)."""
+        return score(self.task, compute_metrics(self.task, answers, self.labels, self.split))
+
     def scored(self, logits: np.ndarray) -> float:
         """Score other predictions for the same examples, given as `logits` (n, labels)."""
-        answers = predictions_from_logits(self.task, logits)
-        return score(self.task, compute_metrics(self.task, answers, self.labels, self.split))
+        return self.score_answers(predictions_from_logits(self.task, logits))
 
     @property
     def metrics(self) -> dict[str, float]:
