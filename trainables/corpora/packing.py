@@ -84,7 +84,7 @@ def _write_corpus(folder: Path, corpus: str, tokenizer: PreTrainedTokenizerBase)
 
         append("sentence_starts", [0])
         append("document_starts", [0])
-        for chunk in _cut_into_chunks(iter(counted)):
+        for chunk in iter(lambda: list(islice(counted, _CHUNK)), []):
             sentences = [sentence for document in chunk for sentence in document]
             encoded = tokenizer(sentences, add_special_tokens=False, return_attention_mask=False)
             append("tokens", np.concatenate([np.array(row, np.int32) for row in encoded["input_ids"]]))
@@ -110,11 +110,6 @@ def _find_word_starts(words: list[int | None]) -> np.ndarray:
 
 def _hash(document: Document) -> int:
     return int.from_bytes(sha256("\n".join(document).encode()).digest()[:8])
-
-
-def _cut_into_chunks(items: Iterator[Document]) -> Iterator[list[Document]]:
-    while chunk := list(islice(items, _CHUNK)):
-        yield chunk
 
 
 # ---- examples
