@@ -20,7 +20,6 @@ import trainables
 from study.contract.space_rules import Method
 from trainables.configuration import TrainingConfig
 from trainables.data.glue import load_split
-from trainables.data.mini_glue import is_generated
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 from trainables.encoders.loading import load_encoder, load_tokenizer
 from trainables.models.answer_rules import KEPT
@@ -54,8 +53,7 @@ class Subject:
     def tasks(self) -> list[str]:
         """The tasks to check: a classification task (RTE if possible) and STS-B, each only if the method accepts it."""
         method = Method(self.method)
-        mini = [task for task in TRAINABLE_TASKS if is_generated(TASKS[task])]
-        fitting = [task for task in mini if method.refuses(task) is None]
+        fitting = [task for task in TRAINABLE_TASKS if method.refuses(task) is None]
         classes = [task for task in ("rte", *fitting) if task in fitting and not TASKS[task].is_regression]
         return [*classes[:1], *(task for task in fitting if TASKS[task].is_regression)]
 

@@ -6,12 +6,9 @@ import socket
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
-from study import doctor, launch
+from study import doctor
 from study.doctor import Finding
-from trainables.data import glue, tasks
-from trainables.data.tasks import TASKS
 
 
 def free_port() -> int:
@@ -119,21 +116,3 @@ def test_a_cluster_that_is_not_there_is_one_fault(tmp_path: Path, capsys: pytest
     assert doctor.main(["--address", f"127.0.0.1:{free_port()}", "--storage", str(tmp_path)]) == 1
     answer = capsys.readouterr().out
     assert answer.count("FAULT") == 1 and "ray status" in answer
-
-
-def test_a_new_task_has_no_generated_data_and_the_others_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    new = replace(TASKS["rte"], name="boolq", title="BoolQ", folder="BoolQ")
-    monkeypatch.setitem(TASKS, "boolq", new)
-    for module in (tasks, glue):
-        monkeypatch.setattr(module, "TRAINABLE_TASKS", (*tasks.TRAINABLE_TASKS, "boolq"))
-    said = ["--method", "albert", "--profile", "mini", "--out", str(tmp_path), "--dry-run", "--task"]
-    assert launch.main([*said, "boolq"]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("study.launch: mini-GLUE has no task boolq; allowed: --data FOLDER, or one of sst2, ")
-    assert error.count("\n") == 1
-    assert launch.main([*said, "rte"]) == 0
-    assert list(glue.vocabulary_texts(TASKS["rte"], "mini"))
-    finding = doctor.check_data("mini")
-    assert not finding.is_fault and finding.text.endswith("; without boolq")

@@ -513,29 +513,8 @@ _SIZES = {name: {"train": TRAIN_ROWS, "dev": 250, "test": 200} for name in _MIXT
 }
 
 
-def is_generated(task: Task) -> bool:
-    """Check whether mini-GLUE has this task."""
-    return task.name in _MIXTURES
-
-
-def check_generated(task: Task) -> None:
-    """Check that mini-GLUE has this task.
-
-    Raises:
-        ValueError: if mini-GLUE does not have this task.
-    """
-    if not is_generated(task):
-        menu = ", ".join(_MIXTURES)
-        raise ValueError(f"mini-GLUE has no task {task.name}; allowed: --data FOLDER, or one of {menu}")
-
-
 def generate(task: Task, split: str) -> list[tuple[int, tuple[str, ...], int | float | None]]:
-    """Generate the rows of a split as (id, texts, label). The label is None in a test split. All texts are unique.
-
-    Raises:
-        ValueError: if mini-GLUE does not have this task.
-    """
-    check_generated(task)
+    """Generate the rows of a split as (id, texts, label). The label is None in a test split. All texts are unique."""
     examples = _generate_all(task.name)[split]
     labelled = split not in task.test_splits
     return [(row, texts, label if labelled else None) for row, (texts, label) in enumerate(examples)]
