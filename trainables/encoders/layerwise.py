@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.activations import NewGELUActivation
 
-from trainables.encoders.backbones import FAMILIES
 from trainables.encoders.sharebert import ShareBertConfig, ShareBertLayer
 from trainables.encoders.token_states import Places, TokenStates
 
@@ -229,23 +228,21 @@ def layerwise(model: PreTrainedModel, num_layers: int = 0) -> LayerwiseEncoder:
     """Make a layerwise encoder that shares the weights of a `transformers` model.
 
     Args:
-        model: a base model or a sequence classifier, with SDPA or Nystrom attention. If it has no pooler (base models
-            of ELECTRA and RoBERTa), a new one is initialised with PyTorch's global generator.
+        model: a base model or a sequence classifier of one of `FAMILIES`, with SDPA or Nystrom attention. If it has no
+            pooler (base models of ELECTRA and RoBERTa), a new one is initialised with PyTorch's global generator.
         num_layers: number of layers to use, counted from the first; 0: all.
 
     Raises:
-        ValueError: if the model's family is not supported, or the model has fewer than `num_layers` layers.
+        ValueError: if the model has fewer than `num_layers` layers.
     """
     if model.config._attn_implementation == "sdpa":
         model.set_attn_implementation("padding_free")
     assert model.config._attn_implementation in ("padding_free", "nystrom"), "`TokenStates` supports only these"
     one_kernel_gelu(model)
-    family, depth = model.config.model_type, model.config.num_hidden_layers
-    if family not in _ADAPTERS:
-        raise ValueError(f"no layerwise encoder for architecture {family!r}; available: {', '.join(FAMILIES)}")
+    depth = model.config.num_hidden_layers
     if num_layers > depth:
         raise ValueError(f"num_hidden_layers is {num_layers}; this backbone has {depth} layers")
-    return LayerwiseEncoder(model, _ADAPTERS[family](model, num_layers or depth))
+    return LayerwiseEncoder(model, _ADAPTERS[model.config.model_type](model, num_layers or depth))
 
 
 def _find_pooler(model: Any) -> nn.Linear:

@@ -180,11 +180,6 @@ def test_other_number_of_rows_than_the_official_is_a_warning_with_both(tmp_path:
         load_split(RTE, "train", data)
 
 
-def test_unknown_split_is_answered_with_the_menu() -> None:
-    with pytest.raises(ValueError, match="MNLI has no split 'dev'; available: train, dev_matched, dev_mismatched"):
-        load_split(TASKS["mnli"], "dev", "mini")
-
-
 def test_missing_file_is_named(tmp_path: Path) -> None:
     data = write(tmp_path, "RTE/train.tsv", RTE_HEADER)
     with pytest.raises(ValueError, match=f"no file {tmp_path}/RTE/dev.tsv; data is mini, hub or a folder"):
