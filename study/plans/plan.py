@@ -118,7 +118,7 @@ class Plan(Typed, frozen=True, kw_only=True):
 
     def extend(self, earlier: Plan) -> Plan:
         """Merge this plan with the study's earlier plan; the result has, for example, the methods of both plans."""
-        rules = {name: join for name, join in read_marks(Plan).items() if callable(join)}
+        rules = {name: join for name, join in _read_marks().items() if callable(join)}
         return replace(
             self, **{name: join(getattr(earlier, name), getattr(self, name)) for name, join in rules.items()}
         )
@@ -126,12 +126,12 @@ class Plan(Typed, frozen=True, kw_only=True):
     @property
     def protocol_fields(self) -> dict[str, Any]:
         """The fields that belong to the protocol, with their values."""
-        return {name: getattr(self, name) for name, mark in read_marks(Plan).items() if mark == "protocol"}
+        return {name: getattr(self, name) for name, mark in _read_marks().items() if mark == "protocol"}
 
     @property
     def score_fields(self) -> dict[str, Any]:
         """The fields that affect scores, with their values; fields that are UNSET are left out."""
-        names = [name for name, mark in read_marks(Plan).items() if mark in (None, "protocol")]
+        names = [name for name, mark in _read_marks().items() if mark in (None, "protocol")]
         return {name: value for name in names if (value := getattr(self, name)) is not UNSET}
 
     def find_start(self, method: str, task: str, default: str | None) -> str | None:
@@ -148,12 +148,12 @@ class Plan(Typed, frozen=True, kw_only=True):
 
 
 @cache
-def read_marks(kind: type[Typed]) -> dict[str, object]:
-    """Map each field of a class to the mark in its annotation (see `Joined`), or to None if there is no mark."""
-    hints = get_type_hints(kind, include_extras=True)
+def _read_marks() -> dict[str, object]:
+    """Map each field of `Plan` to the mark in its annotation (see `Joined`), or to None if there is no mark."""
+    hints = get_type_hints(Plan, include_extras=True)
     return {
         name: next((mark for mark in getattr(hints[name], "__metadata__", ()) if not isinstance(mark, Meta)), None)
-        for name in kind.__struct_fields__
+        for name in Plan.__struct_fields__
     }
 
 

@@ -21,7 +21,7 @@ from study.facts.attestation import Provenance
 from study.facts.plain_words import list_first
 from study.plans.plan import Plan
 from study.plans.ranges import NONE, format_toml, override_settings, read_tables
-from study.plans.resolved_plan import FACTS_OF_ARM, Arm, Range, ResolvedPlan, digest
+from study.plans.resolved_plan import Arm, Range, ResolvedPlan, digest
 from trainables import base_method, method_files
 from trainables.atomic_files import write_json
 from trainables.configuration import Count, TrainingConfig
@@ -252,7 +252,7 @@ def compare_plans(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collec
 def compare_arms(before: Arm, after: Arm) -> list[str]:
     """List the differences between two arms, with both values.
 
-    Differences between the configurations come first, then those between the other attributes marked as `Fact`.
+    Differences between the configurations come first. Then come the other facts that affect the arms' scores.
     """
     fields = dict.fromkeys(name for arm in (before, after) for name in (*arm.fixed, *arm.decided))
     pairs = {name: (before.read_field(name), after.read_field(name)) for name in fields}
@@ -261,9 +261,8 @@ def compare_arms(before: Arm, after: Arm) -> list[str]:
         for name, pair in pairs.items()
         if pair[0] != pair[1]
     ]
-    for fact in FACTS_OF_ARM:
-        if fact not in ("space", "fixed", "post_hoc"):
-            changed += list_changes(fact, to_plain(getattr(before, fact)), to_plain(getattr(after, fact)))
+    for fact in ("backbone_fingerprint", "tokenizer_fingerprint", "data_fingerprint", "start_from"):
+        changed += list_changes(fact, getattr(before, fact), getattr(after, fact))
     return changed
 
 

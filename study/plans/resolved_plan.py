@@ -11,12 +11,11 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, TypeVar
 
 from msgspec import UNSET, UnsetType
 
 import trainables
-from study.plans.plan import EarlyStopping, Plan, read_marks
+from study.plans.plan import EarlyStopping, Plan
 from trainables.configuration import AtLeastOne, Count, NotNegative, Precision
 from trainables.data.tasks import Task
 from trainables.departure import Departures
@@ -24,10 +23,8 @@ from trainables.encoders import backbones
 from trainables.runs.trial import Selection
 from trainables.schema import Configuration, Typed, Value, to_plain
 
-T = TypeVar("T")
 FIRST_SEED = 42  # confirm seeds are 42, 43, ...: tinkoff-ai/palbert test.py:34
 MOST_SEEDS = 100  # confirm seeds per arm if searches are repeated
-Fact = Annotated[T, "fact"]  # affects an arm's scores: may not change after a trial of the arm has begun
 
 
 class Range(Typed, frozen=True, kw_only=True):
@@ -125,19 +122,19 @@ class Arm(Typed, frozen=True, kw_only=True):
 
     method: str
     task: str
-    space: Fact[Mapping[str, Range]]  # ranges of tuned fields; empty: no search
-    fixed: Fact[Configuration]  # the other fields of the method's configuration
-    post_hoc: Fact[Mapping[str, tuple[Value, ...]] | UnsetType] = UNSET  # exit settings: a search chooses the best
+    space: Mapping[str, Range]  # ranges of tuned fields; empty: no search
+    fixed: Configuration  # the other fields of the method's configuration
+    post_hoc: Mapping[str, tuple[Value, ...]] | UnsetType = UNSET  # exit settings: a search chooses the best
     first: tuple[Configuration, ...]  # configurations tried first: of --first-from, published, or the grid
     samples: int  # requested search trials
     seeds: tuple[int, ...]  # of the confirm trials
     backbone: str
-    backbone_fingerprint: Fact[str]
+    backbone_fingerprint: str
     tokenizer: str | None  # None: the backbone's tokenizer
-    tokenizer_fingerprint: Fact[str | None]
-    data_fingerprint: Fact[str]
+    tokenizer_fingerprint: str | None
+    data_fingerprint: str
     repeat: int = 0  # index of the search; tables show search 0
-    start_from: Fact[str | None]  # name of the arm whose best confirm model it starts from
+    start_from: str | None  # name of the arm whose best confirm model it starts from
     pretraining: Pretraining | UnsetType = UNSET  # of the backbone, if `study.pretrain` made it
     random_weights: bool | UnsetType = UNSET  # True if the backbone is a folder without weights, else UNSET
     search_precision: Precision | UnsetType = UNSET  # of search trials; UNSET: as in `fixed`
@@ -219,9 +216,6 @@ class Arm(Typed, frozen=True, kw_only=True):
         """One valid configuration of the arm, with the first choice or the lower end of each range."""
         settings = {name: values[0] for name, values in self.exit_settings.items()}
         return {**self.fixed, **{name: allowed.extremes[0] for name, allowed in self.space.items()}, **settings}
-
-
-FACTS_OF_ARM = [name for name, mark in read_marks(Arm).items() if mark == "fact"]
 
 
 class Protocol(Typed, frozen=True, kw_only=True):
