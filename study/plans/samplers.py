@@ -8,8 +8,7 @@ A sampler is either one of Optuna's, given by its name, or a user's, given as `p
 from __future__ import annotations
 
 import importlib
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET, UnsetType
 
@@ -24,25 +23,7 @@ OWN = ":"  # only in the name of a user's sampler
 FORM = "PACKAGE.MODULE:FACTORY"
 SELECT_FORMS = f"score, {AREA}, {AT_LAYERS}LAYERS"
 RANDOM_TRIALS = 10  # random trials per arm before TPE and GP start to learn: Optuna's n_startup_trials
-
-
-class Sampler(NamedTuple):
-    """The packages that a sampler needs, and its limits."""
-
-    needs: tuple[str, ...] = ()  # required packages
-    with_asha: str = ""  # limit that applies only with early stopping
-    always: str = ""  # limit that always applies
-
-
-_LEARNS_FROM_WHOLE = "learns only from trials that ASHA does not stop"
-SAMPLERS = {
-    "tpe": Sampler(),
-    "random": Sampler(),
-    "grid": Sampler(),
-    "qmc": Sampler(needs=("scipy",)),
-    "cmaes": Sampler(("cmaes",), _LEARNS_FROM_WHOLE, "draws categorical fields at random"),
-    "gp": Sampler(("torch", "scipy"), _LEARNS_FROM_WHOLE),
-}
+SAMPLERS = ("tpe", "random", "grid", "qmc", "cmaes", "gp")
 
 
 def resolve_sampler(name: str) -> str:
@@ -55,13 +36,11 @@ def resolve_sampler(name: str) -> str:
 
 
 def check_sampler(name: str) -> None:
-    """Raise ValueError if the sampler is unknown or invalid, or a package that it needs is not installed."""
+    """Raise ValueError if the sampler is unknown or invalid."""
     if OWN in name:
         make_own_sampler(name, seed=0)
     elif name not in SAMPLERS:
         raise unknown_name_error("sampler", name, [*SAMPLERS, FORM])
-    elif missing := [package for package in SAMPLERS[name].needs if find_spec(package) is None]:
-        raise ValueError(f"--sampler {name} needs {' and '.join(missing)}: pip install {' '.join(missing)}")
 
 
 def make_own_sampler(name: str, *, seed: int) -> BaseSampler:
@@ -88,11 +67,13 @@ def make_own_sampler(name: str, *, seed: int) -> BaseSampler:
 
 def describe_sampler(name: str, samples: int, stopping: EarlyStopping | None) -> str:
     """Describe the sampler and its limits in a search with `samples` trials and the early stopping `stopping`."""
-    known = SAMPLERS.get(name, Sampler())
-    limits = [known.with_asha] if stopping and known.with_asha else []
+    limits = []
+    if name in ("cmaes", "gp") and stopping:
+        limits.append("learns only from trials that ASHA does not stop")
     if name in ("tpe", "gp") and 0 < samples <= RANDOM_TRIALS:
         limits.append(f"a random search in effect, because its model starts after {RANDOM_TRIALS} trials")
-    limits += [known.always] if known.always else []
+    if name == "cmaes":
+        limits.append("draws categorical fields at random")
     return f"{name} ({'; '.join(limits)})" if limits else name
 
 
