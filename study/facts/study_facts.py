@@ -43,7 +43,7 @@ from study.facts.events import (
 from study.facts.json_lines import read_lines
 from study.facts.record import Phase, Record
 from study.plans.resolved_plan import Arm, ResolvedPlan
-from trainables.configuration import AtLeastOne
+from trainables.configuration import AtLeastOne, Count
 from trainables.schema import Configuration, Typed, Value
 
 Became = Literal["tried again", "failed", "launch refused"]  # outcome of a failed attempt
@@ -94,7 +94,7 @@ class FailedAttempt(Typed, frozen=True, kw_only=True):
     """A failed attempt at a trial or at a smoke step (one training step before any trial)."""
 
     time: str
-    launch: AtLeastOne
+    launch: Count
     arm: str
     trial: str  # phase and number, or "smoke step"
     key: str | None  # None for a smoke step
@@ -240,6 +240,8 @@ class StudyFacts:
         """
         if event.time > self.time:
             self.time = event.time
+        if isinstance(event, Notice):
+            self.notices.append(event)
         match event:
             case EpochReported():
                 self._report(event)
@@ -266,19 +268,14 @@ class StudyFacts:
                 self._note(event, event.failure, "tried again")
             case TrialRestarted():
                 self._touch(event.key).forget_reports()  # ASHA's decisions are kept, since the seed is the same
-                self.notices.append(event)
             case TrialReopened():
                 self._reopen(event)
             case TrialDropped():
                 self._drop(event)
             case NodeLeftOut():
                 self.left_out[event.node] = event
-                self.notices.append(event)
             case NodeTakenBack():
                 self.left_out.pop(event.node, None)
-                self.notices.append(event)
-            case StudyPaused():
-                self.notices.append(event)
             case SearchClosed():
                 for name in event.arms:
                     self.arms[name].closed.append(event)
@@ -415,25 +412,15 @@ class StudyFacts:
     def _note(self, event: TrialRetried | TrialEnded | SmokeStepFailed, failure: Failure, became: Became) -> None:
         """Add a failed attempt at a trial, or a failed smoke step, to the list `failed`."""
         if isinstance(event, SmokeStepFailed):
-            arm, title, key, attempt, config = event.arm, "smoke step", None, 1, event.config
+            names: dict[str, Any] = {"arm": event.arm, "trial": "smoke step", "key": None, "attempt": 1}
+            config = event.config
         else:
             trial = self.trials[event.key]
             trial.attempts += 1
-            arm, key, attempt, config = trial.started.arm, trial.key, trial.attempts, trial.config
-            title = f"{trial.phase} {trial.started.trial}"
-        self.failed.append(
-            FailedAttempt(
-                time=event.time,
-                launch=max(self.launch_number, 1),
-                arm=arm,
-                trial=title,
-                key=key,
-                attempt=attempt,
-                config=config,
-                became=became,
-                failure=failure,
-            )
-        )
+            title, config = f"{trial.phase} {trial.started.trial}", trial.config
+            names = {"arm": trial.started.arm, "trial": title, "key": trial.key, "attempt": trial.attempts}
+        what = {"config": config, "became": became, "failure": failure}
+        self.failed.append(FailedAttempt(time=event.time, launch=self.launch_number, **names, **what))
 
     def _reopen(self, event: TrialReopened) -> None:
         """Reset a trial to its start.
@@ -448,7 +435,6 @@ class StudyFacts:
         self.under_way[event.key] = arm.under_way[event.key] = trial
         for scores in arm.rungs.values():
             scores.pop(event.key, None)
-        self.notices.append(event)
 
     def _drop(self, event: TrialDropped) -> None:
         """Mark a trial's record as dropped, or as no longer dropped if the event gives no reason.
