@@ -283,15 +283,12 @@ class Scheduler:
         if arm.search_trials_to_start:
             if not budget.allows(arm, "search"):
                 return None
-            self._choose_start(arm)
             point = self._proposals[arm.arm.name].next(arm.facts)
             if point is not None:
                 config = arm.arm.make_search_configuration(point)
                 return self._start(arm, "search", config, derive_search_seed(arm.arm.name, len(arm.facts.search)))
             closed = SearchClosed(time=self._journal.now(), arms=[arm.arm.name], max_gpu_hours=None)
             self._journal.append(closed)
-        if arm.is_search_over:
-            self._choose_start(arm)
         if arm.missing_seeds and budget.allows(arm, "confirm"):
             assert arm.winner is not None
             return self._start(arm, "confirm", arm.winner.config, arm.missing_seeds[0])
@@ -308,6 +305,7 @@ class Scheduler:
         )
 
     def _start(self, arm: ArmProgress, phase: Phase, config: Configuration, seed: int) -> TrialFacts:
+        self._choose_start(arm)
         start = arm.facts.start_key
         key = self.plan.trial_key(arm.arm, phase=phase, config=config, seed=seed, start=start)
         self._journal.append(
