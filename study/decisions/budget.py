@@ -164,10 +164,10 @@ class GpuBudget:
 
     def _may_fit_later(self, arm: ArmProgress) -> bool:
         """Check if another search trial of the arm would fit if all running trials ended now."""
-        is_under_way = bool(self._progress.facts.under_way)
-        if self._pace is None or not arm.facts.search or not self._are_all_measured:
-            return is_under_way
-        return is_under_way and self._used + (self._reserve_of_all + self._cost(arm)) <= self._limit
+        if not self._progress.facts.under_way:
+            return False
+        is_unknown = self._pace is None or not arm.facts.search or not self._are_all_measured
+        return is_unknown or self._used + (self._reserve_of_all + self._cost(arm)) <= self._limit
 
     # ---- expected costs of trials, estimated from the study's measurements so far
 

@@ -41,7 +41,7 @@ class _TrialFaults:
     """The faults of one trial since its last completed epoch."""
 
     failures: list[Failure] = field(default_factory=list)
-    is_last_heard: bool = True  # False if any trial has completed an epoch after the last fault
+    is_last_heard: bool = False  # False if any trial has completed an epoch after the last fault
     counted_faults: int = 0  # times this trial failed and others then completed epochs; an outage counts once
     not_before: float = 0.0
 
@@ -112,17 +112,16 @@ class Faults:
 
     def is_due(self, key: str) -> bool:
         """Check if the trial has waited long enough after its own faults to run now."""
-        return not self.is_set_aside(key) and (key not in self._trials or self._clock() >= self._trials[key].not_before)
+        return not self.is_set_aside(key) and self._clock() >= self._trials[key].not_before
 
     def is_set_aside(self, key: str) -> bool:
         """Check if the trial had too many faults and therefore waits for the next launch."""
-        return key in self._trials and self._trials[key].counted_faults > self.max_failures
+        return self._trials[key].counted_faults > self.max_failures
 
     def is_final(self, key: str, failure: Failure) -> bool:
         """Check if the failure ends the trial: an error of its method, or more than `max_failures` memory faults."""
         if failure.cause == "memory":
-            before = self._trials[key].failures if key in self._trials else []
-            return sum(earlier.cause == "memory" for earlier in before) >= self.max_failures
+            return sum(earlier.cause == "memory" for earlier in self._trials[key].failures) >= self.max_failures
         return failure.cause == "method"
 
     def has_room(self, *, running: int) -> bool:
@@ -150,8 +149,8 @@ class Faults:
 
     def list_avoided_nodes(self, key: str) -> frozenset[str]:
         """Return the nodes that the trial should avoid if another node is available."""
-        failures = self._trials[key].failures if key in self._trials else []
-        return frozenset(self._left_out) | {failure.node for failure in failures if failure.node is not None}
+        failed_on = {failure.node for failure in self._trials[key].failures if failure.node is not None}
+        return frozenset(self._left_out) | failed_on
 
     def _is_everywhere(self, running: int) -> bool:
         """Check if the last report from every node is a fault.
