@@ -19,7 +19,7 @@ from study.decisions.budget import GpuBudget
 from study.decisions.machine_faults import Faults
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.proposals import Proposals
-from study.facts.attestation import Attestation, Provenance, list_contradictions
+from study.facts.attestation import Attestation, Provenance, code_of_method, list_contradictions
 from study.facts.events import (
     FORMAT,
     AshaDecided,
@@ -230,7 +230,7 @@ class Scheduler:
         The digests of tokenised data and backbone files are those that the arm's first worker reported.
         """
         arm, facts = self.plan.arm(trial.started.arm), self.facts.arms[trial.started.arm]
-        code = self.provenance.for_method(arm.method)
+        code = code_of_method(self.provenance, arm.method)
         return Attestation(
             data_fingerprint=arm.data_fingerprint,
             tokens_digest=facts.tokens_digests.get(trial.max_length),
@@ -385,7 +385,7 @@ def find_change(record: Record, now: Provenance) -> Reopening | None:
     Return None if neither the code nor the versions have changed.
     """
     # `join_code` puts the latest value last.
-    if record.code_digest.rpartition(", ")[2] != now.for_method(record.method).code_digest:
+    if record.code_digest.rpartition(", ")[2] != code_of_method(now, record.method).code_digest:
         return "code"
     versions = {name: version.rpartition(", ")[2] for name, version in record.versions.items()}
     return "versions" if versions != dict(now.versions) else None

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.scheduler import Scheduler, specify_arm
 from study.drivers.messages import SmokeReport
-from study.facts.attestation import Provenance, list_other_code
+from study.facts.attestation import Provenance, code_of_method, list_other_code
 from study.facts.events import Failure
 from study.facts.plain_words import list_first
 from study.plans.resolved_plan import Arm, ResolvedPlan
@@ -89,8 +89,8 @@ def find_untried_arms(progress: StudyProgress, code: Provenance) -> list[Arm]:
 
 def _has_trained(arm: ArmProgress, progress: StudyProgress, code: Provenance) -> bool:
     launches = {number for trial in arm.facts.trials for number in trial.trained_in}
-    now, began = code.for_method(arm.arm.method), [progress.facts.launches[number].began for number in launches]
-    return any(Provenance.from_launch(launch).for_method(arm.arm.method) == now for launch in began)
+    now, began = code_of_method(code, arm.arm.method), [progress.facts.launches[number].began for number in launches]
+    return any(code_of_method(launch, arm.arm.method) == now for launch in began)
 
 
 def specify_smoke_step(plan: ResolvedPlan, arm: Arm) -> TrialSpec:

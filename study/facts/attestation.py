@@ -53,24 +53,15 @@ class Provenance(Typed, frozen=True, kw_only=True):
     code_digest: str  # of the training code
     included: Mapping[str, str] = {}  # method of an included folder -> digest of its files
 
-    @classmethod
-    def from_launch(cls, launch: LaunchBegan) -> Provenance:
-        """Read the code and package versions from the journal's event `launch_began`."""
-        return cls(
-            versions=launch.versions,
-            git_commit=launch.git_commit,
-            code_digest=launch.code_digest,
-            included=launch.included or {},
-        )
 
-    def for_method(self, method: str) -> Provenance:
-        """Return the code and versions with which one method is trained.
+def code_of_method(code: Provenance | LaunchBegan, method: str) -> Provenance:
+    """Return the code and versions with which a process or a launch trains one method.
 
-        The code digest of a user's own method also covers the files of the method.
-        """
-        files = self.included.get(base_method(method))
-        code = self.code_digest if files is None else digest([self.code_digest, files])
-        return replace(self, code_digest=code, included={})
+    The code digest of a user's own method also covers the files of the method.
+    """
+    files = (code.included or {}).get(base_method(method))
+    sources = code.code_digest if files is None else digest([code.code_digest, files])
+    return Provenance(versions=code.versions, git_commit=code.git_commit, code_digest=sources)
 
 
 def attest(content: Content, *, method: str) -> Attestation:
@@ -78,7 +69,7 @@ def attest(content: Content, *, method: str) -> Attestation:
 
     `content` describes the data that the process has read. `method` is a method or a pretraining objective.
     """
-    code = provenance().for_method(method)
+    code = code_of_method(provenance(), method)
     return Attestation(**to_plain(content), code_digest=code.code_digest, versions=code.versions)
 
 
@@ -147,7 +138,7 @@ def join_code(method: str, launches: Sequence[LaunchBegan]) -> Provenance:
 
     Different values are joined as `OLD, NEW`; each value appears once, and the latest value is last.
     """
-    codes = [Provenance.from_launch(launch).for_method(method) for launch in launches]
+    codes = [code_of_method(launch, method) for launch in launches]
     names = dict.fromkeys(name for code in codes for name in code.versions)
     return Provenance(
         versions={name: _join(code.versions.get(name) for code in codes) for name in names},

@@ -53,7 +53,9 @@ class PlanFile(Typed, frozen=True, kw_only=True):
     plan: ResolvedPlan
 
     @classmethod
-    def build(cls, folder: Path, plan: ResolvedPlan, code: Provenance, *, created: str, command: str) -> PlanFile:
+    def build(
+        cls, folder: Path, plan: ResolvedPlan, code: Provenance | events.LaunchBegan, *, created: str, command: str
+    ) -> PlanFile:
         """Build the file's content for a launch; `created` is the time of the study's first launch."""
         return cls(
             name=folder.name,
@@ -153,8 +155,8 @@ def _read_journal(folder: Path) -> PlanFile | None:
     launches = [event for event in events.read_events(folder) if isinstance(event, events.LaunchBegan)]
     if not launches:
         return None
-    code, created, last = Provenance.from_launch(launches[-1]), launches[0].time, launches[-1]
-    return _register_tasks(PlanFile.build(folder, last.plan, code, created=created, command=last.command))
+    created, last = launches[0].time, launches[-1]
+    return _register_tasks(PlanFile.build(folder, last.plan, last, created=created, command=last.command))
 
 
 def _register_tasks(file: PlanFile) -> PlanFile:

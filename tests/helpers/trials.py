@@ -13,7 +13,7 @@ import search_spaces
 from study.decisions.scheduler import specify_trial
 from study.drivers.messages import News, Steps
 from study.drivers.worker import RunningTrial
-from study.facts.attestation import Attestation, provenance
+from study.facts.attestation import Attestation, code_of_method, provenance
 from study.facts.events import EpochReported, read_events
 from study.facts.study_facts import read_facts
 from study.plans.plan_file import require_plan
@@ -96,7 +96,7 @@ def events_of(folder: Path, key: str) -> list[str]:
 
 def expected_of(spec: TrialSpec) -> Attestation:
     """What a worker must find of the trial, as long as nobody has tokenised its data."""
-    code = provenance().for_method(spec.method)
+    code = code_of_method(provenance(), spec.method)
     return Attestation(
         data_fingerprint=fingerprint(TASKS[spec.task], spec.data),
         tokens_digest=None,

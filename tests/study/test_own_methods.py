@@ -21,7 +21,7 @@ import search_spaces
 import trainables
 from analysis import explain, report, tables, verify
 from study import check_method, export, launch, predict, status
-from study.facts.attestation import provenance
+from study.facts.attestation import code_of_method, provenance
 from study.facts.study_facts import read_facts
 from study.plans.plan_file import require_plan, write_plan
 from trainables import method_files
@@ -188,14 +188,14 @@ def test_the_content_of_the_folder_counts_wherever_it_lies_and_for_its_method_al
 ) -> None:
     before = provenance()
     trainables.include(methods)
-    included = provenance().for_method("entropy").code_digest
+    included = code_of_method(provenance(), "entropy").code_digest
     shutil.copytree(methods, tmp_path / "elsewhere")
     trainables.include(tmp_path / "elsewhere")
-    assert provenance().for_method("entropy").code_digest == included != before.code_digest
+    assert code_of_method(provenance(), "entropy").code_digest == included != before.code_digest
     edit(methods / "entropy.py", "draws = 1", "draws = 1 ")
     trainables.include(methods)
-    assert provenance().for_method("entropy").code_digest not in (included, before.code_digest)
-    assert provenance().for_method("albert") == before == before.for_method("albert")
+    assert code_of_method(provenance(), "entropy").code_digest not in (included, before.code_digest)
+    assert code_of_method(provenance(), "albert") == before == code_of_method(before, "albert")
 
 
 def test_a_worker_has_the_methods_from_its_assignment_alone(methods: Path, tmp_path: Path) -> None:
@@ -367,7 +367,7 @@ def test_a_study_from_a_folder_is_like_any_other(
     assert re.search(r"^\| entropy +\| +\d\d\.\d \|$", done.stdout, re.MULTILINE)
     trainables.include(methods)
     for record in read_facts(folder).records:
-        assert record.code_digest == provenance().for_method(record.method).code_digest
+        assert record.code_digest == code_of_method(provenance(), record.method).code_digest
     method_files.include(None)
     assert verify.main([str(folder)]) == 0
 
