@@ -413,14 +413,15 @@ class StudyFacts:
         """Add a failed attempt at a trial, or a failed smoke step, to the list `failed`."""
         if isinstance(event, SmokeStepFailed):
             names: dict[str, Any] = {"arm": event.arm, "trial": "smoke step", "key": None, "attempt": 1}
-            config = event.config
+            names["config"] = event.config
         else:
             trial = self.trials[event.key]
             trial.attempts += 1
-            title, config = f"{trial.phase} {trial.started.trial}", trial.config
+            title = f"{trial.phase} {trial.started.trial}"
             names = {"arm": trial.started.arm, "trial": title, "key": trial.key, "attempt": trial.attempts}
-        what = {"config": config, "became": became, "failure": failure}
-        self.failed.append(FailedAttempt(time=event.time, launch=self.launch_number, **names, **what))
+            names["config"] = trial.config
+        attempt = FailedAttempt(time=event.time, launch=self.launch_number, became=became, failure=failure, **names)
+        self.failed.append(attempt)
 
     def _reopen(self, event: TrialReopened) -> None:
         """Reset a trial to its start.
