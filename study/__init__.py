@@ -1,5 +1,6 @@
 """Plan, run and record studies; each command is a module. docs/architecture.md describes the package."""
 
-from study.own_packages import require_not_shadowed
+from study.own_packages import handle_interrupts_early, require_not_shadowed
 
+handle_interrupts_early()
 require_not_shadowed("search_spaces", "trainables")

@@ -1,9 +1,12 @@
-"""Check that no other package hides a package of this project by having the same name.
+"""Prepare the process of a command before its slow imports; this module imports only the standard library.
 
-This module imports only the standard library.
+From then on, Ctrl-C ends the command with a one-line message, and file names are encoded in UTF-8. The module also
+checks that no other package hides a package of this project by having the same name.
 """
 
 import importlib.util
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +14,39 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]  # the folder that contains this project's packages
 PACKAGES = ("analysis", "search_spaces", "study", "trainables")
 CONSOLE = "glue-study"  # the program that runs every command
+
+
+def handle_interrupts_early() -> None:
+    """Make Ctrl-C and SIGTERM end this command with a one-line message and status 1, until `guarded` handles them.
+
+    Each package of this project calls this function first when it is imported, because imports take seconds. In a
+    process that runs no command of this project, the function does nothing. In a locale without UTF-8, it restarts the
+    command in UTF-8 mode, because journals and pages need paths in UTF-8.
+    """
+    command = _command()
+    if command is None:
+        return
+    _open_closed_streams()
+    if sys.getfilesystemencoding() != "utf-8" and not sys.flags.ignore_environment:
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+    def interrupted(*_: object) -> None:
+        os.write(2, f"{command}: interrupted, nothing was begun\n".encode())
+        os._exit(1)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # a script's background commands ignore the signal
+            signal.signal(number, interrupted)
+
+
+def _open_closed_streams() -> None:
+    """If a standard stream is closed, open it on the null device, so that no other file gets its descriptor."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(opened, True)
+            setattr(sys, name, os.fdopen(opened, "w" if number else "r"))
 
 
 def check_not_shadowed(*names: str, path: Sequence[str] | None = None) -> None:
@@ -50,6 +86,18 @@ def require_not_shadowed(*names: str) -> None:
 def is_installed(package: str) -> bool:
     """Check whether a package can be imported, without importing it."""
     return importlib.util.find_spec(package) is not None
+
+
+def _command() -> str | None:
+    """Return this process's command, such as `study.launch`, or None if it is not a command of this project."""
+    name = Path(sys.argv[0]).name
+    if name not in ("-m", CONSOLE):  # `-m` while Python locates the module
+        return None
+    started_as = sys.orig_argv[-len(sys.argv) :][0]  # the word before the arguments; it differs in worker processes
+    if name == CONSOLE:
+        return CONSOLE if Path(started_as).name == CONSOLE else None
+    package, _, module = started_as.removeprefix("-m").partition(".")
+    return f"{package}.{module}" if package in ("analysis", "study") and module.isidentifier() else None
 
 
 def _find_package(name: str, path: Sequence[str]) -> Path | None:

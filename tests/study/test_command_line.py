@@ -1,4 +1,5 @@
 import importlib
+import os
 import re
 import signal
 import subprocess
@@ -9,7 +10,7 @@ import pytest
 from helpers.places import PATIENCE_SECONDS, ROOT
 
 import study.launch
-from study import profiles
+from study import console, profiles
 from study.command_line import Parser, argument, option
 from study.plans.plan import SAMPLED
 from trainables.configuration import AtLeastOne
@@ -28,9 +29,58 @@ raise SystemExit(guarded("study.launch", main))
 """
 
 
+INTERRUPTING = """
+import os, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["INTERRUPTED_AT"]:
+            os.kill(os.getpid(), getattr(signal, os.environ["INTERRUPTED_BY"]))
+
+sys.meta_path.insert(0, Interrupting())
+"""  # Python imports it as sitecustomize, before all else
+
+COMMANDS = [module for module, _ in console.COMMANDS.values()]
+
+
 def hear_interrupts():
     """A shell that runs tests in the background lets nothing of them hear Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def interrupted(command, folder, *, at, by):
+    """A command that gets the signal `by` as it begins to import the module `at`."""
+    (folder / "sitecustomize.py").write_text(INTERRUPTING)
+    environment = {**os.environ, "PYTHONPATH": str(folder), "INTERRUPTED_AT": at, "INTERRUPTED_BY": by}
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, preexec_fn=hear_interrupts
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_interrupt_before_a_command_is_imported_ends_it_in_one_line(command, tmp_path):
+    done = interrupted([sys.executable, "-m", command, "runs/NAME"], tmp_path, at=command, by="SIGINT")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{command}: interrupted, nothing was begun\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_interrupt_while_a_command_is_imported_ends_it_in_one_line(command, name, tmp_path):
+    done = interrupted([sys.executable, "-m", command], tmp_path, at="study.command_line", by=name)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{command}: interrupted, nothing was begun\n")
+
+
+def test_an_interrupt_before_the_console_is_imported_ends_it_in_one_line(tmp_path):
+    script = tmp_path / "glue-study"
+    script.write_text("import sys\nsys.path.insert(0, '.')\nfrom study.console import main\nsys.exit(main())\n")
+    done = interrupted([sys.executable, str(script), "status", "runs"], tmp_path, at="study.console", by="SIGINT")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "glue-study: interrupted, nothing was begun\n")
+
+
+def test_an_interrupt_of_a_process_that_is_no_command_is_its_own(tmp_path):
+    program = [sys.executable, "-c", "import study\nimport study.facts"]
+    assert interrupted(program, tmp_path, at="study.facts", by="SIGINT").stderr.endswith("KeyboardInterrupt\n")
 
 
 def test_a_second_interrupt_ends_a_command_that_is_ending_without_a_traceback():

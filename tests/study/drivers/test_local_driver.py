@@ -51,6 +51,18 @@ def on_ray(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out / "study"
 
 
+@pytest.mark.slow
+def test_study_runs_in_a_locale_without_utf8_and_with_closed_input(tmp_path: Path) -> None:
+    out = tmp_path / "größe"
+    command = [sys.executable, "-m", "study.launch", *STUDY, "--samples", "1", "--epochs", "1", "--out", str(out)]
+    command += ["--driver", "local", "--tracking-uri", "none", *ONE_AT_A_TIME]
+    own = {"cwd": ROOT, "env": os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0"}, "preexec_fn": lambda: os.close(0)}
+    done = subprocess.run(command, capture_output=True, timeout=PATIENCE_SECONDS, **own)
+    assert done.returncode == 0, done.stderr.decode()
+    assert f"study {out}/study (" in done.stderr.decode()
+    assert f"report:      {out}/study/report.html\n" in done.stdout.decode()
+
+
 @pytest.mark.long
 @pytest.mark.slow
 def test_where_neither_ray_nor_mlflow_is_installed_a_study_runs_and_is_what_it_is_on_ray(
