@@ -1,17 +1,20 @@
-"""The events of a study (one per line of `events.jsonl`), their reader, and the number of their format.
+"""The events of a study (one per line of `events.jsonl`), their reader, and the numbers of their formats.
 
-`plan.json` and each launch in `events.jsonl` contain the number of their format. A new field with a default value does
-not change the number. If a field is renamed, removed or changes its meaning, increase the number and convert older
-lines when they are read. tests/study/test_formats.py opens a study in each format.
+`plan.json` contains its format number. In `events.jsonl`, each launch gives the format number of its own lines. If a
+newer version of this package continues a study, the file therefore contains lines in two formats. Format 2 was the
+first in a release. A new field with a default value does not change the format number. If a field is renamed, removed
+or changes its meaning, increase the number and add a `Step` from the previous format. tests/study/test_formats.py
+opens a study in each format.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -25,7 +28,8 @@ from trainables.runs.trial import EpochRow, Outcome, Score
 from trainables.schema import Configuration, Reader, Typed
 
 FILE = "events.jsonl"
-FORMAT = 2  # the first in a release
+FIRST_FORMAT = 2  # also the format of a `plan.json` without a format number
+FORMAT = 2
 
 LaunchStatus = Literal["complete", "partial", "drained", "interrupted", "paused"]
 Reopening = Literal["asked", "code", "versions"]
@@ -282,17 +286,50 @@ Event = (
 )
 
 
-# ---- the file
+# ---- formats
+
+Plain = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Step:
+    """The two functions that convert plans and events from one format to the next, without changing their argument."""
+
+    plan: Callable[[Plain], Plain]  # for a resolved plan, in `plan.json` or `launch_began`
+    event: Callable[[Plain], Plain]  # for a journal line; its plan, if any, is already converted
+
+
+STEPS: Mapping[int, Step] = {}  # format -> conversion to the next format
 
 
 def check_format(number: int, *, where: str) -> None:
-    """Raise ValueError if this version of the package does not read format `number`."""
-    if number != FORMAT:
-        age = "a newer" if number > FORMAT else "an older"
-        raise ValueError(
-            f"{where}: format {number} was written by {age} version of glue-exit-study; this version reads format "
-            f"{FORMAT}; allowed: the version that wrote the file, or a new study"
-        )
+    """Raise ValueError if format `number` is newer than this version of the package, or was never released."""
+    if FIRST_FORMAT <= number <= FORMAT:
+        return
+    is_newer = number > FORMAT
+    fault = "was written by a newer version of glue-exit-study" if is_newer else "was never released"
+    reads = f"format {FORMAT}" if FIRST_FORMAT == FORMAT else f"formats {FIRST_FORMAT} to {FORMAT}"
+    raise ValueError(
+        f"{where}: format {number} {fault}; this version reads {reads}; allowed: the version that wrote the file, "
+        f"or a {'newer version' if is_newer else 'new study'}"
+    )
+
+
+def migrate_plan(plan: Plain, number: int) -> Plain:
+    """Convert a resolved plan from format `number` to the current one."""
+    for each in range(number, FORMAT):
+        plan = STEPS[each].plan(plan)
+    return plan
+
+
+def migrate_event(event: Plain, number: int) -> Plain:
+    """Convert a journal line from format `number` to the current one; a `launch_began` line keeps the old number."""
+    for each in range(number, FORMAT):
+        step = STEPS[each]
+        if "plan" in event:
+            event = {**event, "plan": step.plan(event["plan"])}
+        event = step.event(event)
+    return event
 
 
 class _Began(msgspec.Struct):
@@ -308,17 +345,25 @@ _REPAIR = (
 
 
 class EventReader(Reader):
-    """A reader of the lines of a journal, which checks a launch's format before its other fields."""
+    """A reader of the lines of one journal, which must be read in order.
+
+    Each `launch_began` line gives the format of all lines up to the next `launch_began` line.
+    """
 
     def __init__(self) -> None:
-        """Prepare a decoder for all events."""
+        """Start with the current format, which applies until a line gives another format."""
         super().__init__(Event)
+        self._format = FORMAT
 
     def read(self, line: bytes, *, where: str) -> Event:
-        """Parse a line; error messages begin with `where`, the file and line number."""
+        """Parse a line of any supported format; error messages begin with `where`, the file and line number."""
         if line.startswith(_LAUNCH):
             with suppress(msgspec.DecodeError, UnicodeDecodeError):  # reported below
-                check_format(msgspec.json.decode(line, type=_Began).format, where=where)
+                self._format = msgspec.json.decode(line, type=_Began).format
+            check_format(self._format, where=where)
+        if self._format != FORMAT:
+            with suppress(msgspec.DecodeError, UnicodeDecodeError):
+                line = msgspec.json.encode(migrate_event(msgspec.json.decode(line), self._format))
         try:
             event: Event = super().read(line, where=where)
         except ValueError as error:

@@ -42,7 +42,7 @@ INCLUDE_NOW = "new location of the folder with your own methods"
 class PlanFile(Typed, frozen=True, kw_only=True):
     """The content of `plan.json`: the plan, and the command and code of the launch that wrote the file."""
 
-    format: Count = events.FORMAT
+    format: Count = events.FIRST_FORMAT
     name: str  # name of the study
     created: str  # UTC, ISO 8601
     command: str
@@ -58,6 +58,7 @@ class PlanFile(Typed, frozen=True, kw_only=True):
     ) -> PlanFile:
         """Build the file's content for a launch; `created` is the time of the study's first launch."""
         return cls(
+            format=events.FORMAT,
             name=folder.name,
             created=created,
             command=command,
@@ -78,9 +79,8 @@ def read_plan(folder: Path) -> PlanFile | None:
     path = folder / FILE
     try:
         content = json.loads(path.read_text())
-        if isinstance(
-            number := content.get("format", events.FORMAT), int
-        ):  # checked before the digest, which another format may compute differently
+        number = content.get("format", events.FIRST_FORMAT)
+        if isinstance(number, int):  # checked before the digest, which another format may compute differently
             events.check_format(number, where=str(path))
         written = content.pop("digest")
     except FileNotFoundError:
@@ -93,6 +93,8 @@ def read_plan(folder: Path) -> PlanFile | None:
     if digest(content) != written:
         fault = f"the digest in the file is {written}, but the digest of the content is {digest(content)}"
         raise ValueError(f"{path} was edited: {fault}; {_describe_repair(folder)}")
+    if isinstance(number, int) and number != events.FORMAT:
+        content["plan"] = events.migrate_plan(content["plan"], number)
     try:
         return _register_tasks(from_plain(PlanFile, content, where=str(path)))
     except ValueError as error:  # the digest matches, so the file was not edited

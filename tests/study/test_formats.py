@@ -6,32 +6,42 @@ import json
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 from helpers.kept_studies import FORMATS, launch, schema
+from msgspec.structs import replace
 
 from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import read_predictions
 from analysis.tables import make_tables
 from study import status
 from study.facts import events
+from study.facts.events import LaunchBegan, Step, read_events
 from study.facts.study_facts import read_facts
 from study.plans.plan_file import read_plan
 from study.plans.resolved_plan import digest
 
+NUMBERS = range(events.FIRST_FORMAT, events.FORMAT + 1)
 RULE = (
     "the format has changed: {}. A new optional field of files that no release has written: run `python -m "
     "helpers.kept_studies`. Anything else is a new format: see study/facts/events.py"
 )
 
 
+@pytest.fixture(params=NUMBERS)
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A copy of the study of a format."""
+    return Path(shutil.copytree(FORMATS / str(request.param), tmp_path / "study"))
+
+
 @pytest.fixture
-def kept(tmp_path: Path) -> Path:
+def newest(tmp_path: Path) -> Path:
     return Path(shutil.copytree(FORMATS / str(events.FORMAT), tmp_path / "study"))
 
 
-def test_schema_of_files_is_that_of_the_format(kept: Path) -> None:
-    (predictions, *_) = (kept / "predictions").glob("*.npz")
-    now, kept = schema(predictions), (kept / "schema.txt").read_text().splitlines()
+def test_schema_of_files_is_that_of_the_format(newest: Path) -> None:
+    (predictions, *_) = (newest / "predictions").glob("*.npz")
+    now, kept = schema(predictions), (newest / "schema.txt").read_text().splitlines()
     changed = sorted({*now} ^ {*kept})
     assert not changed, RULE.format("; ".join(changed))
 
@@ -66,38 +76,64 @@ def test_kept_study_is_continued_to_the_table_of_an_undisturbed_one(kept: Path, 
     assert schema(written) == (FORMATS / str(events.FORMAT) / "schema.txt").read_text().splitlines()
 
 
-def test_newer_format_is_refused_in_one_line(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_newer_format_is_refused_in_one_line(newest: Path, capsys: pytest.CaptureFixture[str]) -> None:
     number = events.FORMAT + 1
-    _edit(kept / "events.jsonl", f'"format":{events.FORMAT},', f'"format":{number},"more":true,')
+    _edit(newest / "events.jsonl", f'"format":{events.FORMAT},', f'"format":{number},"more":true,')
     with pytest.raises(
         ValueError, match=rf"events.jsonl:1: format {number} was written by a newer version of glue-exit-study"
     ):
-        read_facts(kept)
-    _write_plan(kept, format=number, more=True)
-    assert status.main([str(kept)]) == 2
+        read_facts(newest)
+    _write_plan(newest, format=number, more=True)
+    assert status.main([str(newest)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    newer = f"plan.json: format {number} was written by a newer version of glue-exit-study"
-    assert f"{newer}; this version reads format {events.FORMAT}; allowed:" in line
+    reads = "this version reads format 2" if events.FORMAT == 2 else "this version reads formats 2 to"
+    assert f"plan.json: format {number} was written by a newer version of glue-exit-study; {reads}; allowed:" in line
 
 
-@pytest.mark.parametrize("number", [events.FORMAT - 1, events.FORMAT + 1])
-def test_format_is_checked_before_the_digest(kept: Path, number: int) -> None:
-    path = kept / "plan.json"
+@pytest.mark.parametrize("number", [events.FIRST_FORMAT - 1, events.FORMAT + 1])
+def test_format_is_checked_before_the_digest(newest: Path, number: int) -> None:
+    path = newest / "plan.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": number, "digest": "of another rule"}))
     with pytest.raises(ValueError, match=rf"plan.json: format {number} .*; this version reads format"):
-        read_plan(kept)
+        read_plan(newest)
 
 
-def test_format_before_the_first_release_is_refused(kept: Path) -> None:
-    _edit(kept / "events.jsonl", f'"format":{events.FORMAT},', "")
-    with pytest.raises(ValueError, match=r"events.jsonl:1: format 1 was written by an older version"):
-        read_facts(kept)
+def test_format_before_the_first_release_is_refused(newest: Path) -> None:
+    _edit(newest / "events.jsonl", f'"format":{events.FORMAT},', "")
+    with pytest.raises(ValueError, match=r"events.jsonl:1: format 1 was never released"):
+        read_facts(newest)
 
 
-def test_plan_without_a_format_is_read(kept: Path) -> None:
-    _write_plan(kept, format=None)
-    file = read_plan(kept)
-    assert file is not None and file.format == events.FORMAT
+def test_plan_without_a_format_is_of_the_first(newest: Path) -> None:
+    _write_plan(newest, format=None)
+    file = read_plan(newest)
+    assert file is not None and file.format == events.FIRST_FORMAT
+
+
+def test_older_lines_are_migrated_and_newer_ones_are_not(newest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A made next format, which renames a field of the plan and one of an event."""
+    facts, plan = read_facts(newest), read_plan(newest)
+    old, now = events.FORMAT, events.FORMAT + 1
+    _write_plan(newest, rename=("metric", "measure"))
+    _edit(newest / "events.jsonl", '"metric":', '"measure":')
+    _edit(newest / "events.jsonl", '"seed":', '"number":')
+    step = Step(
+        plan=lambda plan: {**plan, "protocol": _renamed(plan["protocol"], "measure", "metric")},
+        event=lambda event: _renamed(event, "number", "seed"),
+    )
+    monkeypatch.setattr(events, "FORMAT", now)
+    monkeypatch.setattr(events, "STEPS", {old: step})
+    assert read_facts(newest).records == facts.records
+    found = read_plan(newest)
+    assert found is not None and plan is not None and (found.plan, found.format) == (plan.plan, old)
+    (began,) = (event for event in read_events(newest) if isinstance(event, LaunchBegan))
+    assert began.format == old
+    with (newest / "events.jsonl").open("ab") as file:  # a launch of the next format, and a line of it
+        file.write(_line(replace(began, format=now, launch=2)))
+        file.write(
+            b'{"event":"launch_ended","time":"2026-11-25T10:00:00.000000+00:00","launch":2,"status":"drained"}\n'
+        )
+    assert read_facts(newest).launches[2].ended is not None
 
 
 def _edit(path: Path, before: str, after: str) -> None:
@@ -105,10 +141,20 @@ def _edit(path: Path, before: str, after: str) -> None:
     path.write_text(path.read_text().replace(before, after))
 
 
-def _write_plan(folder: Path, **fields: object) -> None:
+def _write_plan(folder: Path, *, rename: tuple[str, str] | None = None, **fields: object) -> None:
     """The plan with other fields (None: without), sealed again."""
     path = folder / "plan.json"
     content = json.loads(path.read_text()) | fields
     del content["digest"]
     content = {name: value for name, value in content.items() if name not in fields or value is not None}
+    if rename:
+        content["plan"]["protocol"] = _renamed(content["plan"]["protocol"], *rename)
     path.write_text(json.dumps(content | {"digest": digest(content)}))
+
+
+def _renamed(plain: dict[str, object], before: str, after: str) -> dict[str, object]:
+    return {after if name == before else name: value for name, value in plain.items()}
+
+
+def _line(event: LaunchBegan) -> bytes:
+    return msgspec.json.encode(event) + b"\n"
