@@ -1,7 +1,7 @@
 """Exclude a trial from all numbers: `python -m study.drop runs/NAME KEY --because "a bad disk"`.
 
-The trial keeps its predictions and its model, and the notes of the table give the trial and the reason. No launch
-repeats the trial or replaces its seed, so a dropped confirm trial leaves its table cell incomplete. If the dropped
+The trial keeps its predictions and its model, and the notes below the table name the trial and the reason. No launch
+repeats the trial or replaces its seed, so the table cell of a dropped confirm trial stays incomplete. If the dropped
 trial was the best of its search, the next launch runs the confirm trials of the next best configuration.
 """
 
@@ -26,19 +26,19 @@ MOST_NAMED = 10  # keys listed in an error
 
 
 class Options(Typed, frozen=True, kw_only=True):
-    """The options of this command."""
+    """Options of `study.drop`."""
 
     folder: Annotated[str, argument("runs/NAME", "the study's folder")]
     key: Annotated[str, argument("KEY", "key of the trial, or the key's first digits; analysis.explain lists keys")]
     because: Annotated[str | None, option("reason, printed in the notes of the table", "TEXT")] = None
-    undo: Annotated[bool, option("count the trial again")] = False
+    undo: Annotated[bool, option("count a dropped trial again")] = False
 
 
 def run(options: Options) -> int:
-    """Drop the trial, or count it again with --undo; print the commands to run next, and return 0."""
+    """Drop the trial or, with --undo, count it again. Print the commands to run next, and return 0."""
     reason = " ".join((options.because or "").split())
     if bool(reason) == options.undo:
-        raise ValueError("allowed: --because with a reason, or --undo")
+        raise ValueError("give either --because with a reason, or --undo")
     folder = Path(options.folder)
     plan = require_plan(folder).plan
     journal = Journal(folder)
@@ -46,10 +46,10 @@ def run(options: Options) -> int:
         journal.facts.check_unscored()
         record = _find_ended_trial(journal.facts.records, options.key)
         if options.undo != (record.status == "dropped"):
-            allowed = "--undo for a dropped trial" if options.undo else "a trial that is not dropped"
+            allowed = "--undo for a dropped trial" if options.undo else "--undo, which counts it again"
             raise ValueError(f"trial {record.key} is {record.status}; allowed: {allowed}")
         if record.status == "failed":
-            raise ValueError(f"trial {record.key} failed, so no number includes it and it need not be dropped")
+            raise ValueError(f"trial {record.key} failed, so no number includes it; there is no need to drop it")
         journal.append(TrialDropped(time=journal.now(), key=record.key, because=reason or None))
         facts = journal.facts
     finally:
@@ -59,7 +59,7 @@ def run(options: Options) -> int:
     print(describe_record(changed))
     arms = dict.fromkeys(trial.started.arm for trial in facts.trials.values() if trial.start == record.key)
     if arms and not options.undo:
-        print(f"arms that started from its model keep their numbers: {', '.join(arms)}")
+        print(f"arms that started from the trial's model keep their numbers: {', '.join(arms)}")
     print(f"to rewrite the tables: {python()} -m study.rebuild {folder}")
     if not compute_progress(plan, facts).is_finished:
         print(f"to run the missing trials: {python()} -m study.launch --continue {folder}")
@@ -70,7 +70,7 @@ def _find_ended_trial(records: Sequence[Record], key: str) -> Record:
     """Find the newest record of the trial whose key begins with `key`.
 
     Raises:
-        ValueError: if no ended trial has such a key, or several do.
+        ValueError: if no ended trial or more than one has such a key.
     """
     newest = {record.key: record for record in records}
     fitting = [record for record in newest.values() if record.key.startswith(key)]

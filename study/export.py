@@ -1,9 +1,9 @@
 """Export a trained model as a folder for `transformers`: `python -m study.export runs/NAME --to FOLDER`.
 
 `AutoModel.from_pretrained` loads the folder. `AutoModelForSequenceClassification` loads it too if `transformers` has a
-class that computes the same logits. The exit heads are in a separate file, because `transformers` has no class for
-them; `study.predict` uses the whole model. If the method is your own, the folder `methods` holds its files. README.md
-describes the model.
+class that computes the same logits. A separate file holds the exit heads, because `transformers` has no class for
+them. `study.predict` uses the whole model. If the method is your own, its files are in the folder `methods`. The model
+is described in README.md.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ HUB_METRICS = {  # our name -> the hub's; other metrics have the same name
 
 
 class Options(ModelChoice, frozen=True, kw_only=True):
-    """The options of this command."""
+    """Options of `study.export`."""
 
     study: Annotated[str, argument("runs/NAME", "the study's folder")]
-    to: Annotated[str, option("new or empty folder", "FOLDER")]
+    to: Annotated[str, option("new or empty folder for the model", "FOLDER")]
     include: Annotated[str | None, option(INCLUDE_NOW, "FOLDER")] = None
 
 
@@ -65,9 +65,12 @@ def run(options: Options) -> int:
 def export(
     record: Record, folder: Path, *, study: str = "", data: str = "", pretraining: Pretraining | None = None
 ) -> str:
-    """Write the model of a record into a new folder; return the name of its class in `transformers`.
+    """Write the model of a trial into a new folder. Return the name of the model's class in `transformers`.
 
-    `data`: the --data of the study. `pretraining`: how the backbone was pretrained, if `study.pretrain` made it.
+    Args:
+        study: name of the study.
+        data: the study's --data.
+        pretraining: how the backbone was pretrained, if `study.pretrain` made it.
 
     Raises:
         ValueError: if `transformers` has no class for the model's encoder.
@@ -157,7 +160,7 @@ def _format_front_matter(record: Record, data: str) -> str:
 
 
 def _explain_loading(loaded_as: str, methods: str | None) -> Iterator[str]:
-    """Explain how to load the model, and which of its parts `transformers` does not load."""
+    """Explain how to load the model, and name the parts that `transformers` does not load."""
     is_classifier = loaded_as.endswith("ForSequenceClassification")
     auto = "AutoModelForSequenceClassification" if is_classifier else "AutoModel"
     imports = [f"import {module}  # registers it" for name, module in REGISTERS.items() if loaded_as.startswith(name)]
@@ -169,25 +172,28 @@ def _explain_loading(loaded_as: str, methods: str | None) -> Iterator[str]:
         yield "`AutoModel` adds a pooler with random weights, which the trained model does not have."
     if not is_classifier:
         yield (
-            "This loads only the encoder. `heads.safetensors` holds the parts for which `transformers` has no class: "
-            "classifiers, exits or a pooler. To predict with the whole model, install the project that trained it "
-            "and run in this folder:"
+            "This code loads only the encoder. The other parts (classifiers, exits or a pooler) are in "
+            "`heads.safetensors`, because `transformers` has no class for them. To predict with the whole model, "
+            "install the software that trained the model, and run this command in this folder:"
         )
     else:
-        yield "It gives the trained model's logits. To predict with the project that trained it, run in this folder:"
+        yield (
+            "This model computes the same logits as the trained model. You can also predict with the software that "
+            "trained the model. To do so, run this command in this folder:"
+        )
     include = f" --include {methods}" if methods else ""
     yield f"```\npython -m study.predict . input.tsv{include} --to answers.tsv\n```"
     if methods:
         yield (
-            f"`--include` runs the method's files in `{methods}`: read them first. Without it, nothing runs them. "
-            f'In Python, `trainables.include("FOLDER/{methods}")` does the same.'
+            f"`--include` runs the method's files in the folder `{methods}`, so read these files first. Without "
+            f'`--include`, they are not run. In Python, call `trainables.include("FOLDER/{methods}")` instead.'
         )
 
 
 def _format_scores(record: Record) -> Iterator[str]:
-    """Tabulate the scores of this one trial; the tables of a study give the median over seeds instead."""
+    """Tabulate the scores of this trial. The tables of a study give medians over seeds instead."""
     epoch = f"epoch {record.epoch} of {record.epochs}"
-    yield f"Dev scores at {epoch} with seed {record.seed}, which may be the best of several seeds on these examples."
+    yield f"These are dev scores at {epoch}. Seed {record.seed} may be the best of several seeds on these examples."
     values = {"score": record.score, **record.metrics}
     yield _format_table({name: f"{value:.4f}" for name, value in values.items() if value is not None})
 
@@ -214,7 +220,7 @@ def _format_origin(record: Record, pretraining: Pretraining | None, study: str) 
 
 
 def _list_pretraining_facts(made: Pretraining) -> dict[str, str]:
-    """Describe how the backbone was pretrained; a folder is given by its name, without its path."""
+    """Describe how the backbone was pretrained. Folders appear by name, without their paths."""
     corpus, backbone = made.corpus, made.backbone
     return {
         "pretraining objective": made.objective,

@@ -1,7 +1,7 @@
 """Forecast the epochs, time and disk space that a plan needs, and the time that is left.
 
-The time of an epoch comes from a probe (a few training steps) or from the study's records. The size of a model also
-comes from one of these sources. Without a probe and records, time and size are unknown.
+The time of an epoch and the size of a model are measured in a probe (a few training steps) or taken from the study's
+trials. Before the first epoch of a trial, and without a probe, time and size are unknown.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LONGEST_SEARCH = 10_000  # maximum trials of a simulated search; estimates for 
 
 
 class Done(Typed, frozen=True, kw_only=True):
-    """Progress of a study on disk: its numbers of ended and of unfinished trials, and the time left."""
+    """The progress of a study that has begun: its ended and unfinished trials, and the time left."""
 
     ended: int
     under_way: int
@@ -63,7 +63,7 @@ class Forecast:
 
 
 def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool, slots: int = 1) -> Forecast:
-    """Estimate the cost of the plan from the study's records or, if `with_probe`, from a few steps on this machine.
+    """Estimate the cost of the plan from the study's trials or, if `with_probe`, from a few steps on this machine.
 
     Args:
         slots: number of trials that run at the same time on this machine; 1 if trials run on a cluster.
@@ -94,7 +94,7 @@ def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool, slots: 
         return Forecast(costs, measured, None, lines)
     seconds, ended, under_way = remaining_seconds(progress), progress.ended_trials, len(facts.under_way)
     left = "unknown" if seconds is None else _format_slot_time(seconds, slots)
-    lines.append(f"{ended} of these trials have ended and {under_way} are running; time left for this launch: {left}")
+    lines.append(f"{ended} of these trials have ended, {under_way} are unfinished; time left for this launch: {left}")
     done = Done(ended=ended, under_way=under_way, remaining_seconds=seconds)
     return Forecast(costs, measured, done, lines)
 
@@ -151,7 +151,7 @@ def estimate(resolved: ResolvedPlan, measured: Mapping[str, Measured]) -> dict[s
 
 
 def _add_time_spent(costs: Mapping[str, Cost], progress: StudyProgress) -> dict[str, Cost]:
-    """Return the costs with the time of each measured arm replaced by its time spent so far plus its time left."""
+    """Set the time of each measured arm to the sum of the time that it has spent and the time that it still needs."""
     left = _estimate_by_arm(progress) or {}
     return {
         name: replace(cost, slot_seconds=progress.arm(name).facts.reported.wall_seconds + left[name])
@@ -175,7 +175,7 @@ def _estimate_arm(resolved: ResolvedPlan, arm: Arm, measured: Measured | None) -
 
 
 def describe_estimate(arm: Arm, cost: Cost, *, bound: str) -> str:
-    """Describe the cost of one arm in one line; `bound` is "about" or "at most", printed before the search epochs."""
+    """Describe the cost of one arm in one line. `bound` ("about" or "at most") qualifies the search epochs."""
     precision = "" if arm.search_precision is UNSET else f" in {arm.search_precision}"
     search = f"{arm.samples:4} search{precision} ({bound} {counted(round(cost.search_epochs), 'epoch')})"
     trials = f"{search} {len(arm.seeds):3} confirm ({counted(cost.confirm_epochs, 'epoch')})"
@@ -193,14 +193,14 @@ def _format_slot_time(seconds: float, slots: int) -> str:
 
 
 def format_total(costs: Collection[Cost], *, bound: str, slots: int) -> str:
-    """Format the total epochs, time and disk space of a plan. If time or disk space is unknown, say so."""
+    """Format the total epochs, time and disk space of a plan. Unknown time or disk space is marked as unknown."""
     epochs = f"{bound} {counted(round(sum(cost.epochs for cost in costs)), 'epoch')}"
     seconds = [cost.slot_seconds for cost in costs if cost.slot_seconds is not None]
     if len(seconds) < len(costs):
         unmeasured = f"{len(costs) - len(seconds)} of {counted(len(costs), 'arm')}"
         return f"{epochs}; time and disk are not known for {unmeasured}: --probe measures them"
     sizes = [cost.disk_bytes for cost in costs if cost.disk_bytes is not None]
-    disk = f"{decimal(sum(sizes))} of models stay on disk" if len(sizes) == len(costs) else "disk not known"
+    disk = f"{decimal(sum(sizes))} of models stay on disk" if len(sizes) == len(costs) else "disk space unknown"
     return f"{epochs}, {_format_slot_time(sum(seconds), slots)}, {disk}"
 
 
@@ -245,7 +245,7 @@ def measure_costs(facts: StudyFacts) -> dict[str, Measured]:
 
 
 def _measure_model(records: Sequence[Record]) -> int | None:
-    """Return the size in bytes of the first stored model; None if there is none on this machine."""
+    """Return the size in bytes of one stored model, or None if this machine has no model."""
     folders = [Path(record.model) for record in records if record.model]
     if not (stored := next((folder for folder in folders if folder.exists()), None)):
         return None
@@ -253,7 +253,7 @@ def _measure_model(records: Sequence[Record]) -> int | None:
 
 
 def describe_time_limit(minutes: float, measured: Mapping[str, Measured]) -> str:
-    """Describe the effect of --max-minutes: an epoch still running at the limit is lost, and is repeated later."""
+    """Describe the effect of --max-minutes. An epoch that is running at the limit is lost and repeated later."""
     limit = f"--max-minutes {minutes:g}: an epoch that has not ended by then is lost, and the next launch repeats it"
     if not measured:
         return f"{limit}; the time of an epoch is not known yet: --dry-run --probe measures it"
@@ -270,7 +270,7 @@ def describe_time_limit(minutes: float, measured: Mapping[str, Measured]) -> str
 def remaining_seconds(progress: StudyProgress, steps: Mapping[str, Steps] = MappingProxyType({})) -> float | None:
     """Estimate how many seconds the rest of this launch would take if trials ran one after another.
 
-    Return None if no trial has completed an epoch or a step yet, so that there is nothing to estimate from.
+    Return None until a trial has completed an epoch or a step.
 
     `steps` maps the key of a running trial to the steps done in its current epoch, if they are known.
     """
@@ -300,7 +300,7 @@ def _estimate_epoch_seconds(progress: StudyProgress, arm: ArmProgress, pace: flo
 
 
 def _measure_pace_in_steps(progress: StudyProgress, steps: Mapping[str, Steps]) -> float | None:
-    """Measure the seconds per example from the steps of running trials. This serves until a first epoch has ended."""
+    """Measure the seconds per example from the steps of running trials. It is used until the first epoch has ended."""
     seconds = [
         steps[key].seconds / steps[key].done * steps[key].of / progress.count_examples_per_epoch(arm)
         for arm in progress.launched
@@ -322,8 +322,8 @@ def _estimate_epochs_left(progress: StudyProgress, arm: ArmProgress, steps: Mapp
 def _estimate_trial_epochs(progress: StudyProgress, arm: ArmProgress, phase: Phase) -> float:
     """Estimate how many epochs a trial of this arm and phase runs before it stops.
 
-    The estimate is the mean over the arm's ended trials and one imagined trial, which runs as long as was expected
-    before the study. Failed trials do not count.
+    The estimate is a mean over the arm's ended trials and one imagined trial. The imagined trial runs as long as was
+    expected before the study. Failed trials do not count.
     """
     samples, expected = arm.arm.samples, float(arm.arm.epochs)
     if phase == "search" and samples:

@@ -1,4 +1,4 @@
-"""Progress output of a launch: a live table if the terminal can overwrite lines, otherwise plain lines."""
+"""Show the progress of a launch, as a live table if the terminal can overwrite lines and as plain lines otherwise."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _A_SLOT, _THE_NEXT_LAUNCH = "a slot", "the next launch"  # what a trial that is 
 
 
 class LiveView:
-    """Shows the progress of a study. `update` may be called at any rate; it draws at most twice a second."""
+    """Shows the progress of a study. `update` may be called often, but draws at most twice a second."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class LiveView:
         output: TextIO,
         clock: Callable[[], float] = time.monotonic,
     ):
-        """Draw nothing yet. `slots(nodes)` counts the trials that can run at once on all nodes except `nodes`."""
+        """Prepare the view. `slots(nodes)` is the number of trials that can run at once without using `nodes`."""
         self._scheduler = scheduler
         self._progress = scheduler.progress
         self._slots = slots
@@ -129,7 +129,7 @@ class LiveView:
             self.say(f"[{place}] {describe_record(record)}  {time_line}")
 
     def _describe_under_way(self) -> str:
-        """List the running trials, grouped by their number of completed epochs, and then the waiting trials."""
+        """List the running trials by number of completed epochs, and then list the waiting trials."""
         running: dict[int, list[str]] = {}
         waiting: list[str] = []
         for trial in self._progress.under_way.values():
@@ -179,13 +179,15 @@ def live_layout(
     width: int,
     height: int,
 ) -> Group:
-    """Lay out the progress bar, the running trials and the arms. Trials and arms that do not fit are only counted.
+    """Lay out the progress bar, the running trials and the arms.
+
+    Trials and arms that do not fit on the screen are counted but not listed.
 
     Args:
         at_work: keys of the running trials.
         steps: steps done in each running trial's current epoch, by key.
         awaited: what the launch waits for before its first trial; "" afterwards.
-        waits_for: what trials that are not running wait for: `a slot` (room to run) or `the next launch`.
+        waits_for: what the other trials wait for: `a slot` (room to run) or `the next launch`.
         draining: whether the launch is saving its trials and stopping.
         width: number of columns of the terminal.
         height: number of lines of the terminal.
@@ -212,8 +214,8 @@ def live_layout(
 
 
 def _count_others(others: int, waiting: int, waits_for: str) -> str:
-    """Format the number of running trials without a row in the table, and the number of waiting trials."""
-    words = [f"and {counted(others, 'trial')} more"] if others else []
+    """Count the running trials that have no row in the table, and the waiting trials."""
+    words = [f"and {counted(others, 'more trial')}"] if others else []
     words += [f"{counted(waiting, 'trial')} {'wait' if waiting > 1 else 'waits'} for {waits_for}"] if waiting else []
     return "; ".join(words)
 
@@ -239,9 +241,10 @@ def _build_running_table(trials: list[TrialFacts], steps: Mapping[str, Steps], *
 
 
 def _build_arms(progress: StudyProgress, *, width: int, room: int) -> list[RenderableType]:
-    """Build the table of as many arms as fit, and a line that counts the remaining arms.
+    """Build the table of arms. If some arms do not fit, add a line that counts them.
 
-    Arms with running trials have priority, then incomplete arms with trials, arms without trials, and complete arms.
+    Arms with unfinished trials are shown first. Then come the other incomplete arms with trials, the arms without
+    trials, and the complete arms.
     """
     if room < 1:
         return []
@@ -250,5 +253,5 @@ def _build_arms(progress: StudyProgress, *, width: int, room: int) -> list[Rende
     ranked = sorted(progress.arms, key=lambda arm: (not arm.facts.under_way, not arm.missing, not arm.facts.trials))
     shown, rest = [arm for arm in progress.arms if arm in ranked[: room - 1]], ranked[room - 1 :]
     complete = sum(1 for arm in rest if not arm.missing)
-    words = f"and {counted(len(rest), 'arm')} more: {complete} complete, {len(rest) - complete} not complete"
+    words = f"and {counted(len(rest), 'more arm')}: {complete} complete, {len(rest) - complete} incomplete"
     return [arms_table(shown, width=width), Text(words, style="dim")]

@@ -1,7 +1,7 @@
 """Copy a study into MLflow, while it runs or afterwards: `python -m study.mirror runs/NAME`.
 
-The command never changes the journal. It writes a lock and `browse.txt`, which explains how to open the runs, into the
-study's folder. A second run sends only what MLflow lacks, for instance after an outage of the server.
+The command never changes the journal. It writes two files into the study's folder: a lock, and `browse.txt` with links
+to the runs. You can run it again, for instance after an outage of the server. Then it sends only what MLflow lacks.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ SHARE = 0.1  # maximum share of the time that is spent on updates of MLflow
 FILES = {"": ("plan.json", "report.html"), "tables": ("tables/*",), "pictures": ("pictures/*",)}
 PORT = 5000  # default port of `mlflow ui`
 
-BEST, ARMS = "Best run of each arm", "Median and winner of each arm"
+BEST, ARMS = "Best run of each arm", "Median score of each arm"
 SEEDS, FAILURES = "Score of each seed", "Failed trials"
-# Search and sort order of each link to MLflow's page. The default order, by time, would fold the trials into their arms
-# and so hide the failed trials.
+# Search and sort order of each link to MLflow's page. In the default order, by time, MLflow folds the trials into their
+# arms, which hides the failed trials.
 LINKS = {
     ARMS: {"searchFilter": "tags.level = 'arm'", "orderByKey": "metrics.`score`", "orderByAsc": "false"},
     BEST: {"searchFilter": "tags.best = 'true'", "orderByKey": "metrics.`score`", "orderByAsc": "false"},
@@ -100,7 +100,7 @@ class Mirror:
         return StudyProgress(require_plan(self.folder).plan, self.facts, max_gpu_hours=None)
 
     def write(self, *, final: bool) -> None:
-        """Send changed runs to MLflow; if `final`, also send tables, pictures and the report."""
+        """Send changed runs to MLflow. If `final`, also send the tables, the pictures and the report."""
         if self.facts.last_launch is None:
             return
         if self.tracking is None:
@@ -112,7 +112,7 @@ class Mirror:
             self.tracking.write(run)
 
     def runs(self, *, final: bool) -> list[Run]:
-        """Build the MLflow runs of the study, its arms and their trials; parents come before their children."""
+        """Build the MLflow runs of the study, its arms and their trials. Each parent comes before its children."""
         intervals = read_mean_intervals(self.folder) if final else {}
         runs = StudyRuns(self.folder.resolve().name, require_plan(self.folder), self.facts, self.reports, intervals)
         journal = compute_journal_digest(self.folder) if final else None
@@ -136,12 +136,12 @@ class Mirror:
 
 
 def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60.0) -> Mirror:
-    """Copy the study in `folder` to the store at `uri`; if `follow`, keep copying until the study's launch has ended.
+    """Copy the study in `folder` to the store at `uri`. If `follow`, keep copying until the study's launch has ended.
 
     If the store does not answer, print one warning to standard error and retry every second.
 
     Args:
-        patience: how many seconds to retry the final (or only) copy.
+        patience: seconds for which the last copy is retried.
 
     Raises:
         TimeoutError: if the store does not answer the final copy within `patience` seconds.
@@ -161,7 +161,7 @@ def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60
                 return mirrored
         except outages() as error:
             if getattr(error, "error_code", None) in FATAL_ERRORS:
-                raise ValueError(f"{masked(uri)} refuses: {reason(error)}") from None
+                raise ValueError(f"{masked(uri)} refuses the runs: {reason(error)}") from None
             deadline = deadline or (time.monotonic() + patience if final else None)
             if deadline and time.monotonic() > deadline:
                 raise TimeoutError(f"{masked(uri)} does not answer: {reason(error)}") from None
@@ -176,7 +176,7 @@ def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60
 
 
 def contradictions(mirrored: Mirror) -> list[str]:
-    """Compare the runs in MLflow with the journal, without writing; return a line for each difference.
+    """Compare the runs in MLflow with the journal. Return a line for each difference; write nothing.
 
     The comparison covers the digests of plan and journal, the keys of all trials, and the metrics of ended trials.
     """
@@ -188,19 +188,20 @@ def contradictions(mirrored: Mirror) -> list[str]:
         if stored_run.tags["level"] == "trial" and key not in trials:
             lines.append(f"trial {key} of {stored_run.tags['arm']} is missing from the journal")
     for run in mirrored.runs(final=False):
+        trial = f"trial {run.key} of {run.parent}"
         if run.key in trials and run.key not in stored:
-            lines.append(f"trial {run.key} of {run.parent} is missing from MLflow")
+            lines.append(f"{trial} is missing from MLflow")
         elif run.key in trials and trials[run.key].record:
             wanted = _list_values((point.name, point.value) for point in run.points)
             values = _list_values(stored[run.key].metrics.items())
             for name in sorted(wanted.keys() | values.keys()):
                 if (value := values.get(name)) != (number := wanted.get(name)):
-                    lines.append(f"trial {run.key} of {run.parent}: {name} {value} in MLflow, {number} in the journal")
+                    lines.append(f"{trial}: {name} is {value} in MLflow, {number} in the journal")
     return lines
 
 
 def _list_values(points: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Return each metric's last finite value; leave out curves, which may have points from before a restart."""
+    """Return each metric's last finite value. Curves are left out: they may have points from before a restart."""
     return {name: value for name, value in points if math.isfinite(value) and not name.startswith("epoch/")}
 
 
@@ -209,12 +210,12 @@ def _compare_digests(folder: Path, tags: dict[str, str]) -> list[str]:
     plan, journal = tags.get("plan"), tags.get("journal", "")
     lines = []
     if plan != (wanted := compute_plan_digest(folder)):
-        lines.append(f"the plan of the first trial has digest {plan} in MLflow, {wanted} in the journal")
+        lines.append(f"the digest of the plan of the first trial is {plan} in MLflow, {wanted} in the journal")
     if not journal:
         return [*lines, "MLflow has no digest of the journal yet; it is written at the end of a launch"]
     number = int(journal.split()[1])
     if journal != (now := compute_journal_digest(folder, first=number).describe()):
-        lines.append(f"the digest of the journal's first {number} lines was {journal}, now {now}")
+        lines.append(f"the digest of the journal's first {number} lines was {journal}, but now it is {now}")
     return lines
 
 
@@ -222,9 +223,10 @@ def _compare_digests(folder: Path, tags: dict[str, str]) -> list[str]:
 
 
 def browse(mirrored: Mirror) -> list[str]:
-    """List links to the runs, below the address of the MLflow server or the command that starts one for the store.
+    """Return the lines that explain how to see the runs in a browser.
 
-    The list is empty if the store is a database server, because the address of its MLflow server is unknown.
+    The first line has the address of the MLflow server, or the command that starts one for the store. Links to the runs
+    follow. The list is empty if the store is a database server, because the address of its MLflow server is unknown.
     """
     uri = mirrored.uri
     if mirrored.tracking is None or not uri.startswith(("http", "sqlite")):
@@ -245,7 +247,7 @@ def browse(mirrored: Mirror) -> list[str]:
 
 
 def query(name: str) -> str:
-    """Encode the search of the link called `name` as URL parameters for MLflow's model training view."""
+    """Format the URL parameters of the link called `name`, for MLflow's view "Model training"."""
     chart = {"compareRunsMode": "CHART"} if name == SEEDS else {}  # a bar for each run
     return urlencode({"workflowType": "machine_learning", **LINKS[name], **chart}, quote_via=quote)
 
@@ -259,7 +261,7 @@ def links_with_runs(progress: StudyProgress) -> list[str]:
 
 
 def free_port() -> int:
-    """Find the first free port from MLflow's default, 5000, upwards; on macOS, AirPlay may use 5000."""
+    """Find the first free port from MLflow's default, 5000, upwards. On macOS, AirPlay may use port 5000."""
     for port in range(PORT, PORT + 100):
         with socket.socket() as client:
             client.settimeout(1.0)
@@ -276,25 +278,25 @@ class Options(Typed, frozen=True, kw_only=True):
 
     folder: Annotated[str, argument("runs/NAME", "the study's folder")]
     tracking_uri: Annotated[str | None, option(TRACKING_HELP, "URI")] = None
-    compare: Annotated[bool, option("only print the differences between MLflow and the journal")] = False
+    compare: Annotated[bool, option("copy nothing; print the differences between MLflow and the journal")] = False
     follow: Annotated[bool, option("keep copying until the study's launch ends")] = False
     register: Annotated[bool, option("after copying, add the confirm models to MLflow's registry")] = False
     include: Annotated[str | None, option(f"with --register: {INCLUDE_NOW}", "FOLDER")] = None
-    patience: Annotated[NotNegative, option("how long to retry at the end; default: %(default)g", "SECONDS")] = 60.0
+    patience: Annotated[NotNegative, option("how long to retry the last copy; default: %(default)g", "SECONDS")] = 60.0
 
 
 def run(options: Options) -> int:
-    """Copy the study, or compare it (--compare); return 0 if every run is copied or nothing differs, else 1.
+    """Copy the study, or compare it (--compare). Return 0 if every run is copied or nothing differs, else 1.
 
     Raises:
         ValueError: if MLflow is not installed, or the folder holds no study.
     """
     folder = Path(options.folder)
     if not is_installed("mlflow"):
-        raise ValueError("mlflow is not installed, and study.mirror needs it")
+        raise ValueError("this command needs the package mlflow, which is not installed")
     uri = check_tracking_address(options.tracking_uri) if options.tracking_uri else build_default_uri(folder)
     if not (folder / events.FILE).exists():
-        raise ValueError(f"no {events.FILE} in {folder}; allowed: the folder of a study")
+        raise ValueError(f"the folder {folder} has no {events.FILE}; allowed: the folder of a study")
     require_plan(folder)  # fails before a store is created
     prepare_environment()
     if options.compare:
@@ -321,7 +323,7 @@ def run(options: Options) -> int:
 
 
 def _compare(folder: Path, uri: str) -> int:
-    """Print every difference between MLflow and the journal; return 1 if there are any, else 0."""
+    """Print every difference between MLflow and the journal. Return 1 if there are any, else 0."""
     from sqlalchemy.engine import make_url
 
     if uri.startswith("sqlite") and not Path(make_url(uri).database or "").is_file():
@@ -331,13 +333,13 @@ def _compare(folder: Path, uri: str) -> int:
     try:
         lines = contradictions(mirrored)
     except outages() as error:
-        raise ValueError(f"{masked(uri)} does not answer, or refuses: {reason(error)}") from None
+        raise ValueError(f"{masked(uri)} does not answer, or refuses the request: {reason(error)}") from None
     print("".join(f"{line}\n" for line in lines), end="")
     return 1 if lines else 0
 
 
 def register_models(mirrored: Mirror, *, include: str | None = None) -> None:
-    """Register the models of confirm trials in MLflow's model registry, and print a line for each model."""
+    """Register the models of confirm trials in MLflow's model registry. Print a line for each new version."""
     assert mirrored.tracking is not None, "copy the study first"
     asked = mirrored.progress().plan.asked
     for method in asked.methods:

@@ -1,4 +1,4 @@
-"""Resolve the study that a launch's options ask for. If its folder already holds a study, extend that study."""
+"""Resolve the study that a launch will run, from the launch's options and any study in the same folder."""
 
 from __future__ import annotations
 
@@ -121,11 +121,11 @@ def resolve_in(
     is_continued: bool = False,
     unchecked: list[str] | None = None,
 ) -> ResolvedPlan:
-    """Merge the plan with the earlier plan in its folder, if there is one, and resolve the result.
+    """Merge the plan with the earlier plan in its folder, if any, and resolve the merged plan.
 
     Args:
         is_continued: whether --continue named the folder, which changes the advice in error messages.
-        unchecked: list to which hub names that cannot be checked offline are added. If None, such a name is an error.
+        unchecked: a list that receives the hub names which cannot be checked offline. If None, such names are errors.
 
     Raises:
         ValueError: if the folder holds a different study, or some data cannot be read.
@@ -192,7 +192,7 @@ def find_launched_arms(study: Study, options: LaunchOptions) -> frozenset[str]:
     These are the arms of --method and --task, and the arms whose trained models are their starting points.
 
     Raises:
-        ValueError: if the launch leaves out some arms although --max-gpu-hours limits all arms together.
+        ValueError: if --max-gpu-hours is given and some arms are left out. The limit applies to all arms together.
     """
     arms = study.resolved.arms
     methods = None if options.methods is None else study.asked.methods
@@ -231,7 +231,7 @@ def list_plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, 
 
 
 def _note_unsearched(plan: ResolvedPlan) -> list[str]:
-    """List in one note the fields that --samples 0 or --search-only excludes from the search.
+    """Return a note that lists the fields which --samples 0 or --search-only excludes from the search.
 
     Return [] if these options exclude no field.
     """
@@ -241,11 +241,11 @@ def _note_unsearched(plan: ResolvedPlan) -> list[str]:
     lists = [list_unsearched_fields(plan.asked, arm.method, arm.task) for arm in plan.arms]
     if not (names := ", ".join(dict.fromkeys(chain.from_iterable(lists)))):
         return []
-    return [f"not searched, because of {cause}: {names}; --explain METHOD/TASK prints each value and its source"]
+    return [f"{cause} excludes fields from the search: {names}; --explain METHOD/TASK prints their values and sources"]
 
 
 def _note_first_tries(plan: ResolvedPlan) -> list[str]:
-    """Return a note for each configuration from another study that searches of this study try first (--first-from)."""
+    """Return a note for each winner of another study that is tried first in this study (--first-from)."""
     arms = dict[str, list[str]]()
     for arm in plan.first_arms:
         for first in plan.asked.list_firsts(arm.name):
@@ -256,7 +256,7 @@ def _note_first_tries(plan: ResolvedPlan) -> list[str]:
 
 
 def _note_unlaunched(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:
-    """Return notes that list the arms which this launch does not run, and say how to run them.
+    """Return notes that list the arms which this launch does not run, and explain how to run them.
 
     Return [] if the launch runs all arms.
     """
@@ -266,16 +266,16 @@ def _note_unlaunched(study: Study, options: LaunchOptions, facts: StudyFacts, *,
     flags = [name for name, value in (("--method", options.methods), ("--task", options.tasks)) if value is not None]
     advice = f"leave out {' and '.join(flags)}" if options.continue_study else f"--continue {study.folder}"
     runs = ", ".join(arm.name for arm in study.resolved.arms if arm.name in launched)
-    notes = [f"this launch runs only {runs}; not run now: {', '.join(left_out)}; to run all: {advice}"]
+    notes = [f"this launch runs only {runs}; it does not run {', '.join(left_out)}; to run all: {advice}"]
     progress = StudyProgress(study.resolved, facts, max_gpu_hours=None)
     counts = {name: (len(progress.arm(name).confirmed), len(progress.arm(name).arm.seeds)) for name in left_out}
     if fewer := [f"{name} {number} of {wanted}" for name, (number, wanted) in counts.items() if 0 < number < wanted]:
-        notes.append(f"arms that lack seeds and are not run now: {', '.join(fewer)}")
+        notes.append(f"some arms that this launch does not run lack seeds: {', '.join(fewer)}")
     return notes
 
 
 def _note_same_arms_elsewhere(study: Study) -> list[str]:
-    """Return a note on other studies in the same parent folder that share arms and the protocol with this study."""
+    """Return notes on studies in the same parent folder that have the same protocol and some of the same arms."""
     parent, arms = study.folder.parent, {arm.name for arm in study.resolved.arms}
     shared: dict[Path, str] = {}
     for file in sorted(parent.glob(f"*/{PLAN}")):
@@ -292,6 +292,6 @@ def _note_same_arms_elsewhere(study: Study) -> list[str]:
         title = f"{len(shared)} studies in {parent} have arms of this study with the same protocol"
         return [f"{title}: {studies}; {advice}"]
     return [
-        f"{folder} also has {names} with the same protocol; to add to it: --continue {folder}"
+        f"{folder} also has {names} with the same protocol; to add to that study: --continue {folder}"
         for folder, names in shared.items()
     ]

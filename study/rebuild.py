@@ -36,9 +36,9 @@ EXPORTS = (RECORDS, OPTUNA, BEST, ANSWER, "report.html")
 
 
 def write_files(folder: Path, progress: StudyProgress) -> str:
-    """Write all exports except the MLflow runs; return the short answer (`tables/answer.md`) that a launch prints.
+    """Write all exports except the MLflow runs. Return the short answer (`tables/answer.md`), which a launch prints.
 
-    Errors of the report and of the disk are printed to standard error, not raised.
+    Errors of the report and of the disk are printed to standard error and not raised.
     """
     answer = analyse(folder)  # first, because it takes longest: files deleted meanwhile are written again below
     try:
@@ -46,15 +46,15 @@ def write_files(folder: Path, progress: StudyProgress) -> str:
         write_bytes(folder / OPTUNA, format_optuna_journal(progress))
         write_bytes(folder / BEST, as_toml(progress).encode())
     except OSError as error:
-        print(f"not exported: {error}; to try again: {python()} -m study.rebuild {folder}", file=sys.stderr)
+        print(f"some exports are missing: {error}; to try again: {python()} -m study.rebuild {folder}", file=sys.stderr)
     return answer
 
 
 def format_optuna_journal(progress: StudyProgress) -> bytes:
     """Build the content of `optuna.journal`: one Optuna study per arm, with the search trials that have ended.
 
-    Optuna numbers trials in the order of addition. Its numbers match the study's, because each trial is left out until
-    all earlier trials of its arm have ended. The same journal always gives the same bytes.
+    Optuna numbers trials in the order of addition. To keep the study's numbers, a trial is added only if all earlier
+    trials of its arm have ended. The same journal always gives the same bytes.
     """
     import optuna
     from optuna.storages import JournalStorage
@@ -104,7 +104,7 @@ def _build_optuna_trial(arm: Arm, trial: TrialFacts, record: Record) -> FrozenTr
 
 
 def analyse(folder: Path) -> str:
-    """Write tables, pictures and report in a process without Ray and torch; return the text of `tables/answer.md`."""
+    """Write tables, pictures and report in a process without Ray and torch. Return the text of `tables/answer.md`."""
     for name in (DEV_TABLE, ANSWER):
         (folder / name).unlink(missing_ok=True)
     command = [sys.executable, "-m", "analysis.report", str(folder)]
@@ -112,7 +112,10 @@ def analyse(folder: Path) -> str:
         report = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     print(report.stderr, end="", file=sys.stderr)  # after the progress line is cleared
     if report.returncode:
-        print(f"the study is safe; to try again: {python()} -m study.rebuild {folder}", file=sys.stderr)
+        print(
+            f"no results are lost; to try again: {python()} -m study.rebuild {folder}",
+            file=sys.stderr,
+        )
     return read_export(folder, ANSWER)
 
 
@@ -124,7 +127,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Write the exports; return 1 if the report or the copy into MLflow failed, else 0.
+    """Write the exports. Return 1 if the report or the copy into MLflow failed, else 0.
 
     Raises:
         ValueError: if the folder holds no study.
@@ -132,13 +135,16 @@ def run(options: Options) -> int:
     folder = Path(options.folder)
     plan, facts = require_plan(folder).plan, read_facts(folder)
     if not facts.launches:
-        raise ValueError(f"no events in {folder}; allowed: the folder of a study that has been launched")
+        raise ValueError(f"{folder} has no events; allowed: the folder of a study that has been launched")
     is_written = bool(write_files(folder, compute_progress(plan, facts)))
     return 0 if _mirror(folder, options.tracking_uri) and is_written else 1
 
 
 def _mirror(folder: Path, uri: str | None) -> bool:
-    """Copy the runs into MLflow, if installed, unless `uri` is "none"; return False if a requested copy fails."""
+    """Copy the runs into MLflow. Return False if the copy fails.
+
+    Nothing is copied if `uri` is "none", or if `uri` is None and MLflow is not installed.
+    """
     if uri is None and not is_installed("mlflow"):
         print("MLflow is not installed, so no runs are copied into it", file=sys.stderr)
         return True

@@ -1,6 +1,6 @@
-"""Terminal output of all commands: lines about trials, the table of arms, and output after the terminal is closed.
+"""Terminal output that the commands share: lines about trials, the table of arms, and progress lines.
 
-An arm is one method on one task.
+An arm is one method on one task. `lasting_outputs` keeps a command running after its terminal is closed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def describe_step(trial: TrialFacts, steps: Mapping[str, Steps], form: str) -> s
 
 
 def describe_record(record: Record) -> str:
-    """Describe an ended trial in one line: its name, score, epochs and mean layers. If it failed, give its error."""
+    """Describe an ended trial in one line: its name, score, epochs and mean layers, or why it failed or was dropped."""
     if record.status == "failed":
         return f"{name_trial(record)} failed: {record.error}"
     if record.status == "dropped":
@@ -71,7 +71,7 @@ def describe_record(record: Record) -> str:
 
 
 def blocked_exits(progress: StudyProgress) -> dict[str, str]:
-    """Find the arms in whose latest trial no example can exit early. Return the reason for each arm."""
+    """Return the reason why no example can exit early, for each arm whose latest trial has this problem."""
     seen = {record.arm: (record.metrics or {}, record.config) for record in progress.facts.records}
     seen |= {
         trial.started.arm: (trial.last.row.metrics, trial.config) for trial in progress.under_way.values() if trial.last
@@ -96,29 +96,25 @@ def describe_missing(progress: StudyProgress) -> list[str]:
 
 
 def describe_attempts(attempts: Sequence[FailedAttempt]) -> list[str]:
-    """Describe failed attempts with the same error. The first is shown with its traceback, the rest only by name."""
+    """Describe failed attempts with the same error: the first with its traceback, the others only by name."""
     attempt, *others = attempts
     failure = attempt.failure
     node = f" (node {failure.node[:8]})" if failure.node else ""
     place = f"{failure.host or 'an unknown host'}{node}"
     number = f", attempt {attempt.attempt}" if attempt.key else ""
+    traceback = failure.traceback or f"the process was lost without a traceback; its output is in {WORKERS_LOG}"
     return [
         f"{attempt.arm} {attempt.trial}{number}, {attempt.became}: {failure.error}",
         *([f"  and {len(others)} more with this error: {_list_trials(others)}"] if others else []),
         f"  {to_second(attempt.time)} in launch {attempt.launch}, on {place}; "
         f"cause: {failure.cause}{f'; key {attempt.key}' if attempt.key else ''}",
         f"  configuration: {json.dumps(dict(attempt.config), sort_keys=True)}",
-        *(
-            f"  {line}"
-            for line in (failure.traceback or f"no traceback: the process was lost; its output is in {WORKERS_LOG}")
-            .rstrip()
-            .splitlines()
-        ),
+        *(f"  {line}" for line in traceback.rstrip().splitlines()),
     ]
 
 
 def _list_trials(attempts: Sequence[FailedAttempt]) -> str:
-    """List the trials of each phase, up to a limit for each phase: `search 1, 2; confirm 0`."""
+    """List the trials by phase: `search 1, 2; confirm 0`. At most `_NUMBERS` trials of a phase are listed."""
     numbers: dict[str, dict[str, None]] = {}
     for attempt in attempts:
         phase, _, number = attempt.trial.rpartition(" ")
@@ -138,14 +134,15 @@ def python() -> str:
 
 
 def describe_retries(trial: TrialFacts) -> str:
-    """Format one line that says how often machine faults interrupted a trial, and what the last error was."""
+    """Describe in one line how often machine faults interrupted a trial, and what the last error was."""
     last = trial.retries[-1].failure
     place = f" on {last.host}" if last.host else ""
-    return f"{name_trial(trial.started)}, {len(trial.retries)} times, last{place}: {last.error}"
+    times = counted(len(trial.retries), "time")
+    return f"{name_trial(trial.started)} was interrupted {times}; the last error{place}: {last.error}"
 
 
 def describe_notice(event: Notice) -> str:
-    """Format the line that a launch prints for an event, such as a pause, a restarted trial or an excluded node."""
+    """Describe a pause, a restarted trial or an excluded node in the line that a launch prints."""
     match event:
         case NodeLeftOut():
             reason = f"{counted(event.trials, 'trial')} failed there: {event.error}"
@@ -153,21 +150,21 @@ def describe_notice(event: Notice) -> str:
         case NodeTakenBack():
             return f"node {event.host} ({event.node[:8]}) gets trials again"
         case StudyPaused():
-            return f"pausing for {clock(event.seconds)}: trials fail on every node: {event.error}"
+            return f"pausing for {clock(event.seconds)}, because trials fail on every node: {event.error}"
         case TrialRestarted():
             return f"trial {event.key} starts again: {event.reason}"
         case TrialReopened():
-            return f"trial {event.key}, which had failed, runs again: {_REASONS[event.reason]}"
+            return f"trial {event.key} failed earlier and now runs again, because {_REASONS[event.reason]}"
 
 
-_REASONS = {"asked": "--retry-failed", "code": "the code has changed", "versions": "package versions have changed"}
+_REASONS = {"asked": "--retry-failed was given", "code": "the code has changed", "versions": "packages have changed"}
 
 
 # ---- the table of arms
 
 
 def arms_table(arms: Sequence[ArmProgress], *, width: int, under_way: str = "under way") -> Table:
-    """Build a table of arms. Columns that do not fit are dropped; the names of arms are never truncated.
+    """Build a table of arms. Columns that do not fit are dropped, but the names of arms are never shortened.
 
     Args:
         width: width of the terminal in characters.
@@ -228,7 +225,7 @@ def console_on(output: TextIO) -> Console:
 
 
 def can_redraw(console: Console) -> bool:
-    """Check whether the console is a terminal that can overwrite lines; a terminal with `TERM=dumb` cannot."""
+    """Check whether the console is a terminal that can overwrite lines. A terminal with `TERM=dumb` cannot."""
     return console.is_terminal and not console.is_dumb_terminal
 
 
@@ -246,7 +243,7 @@ def show_waiting(task: str, *, output: TextIO) -> Iterator[Callable[[], None]]:
 
 
 class LastingOutput(io.TextIOWrapper):
-    """A replacement for sys.stdout or sys.stderr that drops all text after the reader or the terminal is gone."""
+    """A replacement for sys.stdout or sys.stderr. It discards all text after its reader or terminal is gone."""
 
     def __init__(self, stream: TextIO):
         """Use the file descriptor and the encoding of `stream`."""
@@ -297,7 +294,7 @@ def lasting_outputs() -> Iterator[None]:
 
 
 def lost_outputs() -> str | None:
-    """Say which of stdout and stderr could not be written to, and why. Return None if neither failed."""
+    """Name the outputs (stdout, stderr) that could not be written, with their errors. Return None if there are none."""
     outputs = {name: getattr(sys, name) for name in _OUTPUTS}
     errors = {name: out.lost.strerror for name, out in outputs.items() if isinstance(out, LastingOutput) and out.lost}
     return f"ran without {' and '.join(f'{name} ({error})' for name, error in errors.items())}" if errors else None

@@ -51,8 +51,8 @@ class Options(Typed, frozen=True, kw_only=True):
     """Options of `study.status`."""
 
     folder: Annotated[str, argument("runs/NAME", "a study, or a folder of studies (prints a line for each study)")]
-    failures: Annotated[bool, option("list failures with tracebacks; repetitions of a failure share an entry")] = False
-    json: Annotated[bool, option("print the answer as JSON")] = False
+    failures: Annotated[bool, option("list failed attempts with tracebacks; equal errors share one entry")] = False
+    json: Annotated[bool, option("print the status as JSON")] = False
 
 
 class Status(Typed, frozen=True, kw_only=True):
@@ -75,7 +75,7 @@ class Status(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Print the status. Return 0 if every study is complete, or 1 if results are missing or trials failed."""
+    """Print the status. Return 0 if every study is complete, and 1 if trials failed or results are missing."""
     folder = Path(options.folder)
     if studies := list_studies(folder):
         return _print_all(studies, as_json=options.json)
@@ -99,7 +99,7 @@ def list_studies(folder: Path) -> list[Path]:
 
 
 def _print_all(studies: Sequence[Path], *, as_json: bool) -> int:
-    """Print a line for each study, and the error of each study that cannot be read; return the exit status."""
+    """Print a line for each study and the errors of unreadable studies. Return the exit status."""
     table, longest = Table(box=None, pad_edge=False), max(cell_len(folder.name) for folder in studies)
     for column in ("study", "methods", "tasks", "trials", "wall clock", "GPU", "state"):
         justify: Literal["left", "right"] = "right" if column in ("trials", "wall clock", "GPU") else "left"
@@ -145,7 +145,7 @@ def _describe_state(status: Status) -> str:
 
 
 def read_progress(folder: Path) -> StudyProgress:
-    """Read the progress of a study from its journal, without writing.
+    """Read the progress of a study from its plan and its journal. No file is changed.
 
     Raises:
         ValueError: if the folder is not a study, or is damaged.
@@ -187,8 +187,8 @@ def collect_status(progress: StudyProgress, folder: Path) -> Status:
 def _describe_unfinished(trial: TrialFacts, steps: Mapping[str, Steps], *, is_run: bool) -> str:
     """Describe how many epochs of a trial are done.
 
-    If no launch is running (`is_run` is false), say at which epoch the trial was last saved. The next launch resumes
-    the trial there.
+    If no launch is running (`is_run` is false), give the epoch at which the trial was last saved. The next launch
+    resumes the trial from there.
     """
     saved = f", saved at epoch {trial.epochs}" if trial.epochs else ", nothing saved yet"
     epoch = f" at epoch {trial.epochs}" if is_run else saved
@@ -204,13 +204,13 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
     title = "under way" if status.launch else "begun"
     console.print(arms_table(progress.arms, width=console.width, under_way=title))
     if precision := progress.plan.protocol.search_precision:
-        line = f"best search scores are from trials in {precision}, medians from trials in the configured precision"
+        line = f"trials of the search run in {precision}, and confirm trials run in the configured precision"
         print_lines([line], sys.stdout)
     if rule := progress.plan.protocol.select_by:
         print_lines([describe_select_by(rule)], sys.stdout)
     if status.ledger:
         console.print(_ledger_table(status.ledger))
-    parts = {title: status.under_way, "broken off": status.waiting, "left out": status.left_out}
+    parts = {title: status.under_way, "interrupted": status.waiting, "left out": status.left_out}
     parts |= {"failed": status.failed, "missing": describe_missing(progress)}
     lines = [f"{name}: {line}" for name, part in parts.items() for line in part]
     lines += [f"{arm}: {reason}" for arm, reason in blocked_exits(progress).items()]
@@ -219,7 +219,7 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
     if status.failed or status.waiting:
         print(f"tracebacks: {failures_command(folder)}")
     if not progress.is_finished and status.remaining_seconds is not None:
-        print(f"left: about {clock(status.remaining_seconds)} if trials run one at a time")
+        print(f"time left: about {clock(status.remaining_seconds)} if trials run one at a time")
     if status.complete:
         print(f"table: {python()} -m analysis.tables {shlex.quote(folder)}")
     elif not (status.launch or progress.is_finished) and (last := progress.facts.last_launch):
@@ -227,16 +227,16 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
 
 
 def _describe_launch(facts: StudyFacts, holder: str | None) -> str:
-    """Describe the launch that is running the study. If no launch is running, say how the last launch ended."""
+    """Describe the launch that is running the study. If no launch is running, describe how the last launch ended."""
     ended = facts.last_launch.ended if facts.last_launch else None
-    noted = f"; the last launch, {ended.status}: {ended.note}" if ended and ended.note else ""
+    noted = f"; the last launch ended with status {ended.status}: {ended.note}" if ended and ended.note else ""
     return f"run by {holder}" if holder else f"no launch is running{noted}"
 
 
 def _group_attempts(attempts: Iterable[FailedAttempt]) -> list[list[FailedAttempt]]:
     """Group the failed attempts of an arm that have the same error.
 
-    Errors of the method are grouped across hosts. Other errors are grouped separately for each host.
+    If the method caused the error, attempts on all hosts form one group. Otherwise each host has its own group.
     """
     groups: dict[tuple[object, ...], list[FailedAttempt]] = {}
     for attempt in attempts:

@@ -1,1 +1,1 @@
-"""The mirror of a study in MLflow: runs with the content of the journal, and the trained models."""
+"""The copy of a study in MLflow: runs with the content of the journal, and the trained models."""

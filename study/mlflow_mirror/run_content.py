@@ -1,30 +1,32 @@
-"""Content of a study's MLflow runs, as plain data without MLflow.
+"""Build the content of a study's MLflow runs, as plain data that does not need MLflow.
 
 The run of a study is the parent of the runs of its arms (a method on a task); the run of an arm is the parent of the
 runs of its trials. The status of a trial's run is:
 
 | trial | MLflow status | tag `status` |
 |---|---|---|
-| trained to its end | FINISHED | `completed` |
+| completed | FINISHED | `completed` |
 | stopped early by ASHA | FINISHED | `stopped`; the tag `stopped` is `asha` |
-| failed by an error of its method | FAILED | `failed` |
-| interrupted with its launch; the next launch resumes it | SCHEDULED | `interrupted` |
+| failed | FAILED | `failed` |
+| interrupted; the next launch resumes it | SCHEDULED | `interrupted` |
 | dropped by the user | KILLED | `dropped` |
 | running | RUNNING | `running` |
 
-An incomplete arm is `failed` if its search ended without a completed trial or if a confirm trial failed or was dropped.
-Otherwise it is `interrupted` or `waiting`. An incomplete study is `failed` if no trial is left, else `interrupted`.
+An incomplete arm is `failed` if its search ended without a completed trial, or if a confirm trial failed or was
+dropped. Otherwise it is `interrupted` or `waiting`. An incomplete study whose launch has ended is `failed` if no trial
+is left to run, and `interrupted` otherwise.
 
 A metric `epoch/NAME` has one value per epoch; a plain `NAME` is the value of the selected epoch or the whole trial. For
-an arm, `score` is the median of the completed confirm trials. Other metrics are the mean score of these trials with its
+an arm, `score` is the median of the completed confirm trials. An arm also has the mean score of these trials, its
 confidence interval (`mean_score_low`, `mean_score_high`), the standard deviation and the range. A trial first logs
 `score` as NaN, so that MLflow's page "Compare" shows `score` first. Confirm trials with the tag `superseded` do not
 count.
 
-Tags for searches are `level` (study, arm, trial), `arm`, `method`, `task` and `phase`. The tag `counts` is `true` for
-the confirm trials behind an arm's score; `best` is `true` for the best of them. The tags `winner.FIELD` hold the best
-configuration of an arm: a longer search may change tags, but not MLflow's parameters. The tags `git_commit`, `versions`
-and `device` list all values if trials differ.
+Users can search for the tags `level` (study, arm, trial), `arm`, `method`, `task` and `phase`. The tag `counts` is
+`true` for the confirm trials from which an arm's score is computed, and `best` is `true` for the best of these trials.
+The tags `winner.FIELD` hold the best configuration of an arm. They are tags because a longer search may change them,
+whereas MLflow's parameters never change. If trials differ in `git_commit`, `versions` or `device`, the tag lists all
+values.
 """
 
 from __future__ import annotations
@@ -108,8 +110,8 @@ class StudyRuns:
         """Take the plan and the state of the study.
 
         Args:
-            reports: trial key -> the epochs that the trial reported, without repeated reports.
-            intervals: keys of the records behind a mean score -> the mean's confidence interval in the study's tables.
+            reports: trial key -> the epochs that the trial reported, each once.
+            intervals: keys of the records of a mean score -> the confidence interval of the mean in the study's tables.
         """
         self.name, self.plan, self.facts, self.reports, self.intervals = name, plan, facts, reports, intervals
         self._first = FirstCode(facts)
@@ -212,7 +214,7 @@ class StudyRuns:
         )
 
     def status(self, trial: TrialFacts) -> str:
-        """Return the status of a trial; it is a key of `MLFLOW_STATUS`."""
+        """Return the status of a trial, which is a key of `MLFLOW_STATUS`."""
         if trial.record:
             return trial.record.status
         last = self.facts.last_launch
@@ -245,7 +247,7 @@ class StudyRuns:
         return _build_points(values, max(to_milliseconds(record.ended) for record in arm.confirmed), 0)
 
     def _build_medians(self) -> list[Point]:
-        """Build the metrics of the study: the median score of each complete arm, named after the arm."""
+        """Build the metrics of the study. Each metric is the median score of a complete arm and has the arm's name."""
         arms = [self.arm(name) for name, facts in self.facts.arms.items() if facts.trials]
         return [replace(point, name=arm.key) for arm in arms for point in arm.points if point.name == "score"]
 
@@ -254,7 +256,7 @@ class StudyRuns:
         return common | tags | {"mlflow.source.name": "study.launch", "mlflow.source.type": "LOCAL"}
 
     def _build_code_tag(self, trials: Sequence[TrialFacts]) -> dict[str, str]:
-        """Return a tag with the code of these trials if it differs from the study's first code, else {}."""
+        """Return a tag with the code of these trials if that code differs from the study's first code, else {}."""
         codes = dict.fromkeys(code for trial in trials for code in self._first.list_others(trial))
         return {"other_code": "; ".join(codes)} if codes else {}
 
@@ -292,13 +294,13 @@ def _build_selected_points(record: Record | None) -> list[Point]:
 
 
 def _build_points(values: Mapping[str, float | None], time: int, step: int) -> list[Point]:
-    """Build a point for each finite value, and skip all other values."""
+    """Build a point for each finite value. Skip None, NaN and infinite values."""
     finite = {name: value for name, value in values.items() if value is not None and math.isfinite(value)}
     return [Point(name, float(value), time, step) for name, value in finite.items()]
 
 
 def _select_components(metrics: Mapping[str, float]) -> Mapping[str, float]:
-    """Return the metrics whose mean is the score; {} if the score is a single metric."""
+    """Return the metrics whose mean is the score, or {} if the score is a single metric."""
     return metrics if len(metrics) > 1 else {}
 
 
@@ -337,21 +339,23 @@ def _format_counts(statuses: Counter[str]) -> str:
 def _format_trial_note(trial: TrialFacts, status: str, *, is_superseded: bool) -> str:
     record, decision = trial.record, trial.decision
     if status == "interrupted":
-        return f"Interrupted after {counted(int(trial.epochs), 'epoch')}; the next launch resumes its saved state."
+        epochs = counted(int(trial.epochs), "epoch")
+        return f"The trial was interrupted after {epochs}. The next launch resumes it from its saved state."
     if record is None:
         return ""
     if status == "failed":
-        error = f"Failed: {(record.error or '')[:NOTE_ERROR_CHARACTERS]}"
+        error = f"The trial failed: {(record.error or '')[:NOTE_ERROR_CHARACTERS]}"
         failure = trial.ended.failure if trial.ended else None
         return f"{error}\n\n~~~text\n{failure.traceback.rstrip()}\n~~~" if failure and failure.traceback else error
     if status == "dropped":
         return f"The trial was dropped and is excluded from all results: {record.error}"
     if status == "stopped" and decision and decision.cutoff is not None:
-        cutoff = f"the cutoff of {decision.recorded} earlier trials was {decision.cutoff:.4f}"
-        return f"Stopped by ASHA after epoch {decision.rung}: score {trial.scores[decision.rung]:.4f}, {cutoff}."
+        score = f"Its score was {trial.scores[decision.rung]:.4f}"
+        cutoff = f"the cutoff from {counted(decision.recorded, 'earlier trial')} was {decision.cutoff:.4f}"
+        return f"ASHA stopped the trial after epoch {decision.rung}. {score}; {cutoff}."
     if record.score is None:
         return ""
-    superseded = " Superseded: a better configuration was found later." if is_superseded else ""
+    superseded = " It no longer counts, because a better configuration was found later." if is_superseded else ""
     return f"Score {record.score:.4f} at epoch {record.epoch} of {record.epochs}.{superseded}"
 
 

@@ -1,7 +1,7 @@
-"""The trained model that MLflow serves: its inputs are texts, its outputs predictions and exit layers.
+"""The trained model that MLflow serves. Its inputs are texts; its outputs are predictions and exit layers.
 
-MLflow copies this file into each registered model and runs it to load the model ("models from code"). Nothing is
-pickled.
+MLflow copies this file into each registered model, and runs the copy to load the model ("models from code"). No object
+is pickled.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class EarlyExitClassifier(PythonModel):
     """A trained early-exit model with the interface of an MLflow model."""
 
     def load_context(self, context: Any) -> None:
-        """Load the model; if its method is a user's own, first load the method's files."""
+        """Load the model. If the method is a user's own, first load the method's files."""
         if "methods" in context.artifacts:
             include(context.artifacts["methods"])
         self._trained = load_trained(Path(context.artifacts["model"]))

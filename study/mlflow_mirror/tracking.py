@@ -1,4 +1,4 @@
-"""Writes runs to MLflow, and models to MLflow's registry. Content that is written again makes no duplicates.
+"""Writes runs to MLflow, and models to MLflow's registry. Writing the same content again creates no duplicates.
 
 The tags `study_id` and `key` identify a run. MLflow stores equal metric values once, because its primary key is
 run, name, time, step and value. After a killed process or a lost server, a new `Tracking` can therefore write again.
@@ -42,7 +42,7 @@ FATAL_ERRORS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "PERMISSION_DENIED", "
 
 
 def build_default_uri(folder: Path) -> str:
-    """Return the SQLite URI of MLflow's store in the study folder; `%` and `?` in the path are encoded."""
+    """Return the SQLite URI of the MLflow store in the study's folder. `%` and `?` in the path are encoded."""
     path = str(folder.resolve() / "mlflow.db")
     return f"sqlite:///{path.replace('%', '%25').replace('?', '%3F')}"
 
@@ -52,8 +52,8 @@ def unreachable_reason(uri: str) -> str | None:
 
     Return None if a web server answers, or if `uri` is not a web address.
 
-    MLflow is not imported for this, because the import takes seconds. A certificate error counts as an answer, because
-    MLflow may trust a certificate that Python does not.
+    This function does not import MLflow, because the import takes seconds. A certificate error counts as an answer,
+    because MLflow may trust a certificate that Python does not trust.
     """
     if not uri.startswith(("http://", "https://")):
         return None
@@ -100,14 +100,14 @@ def reason(error: BaseException) -> str:
 
 
 def count_experiments(uri: str) -> int:
-    """Count the store's experiments, up to 1000; raise one of `outages()` if the store is unreachable."""
+    """Count the store's experiments, up to 1000. Raise one of `outages()` if the store is unreachable."""
     from mlflow.tracking import MlflowClient
 
     return len(MlflowClient(tracking_uri=uri).search_experiments(max_results=1000))
 
 
 def read_runs(uri: str, study_id: str) -> dict[str, Any]:
-    """Read the tags and latest metrics of a study's runs in all experiments: run key -> data."""
+    """Read the tags and the latest metrics of a study's runs in all experiments, by run key."""
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(tracking_uri=uri)
@@ -137,7 +137,7 @@ class Tracking:
     """The runs of one study in an MLflow store. Methods raise one of `outages()` if the store is unreachable."""
 
     def __init__(self, uri: str, *, experiment: str, study_id: str, artifacts: Path) -> None:
-        """Find the study's runs in the store; `artifacts` is the artifact folder if the store is not a server."""
+        """Find the study's runs in the store. `artifacts` is the artifact folder if the store is not a server."""
         from mlflow.tracking import MlflowClient
 
         self.client = MlflowClient(tracking_uri=uri)
@@ -155,7 +155,7 @@ class Tracking:
                 self._finished[key] = run.data.tags.get("content", "")
 
     def write(self, run: Run) -> None:
-        """Write the content of `run` to its MLflow run; send nothing if MLflow already has it."""
+        """Write the content of `run` to its MLflow run. Send nothing if MLflow already has this content."""
         digest = self._compute_digest(run)
         if self._finished.get(run.key) == digest:
             return
@@ -197,7 +197,7 @@ class Tracking:
         return run_id
 
     def _send_batches(self, run: Run, run_id: str, digest: str) -> None:
-        """Send new metric values, parameters and tags; the tag `content` comes last and marks the run as complete."""
+        """Send new metric values, parameters and tags. The last batch has the tag `content` of a complete run."""
         from mlflow.entities import Metric, Param, RunTag
 
         sent = self._sent.setdefault(run.key, set())
@@ -224,15 +224,15 @@ REQUIREMENTS = ("torch", "transformers", "safetensors", "numpy", "pandas", "scip
 
 
 def register(tracking: Tracking, progress: StudyProgress, folder: Path) -> Iterator[str]:
-    """Register the models of completed confirm trials that have no version yet; yield a line for each new version.
+    """Register the models of completed confirm trials that have no version yet. Yield a line for each new version.
 
-    Each arm (a method on a task) is one registered model, `STUDY.METHOD.TASK`; repeated searches are not registered.
+    Each arm (a method on a task) is one registered model, `STUDY.METHOD.TASK`. Repeated searches are not registered.
     Each completed confirm trial, which repeats the best configuration with a fresh seed, is one version. The alias
-    `best` names the version with the highest score. If a longer search finds a better configuration, old versions get
-    `superseded=true`.
+    `best` names the version with the highest score. If a longer search finds a better configuration, the old versions
+    get the tag `superseded=true`.
 
     Raises:
-        ValueError: the folder of a stored model no longer exists.
+        ValueError: if the stored model of a trial no longer exists.
     """
     for arm in progress.arms:
         if arm.confirmed and not arm.arm.repeat:
@@ -293,7 +293,7 @@ def save_model(record: Record, folder: Path) -> None:
 
 
 def _build_signature(record: Record) -> Any:
-    """Build the model's signature: the task's text columns as input, `prediction` and `exit_layer` as output."""
+    """Build the model's signature: text columns of the task as inputs, `prediction` and `exit_layer` as outputs."""
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, Schema
 

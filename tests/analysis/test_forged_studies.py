@@ -115,7 +115,7 @@ def test_number_that_was_improved_is_named_beside_the_true_one(study: Path) -> N
     improve(study)
     (now, _) = confirm_records(study, ARM)
     drift = verify(study, against=store_of(study))
-    assert has(drift, f"trial {row.key} of {ARM}: score {row.score} in MLflow, {now.score} in the journal")
+    assert has(drift, f"trial {row.key} of {ARM}: score is {row.score} in MLflow, {now.score} in the journal")
 
 
 def test_removed_trial_is_found_in_mlflow(study: Path) -> None:

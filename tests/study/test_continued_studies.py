@@ -119,12 +119,12 @@ def test_a_launch_of_some_arms_says_that_the_others_stay_as_they_are(study):
     names = [arm.name for arm in require_plan(study).plan.arms]
     own, others = ([name for name in names if name.endswith("/rte") is wanted] for wanted in (True, False))
     (line,) = note("--continue", str(study), "--task", "rte")
-    said = f"this launch runs only {', '.join(own)}; not run now: {', '.join(others)}; to run all: "
+    said = f"this launch runs only {', '.join(own)}; it does not run {', '.join(others)}; to run all: "
     assert line == f"{said}leave out --task"
     fewer = ", ".join(f"{name} 2 of 8" for name in others)
     assert note("--continue", str(study), "--task", "rte", "--seeds", "8") == [
         line,
-        f"arms that lack seeds and are not run now: {fewer}",
+        f"some arms that this launch does not run lack seeds: {fewer}",
     ]
 
 
@@ -239,7 +239,7 @@ def test_a_new_study_names_the_one_beside_it_that_has_its_arms(study, capsys):
     what = ["--method", f"{method},pabee", "--task", task, "--sampler", "random", "--epochs", "4"]
     what += ["--out", str(study.parent), "--name", "new", "--dry-run"]
     assert launch.main(what) == 0
-    beside = f"{study} also has {method}/{task} with the same protocol; to add to it: --continue {study}"
+    beside = f"{study} also has {method}/{task} with the same protocol; to add to that study: --continue {study}"
     assert beside in capsys.readouterr().out.splitlines()
     assert launch.main([*what, "--selection", "holdout"]) == 0
     assert "--continue" not in capsys.readouterr().out

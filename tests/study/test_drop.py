@@ -77,7 +77,7 @@ def test_arm_that_began_from_the_dropped_model_is_named(tmp_path, capsys):
     folder = launched_study(tmp_path / "s", plan)
     start = read_facts(folder).arms["albert/mrpc"].start_key
     drop.main([str(folder), start, "--because", "a bad disk"])
-    assert "arms that started from its model keep their numbers: albert/mrpc\n" in capsys.readouterr().out
+    assert "arms that started from the trial's model keep their numbers: albert/mrpc\n" in capsys.readouterr().out
 
 
 def test_table_names_the_trial_and_the_reason(folder):
@@ -100,8 +100,8 @@ def test_undo_brings_back_the_same_record(folder):
     ("arguments", "message"),
     [
         (["zz", "--because", "x"], "no ended trial has a key that begins with 'zz'; available: "),
-        (["KEY"], "allowed: --because with a reason, or --undo"),
-        (["KEY", "--because", " "], "allowed: --because with a reason, or --undo"),
+        (["KEY"], "give either --because with a reason, or --undo"),
+        (["KEY", "--because", " "], "give either --because with a reason, or --undo"),
         (["KEY", "--undo"], "is completed; allowed: --undo for a dropped trial"),
     ],
 )

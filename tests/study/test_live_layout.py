@@ -101,7 +101,7 @@ def test_arms_that_do_not_fit_are_counted_and_those_that_run_are_shown():
     assert running <= shown
     assert (
         lines[-1]
-        == f"and {len(progress.arms) - len(shown & {a.arm.name for a in progress.arms})} arms more: "
+        == f"and {len(progress.arms) - len(shown & {a.arm.name for a in progress.arms})} more arms: "
         + (lines[-1].partition(": ")[2])
     )
     assert "complete" in lines[-1]
@@ -131,9 +131,9 @@ def test_trials_that_do_not_fit_are_counted():
     number = len(progress.facts.under_way)
     assert number > 20
     lines = lines_of(progress, width=90, height=20)
-    (more,) = [line for line in lines if line.endswith(" trials more")]
+    (more,) = [line for line in lines if line.endswith(" more trials")]
     shown = lines.index(more) - 2
-    assert more == f"and {number - shown} trials more"
+    assert more == f"and {number - shown} more trials"
 
 
 def test_trials_that_failed_are_neither_confirmed_nor_the_best():

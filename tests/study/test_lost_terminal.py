@@ -50,7 +50,10 @@ def test_launch_goes_on_without_its_reader(tmp_path, capsys, driver, lost):
     if lost == "stderr":  # nothing is printed on standard output before the end
         assert ended(folder).note == "ran without stderr (Broken pipe)"
         assert status.main([str(folder)]) == 0
-        assert "no launch is running; the last launch, complete: ran without stderr" in capsys.readouterr().out
+        assert (
+            "no launch is running; the last launch ended with status complete: ran without stderr"
+            in capsys.readouterr().out
+        )
 
 
 @DRIVERS

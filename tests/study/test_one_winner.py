@@ -100,7 +100,7 @@ def test_mlflow(study, tmp_path):
     superseded = {key for key, run in runs.items() if run.data.tags.get("superseded") == "true"}
     assert superseded == {row.key for row in by_config(study, FORMER)}
     note = runs[by_config(study, FORMER)[0].key].data.tags["mlflow.note.content"]
-    assert note.endswith("Superseded: a better configuration was found later.")
+    assert note.endswith("It no longer counts, because a better configuration was found later.")
 
 
 def test_the_submission(study):

@@ -67,7 +67,7 @@ def test_failed_run_shows_its_traceback(journal: MadeJournal) -> None:
     journal.start("e" * 16, trial=3)
     journal.append(TrialEnded(time=journal.now(), key="e" * 16, status="failed", failure=failure))
     note = runs_of(journal).trial("e" * 16).tags["mlflow.note.content"]
-    assert note.startswith("Failed: xxx") and note.endswith("\n  in build\n~~~")
+    assert note.startswith("The trial failed: xxx") and note.endswith("\n  in build\n~~~")
     assert "\n\n~~~text\nTraceback\n" in note and len(note) < 8000  # of a tag, in MLflow 3
 
 
@@ -83,8 +83,12 @@ def test_timed_run_has_its_latency(journal: MadeJournal) -> None:
     ("key", "status", "note"),
     [
         ("a", "completed", "Score 0.7000 at epoch 2 of 3."),
-        ("b", "stopped", "Stopped by ASHA after epoch 1: score 0.4000, the cutoff of 1 earlier trials was 0.5000."),
-        ("f", "failed", "Failed: loss is nan at step 3, learning rate 1.0"),
+        (
+            "b",
+            "stopped",
+            "ASHA stopped the trial after epoch 1. Its score was 0.4000; the cutoff from 1 earlier trial was 0.5000.",
+        ),
+        ("f", "failed", "The trial failed: loss is nan at step 3, learning rate 1.0"),
     ],
 )
 def test_note_says_what_became_of_a_trial(journal: MadeJournal, key: str, status: str, note: str) -> None:
@@ -346,7 +350,7 @@ def test_the_default_store_lies_in_the_study_folder(journal: MadeJournal) -> Non
 
 def test_folder_without_a_study_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 2
-    assert "no events.jsonl" in capsys.readouterr().err
+    assert "has no events.jsonl" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -359,7 +363,7 @@ def test_unknown_store_is_refused_in_one_line(journal: MadeJournal, capsys: pyte
 def test_mirror_without_mlflow_is_refused_in_one_line(journal: MadeJournal, monkeypatch, capsys) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert main([str(journal.folder)]) == 2
-    assert capsys.readouterr().err == "study.mirror: mlflow is not installed, and study.mirror needs it\n"
+    assert capsys.readouterr().err == "study.mirror: this command needs the package mlflow, which is not installed\n"
 
 
 def test_absent_server_is_reported_with_the_command(journal: MadeJournal, capsys: pytest.CaptureFixture[str]) -> None:

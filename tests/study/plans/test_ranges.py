@@ -140,7 +140,7 @@ def test_without_search_trials_nothing_is_searched_and_a_line_says_so(capsys, tm
     assert not arm.space and arm.samples == 0 and arm.seeds
     asked = ["--profile", "mini", "--task", "rte", "--samples", "0", "--dry-run", "--out", str(tmp_path)]
     assert launch.main(asked) == 0
-    assert "not searched, because of --samples 0: " in capsys.readouterr().out
+    assert "--samples 0 excludes fields from the search: " in capsys.readouterr().out
 
 
 def test_a_grid_has_choices_and_whole_numbers():
