@@ -316,7 +316,7 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
         "include": lambda folder: str(Path(folder).resolve()),
         "select_by": read_select_by,
         "early_stopping": _read_early_stopping,
-        "search_only": lambda texts: _resolve_names(texts, (), _refuse_scope),
+        "search_only": lambda texts: _resolve_names(texts, (), str),
     }
     changes = {name: readers[name](value) if name in readers else value for name, value in values.items()}
     kept_settings = base.settings if options.plan is None else _keep_named_arms(base, changes)
@@ -349,23 +349,15 @@ def _keep_named_arms(plan: Plan, changes: Mapping[str, Any]) -> dict[str, Settin
     return {key: setting for key, setting in plan.settings.items() if not left_out & {*split_key(key)[0].split("/")}}
 
 
-def _refuse_scope(field: str) -> str:
-    scope, name = split_key(field)
-    if scope:
-        raise ValueError(f"--search-only {field}: allowed: a field without a scope, such as {name}")
-    return field
-
-
 def _read_early_stopping(text: str) -> EarlyStopping | None:
     rule, colon, fields = text.partition(":")
     if text == "none":
         return None
     if rule != "asha" or (colon and not fields):
         raise ValueError(f"--early-stopping is {text!r}; allowed: none, asha, asha:grace=1,factor=3")
-    pairs = [read_setting(pair, "--early-stopping asha:") for pair in fields.split(",") if pair]
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        raise ValueError(f"--early-stopping {text} gives a field twice; allowed: grace and factor, once each")
+    values = dict[str, Value]()
+    for pair in filter(None, fields.split(",")):
+        add_once(values, *read_setting(pair, "--early-stopping asha:"), "--early-stopping asha:")
     return from_plain(EarlyStopping, values, where=f"--early-stopping {text}")
 
 

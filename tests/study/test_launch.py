@@ -77,7 +77,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         (["--sampler", "cma"], "no sampler named 'cma'; available: tpe, random, grid, qmc, cmaes, gp, PACKAGE.MODULE"),
         (["--early-stopping", "median"], "--early-stopping is 'median'; allowed: none, asha, asha:grace=1,factor=3"),
         (["--early-stopping", "asha:"], "--early-stopping is 'asha:'; allowed: none, asha, asha:grace=1,factor=3"),
-        (["--early-stopping", "asha:grace=2,grace=3"], "asha:grace=2,grace=3 gives a field twice; allowed: grace and"),
+        (["--early-stopping", "asha:grace=2,grace=3"], "--early-stopping asha: grace is given twice; allowed: once"),
         (["--early-stopping", "asha:factor=1"], "asha:factor=1: factor is 1; allowed: a whole number >= 2"),
         (["--early-stopping", "asha:grac=2"], "asha:grac=2: no field named grac; available: grace, factor"),
         (["--selection", "test"], "--selection is 'test'; allowed: dev, holdout"),

@@ -46,7 +46,7 @@ def fault_of(capsys, *arguments: str) -> str:
             "both set and searched; allowed: only one of the two",
         ),
         ("--search learning_rate=1e-4..1e-3 --samples 0", "gives a range, but --samples 0 searches nothing"),
-        ("--search-only palbert:beta", "--search-only palbert:beta: allowed: a field without a scope, such as beta"),
+        ("--search-only palbert:beta", "--search-only palbert:beta: the study tunes no such field"),
         ("--epochs 3 --set epochs=5", "--set epochs is given twice; allowed: once"),
         ("--epochs 3 --search epochs=2..5", "epochs is both set and searched; allowed: only one of the two"),
         ("--set epochs=3 --set epochs=5", "--set epochs is given twice; allowed: once"),
