@@ -43,56 +43,63 @@ from trainables.spelling import suggest_nearest
 T = TypeVar("T", bound=Typed)
 V = TypeVar("V")
 SEVERAL = ("--method", "--task")  # these options take a,b,c
-_EVERY_EPOCH = ("not needed: every epoch is evaluated, and the best one is kept",)
+HELP = "list the common options; with all, list every option"
+_EVERY_EPOCH = ("not needed, because every epoch is evaluated and the best one is kept",)
 _WITHOUT_GPU = ("--gpus-per-trial 0", "CUDA_VISIBLE_DEVICES= before the command")
-# Options of the scripts of PALBERT and transformers -> their replacements here. An error suggests the first replacement
-# that the command has. VALUE stands for the given value. Fields such as --beta need no entry: --set fixes them.
+# Options in the scripts of PALBERT, transformers and others -> their replacements here. The error for an unknown option
+# suggests the first replacement that the command has, as in "here, --fp16 is --set precision=bfloat16". VALUE is the
+# given value. Fields such as --beta need no entry, because the error suggests --set for every field.
 ELSEWHERE: dict[str, tuple[str, ...]] = {
     "bf16": ("--set precision=bfloat16",),
     "cpu": _WITHOUT_GPU,
     "data_dir": ("--data VALUE", "--corpus VALUE"),
     "device": ("CUDA_VISIBLE_DEVICES=NUMBER before the command",),
-    "early_exit_entropy": ("--set entropy=SHARE: their value / ln(classes), so 0.1 becomes 0.14 for two classes",),
+    "early_exit_entropy": (
+        "--set entropy=E, where E is their value divided by ln(classes); 0.1 becomes 0.14 for two classes",
+    ),
     "evaluate_during_training": _EVERY_EPOCH,
-    "exit_criteria": (f"{SAMPLED}; the default exit rule is their threshold",),
+    "exit_criteria": (f"{SAMPLED}, if exits are sampled; by default, palbert exits at a threshold",),
     "fp16": ("--set precision=bfloat16",),
     "generator_type": ("the objective alectra-rtd:bert-generator",),
     "gpus": ("CUDA_VISIBLE_DEVICES=NUMBER,NUMBER before the command",),
     "gradient_accumulation_steps": (
-        "--set batch_size=N, the examples of a whole step; study.pretrain also has --set gradient_accumulation=VALUE",
+        "--set batch_size=N, where N counts the examples of a whole step; study.pretrain also has the field "
+        "gradient_accumulation",
     ),
     "logging_steps": _EVERY_EPOCH,
-    "model": ("--backbone VALUE; albert-base is the name of their base",),
+    "model": ("--backbone VALUE; their size base is albert-base here",),
     "model_name_or_path": ("--backbone VALUE",),
     "n_trials": ("--samples VALUE",),
     "no_cuda": _WITHOUT_GPU,
-    "no_save": ("not available: delete the folder afterwards",),
-    "num_lambda_layers": ("--set num_lambda_layers=N: their 1 is 0 here; 2 and 3 keep their meaning",),
+    "no_save": ("not available; delete the folder afterwards",),
+    "num_lambda_layers": ("--set num_lambda_layers=N; their 1 is 0 here, but 2 and 3 have the same meaning",),
     "num_samples": ("--samples VALUE",),
     "output_dir": ("--out VALUE", "--to VALUE"),
     "pabee": ("--method pabee",),
     "patience": ("--set patience=VALUE for PABEE, --set stop_after=VALUE for PALBERT's early stopping",),
     "per_device_train_batch_size": ("--set batch_size=VALUE",),
-    "pondering": ("--method palbert, or --method pondernet",),
-    "prior_type": ("not available: the prior is geometric, as in the paper",),
-    "resume_from_checkpoint": ("--continue runs/NAME", "the same command again, which resumes the run"),
-    "run_test": ("study.submit runs/NAME --method METHOD, after the study",),
-    "save_model": ("not needed: models of confirm trials are kept, and study.export converts one for transformers",),
+    "pondering": ("--method palbert or --method pondernet",),
+    "prior_type": ("not available, because the prior is geometric, as in the paper",),
+    "resume_from_checkpoint": ("--continue runs/NAME", "not needed, because the same command resumes the run"),
+    "run_test": ("the command study.submit runs/NAME --method METHOD, after the study",),
+    "save_model": (
+        "not needed, because the models of confirm trials are kept; study.export converts one for transformers",
+    ),
     "save_steps": _EVERY_EPOCH,
-    "seed": ("--seeds 1, which runs seed 42; --seeds 5 runs 42 to 46",),
+    "seed": ("--seeds 1, which runs seed 42; --seeds 5 runs the seeds 42 to 46",),
     "select_at": ("--select-by at:VALUE",),
     "small": ("--corpus FOLDER with less text, or --set steps=1000", "--profile mini"),
     "task_name": ("--task VALUE",),
     "tie_encoder": ("the objective alectra-rtd:tied-encoders",),
-    "tqdm_off": ("not needed: a progress bar appears only in a terminal",),
-    "train_routine": ("--method berxit, which is their alternate-lte",),
-    "type": ("--backbone VALUE, including the owner on the hub: albert/albert-base-v2",),
+    "tqdm_off": ("not needed, because a progress bar appears only in a terminal",),
+    "train_routine": ("--method berxit, which trains as their routine alternate-lte does",),
+    "type": ("--backbone VALUE; a hub name includes its owner, as in albert/albert-base-v2",),
     "use_cpu": _WITHOUT_GPU,
 }
 
 
 class _Help(argparse.HelpFormatter):
-    """A help formatter that also wraps group titles and lists of choices, which argparse leaves too long."""
+    """A help formatter that also wraps group titles and lists of choices; argparse does not wrap them."""
 
     def format_help(self) -> str:
         lines = super().format_help().split("\n")
@@ -149,7 +156,9 @@ class Parser(argparse.ArgumentParser, Generic[T]):
             add_help=not self._common,
         )
         if self._common:
-            self.add_argument("-h", "--help", action=_ShowHelp, nargs="?", default=argparse.SUPPRESS, metavar="all")
+            self.add_argument(
+                "-h", "--help", action=_ShowHelp, nargs="?", default=argparse.SUPPRESS, metavar="all", help=HELP
+            )
         titles: dict[str, str] = getattr(kind, "groups", {})
         group: argparse._ActionsContainer = self
         for field in fields(kind):
@@ -196,7 +205,9 @@ class Parser(argparse.ArgumentParser, Generic[T]):
             value = values.get(action.dest)
             if "" in (value if isinstance(value, list) else [value]):
                 name = next((flag for flag in action.option_strings if flag.startswith("--")), action.metavar)
-                raise ValueError(f"{name} is ''; allowed: some text{', or leave it out' * (not action.required)}")
+                raise ValueError(
+                    f"{name} is empty; allowed: some text{', or leave the option out' * (not action.required)}"
+                )
         try:
             return from_plain(self._kind, values, where="--")
         except ValueError as error:
@@ -300,9 +311,9 @@ def _complete_word(names: Sequence[str], *, prefix: str, action: argparse.Action
 
 
 def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "") -> int:
-    """Run `main` and return its exit status, or 2 after a `ValueError`, or 1 after Ctrl-C or an `OSError`.
+    """Run `main` and return its exit status. Return 2 after a `ValueError`, and 1 after Ctrl-C or an `OSError`.
 
-    The error or the interrupt is reported in one line. After Ctrl-C or an `OSError`, this line ends with
+    An error or interrupt is reported in one line. After Ctrl-C or an `OSError`, this line ends with
     `after_interrupt`. If the reader of standard output goes away (as in `| head`), the command ends silently.
     """
     warnings.formatwarning = _format_warning
@@ -367,7 +378,7 @@ def read_pair(option: str, text: str, form: str) -> tuple[str, str]:
     """
     left, equals, right = text.partition("=")
     if not equals or not left:
-        raise ValueError(f"{option} {text}: allowed: {form}")
+        raise ValueError(f"{option} is {text!r}; allowed: {form}")
     return left, right
 
 

@@ -22,11 +22,14 @@ COMMANDS = {
     "pretrain": ("study.pretrain", "pretrain a backbone, which a study can use"),
     "launch": ("study.launch", "start, continue or extend a study"),
     "try": ("study.try", "train one configuration once in this process, to debug a method"),
-    "status": ("study.status", "show what is done, running, failed and missing in a study or a folder of studies"),
+    "status": (
+        "study.status",
+        "show which trials of a study, or of a folder of studies, are done, running, failed or missing",
+    ),
     "tables": ("analysis.tables", "regenerate the tables of studies"),
-    "compare": ("analysis.compare", "test differences between methods, given the predictions of any program"),
-    "explain": ("analysis.explain", "list the runs behind a table cell"),
-    "verify": ("analysis.verify", "recompute every number"),
+    "compare": ("analysis.compare", "test differences between methods, from the predictions of any program"),
+    "explain": ("analysis.explain", "list the trials behind a table cell"),
+    "verify": ("analysis.verify", "recompute every number of a study"),
     "report": ("analysis.report", "write one HTML page about a study"),
     "doctor": ("study.doctor", "check this machine, or every node of a cluster"),
     "export": ("study.export", "export a trained model as a folder for transformers"),
@@ -35,12 +38,12 @@ COMMANDS = {
     "score-test": ("study.score_test", "score a finished study on test labels, and close it to new trials"),
     "rebuild": ("study.rebuild", "rewrite all exports of a study: records, tables, report, MLflow"),
     "winners": ("study.winners", "print the best configuration of each arm, as text, TOML or JSON"),
-    "drop": ("study.drop", "exclude a trial from all numbers; the table gives your reason"),
+    "drop": ("study.drop", "exclude a trial from all numbers, with a reason that the table prints"),
     "mirror": ("study.mirror", "copy a study into MLflow, now or after an outage"),
-    "check-method": ("study.check_method", "check a method of your own, rule by rule"),
+    "check-method": ("study.check_method", "check your own method against every rule"),
 }
-EPILOG = """`glue-study COMMAND --help` lists the options of a command. Completion in bash and zsh:
-eval "$(register-python-argcomplete glue-study)"."""
+EPILOG = """`glue-study COMMAND --help` lists the options of a command. To complete names in bash and zsh, run
+`eval "$(register-python-argcomplete glue-study)"`."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -116,14 +116,14 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
     if options.max_minutes is not None:
         notes.append(describe_time_limit(options.max_minutes, forecast.measured))
     if len(resolved.asked.methods) > 1 and resolved.asked.baseline:
-        notes.append(f"baseline {resolved.asked.baseline}: the other methods are tested against it")
-    caveat = ["the tasks are generated (mini-GLUE): the numbers will say nothing about GLUE"]
+        notes.append(f"the other methods are tested against the baseline {resolved.asked.baseline}")
+    caveat = ["the tasks are generated (mini-GLUE), so the scores are not comparable with GLUE scores"]
     lines = [*caveat * resolved.asked.is_generated, study.describe(), *notes, *forecast.lines]
     number = len({line for lines in resolved.departures.values() for line in lines})
     if options.departures:
         lines += describe_departures(resolved)
     elif number:
-        lines.append(f"differs from the papers and their code in {number} ways: --departures lists them")
+        lines.append(f"the plan differs from the papers and their code in {number} ways; --departures lists them")
     if study.unchecked:
         lines.append(f"{NOT_CHECKED}{', '.join(study.unchecked)}")
     elif study.earlier is None:
@@ -136,13 +136,13 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
 
 
 def run_study(study: Study, options: LaunchOptions) -> int:
-    """Run the study's missing trials, write its tables and other exports, and print the result; return the exit status.
+    """Run the study's missing trials, write its tables and other exports, and return the exit status.
 
     Raises:
         ValueError: if the study cannot start, for example because no node has room for a trial.
     """
     if options.tracking_uri is None and not is_installed("mlflow"):
-        print_lines(["MLflow is not installed: continuing as with --tracking-uri none"], sys.stderr)
+        print_lines(["MLflow is not installed; the launch continues as if with --tracking-uri none"], sys.stderr)
         options = replace(options, tracking_uri="none")
     until = math.inf if options.max_minutes is None else time.monotonic() + 60 * options.max_minutes
     folder = study.folder
@@ -162,7 +162,7 @@ def run_study(study: Study, options: LaunchOptions) -> int:
         limit, arms = options.max_gpu_hours, find_launched_arms(study, options)
         scheduler = Scheduler(study.resolved, journal, code, max_gpu_hours=limit, faults=faults, launched=arms)
         if options.register and journal.facts.trials:
-            raise ValueError(f"--register: {folder} already has trials; allowed: only before a study's first trial")
+            raise ValueError(f"--register: the study {folder} already has trials; allowed: a study without trials")
         last = journal.facts.last_launch
         is_reported = last is not None and last.ended is not None and last.ended.status == "complete"
         reopened = scheduler.find_reopenable(asked=options.retry_failed)
@@ -181,7 +181,7 @@ def run_study(study: Study, options: LaunchOptions) -> int:
             is_exported = all((folder / name).exists() for name in EXPORTS)
             answer = read_export(folder, ANSWER) if is_exported else write_files(folder, scheduler.progress)
         else:
-            log = f"output of the trials: {folder / WORKERS_LOG}"
+            log = f"the trials write their output to {folder / WORKERS_LOG}"
             lines = [study.describe(), *warn_of_unknown_words(study.resolved), log]
             if options.max_minutes is not None:
                 lines.append(describe_time_limit(options.max_minutes, measure_costs(journal.facts)))
@@ -193,9 +193,9 @@ def run_study(study: Study, options: LaunchOptions) -> int:
 
 
 def _as_locked(study: Study, *, is_continued: bool) -> Study:
-    """Return the study as it is now that this launch has locked its folder.
+    """Read the study's plan again, after this launch has locked the folder, and return the current study.
 
-    If another launch changed the study's plan before the folder was locked, resolve the study again with that plan.
+    If another launch changed the plan before the folder was locked, resolve the study again with the changed plan.
     """
     now = find_plan(study.folder)
     if now == study.earlier:
@@ -217,8 +217,8 @@ def _describe_finished(scheduler: Scheduler, folder: Path, *, asked: str | None,
     if failed := scheduler.progress.failures:
         arms = ", ".join(dict.fromkeys(record.arm for record in failed))
         line = (
-            f"study {folder}: no trial is left to run, but {counted(len(failed), 'trial')} of {arms} failed; mend the "
-            "code, or add --retry-failed, and they run again"
+            f"study {folder}: no trial is left to run, but {counted(len(failed), 'trial')} of {arms} failed; to run "
+            "failed trials again, fix the code or add --retry-failed"
         )
     if asked is not None and resolve_storage_address(asked) != storage:
         line += f"; --storage {asked} is ignored, because the study is stored in {storage}"
@@ -229,8 +229,8 @@ def _describe_finished(scheduler: Scheduler, folder: Path, *, asked: str | None,
     trained = f"{list_first(others, MOST_ARMS)} {'were' if len(others) > 1 else 'was'} trained"
     return [
         line,
-        f"the code has changed since {trained}; the numbers are kept; to train again as another study: "
-        f"{command}, then --plan plan.toml --name NEW",
+        f"the code has changed since {trained}; the study keeps its numbers; to train again in a new study: "
+        f"{command}, then study.launch --plan plan.toml --name NEW",
     ]
 
 
@@ -277,7 +277,7 @@ def _launch(
         if not scheduler.facts.trials:
             _register(journal, folder, options)
         if reason := unreachable_reason(uri):
-            line = f"{masked(uri)} does not answer ({reason}); the study runs, MLflow gets its runs later"
+            line = f"{masked(uri)} does not answer ({reason}); the study runs, and MLflow receives its runs later"
             print_lines([line], sys.stderr)
         mirror = start_mirror(folder, options.tracking_uri)
         status, note = _run_trials(scheduler, journal, folder, storage, options, until=until)
@@ -326,13 +326,13 @@ def _run_trials(
     except KeyboardInterrupt:
         return "interrupted", None
     except Stalled as stalled:
-        print(f"study.launch: {stalled}; the launch ends; run the same command to continue", file=sys.stderr)
+        print(f"study.launch: {stalled}; the launch ends; to continue, run the same command", file=sys.stderr)
         return "interrupted", str(stalled)
     except SmokeStepsFailed as failed:
         for arm, failure in failed.failures.items():
             config = failed.specs[arm].config
             journal.append(SmokeStepFailed(time=journal.now(), arm=arm, config=config, failure=failure))
-        raise ValueError(f"{failed}; the traceback: {failures_command(folder)}") from None
+        raise ValueError(f"{failed}; to print the traceback: {failures_command(folder)}") from None
     if scheduler.progress.is_done:
         return "complete" if scheduler.progress.is_finished else "partial", None
     return "paused" if scheduler.has_given_up else "drained", None
@@ -421,14 +421,16 @@ def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen[bytes] | Non
 
 def wait_for_mirror(mirror: subprocess.Popen[bytes]) -> None:
     """Wait until the mirror process has written the last runs to MLflow. Ctrl-C ends the wait, not the process."""
-    print_lines(["writing the last runs to MLflow; after Ctrl-C this continues in the background ..."], sys.stderr)
+    print_lines(
+        ["writing the last runs to MLflow; after Ctrl-C, the writing continues in the background ..."], sys.stderr
+    )
     try:
         with show_waiting("MLflow", output=sys.stderr):
             status = mirror.wait()
         if status != 0:
-            print("MLflow lacks some runs; mirror.log in the study's folder gives the reason", file=sys.stderr)
+            print("MLflow lacks some runs; mirror.log in the study's folder contains the error", file=sys.stderr)
     except KeyboardInterrupt:
-        print("MLflow is still being written; see mirror.log in the study's folder", file=sys.stderr)
+        print("the last runs are still being written to MLflow; see mirror.log in the study's folder", file=sys.stderr)
 
 
 def browse(folder: Path, tracking_uri: str | None) -> list[str]:
@@ -439,7 +441,7 @@ def browse(folder: Path, tracking_uri: str | None) -> list[str]:
     uri = tracking_uri or ""
     if reason := unreachable_reason(uri):
         later = f"{python()} -m study.mirror {shlex.quote(str(folder))} --tracking-uri {shlex.quote(masked(uri))}"
-        return [f"MLflow lacks some runs: {masked(uri)} does not answer ({reason})", f"mirror it:   {later}"]
+        return [f"MLflow lacks some runs, because {masked(uri)} does not answer ({reason})", f"copy them:   {later}"]
     path = folder / BROWSE
     return path.read_text().splitlines() if uri != "none" and path.exists() else []
 
@@ -460,7 +462,7 @@ def _conclude(scheduler: Scheduler, folder: Path, answer: str, options: LaunchOp
     print_lines([f"failed: {line}" for line in failed], sys.stdout)
     if failed:
         print(f"tracebacks:  {failures_command(folder)}")
-        print(f"prints:      {folder / WORKERS_LOG}")
+        print(f"output:      {folder / WORKERS_LOG}")
         print(f"fix the cause, then:  {_format_continuation(folder, options, '--retry-failed')}")
     if not progress.is_done:
         if scheduler.has_given_up:
@@ -469,7 +471,7 @@ def _conclude(scheduler: Scheduler, folder: Path, answer: str, options: LaunchOp
             print_lines([f"set aside: {line}" for line in set_aside], sys.stdout)
             print_lines(filter(None, [scheduler.faults.give_up_reason]), sys.stdout)
         word = "paused" if scheduler.has_given_up else "interrupted"
-        print(f"{word}; continue:  {python()} {command_line().removeprefix('python ')}")
+        print(f"{word}; to continue:  {python()} {command_line().removeprefix('python ')}")
     if (folder / DEV_TABLE).exists():
         print(f"table:       {folder / DEV_TABLE}")
     if (folder / "report.html").exists():
@@ -517,7 +519,7 @@ main = Command(
     DESCRIPTION,
     run,
     epilog=EPILOG,
-    after_interrupt="; the files are complete; run the same command to continue",
+    after_interrupt="; all files are complete; to continue, run the same command",
 )
 
 if __name__ == "__main__":

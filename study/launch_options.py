@@ -18,6 +18,7 @@ from study import profiles
 from study.cluster.resources import count_local_gpus
 from study.command_line import add_once, option, read_pair, read_setting
 from study.drivers.driver import IDLE_HOURS
+from study.facts.plain_words import counted
 from study.own_packages import PACKAGES, check_not_shadowed, is_installed
 from study.plans.plan import EarlyStopping, Plan, SearchRepeats
 from study.plans.plan_file import INCLUDE, include_folder, read_toml
@@ -52,22 +53,21 @@ from trainables.runs.trial import Selection
 from trainables.schema import Typed, Value, from_plain
 from trainables.spelling import is_same_name, resolve_name
 
-DESCRIPTION = """Tune each method on each task, repeat the best configuration with fresh seeds, and write the table of
-medians: `python -m study.launch --method albert,palbert --task rte`. The same command resumes a study after an
-interruption; more methods, tasks, samples or seeds extend it."""
-EPILOG = """Exit status: 0 the study is complete, 1 trials are missing or failed, 2 bad usage.
-Ctrl-C once: each running trial finishes and saves its epoch, then the launch ends. Twice: the launch ends at once.
-docs/coming_from.md translates the options of the papers' repositories, docs/glossary.md explains the terms."""
+DESCRIPTION = """Tune each method on each task, repeat the best configuration with new seeds, and write the table of
+medians: `python -m study.launch --method albert,palbert --task rte`. After an interruption, the same command resumes
+the study. The same command with more methods, tasks, samples or seeds extends the study."""
+EPILOG = """The exit status is 0 if the study is complete, 1 if trials are missing or failed, and 2 if the options are
+invalid. After Ctrl-C, each running trial finishes and saves its epoch, and then the launch ends. After a second Ctrl-C,
+the launch ends at once. docs/coming_from.md translates the options of the papers' repositories, and docs/glossary.md
+explains the terms."""
 
 OUT = "runs"  # the default folder of studies
 MOST_BYTES = 200  # limit for a study's name: file names have at most 255 bytes, and some add a suffix to it
 
 
 def _list_defaults(field: Literal["methods", "tasks"]) -> str:
-    """List the default methods or tasks of three profiles: `mini: palbert; in small: ...; in paper: ...`."""
-    return "; in ".join(
-        f"{name}: {', '.join(getattr(profiles.load(name), field))}" for name in ("mini", "small", "paper")
-    )
+    """List the default methods or tasks of three profiles: `mini: palbert; small: ...; paper: ...`."""
+    return "; ".join(f"{name}: {', '.join(getattr(profiles.load(name), field))}" for name in ("mini", "small", "paper"))
 
 
 def default_driver() -> Literal["ray", "local"]:
@@ -76,25 +76,32 @@ def default_driver() -> Literal["ray", "local"]:
 
 
 _CONTINUE = "continue this study; --method and --task add methods and tasks, and limit this launch to them"
-_NAMES = "a,b,c (or repeat the option), or {}; default in {}"
+_NAMES = "names separated by commas, or {}; repeatable; the defaults of three profiles are {}"
 _PROFILES = "|".join(["auto", *profiles.list_profiles()])
-_DATA = "FOLDER holds GLUE's TSV files, RTE/train.tsv ...; mini: generated data, with tiny backbones by default"
-_BACKBONE = "model that every trial starts from; a folder with only config.json gives random weights"
+_DATA = (
+    "mini: generated data, with tiny backbones by default; hub: GLUE from the Hugging Face hub; FOLDER: GLUE's TSV "
+    "files, such as RTE/train.tsv"
+)
+_BACKBONE = "model that every trial starts from; a folder with only config.json means random weights"
 _ATTENTION = "attention mechanism of all methods; --set overrides it"
-_SAMPLES = "search trials per method and task; 0: paper's values"
-_SEEDS = "confirm trials: final runs with the best configuration"
+_SAMPLES = "search trials per method and task; 0 means no search"
+_SEEDS = "confirm trials (final runs) of the best configuration"
 _SET = (
-    "fix a field in every method that has it, or only in a SCOPE: METHOD, METHOD:VARIANT or METHOD/TASK; --explain "
-    "lists the fields"
+    "fix a field of every method, or only of SCOPE, which is METHOD, METHOD:VARIANT or METHOD/TASK; --explain lists "
+    "the fields"
 )
-_SEARCH = "tune a field in a range or among choices"
-_SEARCH_ONLY = "tune only a,b,c; other fields take the paper's value"
-_START_FROM = "rte=mnli: trials on RTE start from the method's best model on MNLI; either side may be METHOD/TASK"
-_SAMPLER = f"name of an Optuna sampler, or {FORM}: an installed class or function that takes seed="
+_SEARCH = "tune a field within a range or among choices"
+_SEARCH_ONLY = "tune only these fields; others take the paper's value"
+_START_FROM = "rte=mnli starts trials on RTE from the method's best model on MNLI; each side may also be METHOD/TASK"
+_SAMPLER = f"Optuna sampler; {FORM} names an installed class or function with the parameter seed"
 _EARLY_STOPPING = (
-    "rule that stops weak search trials; asha: after GRACE epochs, the best 1/FACTOR of trials continue; none: no rule"
+    "rule that stops weak search trials; with asha, only the best 1/FACTOR of trials continue after GRACE "
+    "epochs; with none, no trial is stopped"
 )
-_SELECT_BY = "at:6: select by the score at 6 mean layers or fewer; area: by the mean over exit settings; default: score"
+_SELECT_BY = (
+    "quantity that selects the best trial; at:6: the score at 6 mean layers or fewer; area: the mean score over exit "
+    "settings; default: score"
+)
 # Repeated searches vary more than repeated seeds, so a claim about methods needs several searches.
 # `python -m benchmarks.statistics repeats` measures the two variations.
 COMPARING_METHODS = {"search_repeats": 4, "samples": 4, "seeds": 2}
@@ -106,10 +113,10 @@ _STORAGE = (
     "study's folder"
 )
 _REPEATS = "number of searches, to see how much tuning varies"
-_ADDRESS = "Ray: auto or ray://HOST:PORT; default: RAY_ADDRESS"
-_DRIVER = "local: without Ray; default: ray, if installed"
-_GPUS = "0.25: four trials share a GPU; default: 1 if available"
-_MAX_GPU_HOURS = "limit of the study; trials that exceed it do not start"
+_ADDRESS = "Ray cluster to run trials on; default: $RAY_ADDRESS"
+_DRIVER = "local runs without Ray; default: ray, if installed"
+_GPUS = "GPUs per trial, such as 0.25; default: 1 if available"
+_MAX_GPU_HOURS = "start no trial that would exceed X hours in total"
 _IDLE = "end after X hours without progress; default: %(default)g"
 
 
@@ -121,9 +128,9 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     """
 
     groups: ClassVar[dict[str, str]] = {
-        "continue_study": "what to study (defaults: those of the profile, or of the study that --continue names)",
-        "name": "where it goes",
-        "driver": "how it runs",
+        "continue_study": "what to study (the defaults come from the profile, or from the study that --continue names)",
+        "name": "where the files go",
+        "driver": "how the trials run",
     }
     common: ClassVar[tuple[str, ...]] = (
         "methods",
@@ -144,14 +151,14 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     )
 
     continue_study: Annotated[str | None, option(_CONTINUE, "runs/NAME", flag="--continue")] = None
-    plan: Annotated[str | None, option("a plan of --dry-run --toml; other options override it", "FILE.toml")] = None
+    plan: Annotated[str | None, option("plan file from --dry-run --toml; options override it", "FILE.toml")] = None
     methods: Annotated[
         list[str] | None,
-        option(_NAMES.format("all (the profile's)", _list_defaults("methods")), "NAME", flag="--method"),
+        option(_NAMES.format("all (the profile's methods)", _list_defaults("methods")), "NAME", flag="--method"),
     ] = None
     tasks: Annotated[
         list[str] | None,
-        option(_NAMES.format("all (the papers' eight)", _list_defaults("tasks")), "NAME", flag="--task"),
+        option(_NAMES.format("all (the papers' eight tasks)", _list_defaults("tasks")), "NAME", flag="--task"),
     ] = None
     profile: Annotated[str | None, option("named plan; default: auto (paper with GPUs, else mini)", _PROFILES)] = None
     include: Annotated[str | None, option(INCLUDE, "FOLDER")] = None
@@ -165,28 +172,34 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     selection: Annotated[Selection | None, option("split for early stopping and model selection")] = None
     select_by: Annotated[str | None, option(_SELECT_BY, SELECT_FORMS.replace(", ", "|"))] = None
     early_stopping: Annotated[str | None, option(_EARLY_STOPPING, "none|asha|asha:grace=1,factor=3")] = None
-    search_precision: Annotated[Precision | None, option("precision of search; default: that of confirm trials")] = None
+    search_precision: Annotated[Precision | None, option("precision of search trials; default: as confirm trials")] = (
+        None
+    )
     attention: Annotated[Literal["softmax", "nystrom"] | None, option(_ATTENTION)] = None
     settings: Annotated[list[str], option(_SET, "[SCOPE:]FIELD=VALUE", flag="--set")] = []
     search: Annotated[list[str], option(_SEARCH, f"[SCOPE:]FIELD={FORMS.replace(', ', '|')}")] = []
-    search_only: Annotated[list[str], option(_SEARCH_ONLY, "FIELD")] = []
+    search_only: Annotated[list[str], option(_SEARCH_ONLY, "FIELD,FIELD")] = []
     start_from: Annotated[list[str], option(_START_FROM, "ARM=ARM")] = []
-    first_from: Annotated[str | None, option("try the best configurations of that study first", "runs/OTHER")] = None
+    first_from: Annotated[str | None, option("try the best configurations of another study first", "runs/OTHER")] = None
     search_repeats: Annotated[SearchRepeats | None, option(_REPEATS, "R")] = None
     compare: Annotated[Literal["methods"] | None, option(_COMPARE)] = None
     baseline: Annotated[str | None, option("method that the others are tested against", "NAME")] = None
-    test_across: Annotated[Literal["backbones"] | None, option("also test pairs whose backbones differ")] = None
+    test_across: Annotated[
+        Literal["backbones"] | None, option("also compare methods that have different backbones")
+    ] = None
     name: Annotated[
         str | None, option("default: the methods and a hash of the settings that affect the scores", "STUDY")
     ] = None
-    out: Annotated[str | None, option(f"default: {OUT}", "FOLDER")] = None
+    out: Annotated[str | None, option(f"folder for studies; default: {OUT}", "FOLDER")] = None
     storage: Annotated[str | None, option(_STORAGE, "PATH_OR_URI")] = None
     tracking_uri: Annotated[str | None, option(TRACKING_HELP, "URI|none")] = None
     register: Annotated[bool, option("register the plan's hash in MLflow before any trial")] = False
     driver: Annotated[Literal["ray", "local"], option(_DRIVER)] = field(default_factory=default_driver)
-    address: Annotated[str | None, option(_ADDRESS)] = field(default_factory=read_cluster_address)
+    address: Annotated[str | None, option(_ADDRESS, "auto|ray://HOST:PORT")] = field(
+        default_factory=read_cluster_address
+    )
     gpus_per_trial: Annotated[NotNegative | None, option(_GPUS, "X")] = None
-    cpus_per_trial: Annotated[Positive, option("default: 1", "X")] = 1.0
+    cpus_per_trial: Annotated[Positive, option("CPUs per trial; default: 1", "X")] = 1.0
     max_gpu_hours: Annotated[NotNegative | None, option(_MAX_GPU_HOURS, "X")] = None
     max_failures: Annotated[Count, option("retries per trial after machine faults; default: %(default)d", "N")] = 3
     retry_failed: Annotated[bool, option("run all failed trials again")] = False
@@ -195,9 +208,9 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     dry_run: Annotated[bool, option("print what would run, and stop")] = False
     probe: Annotated[bool, option("with --dry-run: measure a few steps of each method")] = False
     explain: Annotated[str | None, option("with --dry-run: print the source of each value", "METHOD/TASK")] = None
-    departures: Annotated[bool, option("with --dry-run: differences from the papers and code")] = False
+    departures: Annotated[bool, option("with --dry-run: list the differences from the papers")] = False
     toml: Annotated[bool, option("with --dry-run: print the plan as TOML, for --plan")] = False
-    json: Annotated[bool, option("print the answer as JSON")] = False
+    json: Annotated[bool, option("print the result as JSON")] = False
 
     def __post_init__(self) -> None:
         """With --compare, set the numbers (`COMPARING_METHODS`) that no option sets."""
@@ -227,8 +240,8 @@ def check_options(options: LaunchOptions) -> None:
         raise ValueError(f"--probe measures costs, which {forms[0]} does not print; leave one of them out")
     if options.search_precision and options.max_gpu_hours is not None:
         raise ValueError(
-            "--max-gpu-hours estimates a confirm trial by the cost of its search trial, which --search-precision "
-            "changes; allowed: one of the two"
+            "--max-gpu-hours estimates the cost of a confirm trial from its search trial, but --search-precision "
+            "changes this cost; allowed: one of the two options"
         )
     if options.plan is not None and options.profile is not None:
         raise ValueError(f"--plan {options.plan} has its own profile; leave --profile out")
@@ -244,15 +257,17 @@ def _check_machine(options: LaunchOptions) -> None:
     if options.driver == "local" and options.address is not None:
         raise ValueError(f"{named(options.address)} is a Ray cluster, but --driver is local; leave one of them out")
     if options.driver == "ray" and not is_installed("ray"):
-        raise ValueError("--driver is ray, which is not installed; allowed: local")
+        raise ValueError("--driver is ray, but Ray is not installed; allowed: local")
     gpus = options.gpus_per_trial
     if gpus is not None and gpus > 1 and not gpus.is_integer():
         raise ValueError(f"--gpus-per-trial is {gpus:g}; allowed: a fraction below 1, or a whole number")
     if is_local:
         cores = len(os.sched_getaffinity(0))
-        for name, value, most in (("gpus", gpus, count_local_gpus()), ("cpus", options.cpus_per_trial, cores)):
+        for unit, value, most in (("GPU", gpus, count_local_gpus()), ("CPU", options.cpus_per_trial, cores)):
             if value is not None and not value <= most:
-                raise ValueError(f"--{name}-per-trial is {value:g}; this machine has {most:g}")
+                raise ValueError(
+                    f"--{unit.lower()}s-per-trial is {value:g}, but this machine has {counted(most, unit)}"
+                )
     if options.max_gpu_hours is not None and is_local and not count_local_gpus():
         raise ValueError(f"--max-gpu-hours is {options.max_gpu_hours:g}, but this machine has no GPU; leave it out")
 
@@ -267,7 +282,9 @@ def _check_places(options: LaunchOptions) -> None:
         if Path(name).name != name or name in ("", "..") or not name.isprintable() or {*"?%"} & {*name}:
             raise ValueError(f"--name is {name!r}; allowed: the name of one folder, without /, ? and %")
         if (size := len(os.fsencode(name))) > MOST_BYTES:
-            raise ValueError(f"--name is {name[:20]!r}... of {size} bytes; allowed: at most {MOST_BYTES}")
+            raise ValueError(
+                f"--name begins with {name[:20]!r} and has {size} bytes; allowed: at most {MOST_BYTES} bytes"
+            )
     if options.out is not None:
         check_folder("--out", Path(options.out))
     if options.storage and not is_uri(resolve_storage_address(options.storage)):
@@ -325,15 +342,17 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
     plan = replace(base, **{name: value for name, value in changes.items() if name != "start_from"})
     if plan.backbone is None and plan.profile in profiles.NEED_BACKBONE:
         raise ValueError(
-            f"--profile {plan.profile} names no backbone; allowed: --backbone with a folder of study.pretrain or a hub "
-            "name, such as nreimers/MiniLM-L6-H384-uncased"
+            f"--profile {plan.profile} names no backbone; allowed: --backbone with a folder that study.pretrain wrote, "
+            "or with a hub name such as nreimers/MiniLM-L6-H384-uncased"
         )
     _check_search_only(settings, plan)
     if options.start_from:
         plan = replace(plan, start_from=_read_starts(options.start_from, plan))
     if options.first_from:
         if plan.samples == 0:
-            raise ValueError("--first-from begins searches, but --samples 0 searches nothing; leave out one")
+            raise ValueError(
+                "--first-from chooses the first trials of searches, but --samples 0 searches nothing; leave out one"
+            )
         plan = replace(plan, first={**(base.first or {}), **read_winners(Path(options.first_from), plan)})
     if options.data is not None and plan.tasks and not {*TRAINABLE_TASKS} & {*plan.tasks}:
         raise ValueError(
@@ -357,7 +376,7 @@ def _read_early_stopping(text: str) -> EarlyStopping | None:
         raise ValueError(f"--early-stopping is {text!r}; allowed: none, asha, asha:grace=1,factor=3")
     values = dict[str, Value]()
     for pair in filter(None, fields.split(",")):
-        add_once(values, *read_setting(pair, "--early-stopping asha:"), "--early-stopping asha:")
+        add_once(values, *read_setting(pair, "a field of --early-stopping"), "--early-stopping asha:")
     return from_plain(EarlyStopping, values, where=f"--early-stopping {text}")
 
 
@@ -374,7 +393,9 @@ def read_settings(options: LaunchOptions) -> dict[str, Setting]:
     for text in [*epochs, *options.settings]:
         key, value = read_setting(text, "--set", "[SCOPE:]FIELD=VALUE")
         if isinstance(value, str) and ("," in value or ".." in value):
-            raise ValueError(f"--set {text}: allowed: one value; for a range or choices: --search {text}")
+            raise ValueError(
+                f"--set {text} has more than one value; allowed: one value; for a range or choices: --search {text}"
+            )
         add_once(fixed, _spell_key(key, f"--set {key}"), value, "--set")
     for text in options.search:
         key, ranged = read_pair("--search", text, f"[SCOPE:]FIELD={FORMS}")
@@ -404,11 +425,12 @@ def _check_search_only(settings: Mapping[str, Setting], plan: Plan) -> None:
         field = split_key(key)[1]
         if is_searched(setting) and field not in plan.search_only:
             raise ValueError(
-                f"--search {key} is left out by --search-only {only}; allowed: --search-only {only},{field}"
+                f"--search {key} tunes a field that --search-only {only} excludes; allowed: --search-only "
+                f"{only},{field}"
             )
         if key in plan.search_only and not is_searched(setting):
             raise ValueError(
-                f"--set {key} and --search-only {only}: both set and searched; allowed: only one of the two"
+                f"--set {key} fixes a field that --search-only {only} tunes; allowed: only one of the two options"
             )
 
 
@@ -512,7 +534,7 @@ def _read_starts(texts: list[str], plan: Plan) -> dict[str, str]:
         method, _, task = arm.rpartition("/")
         if task not in plan.tasks or method not in ("", *plan.methods):
             raise ValueError(
-                f"--start-from {text}: {arm} is not studied; allowed: {', '.join(plan.tasks)}, METHOD/TASK"
+                f"--start-from {text}: {arm} is not studied; allowed: {', '.join(plan.tasks)} or METHOD/TASK"
             )
         starts[arm] = source
     return starts

@@ -70,7 +70,8 @@ def check_not_shadowed(*names: str, path: Sequence[str] | None = None) -> None:
 def require_not_shadowed(*names: str) -> None:
     """Check that imports find this project's packages.
 
-    If not, a command of this project exits with a one-line error, and any other process gets an ImportError.
+    If an import finds another package, a command of this project exits with a one-line error. In any other process, an
+    ImportError is raised.
 
     Raises:
         ImportError: if an import finds another package, and this process runs no command of this project.

@@ -1,8 +1,8 @@
 """Train one configuration once, in this process: `python -m study.try palbert --task rte --limit 512`.
 
 The command prints each value of the configuration and its source: --set or the method's files. A field that a study
-would search takes its published value or, without one, the first value of its grid. In the method, `print`,
-`breakpoint()` and tracebacks work as usual. With --out, the command keeps the trained model.
+would search takes its published value or, without one, the first value of its grid. The method may call `print` and
+`breakpoint()`, and an error in the method prints its traceback. With --out, the command keeps the trained model.
 """
 
 from __future__ import annotations
@@ -42,17 +42,21 @@ if TYPE_CHECKING:
 class Options(Typed, frozen=True, kw_only=True):
     """Options of `study.try`. Options with the same name in `study.launch` have the same meaning."""
 
-    method: Annotated[str, argument("METHOD", "one method, or a variant: palbert:a")]
-    task: Annotated[str, option("one task", "NAME")]
+    method: Annotated[str, argument("METHOD", "a method, or a variant such as palbert:a")]
+    task: Annotated[str, option("the task to train on", "NAME")]
     settings: Annotated[list[str], option("set a field to another value", "[SCOPE:]FIELD=VALUE", flag="--set")] = []
-    limit: Annotated[AtLeastOne | None, option("use N evenly spaced rows of each split; default: all", "N")] = None
-    data: Annotated[str | None, option("default: the profile's", "mini|hub|FOLDER")] = None
-    backbone: Annotated[str | None, option("default: the method's", "NAME_OR_FOLDER")] = None
-    tokenizer: Annotated[str | None, option("default: the backbone's own", "NAME_OR_FOLDER")] = None
-    profile: Annotated[str | None, option("default: auto, as in study.launch", "NAME")] = None
+    limit: Annotated[
+        AtLeastOne | None, option("use only N evenly spaced rows of each split; default: all rows", "N")
+    ] = None
+    data: Annotated[str | None, option("data of the task; default: that of the profile", "mini|hub|FOLDER")] = None
+    backbone: Annotated[str | None, option("pretrained model; default: that of the method", "NAME_OR_FOLDER")] = None
+    tokenizer: Annotated[str | None, option("default: the tokenizer of the backbone", "NAME_OR_FOLDER")] = None
+    profile: Annotated[str | None, option("named plan; default: auto, as in study.launch", "NAME")] = None
     include: Annotated[str | None, option(INCLUDE.partition(";")[0], "FOLDER")] = None
-    seed: Annotated[Count, option("default: %(default)d, the seed of the first confirm trial", "K")] = FIRST_SEED
-    out: Annotated[str | None, option("new folder for the trained model; default: do not keep it", "FOLDER")] = None
+    seed: Annotated[Count, option("random seed; default: %(default)d, as in the first confirm trial", "K")] = FIRST_SEED
+    out: Annotated[str | None, option("new folder for the trained model; default: the model is not kept", "FOLDER")] = (
+        None
+    )
 
 
 def run(options: Options) -> int:
@@ -90,7 +94,7 @@ def resolve_spec(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Valu
     shared |= {"methods": [options.method], "tasks": [options.task], "out": None}
     asked, _ = plan_from(LaunchOptions(**shared))
     if len(asked.methods) + len(asked.tasks) > 2:
-        raise ValueError(f"METHOD is {options.method}, --task is {options.task}; allowed: one of each")
+        raise ValueError(f"METHOD is {options.method}, and --task is {options.task}; allowed: one method and one task")
     if (start := search_spaces.load(asked.methods[0]).start) is not None:
         names = f"--method {start},{asked.methods[0]} --task {asked.tasks[0]}"
         raise ValueError(f"{asked.methods[0]} starts from a trained model of {start}; use study.launch {names}")

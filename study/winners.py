@@ -29,9 +29,9 @@ BEST = "best.toml"  # one of the study's exports
 
 
 def list_decided(progress: StudyProgress) -> list[ArmProgress]:
-    """List the arms whose search has a winner, which is its best trial.
+    """List the arms whose search has a winner. The winner is the best trial of the search.
 
-    If an arm's search is repeated, list only the first search.
+    If the search of an arm is repeated, list only the first search.
     """
     return [arm for arm in progress.arms if arm.arm.space and not arm.arm.repeat and arm.winner]
 
@@ -52,10 +52,10 @@ def as_toml(progress: StudyProgress) -> str:
     plan = replace(asked, samples=0, search_repeats=1, settings=settings, **unset)
     undecided = [arm.arm.name for arm in progress.arms if arm.arm.space and not arm.arm.repeat and not arm.winner]
     lines = [
-        "The winners of a study; study.launch --plan repeats them without a search.",
+        "These are the winners of a study. `study.launch --plan` repeats them without a search.",
         *as_text(progress).splitlines(),
     ]
-    lines += [f"{name}: no winner yet, so it takes the paper's values" for name in undecided]
+    lines += [f"{name} has no winner yet, so this plan has the paper's values" for name in undecided]
     return "".join(f"# {line}\n" for line in lines) + format_plan(plan)
 
 
@@ -97,7 +97,7 @@ def _format_scores(arm: ArmProgress) -> str:
 
 
 def read_winners(folder: Path, plan: Plan) -> dict[str, tuple[First, ...]]:
-    """Read the winners of another study, which the searches of `plan` are to try first.
+    """Read the winners of another study, so that the searches of `plan` try them first.
 
     The keys of the result are arms of `plan`. Each arm gets the winner of its method on its task or, if there is none,
     the winners of its method on other tasks.
@@ -116,7 +116,9 @@ def read_winners(folder: Path, plan: Plan) -> dict[str, tuple[First, ...]]:
             firsts[f"{method}/{task}"] = (won[method, task],) if (method, task) in won else on_others
     if not firsts:
         names = ", ".join("/".join(arm) for arm in won) or "none"
-        raise ValueError(f"--first-from {folder}: its winners are {names}; allowed: a study of {plan.methods[0]}")
+        raise ValueError(
+            f"--first-from {folder}: the study has these winners: {names}; allowed: a study of {plan.methods[0]}"
+        )
     return firsts
 
 
@@ -127,7 +129,7 @@ class Options(Typed, frozen=True, kw_only=True):
     """Options of `study.winners`."""
 
     folder: Annotated[str, argument("runs/NAME", "the study's folder")]
-    format: Annotated[Literal["text", "toml", "json"], option("default: text")] = "text"
+    format: Annotated[Literal["text", "toml", "json"], option("output format; default: text")] = "text"
 
 
 def run(options: Options) -> int:

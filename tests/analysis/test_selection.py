@@ -46,7 +46,7 @@ def test_latex_has_the_table_and_notes_as_comments_alone(folder, capsys):
     [
         (["--rows", "palbret"], "no row named 'palbret'; available: albert, palbert; did you mean palbert?"),
         (["--tasks", "rtee"], "did you mean rte?"),
-        (["--names", "palbert"], "--names palbert: allowed: ROW=NAME"),
+        (["--names", "palbert"], "--names is 'palbert'; allowed: ROW=NAME"),
         (["--rows", "palbert", "--out", "mine"], "--out mine: a table of chosen rows or columns is only printed"),
         (["--names", "pabee=x"], "no row named 'pabee'"),
         (

@@ -97,9 +97,11 @@ def test_a_finished_study_of_other_code_says_that_its_numbers_are_kept_and_how_t
     edited = replace(PROVENANCE, included={"pondernet": "f00d"})
     line = over(folder, monkeypatch, capsys, code=edited)[1].splitlines()[-1]
     assert line.startswith(
-        "the code has changed since pondernet/rte was trained; the numbers are kept; to train again as "
+        "the code has changed since pondernet/rte was trained; the study keeps its numbers; to train again in "
     )
-    assert line.endswith(f"--continue {folder} --dry-run --toml > plan.toml, then --plan plan.toml --name NEW")
+    assert line.endswith(
+        f"--continue {folder} --dry-run --toml > plan.toml, then study.launch --plan plan.toml --name NEW"
+    )
     both = over(folder, monkeypatch, capsys, code=replace(PROVENANCE, code_digest="f00d"))[1]
     assert "since albert/rte, pondernet/rte were trained" in both
 
@@ -109,8 +111,8 @@ def test_a_study_with_failed_trials_says_so_and_what_lets_them_run_again(tmp_pat
     launch(folder, mini_plan(methods=("albert",), tasks=("rte",)), broken={1: "method"})
     out, err = over(folder, monkeypatch, capsys, code=PROVENANCE)
     assert err == (
-        f"study {folder}: no trial is left to run, but 1 trial of albert/rte failed; mend the code, or add "
-        "--retry-failed, and they run again\n"
+        f"study {folder}: no trial is left to run, but 1 trial of albert/rte failed; to run failed trials "
+        "again, fix the code or add --retry-failed\n"
     )
     (line,) = [line for line in out.splitlines() if line.startswith("fix the cause, then:  ")]
     assert line.endswith(f"-m study.launch --continue {folder} --retry-failed --tracking-uri none")

@@ -81,7 +81,7 @@ def test_dry_run_begins_with_the_caveat_and_ends_with_commands(tmp_path, capsys)
     asked = ["--profile", "mini", "--method", "albert", "--task", "rte", "--epochs", "2", "--seeds", "3"]
     assert launch.main([*asked, "--out", str(tmp_path), "--dry-run"]) == 0
     first, *lines = capsys.readouterr().out.splitlines()
-    assert first == "the tasks are generated (mini-GLUE): the numbers will say nothing about GLUE"
+    assert first == "the tasks are generated (mini-GLUE), so the scores are not comparable with GLUE scores"
     assert " 3 confirm (6 epochs) " in lines[1]
     assert re.fullmatch(r"  git tag (plan-\w{16}) && git push origin \1", lines[-3])
     assert lines[-2:] == [

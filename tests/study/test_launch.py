@@ -94,8 +94,8 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
             "backbone 'albert-base' has no tokenizer; name one by --tokenizer: a folder, a hub name",
         ),
         (["--set", "depth=3"], "--set depth: palbert has no such field; its fields are adam_epsilon"),
-        (["--set", "depth"], "--set depth: allowed: [SCOPE:]FIELD=VALUE"),
-        (["--start-from", "rte"], "study.launch: --start-from rte: allowed: ARM=ARM"),
+        (["--set", "depth"], "--set is 'depth'; allowed: [SCOPE:]FIELD=VALUE"),
+        (["--start-from", "rte"], "study.launch: --start-from is 'rte'; allowed: ARM=ARM"),
         (["--start-from", "rte=snli"], "study.launch: --start-from rte=snli: no task named 'snli'"),
         (
             ["--task", "rte", "--start-from", "rte=mnli"],
@@ -114,7 +114,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         (["--explain", "palbert/rte"], "--explain requires --dry-run"),
         (["--dry-run", "--explain", "rte"], "no arm of this study named 'rte'; available: palbert/sst2, palbert/cola"),
         (["--set", "lambda_layer_arch=conv"], "'conv'; allowed: linear, linear_cat, linear_diff, rnn"),
-        (["--backbone", ""], "--backbone is ''; allowed: some text, or leave it out"),
+        (["--backbone", ""], "--backbone is empty; allowed: some text, or leave the option out"),
         (["--name", "a/b"], "--name is 'a/b'; allowed: the name of one folder"),
         (["--name", ".."], "--name is '..'; allowed: the name of one folder"),
         (["--name", "what?x"], "--name is 'what?x'; allowed: the name of one folder, without /, ? and %"),
@@ -125,7 +125,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         (["--gpus-per-trial", "-1"], "--gpus-per-trial is -1; allowed: a number >= 0"),
         (["--gpus-per-trial", "some"], "--gpus-per-trial is 'some'; allowed: a number"),
         (["--cpus-per-trial", "0"], "--cpus-per-trial is 0; allowed: a number > 0"),
-        (["--cpus-per-trial", "4096"], "--cpus-per-trial is 4096; this machine has"),
+        (["--cpus-per-trial", "4096"], "--cpus-per-trial is 4096, but this machine has"),
         (["--max-gpu-hours", "nan"], "--max-gpu-hours is 'nan'; allowed: a number"),
         pytest.param(
             ["--max-gpu-hours", "2"],
@@ -283,7 +283,7 @@ def test_a_real_glue_folder_is_planned_for_the_tasks_it_has(tmp_path, capsys):
     assert launch.main([*real, "--method", "palbert,pabee"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "backbone mini-albert has random weights; --backbone chooses a pretrained one"
-    assert "baseline palbert: the other methods are tested against it" in lines
+    assert "the other methods are tested against the baseline palbert" in lines
     assert launch.main(real) == 0
     assert "palbert/rte" in capsys.readouterr().out
     assert launch.main(["--task", "stsb", "--data", str(SHARED_GLUE), "--out", str(tmp_path)]) == 2

@@ -394,5 +394,5 @@ def test_prints_of_a_method_are_in_one_file_of_the_study(methods: Path, tmp_path
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     log = tmp_path / "study" / "workers.log"
-    assert f"output of the trials: {log}\n" in done.stderr
+    assert f"the trials write their output to {log}\n" in done.stderr
     assert log.read_text().splitlines().count("built by 6") == 3  # a step before all trials, and two of these

@@ -56,7 +56,7 @@ def refused(capsys, *arguments: str) -> str:
         (["mlm", "--corpus", "wikipedia"], "wikipedia' is not a folder; allowed: mini, mini-shu"),
         (["mlm", "--set", "depth=3"], "--set depth: mlm has no such field; its fields are "),
         (["alectra-rtd", "--set", "generator_type=bert"], "did you mean generator_family?"),
-        (["mlm", "--set", "depth"], "--set depth: allowed: FIELD=VALUE"),
+        (["mlm", "--set", "depth"], "--set is 'depth'; allowed: FIELD=VALUE"),
         (["mlm", "--set", "steps=1", "--set", "steps=2"], "--set steps is given twice; allowed: once"),
         (["mlm", "--set", "steps=0"], "mlm: steps is 0; allowed: a whole number >= 1"),
         (["mlm", "--set", "steps=1.5"], "mlm: steps is 1.5; allowed: a whole number"),

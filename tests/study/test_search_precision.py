@@ -115,7 +115,10 @@ def test_it_is_refused_where_a_method_tunes_its_precision(monkeypatch):
     ("arguments", "message"),
     [
         (["--search-precision", "float16"], "is 'float16'; allowed: float32, tensorfloat32, bfloat16"),
-        ([*OPTION, "--address", "auto", "--max-gpu-hours", "1"], "--search-precision changes; allowed: one of the two"),
+        (
+            [*OPTION, "--address", "auto", "--max-gpu-hours", "1"],
+            "--search-precision changes this cost; allowed: one of",
+        ),
         (["--search-precision", "tensorfloat32"], "trials of palbert/rte ask for tensorfloat32, but have no"),
         (["--set", "precision=tensorfloat32"], "but have no GPU; allowed: float32, bfloat16"),
         (

@@ -212,7 +212,9 @@ def test_a_full_disk_ends_the_launch_in_one_line_and_loses_nothing(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1 and done.stdout == "", done.stderr
-    assert "is the disk full?; the files are complete; run the same command to continue" in done.stderr.splitlines()[-1]
+    assert (
+        "is the disk full?; all files are complete; to continue, run the same command" in done.stderr.splitlines()[-1]
+    )
     assert (folder / "events.jsonl").read_bytes() == before
 
 

@@ -126,7 +126,7 @@ def test_a_fault_of_the_method_has_its_traceback(methods, capsys):
     ("arguments", "said"),
     [
         (["palbret", "--task", "rte"], "did you mean palbert?"),
-        (["palbert,albert", "--task", "rte"], "allowed: one of each"),
+        (["palbert,albert", "--task", "rte"], "allowed: one method and one task"),
         (
             ["deebert", "--task", "rte"],
             "starts from a trained model of albert; use study.launch --method albert,deebert",

@@ -183,7 +183,7 @@ def test_a_full_disk_while_trials_run_ends_the_launch_in_one_line(tmp_path):
     finally:
         process.kill()
     assert process.returncode == 1 and "Traceback" not in errors, errors
-    assert "is the disk full?; the files are complete; run the same command to continue" in errors.splitlines()[-1]
+    assert "is the disk full?; all files are complete; to continue, run the same command" in errors.splitlines()[-1]
     assert isinstance(read_events(folder)[0], LaunchBegan)
 
 

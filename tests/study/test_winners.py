@@ -72,7 +72,7 @@ def test_plan_says_above_it_what_won_and_what_has_no_winner_yet(tmp_path):
     launch(tmp_path / "s", plan, killed_after=14)
     lines = winners.as_toml(compute_progress(plan, read_facts(tmp_path / "s"))).splitlines()
     assert lines[1].startswith("# albert/rte: learning_rate 0.00") and "search 7" in lines[1]
-    assert lines[2] == "# albert/mrpc: no winner yet, so it takes the paper's values"
+    assert lines[2] == "# albert/mrpc has no winner yet, so this plan has the paper's values"
 
 
 def test_study_without_a_completed_search_says_so(tmp_path, capsys):

@@ -201,7 +201,7 @@ def test_links_are_not_printed_without_mlflow(tmp_path: Path) -> None:
 def test_launch_prints_how_to_mirror_later(tmp_path: Path) -> None:
     uri = f"http://127.0.0.1:{free_port()}"
     fault, later = browse(tmp_path, uri)
-    assert fault == f"MLflow lacks some runs: {uri} does not answer (Connection refused)"
+    assert fault == f"MLflow lacks some runs, because {uri} does not answer (Connection refused)"
     assert later.endswith(f"python -m study.mirror {tmp_path} --tracking-uri {uri}")
 
 

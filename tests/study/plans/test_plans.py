@@ -213,7 +213,7 @@ def test_a_dry_run_without_a_network_says_what_it_did_not_check(capsys, monkeypa
     monkeypatch.setenv("COLUMNS", "120")
     asked = ["--profile", "paper", "--method", "all", "--task", "all", "--dry-run"]
     assert launch.main(asked) == 0
-    assert "ways: --departures lists them" in (output := capsys.readouterr().out) and output.count("\n") < 60
+    assert "ways; --departures lists them" in (output := capsys.readouterr().out) and output.count("\n") < 60
     assert launch.main([*asked, "--departures"]) == 0
     output = capsys.readouterr().out
     departures = output[output.index("differences from the papers and their code:") :]

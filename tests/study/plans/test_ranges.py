@@ -40,10 +40,13 @@ def fault_of(capsys, *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--search batch_size=16,32 --search-only learning_rate", "--search batch_size is left out by --search-only"),
+        (
+            "--search batch_size=16,32 --search-only learning_rate",
+            "--search batch_size tunes a field that --search-only",
+        ),
         (
             "--set learning_rate=0.001 --search-only learning_rate",
-            "both set and searched; allowed: only one of the two",
+            "fixes a field that --search-only learning_rate tunes; allowed: only one of the two options",
         ),
         ("--search learning_rate=1e-4..1e-3 --samples 0", "gives a range, but --samples 0 searches nothing"),
         ("--search-only palbert:beta", "--search-only palbert:beta: the study tunes no such field"),
@@ -171,7 +174,7 @@ def test_a_grid_has_choices_and_whole_numbers():
             "--search batch_size=16",
             "16 is a single value; allowed: LOW..HIGH, LOW..HIGH:log, A,B,C, or --set for a single value",
         ),
-        ("--search batch_size", "--search batch_size: allowed: [SCOPE:]FIELD=LOW..HIGH"),
+        ("--search batch_size", "--search is 'batch_size'; allowed: [SCOPE:]FIELD=LOW..HIGH"),
         ("--search max_length=8,32 --attention nystrom --set num_landmarks=16", "num_landmarks is 16; allowed: at"),
         ("--set palbert:lr=1", "--set palbert:lr: palbert has no such field; its fields are adam_epsilon"),
         ("--set palbert:lr=1", "; did you mean learning_rate?"),
