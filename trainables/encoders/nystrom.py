@@ -114,15 +114,12 @@ def load_convolutions(model: PreTrainedModel, place: str, revision: str) -> None
         ValueError: if one of the convolutions is missing.
     """
     file = cached_file(place, "model.safetensors", revision=revision)
-    prefix = f"{model.base_model_prefix}."
-    wanted = {name: value for name, value in model.named_parameters() if name.endswith(f".{_CONVOLUTION}")}
-    with safe_open(file, framework="pt") as weights, torch.no_grad():
-        names = weights.keys()
-        saved = {name.removeprefix(prefix): name for name in names if name.endswith(f".{_CONVOLUTION}")}
-        if missing := sorted(wanted.keys() - saved.keys()):
-            raise ValueError(f"backbone {place!r} has no {missing[0]}, but its configuration has conv_kernel_size")
-        for name, parameter in wanted.items():
-            parameter.copy_(weights.get_tensor(saved[name]))
+    with safe_open(file, framework="pt") as weights:
+        names = filter(lambda name: name.endswith(f".{_CONVOLUTION}"), weights.keys())
+        saved = {name.removeprefix(f"{model.base_model_prefix}."): weights.get_tensor(name) for name in names}
+    for name in model.load_state_dict(saved, strict=False).missing_keys:
+        if name.endswith(f".{_CONVOLUTION}"):
+            raise ValueError(f"backbone {place!r} has no {name}, but its configuration has conv_kernel_size")
 
 
 def _attend(
