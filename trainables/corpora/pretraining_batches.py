@@ -78,12 +78,9 @@ class PretrainingBatches:
 
     def _choose_rows(self, start: int, size: int, seed: int) -> np.ndarray:
         """Choose the examples of a batch, which may span several passes over the data."""
-        places = np.arange(start, start + size)
-        passes = places // len(self)
-        rows = np.empty(size, np.int64)
-        for number in np.unique(passes):
-            rows[passes == number] = _draw_order(seed, int(number), len(self))[places[passes == number] % len(self)]
-        return rows
+        passes, places = np.divmod(np.arange(start, start + size), len(self))
+        orders = [_draw_order(seed, int(number), len(self))[places[passes == number]] for number in np.unique(passes)]
+        return np.concatenate(orders)
 
     def _make_batch(self, rows: np.ndarray, generator: np.random.Generator) -> Arrays:
         swapped = generator.random(len(rows)) < 0.5 if self._order == "random" else np.zeros(len(rows), bool)
