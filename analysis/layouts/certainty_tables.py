@@ -54,7 +54,15 @@ VERDICT_MARKS: dict[Word, str] = {
     "not by this configuration": "(≠)",
     "undecided": "?",
 }
-PAPERS_WITH_TEST = ("PALBERT Tab.2", "PALBERT Tab.3", "COSEE Tab.2", "COSEE Tab.3", "DeeBERT Tab.1", "lmtuners")
+PAPERS_WITH_TEST = (
+    "PALBERT Tab.2",
+    "PALBERT Tab.3",
+    "COSEE Tab.2",
+    "COSEE Tab.3",
+    "DeeBERT Tab.1",
+    "lmtuners",
+    "electra_pytorch",
+)
 OnTest = Mapping[str, ModelOnTest]  # by the trial's key
 
 

@@ -8,7 +8,7 @@ in the unit `cost_unit`: `speed-up` (all layers / mean layers), `% of layers sav
 cannot be converted to layers. The task `relative` has one figure for all tasks, relative to another model.
 
 PALBERT's paper has almost certainly swapped MNLI and QQP in three rows of test scores. The file keeps these numbers as
-printed; its column `note`, printed below every table with such a number, reports the swap.
+printed; its column `note`, printed below table `scores_on_test`, reports the swap.
 """
 
 from __future__ import annotations
@@ -118,13 +118,9 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """Text for a heading: source, backbone, split and statistic of the row."""
         split = f"split {self.split}" if self.split == NOT_STATED else self.split
         statistics = () if self.statistic == NO_STATISTIC else (self.statistic,)
-        facts = (self.backbone or "own backbone", split, *statistics, *self.second_hand)
+        second_hand = ("quoted at second hand",) if self.confidence == "quoted by third party" else ()
+        facts = (self.backbone or "own backbone", split, *statistics, *second_hand)
         return f"{self.paper}, {self.source}; {', '.join(facts)}"
-
-    @property
-    def second_hand(self) -> list[str]:
-        """A list with one remark if the row was quoted by a third party; otherwise an empty list."""
-        return ["quoted at second hand"] if self.confidence == "quoted by third party" else []
 
     @property
     def speed_up(self) -> float | None:
@@ -369,7 +365,6 @@ class PaperLayout:
     entry: Callable[[Cell], Entry] = format_median
     metrics: Mapping[str, str]  # by task, named as in `published.csv`
     published: Callable[[list[Row]], tuple[PublishedRow, ...]]
-    papers_with_test: Callable[[list[Row]], Sequence[str]] = lambda _: ()
     facts: Callable[[Cell], dict[str, Any]]  # a cell's entries for the sidecar
 
 
@@ -475,10 +470,9 @@ def _make_paper_table(
     own_notes: Sequence[str] = (),
     further: Mapping[str, Any] = MappingProxyType({}),
 ) -> Table:
-    rows, tasks = evidence.rows, collect_tasks(evidence.rows)
+    rows = evidence.rows
     placed = place_published(rows, () if evidence.on_mini else layout.published(rows), layout.metrics)
     titles = list_task_columns(evidence.studies, layout.tasks)
-    tests = _find_test_rows(evidence, layout.papers_with_test(rows))
 
     def task_column(task: str) -> Column[Row]:
         def entry(row: Row) -> Entry | None:
@@ -495,7 +489,7 @@ def _make_paper_table(
         title=layout.title,
         columns=columns,
         lines=[part for line in ours for part in (line, *beneath.get(line.label, ()), *placed.beneath[line.label])],
-        blocks=placed.blocks + [_make_test_block(published) for published in tests],
+        blocks=placed.blocks,
         marks=describe_marks(evidence.baseline) if layout is DEV else {},
         caption=caption or layout.caption,
         unit=layout.unit,
@@ -504,28 +498,10 @@ def _make_paper_table(
             *own_notes,
             *notes.study_notes(evidence.studies, rows),
             *placed.notes,
-            *(f"{note} (test)" for rows in tests for note in _number_notes(dict.fromkeys(rows, tasks))),
         ],
         facts=layout.facts,
         further=further,
     )
-
-
-def _find_test_rows(evidence: Evidence, papers: Sequence[str]) -> list[list[PublishedRow]]:
-    """Find, for each paper, the rows with test scores on the study's tasks; the result is empty on mini-GLUE."""
-    tasks = collect_tasks(evidence.rows)
-    papers = () if evidence.on_mini else papers
-    rows = [[row for row in read_published_rows(paper, split="test") if row.is_about(tasks)] for paper in papers]
-    return list(filter(None, rows))
-
-
-def _make_test_block(published: Sequence[PublishedRow]) -> Block:
-    """Make a separate block of a paper's published test numbers."""
-    first, backbones = published[0], dict.fromkeys(row.backbone or "own backbone" for row in published)
-    statistics = dict.fromkeys(row.statistic for row in published if row.statistic != NO_STATISTIC)
-    origin = f"{first.paper}, {first.source}; {', '.join([*backbones, 'test', *statistics, *first.second_hand])}"
-    title = f"Published test scores; for our own, run study.score_test or study.submit ({origin})"
-    return Block(title, [row.line(row.numbers) for row in published])
 
 
 def _explain_macro(rows: list[Row]) -> list[str]:
@@ -604,19 +580,6 @@ def _choose_early_exit_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
     return first + select_backbones(rows, later)
 
 
-def _list_papers(published: Iterable[PublishedRow]) -> list[str]:
-    return list(dict.fromkeys(other.paper for other in published))
-
-
-def _list_papers_with_test(rows: list[Row]) -> list[str]:
-    """List the tables of PALBERT's paper that have backbones of our rows.
-
-    If PALBERT's table 2 is listed, also list table 3 of COSEE, because both tables use ALBERT.
-    """
-    papers = _list_papers(_choose_palbert_rows(rows))
-    return papers + ["COSEE Tab.3"] * ("PALBERT Tab.2" in papers)
-
-
 DEV = PaperLayout(
     name="dev",
     title="{glue}dev scores{data}, median over {seeds}",
@@ -626,7 +589,6 @@ DEV = PaperLayout(
     ),
     metrics=PAPER_METRICS,
     published=_choose_palbert_rows,
-    papers_with_test=_list_papers_with_test,
     facts=_collect_cell_facts,
 )
 ABLATION = PaperLayout(
@@ -654,9 +616,6 @@ PABEE = PaperLayout(
     ),
     metrics=PAPER_METRICS,
     published=_choose_early_exit_rows,
-    papers_with_test=lambda rows: _list_papers(
-        select_backbones(rows, read_published_rows("DeeBERT Tab.1", "COSEE Tab.2", split="test"))
-    ),
     facts=speed_facts,
 )
 ELECTRA = PaperLayout(
@@ -671,6 +630,5 @@ ELECTRA = PaperLayout(
     entry=_format_electra_score,
     metrics=ELECTRA_METRICS,
     published=lambda _: read_published_rows("ELECTRA README", "lmtuners", "electra_pytorch"),
-    papers_with_test=lambda _: ("lmtuners", "electra_pytorch"),
     facts=lambda cell: {"scores": read_scores(cell, ELECTRA_METRICS.get(cell.task))},
 )
