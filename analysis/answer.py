@@ -17,7 +17,14 @@ from analysis.layouts.paper_tables import macro
 from analysis.layouts.rendering import markdown_grid, markdown_text
 from analysis.layouts.table import DIFFERENCE, HUNDREDTHS, POINTS, Table
 from analysis.statistics.comparisons import POWER, Comparison, over_tasks
-from analysis.statistics.costs import Compute, choose_unit, ledger_notes, relative_time, row_ledger, speed_facts
+from analysis.statistics.costs import (
+    Compute,
+    choose_unit,
+    relative_time,
+    row_ledger,
+    speed_facts,
+    warn_of_unlike_compute,
+)
 from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.cells import Row, find_repeats
 from study.facts.plain_words import counted
@@ -208,19 +215,8 @@ def _describe_layers(finding: Finding, baseline: str | None) -> str:
 
 def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
     """List the caveats about cells, searches, missing tests, data, compute, and departures from the papers."""
-    limits = [
-        *notes.first_search_notes(cell for _, cell in evidence.cells),
-        *notes.untestable_pair_notes(evidence.rows),
-        *notes.look_notes(evidence.rows),
-        *notes.equal_seed_notes(evidence.samples),
-        *notes.constant_notes(evidence.not_above_constant, evidence.nothing_found),
-        *notes.blocked_exit_notes(evidence.rows),
-        *notes.sign_notes(evidence.rows, evidence.comparisons),
-        *notes.unequal_search_notes(evidence.rows),
-        *notes.dropped_notes(evidence.rows),
-    ]
     lines = [Caveat(GENERATED, "protocol")] * evidence.on_mini
-    lines += [Caveat(_as_sentence(note), "table-dev") for note in limits]
+    lines += [Caveat(_as_sentence(note), "table-dev") for note in evidence.limits]
     lines.append(Caveat(completeness(evidence), "missing"))
     untested = [
         f"{one.row} on {TASKS[task].title}"
@@ -238,8 +234,8 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
         lines.append(Caveat(text, "comparisons"))
     if not evidence.on_mini and (titles := notes.list_other_data(evidence.rows)):
         lines.append(Caveat(f"The data of these tasks are not the official GLUE: {', '.join(titles)}.", "missing"))
-    warnings = ledger_notes(row_ledger(evidence.rows))[1:]
-    lines += [Caveat(_as_sentence(warning.removeprefix("warning: ")), "compute") for warning in warnings]
+    warnings = warn_of_unlike_compute(row_ledger(evidence.rows))
+    lines += [Caveat(_as_sentence(warning), "compute") for warning in warnings]
     if number := sum(map(len, notes.collect_departures(evidence.studies).values())):
         lines.append(
             Caveat(f"The study has {counted(number, 'departure')} from the papers and their code.", "departures")

@@ -381,7 +381,7 @@ def compute_table(evidence: Evidence) -> Table:
         title="Compute of each method",
         lines=of_rows.items(),
         caption=caption,
-        notes=costs.ledger_notes(ledger)[1:],
+        notes=costs.warn_of_unlike_compute(ledger),
         sidecar={"compute": [entry.to_json() for entry in ledger]},
     )
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.layouts.notes import describe_seeds, pretraining_facts, seed_notes
+from analysis.layouts import notes
 from analysis.layouts.table import POINTS, POINTS_RANGE, Column, Entry, Line, Subject, Table, fill, headings
 from analysis.statistics.comparisons import (
     Comparison,
@@ -188,6 +188,21 @@ class Evidence:
         return {(label, cell.task): cell for label, cell in self.cells}
 
     @property
+    def limits(self) -> list[str]:
+        """Notes on the limits of the scores: on searches, missing tests, earlier analyses and constant answers."""
+        return [
+            *notes.first_search_notes(cell for _, cell in self.cells),
+            *notes.untestable_pair_notes(self.rows),
+            *notes.look_notes(self.rows),
+            *notes.equal_seed_notes(self.samples),
+            *notes.constant_notes(self.not_above_constant, self.nothing_found),
+            *notes.blocked_exit_notes(self.rows),
+            *notes.sign_notes(self.rows, self.comparisons),
+            *notes.unequal_search_notes(self.rows),
+            *notes.dropped_notes(self.rows),
+        ]
+
+    @property
     def on_mini(self) -> bool:
         """Whether any study uses mini-GLUE, whose data are generated."""
         return any(study.is_mini for study in self.studies)
@@ -212,7 +227,6 @@ def make_table(
     subjects: Iterable[tuple[str, Subject]] = (),
     titles: Mapping[str, str] = MappingProxyType({}),
     lines: Iterable[Line] = (),
-    notes: Sequence[str] = (),
     facts: Callable[[Cell], dict[str, Any]] = lambda _: {},
     further: Mapping[str, Any] = MappingProxyType({}),
     **others: Any,
@@ -235,7 +249,6 @@ def make_table(
         columns=titles or headings(columns) or list_task_columns(evidence.studies, PAPER_TASKS),
         lines=[line for line in filled if line.entries],
         caption=caption,
-        notes=list(notes),
         sidecar=dict(further),
         **others,
     )
@@ -247,7 +260,7 @@ def add_provenance(evidence: Evidence, table: Table, facts: Callable[[Cell], dic
     has_glue = any(cell.task in TRAINABLE_TASKS for _, cell in evidence.cells)
     is_untrained = any(study.file.plan.untrained for study in evidence.studies)
     data = " on mini-GLUE" * evidence.on_mini + ", untrained backbone" * is_untrained
-    seeds = describe_seeds(evidence.studies, evidence.rows)
+    seeds = notes.describe_seeds(evidence.studies, evidence.rows)
     title = table.title.format(glue="GLUE " * has_glue, data=data, seeds=seeds)
     sidecar = _sidecar(evidence, facts) | table.sidecar
     return replace(table, title=title[0].upper() + title[1:], sidecar=sidecar)
@@ -292,13 +305,13 @@ def _sidecar(evidence: Evidence, facts: Callable[[Cell], dict[str, Any]]) -> dic
     """Collect what the JSON file of every table contains: studies, cells with their `facts`, and pretraining."""
     studies = evidence.studies
     named = list(zip(name_studies(studies), studies, strict=True))
-    pretrained = {name: pretraining for name, study in named if (pretraining := pretraining_facts(study)) is not None}
+    pretrained = {name: made for name, study in named if (made := notes.pretraining_facts(study)) is not None}
     return {
         "protocol": {studies[0].protocol_hash: to_plain(studies[0].protocol)},
         "studies": [
             {"name": name, "journal": study.journal.sha256, "lines": study.journal.lines} for name, study in named
         ],
-        "incomplete": seed_notes(evidence.rows),
+        "incomplete": notes.seed_notes(evidence.rows),
         "cells": [{"row": label} | _identify_cell(cell) | facts(cell) for label, cell in evidence.cells],
     } | ({"pretraining": pretrained} if pretrained else {})
 

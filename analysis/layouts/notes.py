@@ -198,7 +198,7 @@ def collect_departures(studies: Sequence[Study]) -> dict[str, list[Departure | s
 
 
 def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
-    """Make notes on the settings and searches of the studies, and on differences in data, code and devices."""
+    """Make notes on the settings of the studies, and on differences in searched fields, data, code and devices."""
     named = list(zip(name_studies(studies), studies, strict=True))
     cells = [cell for row in rows for cell in row.cells.values()]
     fields = format_unequal_counts(rows, lambda cell: len(cell.arm.decided) if cell.records else None)
@@ -208,10 +208,7 @@ def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
             for name, study in named
             if (settings := _settings(study))
         ),
-        *first_search_notes(cells),
-        *unequal_search_notes(rows),
         *[f"rows searched different numbers of fields: {fields}"] * bool(fields),
-        *dropped_notes(rows),
         *(f"{title} is not the official GLUE: {'; '.join(lines)}" for title, lines in list_other_data(rows).items()),
         *(line for study in studies for line in _code_notes(study, cells)),
         *_device_notes(studies, cells),

@@ -53,7 +53,7 @@ from analysis.layouts.table import (
     Table,
     fill,
 )
-from analysis.statistics.costs import ledger_notes, row_ledger, speed_facts, speed_up
+from analysis.statistics.costs import row_ledger, speed_facts, speed_up, warn_of_unlike_compute
 from analysis.statistics.samples import Place, mean_facts
 from analysis.statistics.searches import variance_over_searches
 from analysis.statistics.verdicts import Verdict, Word, verdict
@@ -66,6 +66,7 @@ from trainables.schema import Configuration
 
 FILE = Path(__file__).parents[1] / "published.csv"
 NO_STATISTIC = "n/a"  # in `published.csv`, if the source does not describe the runs behind a number
+NOTES_OF_DEV = ("table dev has the notes on searches, settings, data, code and devices",)
 NOT_STATED = "not stated"  # metric (the number stands beside ours, with a note) or split (it stands apart)
 
 # The metrics of the columns of PALBERT's and of ELECTRA's tables, named as in `published.csv`.
@@ -384,15 +385,11 @@ def dev_table(evidence: Evidence) -> Table:
         own_notes=[
             *notes.seed_notes(rows),
             *notes.own_task_notes(evidence.studies),
-            *notes.untestable_pair_notes(rows),
-            *notes.look_notes(rows),
-            *notes.equal_seed_notes(evidence.samples),
-            *notes.constant_notes(evidence.not_above_constant, evidence.nothing_found),
-            *notes.sign_notes(rows, compared),
+            *evidence.limits,
             *notes.comparison_notes(compared),
-            *notes.blocked_exit_notes(rows),
             *notes.sampled_exit_notes(rows),
-            *ledger_notes(ledger),
+            *warn_of_unlike_compute(ledger),
+            *notes.study_notes(evidence.studies, rows),
         ],
         further={
             "macro": {row.label: macro(row) for row in rows},
@@ -467,7 +464,7 @@ def _make_paper_table(
     caption: str | None = None,
     cell_marks: Mapping[Place, str] = MappingProxyType({}),
     beneath: Mapping[str, list[Line]] = MappingProxyType({}),
-    own_notes: Sequence[str] = (),
+    own_notes: Sequence[str] = NOTES_OF_DEV,
     further: Mapping[str, Any] = MappingProxyType({}),
 ) -> Table:
     rows = evidence.rows
@@ -496,7 +493,6 @@ def _make_paper_table(
         notes=[
             *verdict_notes(placed.pairs),
             *own_notes,
-            *notes.study_notes(evidence.studies, rows),
             *placed.notes,
         ],
         facts=layout.facts,

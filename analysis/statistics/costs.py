@@ -13,7 +13,7 @@ from analysis.studies.cells import Cell, Row, find_repeats
 from analysis.studies.load import Study
 from analysis.studies.stored_predictions import read_cell_predictions
 from study.facts.plain_words import counted
-from study.facts.record import Record, Spent, compute_ledger, count_by_status, format_counts
+from study.facts.record import Record, Spent, compute_ledger, count_by_status
 from study.plans.resolved_plan import Pretraining
 from trainables.runs.trial import Latency
 from trainables.schema import to_plain
@@ -94,12 +94,6 @@ class Entry:
         """Add up the compute of the row's trials on these tasks."""
         return sum_compute(spent for spent in self.spent if spent.task in tasks)
 
-    def describe(self, unit: TimeUnit) -> str:
-        """Format the row's total compute, the compute of search and pretraining, and the number of trials by status."""
-        pretraining = f", pretraining {self.pretraining.describe(unit)}" if self.pretrained else ""
-        parts = f"search {self.search.describe(unit)}{pretraining}"
-        return f"{self.row} {self.total.describe(unit)} ({parts}; {format_counts(self.trials)})"
-
     def to_json(self) -> dict[str, Any]:
         """Return the entry for the JSON file beside a table."""
         parts = ["search", "confirm", *(["pretraining"] if self.pretrained else []), "total"]
@@ -135,8 +129,8 @@ def pretraining_cost(study: Study) -> PretrainingCost | None:
     return PretrainingCost(made, whole, arms=len(pretrained))
 
 
-def ledger_notes(entries: list[Entry]) -> list[str]:
-    """Format each row's compute. Add a warning if it differs by over 20 % on the tasks that all rows have finished.
+def warn_of_unlike_compute(entries: list[Entry]) -> list[str]:
+    """Return a warning if the rows' compute differs by over 20 % on the tasks that all rows have finished.
 
     The costs of pretraining are compared separately, because a large shared cost would hide differences between the
     trials.
@@ -144,11 +138,9 @@ def ledger_notes(entries: list[Entry]) -> list[str]:
     spent = [entry for entry in entries if entry.trials]
     if not spent:
         return []
-    unit = choose_unit(entry.total for entry in spent)
-    notes = ["compute: " + "; ".join(entry.describe(unit) for entry in spent)]
-    notes += _unlike("the pretraining of the rows' backbones", {entry.row: _dearest(entry) for entry in spent})
+    warnings = _unlike("the pretraining of the rows' backbones", {entry.row: _dearest(entry) for entry in spent})
     common = set.intersection(*({one.task for one in entry.spent} - entry.unfinished for entry in spent))
-    return notes + _warnings({entry.row: entry.on(common) for entry in spent})
+    return warnings + _warnings({entry.row: entry.on(common) for entry in spent})
 
 
 def _dearest(entry: Entry) -> Compute:
@@ -163,7 +155,7 @@ def _warnings(computes: dict[str, Compute]) -> list[str]:
     if len(set(devices.values())) > 1:
         unit = choose_unit(computes.values())
         costs = ", ".join(f"{row} {compute.describe(unit)}" for row, compute in computes.items())
-        return [f"warning: not all rows ran on the same kind of device, so their compute is not compared: {costs}"]
+        return [f"not all rows ran on the same kind of device, so their compute is not compared: {costs}"]
     return _unlike("compute on the tasks that all rows have finished", computes)
 
 
@@ -176,7 +168,7 @@ def _unlike(what: str, computes: dict[str, Compute]) -> list[str]:
         if getattr(most, kind) > (1 + LARGEST_EXCESS) * getattr(least, kind):
             doubt = "" if kind == "gpu_seconds" else " (wall-clock time, on a machine that may have had other work)"
             warnings.append(
-                f"warning: {what} differs by more than 20 %{doubt}: "
+                f"{what} differs by more than 20 %{doubt}: "
                 f"{ordered[-1]} used {most.describe(unit)}, but {ordered[0]} used {least.describe(unit)}"
             )
     return warnings

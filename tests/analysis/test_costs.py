@@ -4,7 +4,7 @@ import pytest
 from helpers.made_studies import arm, made_latency, read_table, record, rows_in, write_study
 from msgspec.structs import replace
 
-from analysis.statistics.costs import Compute, choose_unit, ledger_notes, row_ledger
+from analysis.statistics.costs import Compute, choose_unit, row_ledger, warn_of_unlike_compute
 from analysis.tables import write_tables
 from study.facts.record import Record
 from trainables.runs.trial import Latency
@@ -12,8 +12,8 @@ from trainables.runs.trial import Latency
 PALBERT = arm("palbert", "rte", [0.7] * 5)
 
 
-def notes_of(folder, records):
-    return ledger_notes(row_ledger(rows_in(write_study(folder, records))))
+def warnings_of(folder, records):
+    return warn_of_unlike_compute(row_ledger(rows_in(write_study(folder, records))))
 
 
 def test_ledger_counts_stopped_and_failed_trials(tmp_path):
@@ -41,30 +41,24 @@ def test_ledger_is_wall_clock_where_no_gpu_was_used(tmp_path):
 
 def test_gpu_and_cpu_time_are_told_apart_and_never_compared(tmp_path):
     records = arm("palbert", "rte", [0.7] * 5) + arm("albert", "rte", [0.7] * 5, gpu_seconds=0.0)
-    compute, warning = notes_of(tmp_path, records)
-    assert "palbert 12 min of GPU (" in compute and "albert 12 min on CPU (" in compute
+    (warning,) = warnings_of(tmp_path, records)
+    assert "palbert 12 min of GPU, albert 12 min on CPU" in warning
     assert "not all rows ran on the same kind of device" in warning
 
 
 @pytest.mark.parametrize(("seconds", "warned"), [(119.0, False), (90.0, True)])
 def test_ledger_warns_when_two_rows_differ_by_more_than_20_percent(tmp_path, seconds, warned):
     records = arm("palbert", "rte", [0.7] * 5) + arm("albert", "rte", [0.7] * 5, gpu_seconds=seconds)
-    notes = notes_of(tmp_path, records)
-    assert (
-        any(
-            "differs by more than 20 %: palbert used 12 min of GPU, but albert used 9 min of GPU" in note
-            for note in notes
-        )
-        == warned
-    )
+    words = "differs by more than 20 %: palbert used 12 min of GPU, but albert used 9 min of GPU"
+    assert any(words in warning for warning in warnings_of(tmp_path, records)) == warned
 
 
 def test_time_by_the_clock_is_said_to_be_of_a_machine_that_may_have_been_busy(tmp_path):
     records = arm("palbert", "rte", [0.7] * 5, gpu_seconds=0.0)
     records += arm("albert", "rte", [0.7] * 5, gpu_seconds=0.0, wall_seconds=90.0)
-    _, warning = notes_of(tmp_path, records)
+    (warning,) = warnings_of(tmp_path, records)
     assert warning == (
-        "warning: compute on the tasks that all rows have finished differs by more than 20 % (wall-clock time, on a "
+        "compute on the tasks that all rows have finished differs by more than 20 % (wall-clock time, on a "
         "machine that may have had other work): palbert used 12 min on CPU, but albert used 9 min on CPU"
     )
 
@@ -92,7 +86,7 @@ def test_times_beside_each_other_are_in_the_unit_of_the_largest(seconds, expecte
     ],
 )
 def test_ledger_does_not_warn_of_what_is_not_to_be_compared(tmp_path, records):
-    assert not any("warning" in note for note in notes_of(tmp_path, records))
+    assert warnings_of(tmp_path, records) == []
 
 
 SCORES = [0.70, 0.74, 0.71]

@@ -14,7 +14,14 @@ from msgspec.structs import replace
 from analysis import report
 from analysis.explain import explain
 from analysis.layouts.paper_tables import explain_not_comparable, read_published_rows
-from analysis.statistics.costs import Compute, Entry, PretrainingCost, ledger_notes, pretraining_cost, row_ledger
+from analysis.statistics.costs import (
+    Compute,
+    Entry,
+    PretrainingCost,
+    pretraining_cost,
+    row_ledger,
+    warn_of_unlike_compute,
+)
 from analysis.studies.cells import make_rows
 from analysis.studies.load import Study, load_studies, load_study
 from analysis.tables import write_tables
@@ -68,7 +75,7 @@ def test_every_arm_pays_the_same_part_of_it(two_methods):
         parts = entry.search.gpu_seconds + entry.confirm.gpu_seconds
         assert entry.total.gpu_seconds == parts + 1.25 and entry.on({"rte"}).gpu_seconds == parts
     text = (two_methods.folder / "tables" / "dev.md").read_text()
-    assert text.count(", pretraining 1.25 s of GPU; ") == 2 and "2.5 s of GPU, shared by 2 arms" in text
+    assert "2.5 s of GPU, shared by 2 arms" in text
     told = json.loads((two_methods.folder / "tables" / "dev.json").read_text())
     assert [entry["pretraining"]["gpu_seconds"] for entry in told["compute"]] == [1.25, 1.25]
     assert told["pretraining"]["two"]["shared_by"] == 2
@@ -78,21 +85,21 @@ def test_a_dear_pretraining_that_rows_share_does_not_hide_unlike_searches(two_me
     shared = [PretrainingCost(PRETRAINING, Compute(1e6, 0.0), arms=2)]
     trial = two_methods.records[0]
     own = [compute_ledger([replace(trial, gpu_seconds=seconds)]) for seconds in (100.0, 130.0)]
-    _, warning = ledger_notes([Entry("albert", own[0], shared), Entry("pondernet", own[1], shared)])
-    assert warning.startswith("warning: compute on the tasks that all rows have finished differs by more than 20 %")
-    assert len(ledger_notes([Entry("albert", own[0], shared), Entry("pondernet", own[0], shared)])) == 1
+    (warning,) = warn_of_unlike_compute([Entry("albert", own[0], shared), Entry("pondernet", own[1], shared)])
+    assert warning.startswith("compute on the tasks that all rows have finished differs by more than 20 %")
+    assert warn_of_unlike_compute([Entry("albert", own[0], shared), Entry("pondernet", own[0], shared)]) == []
 
 
 def test_rows_with_and_without_one_are_told_to_have_had_unlike_compute(made, plain):
-    notes = ledger_notes(row_ledger(make_rows(load_studies([made, plain]), separate=True)))
+    notes = warn_of_unlike_compute(row_ledger(make_rows(load_studies([made, plain]), separate=True)))
     assert (
-        "warning: the pretraining of the rows' backbones differs by more than 20 %: albert (pretrained) "
+        "the pretraining of the rows' backbones differs by more than 20 %: albert (pretrained) "
         "used 2.5 s of GPU, but albert (plain) used 0 s"
     ) in notes
 
 
 def test_rows_that_had_the_same_one_are_not_warned_of_however_many_pay(made, two_methods):
-    notes = ledger_notes(row_ledger(make_rows([load_study(made), two_methods], separate=True)))
+    notes = warn_of_unlike_compute(row_ledger(make_rows([load_study(made), two_methods], separate=True)))
     assert not any("pretraining of the rows" in note for note in notes)
 
 

@@ -269,7 +269,7 @@ def test_studies_of_one_method_with_other_settings_join_on_request_only(tmp_path
     with pytest.raises(ValueError, match=rf"palbert/rte is not the same in {plain} and {bare}: .*num_lambda_layers 3"):
         write_tables([plain, bare], tmp_path / "out")
     write_tables([plain, bare], tmp_path / "out", separate=True)
-    text = (tmp_path / "out" / "ablation.md").read_text()
+    text = (tmp_path / "out" / "dev.md").read_text()
     assert "| palbert (plain) " in text and "| palbert (bare) " in text
     assert "- settings of study bare: num_lambda_layers 0" in text
 
