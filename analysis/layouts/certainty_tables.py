@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.layouts.evidence import Evidence, add_provenance, add_seeds, describe_marks, make_table
+from analysis.layouts.evidence import Evidence, add_provenance, add_seeds, make_table
 from analysis.layouts.notes import look_notes
 from analysis.layouts.paper_tables import (
     PAPER_METRICS,
@@ -24,22 +24,20 @@ from analysis.layouts.table import (
     ESTIMATE,
     HALF_WIDTH,
     INTERVAL,
+    MARKS,
     POINTS,
     POINTS_RANGE,
     WHOLE,
-    Column,
     Entry,
     Line,
     Style,
     Table,
-    fill,
-    headings,
 )
 from analysis.statistics import comparisons
-from analysis.statistics.comparisons import DETECTABLE_RANGE, Comparison
+from analysis.statistics.comparisons import DETECTABLE_RANGE, Comparison, Repeats
 from analysis.statistics.samples import Place, Sample
 from analysis.statistics.searches import best_minus_last, variance_over_searches
-from analysis.statistics.verdicts import MARGIN, Word
+from analysis.statistics.verdicts import MARGIN
 from analysis.studies.cells import Cell, Row, find_repeats
 from study.facts.events import ModelOnTest
 from study.facts.plain_words import counted
@@ -48,12 +46,7 @@ from trainables.schema import Configuration, to_plain
 
 DETECTABLE = Style("{} to {}", INTERVAL, scale=100)
 SPREAD = Style(scale=100, decimals=2)
-VERDICT_MARKS: dict[Word, str] = {
-    "reproduced": "=",
-    "not reproduced": "≠",
-    "not by this configuration": "(≠)",
-    "undecided": "?",
-}
+MARK_OF = {meaning: mark for mark, meaning in MARKS.items()}
 PAPERS_WITH_TEST = (
     "PALBERT Tab.2",
     "PALBERT Tab.3",
@@ -76,7 +69,7 @@ def verdicts_table(evidence: Evidence) -> Table | None:
     for pair in pairs:
         if (verdict := pair.verdict) is not None:
             label = f"{pair.row.label} - {pair.published.label} ({pair.published.paper.removeprefix('PALBERT ')})"
-            difference = DIFFERENCE.entry(verdict.difference, mark=VERDICT_MARKS[verdict.word])
+            difference = DIFFERENCE.entry(verdict.difference, mark=MARK_OF[verdict.word])
             lines.setdefault((label, ""), {})[pair.cell.task] = add_seeds(pair.cell, difference)
             half_width = HALF_WIDTH.entry((verdict.high - verdict.low) / 2)
             lines.setdefault(("± at 95 %", label), {})[pair.cell.task] = half_width
@@ -87,7 +80,6 @@ def verdicts_table(evidence: Evidence) -> Table | None:
         "verdicts",
         title="Ours minus published",
         lines=[Line(label, entries) for (label, _), entries in lines.items()],
-        marks={mark: word for word, mark in VERDICT_MARKS.items()},
         caption=(
             'Differences in points. Each line "± at 95 %" has half the width of the 95 % intervals over '
             "seeds and, if there are enough search trials for an estimate, over searches. If a paper prints no spread "
@@ -97,16 +89,26 @@ def verdicts_table(evidence: Evidence) -> Table | None:
             "?: undecided. There is no verdict if the paper does not state the number of seeds behind its number."
         ),
         notes=verdict_notes(pairs),
-        further={"verdicts": [_verdict_facts(pair) for pair in pairs]},
+        sidecar={"verdicts": [_verdict_facts(pair) for pair in pairs]},
     )
 
 
-COMPARISONS: list[Column[Comparison]] = [
-    Column("difference", "difference", lambda one: _format_test(one)),
-    Column("p_value", "p", lambda one: _format_p_value(one.test.p_value)),
-    Column("adjusted_p_value", "p, Holm", lambda one: _format_p_value(one.adjusted_p_value)),
-    Column("detectable_difference", "found with 80 % power", lambda one: _detectable_entry(one.detectable_difference)),
-]
+COMPARISONS = {  # columns
+    "difference": "difference",
+    "p_value": "p",
+    "adjusted_p_value": "p, Holm",
+    "detectable_difference": "found with 80 % power",
+}
+
+
+def _describe_comparison(one: Comparison) -> dict[str, Entry]:
+    found = one.detectable_difference
+    return {
+        "difference": _format_test(one),
+        "p_value": _format_p_value(one.test.p_value),
+        "adjusted_p_value": _format_p_value(one.adjusted_p_value),
+        "detectable_difference": Entry() if found is None else DETECTABLE.entry(*(found * f for f in DETECTABLE_RANGE)),
+    }
 
 
 def comparisons_table(evidence: Evidence) -> Table | None:
@@ -140,7 +142,6 @@ def with_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table
         "comparisons",
         ordered,
         title=f"Comparisons with {baseline}",
-        marks=describe_marks(baseline),
         caption=(
             "Differences of mean scores in points. Each 95 % interval covers the variation over seeds and dev examples "
             "(Welch-Satterthwaite t-test; the variance over examples is bootstrapped). Holm's correction covers the "
@@ -173,14 +174,12 @@ def without_baseline(compared: Sequence[Comparison], baseline: str | None) -> Ta
 
 def _make_comparison_table(name: str, compared: Sequence[Comparison], **others: Any) -> Table:
     titles = [TASKS[one.task].title if one.task in TASKS else one.task for one in compared]
-    pairs = [(f"{one.row} - {one.other}, {title}", one) for one, title in zip(compared, titles, strict=True)]
+    lines = [
+        Line(f"{one.row} - {one.other}, {title}", _describe_comparison(one))
+        for one, title in zip(compared, titles, strict=True)
+    ]
     unit = "points; p_value, adjusted_p_value: probability"
-    lines = fill(COMPARISONS, pairs)
-    return Table(name, columns=headings(COMPARISONS), lines=lines, first_column="pair", unit=unit, **others)
-
-
-def _detectable_entry(difference: float | None) -> Entry:
-    return DETECTABLE.entry(*(None if difference is None else factor * difference for factor in DETECTABLE_RANGE))
+    return Table(name, columns=COMPARISONS, lines=lines, first_column="pair", unit=unit, **others)
 
 
 Sources = dict[str, float | None]  # scores in [-1, 1]
@@ -195,12 +194,7 @@ def _collect_sources(cell: Cell, sample: Sample | None) -> Sources:
     }
 
 
-SOURCES: list[Column[Sources]] = [
-    Column("seed", "seed", lambda sources: SPREAD.entry(sources["seed"])),
-    Column("dev_examples", "dev examples", lambda sources: SPREAD.entry(sources["dev_examples"])),
-    Column("search", "search", lambda sources: SPREAD.entry(sources["search"])),
-    Column("best_minus_last", "best - last epoch", lambda sources: DIFFERENCE.entry(sources["best_minus_last"])),
-]
+SOURCES = {"seed": "seed", "dev_examples": "dev examples", "search": "search", "best_minus_last": "best - last epoch"}
 
 
 def sources_table(evidence: Evidence) -> Table | None:
@@ -218,7 +212,13 @@ def sources_table(evidence: Evidence) -> Table | None:
         title="Sources of variation{data}",
         first_column="arm",
         columns=SOURCES,
-        subjects=[("/".join(place), of_cell) for place, of_cell in sources.items()],
+        lines=[
+            Line(
+                "/".join(place),
+                {name: (DIFFERENCE if name == "best_minus_last" else SPREAD).entry(own) for name, own in found.items()},
+            )
+            for place, found in sources.items()
+        ],
         caption=(
             'Points. The columns "seed", "dev examples" and "search" have the standard deviation of one model\'s score '
             "over seeds, over samples of dev examples, and over searches. The standard deviation over searches is "
@@ -226,7 +226,7 @@ def sources_table(evidence: Evidence) -> Table | None:
             '"best - last epoch" has the score of the selected epoch minus the score of the last epoch, on the '
             "selection split."
         ),
-        further={"sources": _with_places(sources)},
+        sidecar={"sources": _with_places(sources)},
     )
 
 
@@ -242,7 +242,7 @@ def winners_table(evidence: Evidence) -> Table | None:
         evidence,
         "winners",
         title="Best configurations{data}",
-        titles={name: name.replace("_", " ") for name in fields},
+        columns={name: name.replace("_", " ") for name in fields},
         lines=[
             *(Line.from_texts(label, _format_winner(cell.arm.decided, config)) for label, cell, config in arms),
             *_searched_lines(evidence, fields),
@@ -294,20 +294,15 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
         "search_repeats",
         title="Repeated searches{data}; {seeds} after the first search, as many other seeds after each repeat",
         first_column="arm",
-        columns=[
-            Column("number_of_searches", "searches", lambda place: WHOLE.entry(len(repeats[place].confirmed))),
-            Column("first", "first", lambda place: POINTS.entry(repeats[place].medians[0])),
-            Column("all", "all, mean", lambda place: POINTS.entry(float(np.mean(repeats[place].scores)))),
-            Column("spread", "spread", lambda place: POINTS.entry(repeats[place].deviation)),
-            Column("of_search", "of search", lambda place: POINTS.entry(repeats[place].search_deviation)),
-            Column(
-                "difference",
-                f"against {baseline}",
-                lambda place: _format_test(tests[place]) if place in tests else None,
-            ),
-        ],
-        subjects=[("/".join(place), place) for place in repeats],
-        marks=describe_marks(baseline),
+        columns={
+            "number_of_searches": "searches",
+            "first": "first",
+            "all": "all, mean",
+            "spread": "spread",
+            "of_search": "of search",
+            "difference": f"against {baseline}",
+        },
+        lines=[Line("/".join(place), _describe_repeats(own, tests.get(place))) for place, own in repeats.items()],
         caption=(
             'Points. "First" is the median score after the first search, as in the other tables. "All, mean" is the '
             'mean score over all searches. "Spread" is the standard deviation, over searches, of the mean score after '
@@ -321,11 +316,22 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
             *look_notes(evidence.rows, at_searches=True),
             *[f"searches that are left out: {'; '.join(left_out)}"] * bool(left_out),
         ],
-        further={
+        sidecar={
             "repeats": _with_places({place: of_cell.to_json() for place, of_cell in repeats.items()}),
             "comparisons": [comparison.to_json() for comparison in compared],
         },
     )
+
+
+def _describe_repeats(repeats: Repeats, compared: Comparison | None) -> dict[str, Entry]:
+    return {
+        "number_of_searches": WHOLE.entry(len(repeats.confirmed)),
+        "first": POINTS.entry(repeats.medians[0]),
+        "all": POINTS.entry(float(np.mean(repeats.scores))),
+        "spread": POINTS.entry(repeats.deviation),
+        "of_search": POINTS.entry(repeats.search_deviation),
+        **({"difference": _format_test(compared)} if compared else {}),
+    }
 
 
 def _format_test(one: Comparison) -> Entry:
@@ -376,7 +382,7 @@ def scores_on_test_table(evidence: Evidence) -> Table | None:
         evidence,
         "scores_on_test",
         title="Test scores{data}",
-        titles={
+        columns={
             name: heading
             for task, title in titles.items()
             for name, heading in ((task, title), (f"{task}_seeds", f"{title}, seeds"))
@@ -396,7 +402,7 @@ def scores_on_test_table(evidence: Evidence) -> Table | None:
             ),
             *placed.notes,
         ],
-        further={"scores_on_test": [{"record": key, **model.metrics} for key, model in on_test.items()]},
+        sidecar={"scores_on_test": [{"record": key, **model.metrics} for key, model in on_test.items()]},
     )
 
 

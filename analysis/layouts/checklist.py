@@ -271,7 +271,7 @@ def data_table(evidence: Evidence) -> Table:
         evidence,
         "data",
         title="Data{data}",
-        titles=DATA,
+        columns=DATA,
         lines=[Line(TASKS[task].title, _describe_data(cell)) for task, cell in cells.items()],
         first_column="task",
         caption=f"Number of examples for training and scoring; the test split is not read.{generated}",

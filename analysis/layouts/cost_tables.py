@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from analysis.layouts.table import (
     POINTS_RANGE,
     TENTHS,
     WHOLE,
-    Column,
     Entry,
     Line,
     Style,
@@ -43,7 +41,7 @@ from trainables.schema import to_plain
 
 ENDS = (min(TIMED_BATCHES), max(TIMED_BATCHES))  # batch sizes in the table; more columns do not fit on a page
 FEWEST_COMPLETED = 10  # completed search trials of an arm; with fewer, the expected best score is noise
-SHARES = (0.25, 0.5, 0.75)  # shares of the layers, as in F-PABEE's table 1 (arXiv:2305.11916)
+SHARES = {"at_25": 0.25, "at_50": 0.5, "at_75": 0.75}  # of the layers, as in F-PABEE's table 1 (arXiv:2305.11916)
 NEARBY = 1 / 8  # largest distance of a setting from its share, as a share of the layers
 LAYERS_RANGE = Style("{} ({} to {})", ("", *INTERVAL), decimals=2)
 
@@ -92,7 +90,7 @@ def exits_table(evidence: Evidence) -> Table | None:
         "exits",
         title="Exits{data}, median over {seeds}",
         first_column="arm",
-        titles=EXITS,
+        columns=EXITS,
         lines=lines,
         caption=(
             '"Layers" is the mean number of layers per dev example. Parentheses enclose the range of layers or scores '
@@ -101,7 +99,7 @@ def exits_table(evidence: Evidence) -> Table | None:
             f'"Difference" is the mean score minus that of {baseline or "the baseline"}.'
         ),
         facts=lambda cell: {**costs.speed_facts(cell), "latencies": to_plain(costs.list_latencies(cell))},
-        further={"exits": sidecar},
+        sidecar={"exits": sidecar},
     )
 
 
@@ -120,7 +118,7 @@ def exit_settings_table(evidence: Evidence) -> Table | None:
         "exit_settings",
         title="Exit settings of the trained models{data}, median over {seeds}",
         first_column="setting",
-        titles={"score": "score", "mean_layers": "layers", "speed_up": "speed-up"},
+        columns={"score": "score", "mean_layers": "layers", "speed_up": "speed-up"},
         lines=lines,
         caption=(
             "Each line evaluates the same models on dev at a different exit setting. The best setting is known only "
@@ -227,15 +225,11 @@ def _read_middle_scores(rules: Sequence[Sweep]) -> list[float] | None:
     return None if fixed is None else fixed.scores[:, len(fixed.settings) // 2 - 1].tolist()
 
 
-Rule = tuple[Sweep, int]  # results of an exit rule at all its settings, and the number of layers
-
-
-def _format_nearest(share: float, rule: Rule) -> Entry:
+def _format_nearest(sweep: Sweep, depth: int, share: float) -> Entry:
     """Format the exit setting whose mean layers are nearest to this share of all layers.
 
     The form is `score at layers (setting)`.
     """
-    sweep, depth = rule
     place = sweep.nearest(share * depth, within=depth * NEARBY)
     if place is None:
         return Entry()
@@ -245,21 +239,13 @@ def _format_nearest(share: float, rule: Rule) -> Entry:
     return Entry(f"{score} at {layers} ({setting})", {"": score, "_layers": layers, "_setting": setting})
 
 
-RULES: list[Column[Rule]] = [
-    Column(f"at_{share:.0%}"[:-1], f"near {share:.0%}", partial(_format_nearest, share)) for share in SHARES
-]
-
-
 def exit_rules_table(evidence: Evidence) -> Table | None:
     """Tabulate the scores of several exit rules on the same models near 25, 50 and 75 % of the layers.
 
     Return None if no models were evaluated under two exit rules.
     """
     rules = {
-        (*place, sweep.rule): (sweep, evidence.exits[place].num_layers)
-        for place, sweeps in evidence.rules.items()
-        for sweep in sweeps
-        if len(sweeps) > 1
+        (*place, sweep.rule): sweep for place, sweeps in evidence.rules.items() for sweep in sweeps if len(sweeps) > 1
     }
     if not rules:
         return None
@@ -269,8 +255,17 @@ def exit_rules_table(evidence: Evidence) -> Table | None:
         "exit_rules",
         title="Exit rules on the same trained models{data}, median over {seeds}",
         first_column="rule",
-        columns=RULES,
-        subjects=[(f"{row}/{task}, {name.replace('_', ' ')}", rule) for (row, task, name), rule in rules.items()],
+        columns={name: f"near {share:.0%}" for name, share in SHARES.items()},
+        lines=[
+            Line(
+                f"{row}/{task}, {rule.replace('_', ' ')}",
+                {
+                    name: _format_nearest(sweep, evidence.exits[row, task].num_layers, share)
+                    for name, share in SHARES.items()
+                },
+            )
+            for (row, task, rule), sweep in rules.items()
+        ],
         caption=(
             "Each entry is the dev score of the exit setting whose mean layers are nearest to 25, 50 or 75 % of all "
             "layers, printed as score at mean layers (setting). Models were trained and selected under the first rule "
@@ -279,36 +274,32 @@ def exit_rules_table(evidence: Evidence) -> Table | None:
         notes=[f"rules on class probabilities do not apply to {joined(scores)}, whose labels are scores"]
         if scores
         else [],
-        further={
+        sidecar={
             "rules": [
                 {"row": row, "task": task}
                 | {
                     name: value.tolist() if isinstance(value, np.ndarray) else value
                     for name, value in vars(sweep).items()
                 }
-                for (row, task, _), (sweep, _) in rules.items()
+                for (row, task, _), sweep in rules.items()
             ]
         },
     )
 
 
-def _format_safe_layers(promise: str, risk: float, guarantee: Guarantee) -> Entry:
-    bounds = guarantee.layers[promise, risk]
+def _format_safe_layers(bounds: np.ndarray, num_layers: int) -> Entry:
     numbers = [HUNDREDTHS.text(float(np.median(layers))) for layers in bounds]
-    are_safe = [bool((layers < guarantee.num_layers).any()) for layers in bounds]
+    are_safe = [bool((layers < num_layers).any()) for layers in bounds]
     texts = [number if is_safe else "none" for number, is_safe in zip(numbers, are_safe, strict=True)]
     return Entry(" / ".join(texts), dict(zip(("_with_labels", "_without"), numbers, strict=True)))
 
 
-GUARANTEES: list[Column[Guarantee]] = [
-    Column("num_layers", "of", lambda guarantee: WHOLE.entry(guarantee.num_layers)),
-    Column("examples", "examples", lambda guarantee: WHOLE.entry(guarantee.examples)),
-    *(
-        Column(f"{promise}_{100 * risk:.0f}", f"{100 * risk:.0f} %{words}", partial(_format_safe_layers, promise, risk))
-        for promise, words in (("confident", ""), ("expected", " on average"))
-        for risk in RISKS
-    ),
-]
+def _describe_guarantee(guarantee: Guarantee) -> dict[str, Entry]:
+    counts = {"num_layers": guarantee.num_layers, "examples": guarantee.examples}
+    return {name: WHOLE.entry(count) for name, count in counts.items()} | {
+        f"{promise}_{100 * risk:.0f}": _format_safe_layers(bounds, guarantee.num_layers)
+        for (promise, risk), bounds in guarantee.layers.items()
+    }
 
 
 def guarantees_table(evidence: Evidence) -> Table | None:
@@ -330,8 +321,13 @@ def guarantees_table(evidence: Evidence) -> Table | None:
         "guarantees",
         title="Exits shown to lose few right answers{data}: mean layers, median over {seeds}",
         first_column="exit",
-        columns=GUARANTEES,
-        subjects=exits.items(),
+        columns={
+            "num_layers": "of",
+            "examples": "examples",
+            **{f"confident_{100 * risk:.0f}": f"{100 * risk:.0f} %" for risk in RISKS},
+            **{f"expected_{100 * risk:.0f}": f"{100 * risk:.0f} % on average" for risk in RISKS},
+        },
+        lines=[Line(name, _describe_guarantee(guarantee)) for name, guarantee in exits.items()],
         unit="layers",
         caption=(
             "Mean layers at the earliest exit setting that is shown to lose at most the column's share of examples, "
@@ -341,7 +337,7 @@ def guarantees_table(evidence: Evidence) -> Table | None:
             "no exit is shown to satisfy the bound. Each bound holds by itself, not jointly with the others."
         ),
         notes=[chosen] * selected,
-        further={
+        sidecar={
             "guarantees": [
                 {
                     "row": name,
@@ -434,7 +430,7 @@ def equal_compute_table(evidence: Evidence) -> Table | None:
         "equal_compute",
         title="Search scores at equal compute{data}",
         first_column="arm",
-        titles={f"equal_{unit}": f"equal {unit}" for unit in UNITS},
+        columns={f"equal_{unit}": f"equal {unit}" for unit in UNITS},
         lines=[
             Line(
                 f"{row}/{task}",
@@ -456,5 +452,5 @@ def equal_compute_table(evidence: Evidence) -> Table | None:
             f"budgets in epochs: {', '.join(epochs)}",
             *["budgets cover the searches only, not the pretraining"] * pretrained,
         ],
-        further={"budgets": [to_plain(budget) for budgets in budgets_by_unit.values() for budget in budgets.values()]},
+        sidecar={"budgets": [to_plain(budget) for budgets in budgets_by_unit.values() for budget in budgets.values()]},
     )

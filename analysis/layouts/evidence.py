@@ -5,7 +5,7 @@ A cell holds the trials of one row of a table on one task. A place is the pair (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from analysis.layouts import notes
-from analysis.layouts.table import POINTS, POINTS_RANGE, Column, Entry, Line, Subject, Table, fill, headings
+from analysis.layouts.table import POINTS, POINTS_RANGE, Entry, Line, Table
 from analysis.statistics.comparisons import (
     Comparison,
     Repeats,
@@ -41,9 +41,6 @@ from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 from trainables.schema import to_plain
 
 PAPER_TASKS = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")  # PALBERT, table 2; macro is their mean
-
-UNLEARNED = "°"
-LEARNED_NOTHING = "not shown to be better than a constant answer"
 
 
 @dataclass(frozen=True)
@@ -221,37 +218,20 @@ def make_table(
     evidence: Evidence,
     name: str,
     *,
-    title: str,
-    caption: str,
-    columns: Sequence[Column[Subject]] = (),
-    subjects: Iterable[tuple[str, Subject]] = (),
-    titles: Mapping[str, str] = MappingProxyType({}),
-    lines: Iterable[Line] = (),
+    columns: Mapping[str, str] = MappingProxyType({}),
+    lines: Iterable[Line],
     facts: Callable[[Cell], dict[str, Any]] = lambda _: {},
-    further: Mapping[str, Any] = MappingProxyType({}),
     **others: Any,
 ) -> Table:
-    """Make a table and the content of its JSON file (`Table.sidecar`).
-
-    Pass either `columns` and `subjects`, which make one line per subject, or `titles` of columns and finished `lines`.
-    Without `columns` and `titles`, the columns are the tasks of PALBERT's paper, then all other planned tasks.
+    """Make a table without the lines that have no entries, and the content of its JSON file (`Table.sidecar`).
 
     Args:
-        title: may contain the placeholders `{glue}`, `{data}` and `{seeds}`, which are filled in.
+        columns: as in `Table`; by default, the tasks of PALBERT's paper, then all other planned tasks.
         facts: returns the entries that a cell gets in the JSON file.
-        further: further content of the JSON file.
-        others: fields of `Table`.
+        others: fields of `Table`. The placeholders `{glue}`, `{data}` and `{seeds}` in the title are filled in.
     """
-    filled = [*fill(columns, subjects), *lines]
-    table = Table(
-        name=name,
-        title=title,
-        columns=titles or headings(columns) or list_task_columns(evidence.studies, PAPER_TASKS),
-        lines=[line for line in filled if line.entries],
-        caption=caption,
-        sidecar=dict(further),
-        **others,
-    )
+    columns = columns or list_task_columns(evidence.studies, PAPER_TASKS)
+    table = Table(name=name, columns=columns, lines=[line for line in lines if line.entries], **others)
     return add_provenance(evidence, table, facts)
 
 
@@ -288,17 +268,6 @@ def format_mean(sample: Sample) -> Entry:
     """Format the mean score over the seeds, with its 95 % interval."""
     interval = sample.mean_interval
     return POINTS_RANGE.entry(float(np.mean(sample.scores)), interval.low, interval.high)
-
-
-def describe_marks(baseline: str | None) -> dict[str, str]:
-    """Map each mark to its meaning: ↑ above the baseline, ↓ below it, ° not shown to beat a constant answer."""
-    arrows = {"↑": f"above {baseline} at the 5 % level", "↓": f"below {baseline} at the 5 % level"} if baseline else {}
-    not_above_constant = f"{UNLEARNED}: {LEARNED_NOTHING}"
-    return {
-        **arrows,
-        UNLEARNED: LEARNED_NOTHING,
-        **{UNLEARNED + arrow: f"{meaning}; {not_above_constant}" for arrow, meaning in arrows.items()},
-    }
 
 
 def _sidecar(evidence: Evidence, facts: Callable[[Cell], dict[str, Any]]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -30,10 +30,8 @@ from msgspec import UNSET
 from analysis.layouts import notes
 from analysis.layouts.evidence import (
     PAPER_TASKS,
-    UNLEARNED,
     Evidence,
     add_seeds,
-    describe_marks,
     format_mean,
     format_median,
     list_task_columns,
@@ -46,12 +44,10 @@ from analysis.layouts.table import (
     TENTHS,
     WHOLE,
     Block,
-    Column,
     Entry,
     Line,
     Style,
     Table,
-    fill,
 )
 from analysis.statistics.costs import row_ledger, speed_facts, speed_up, warn_of_unlike_compute
 from analysis.statistics.samples import Place, mean_facts
@@ -278,10 +274,10 @@ def _find_difference(cell: Cell, other: PublishedRow, number: PublishedNumber, m
     depths = {record.num_layers for record in cell.records} - {other.layers}
     if depths:
         return f"with {other.layers} layers; here {', '.join(map(str, sorted(filter(None, depths))))}"
-    for field, wanted in other.settings.items():
-        value = (cell.config or cell.arm.any_configuration).get(field)
+    for name, wanted in other.settings.items():
+        value = (cell.config or cell.arm.any_configuration).get(name)
         if not (value is not None if wanted == "*" else value == wanted):
-            return f"with {field} {wanted if wanted != '*' else 'set'}; here {value}"
+            return f"with {name} {wanted if wanted != '*' else 'set'}; here {value}"
     start = cell.arm.start_from.rpartition("/")[2] if cell.arm.start_from else ""
     start = "" if start == cell.task else start  # the arm starts from the first stage of its own method
     if start != number.start:
@@ -361,8 +357,8 @@ class PaperLayout:
     caption: str = "Points (100 x score)."
     unit: str = "points"
     tasks: tuple[str, ...]
-    before: tuple[Column[Row], ...] = ()  # columns before the tasks
-    after: tuple[Column[Row], ...] = ()
+    before: Mapping[str, str] = field(default_factory=dict)  # columns before the tasks: name -> heading
+    after: Mapping[str, str] = field(default_factory=dict)
     entry: Callable[[Cell], Entry] = format_median
     metrics: Mapping[str, str]  # by task, named as in `published.csv`
     published: Callable[[list[Row]], tuple[PublishedRow, ...]]
@@ -391,7 +387,7 @@ def dev_table(evidence: Evidence) -> Table:
             *warn_of_unlike_compute(ledger),
             *notes.study_notes(evidence.studies, rows),
         ],
-        further={
+        sidecar={
             "macro": {row.label: macro(row) for row in rows},
             "means": mean_facts(evidence.samples),
             "comparisons": [comparison.to_json() for comparison in compared],
@@ -408,7 +404,7 @@ def dev_table(evidence: Evidence) -> Table:
 def _make_cell_marks(evidence: Evidence) -> dict[Place, str]:
     arrows = {place: one.arrow for place, one in evidence.differences.items()}
     places = dict.fromkeys((*evidence.not_above_constant, *arrows))
-    return {place: UNLEARNED * (place in evidence.not_above_constant) + arrows.get(place, "") for place in places}
+    return {place: "°" * (place in evidence.not_above_constant) + arrows.get(place, "") for place in places}
 
 
 def _make_mean_line(evidence: Evidence, row: Row) -> Line:
@@ -465,29 +461,37 @@ def _make_paper_table(
     cell_marks: Mapping[Place, str] = MappingProxyType({}),
     beneath: Mapping[str, list[Line]] = MappingProxyType({}),
     own_notes: Sequence[str] = NOTES_OF_DEV,
-    further: Mapping[str, Any] = MappingProxyType({}),
+    sidecar: Mapping[str, Any] = MappingProxyType({}),
 ) -> Table:
     rows = evidence.rows
     placed = place_published(rows, () if evidence.on_mini else layout.published(rows), layout.metrics)
-    titles = list_task_columns(evidence.studies, layout.tasks)
 
-    def task_column(task: str) -> Column[Row]:
-        def entry(row: Row) -> Entry | None:
-            cell = row.cells.get(task)
-            return None if cell is None else replace(layout.entry(cell), mark=cell_marks.get((row.label, task), ""))
+    def describe(row: Row) -> dict[str, Entry]:
+        entries = {task: layout.entry(cell) for task, cell in row.cells.items()}
+        marked = {task: replace(own, mark=cell_marks.get((row.label, task), "")) for task, own in entries.items()}
+        return _describe_row(row) | marked
 
-        return Column(task, titles[task], entry)
-
-    columns = [*_make_backbone_columns(rows), *layout.before, *map(task_column, titles), *layout.after]
-    ours = fill(columns, [(row.label, row) for row in rows])
+    is_mixed = len({cell.arm.backbone_fingerprint for row in rows for cell in row.cells.values()}) > 1
     return make_table(
         evidence,
         layout.name,
         title=layout.title,
-        columns=columns,
-        lines=[part for line in ours for part in (line, *beneath.get(line.label, ()), *placed.beneath[line.label])],
+        columns={
+            **({"backbone": "backbone"} if is_mixed else {}),
+            **layout.before,
+            **list_task_columns(evidence.studies, layout.tasks),
+            **layout.after,
+        },
+        lines=[
+            line
+            for row in rows
+            for line in (
+                Line(row.label, describe(row)),
+                *beneath.get(row.label, ()),
+                *placed.beneath[row.label],
+            )
+        ],
         blocks=placed.blocks,
-        marks=describe_marks(evidence.baseline) if layout is DEV else {},
         caption=caption or layout.caption,
         unit=layout.unit,
         notes=[
@@ -496,7 +500,7 @@ def _make_paper_table(
             *placed.notes,
         ],
         facts=layout.facts,
-        further=further,
+        sidecar=sidecar,
     )
 
 
@@ -509,20 +513,18 @@ def _explain_macro(rows: list[Row]) -> list[str]:
     return ["Macro, the mean over the eight tasks of PALBERT's paper, is left out until all eight are complete."]
 
 
-def _make_backbone_columns(rows: Sequence[Row]) -> list[Column[Row]]:
-    """Make a column with the backbone of each row, or no column if all rows have the same backbone."""
-    names = {row.label: cell.arm.pinned_backbone for row in rows for cell in row.cells.values()}
-    fingerprints = {cell.arm.backbone_fingerprint for row in rows for cell in row.cells.values()}
-    column = Column[Row]("backbone", "backbone", lambda row: Entry.from_text(names[row.label]))
-    return [column] if len(fingerprints) > 1 else []
-
-
-def _format_parameters(row: Row) -> Entry:
-    sizes = [size for cell in row.cells.values() if (size := speed_facts(cell)["parameters"]) is not None]
-    if not sizes:
-        return Entry()
-    millions = float(np.median(sizes))
-    return (Style(decimals=3) if millions < 1 else WHOLE).entry(millions)
+def _describe_row(row: Row) -> dict[str, Entry]:
+    """Return the entries about the row as a whole; there is no macro score if not all its tasks were planned."""
+    cells = [*row.cells.values()]
+    facts = [speed_facts(cell) for cell in cells]
+    sizes = [own["parameters"] for own in facts if own["parameters"] is not None]
+    millions = float(np.median(sizes)) if sizes else None
+    entries = {
+        "backbone": Entry.from_text(cells[-1].arm.pinned_backbone),
+        "parameters_millions": (Style(decimals=3) if millions and millions < 1 else WHOLE).entry(millions),
+        "speed_up": HUNDREDTHS.entry(speed_up(facts)),
+    }
+    return entries | ({"macro": POINTS.entry(macro(row))} if row.cells.keys() >= {*PAPER_TASKS} else {})
 
 
 def _format_deviation(cell: Cell) -> Entry:
@@ -580,9 +582,7 @@ DEV = PaperLayout(
     name="dev",
     title="{glue}dev scores{data}, median over {seeds}",
     tasks=PAPER_TASKS,
-    after=(
-        Column("macro", "macro", lambda row: POINTS.entry(macro(row)) if row.cells.keys() >= {*PAPER_TASKS} else None),
-    ),
+    after={"macro": "macro"},
     metrics=PAPER_METRICS,
     published=_choose_palbert_rows,
     facts=_collect_cell_facts,
@@ -606,10 +606,7 @@ PABEE = PaperLayout(
     ),
     unit="points; speed_up: ratio",
     tasks=("cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb"),
-    before=(
-        Column("parameters_millions", "#Param", _format_parameters),
-        Column("speed_up", "speed", lambda row: HUNDREDTHS.entry(speed_up(map(speed_facts, row.cells.values())))),
-    ),
+    before={"parameters_millions": "#Param", "speed_up": "speed"},
     metrics=PAPER_METRICS,
     published=_choose_early_exit_rows,
     facts=speed_facts,
@@ -622,7 +619,7 @@ ELECTRA = PaperLayout(
         "the mean of matched and mismatched here and in lmtuners, but only matched in ELECTRA's README."
     ),
     tasks=("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"),
-    before=(Column("parameters_millions", "#Param", _format_parameters),),
+    before={"parameters_millions": "#Param"},
     entry=_format_electra_score,
     metrics=ELECTRA_METRICS,
     published=lambda _: read_published_rows("ELECTRA README", "lmtuners", "electra_pytorch"),

@@ -12,7 +12,7 @@ from typing import Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
-from analysis.layouts.table import GAP, Block, Entry, Line, Table
+from analysis.layouts.table import GAP, MARKS, Block, Entry, Line, Table
 
 Format = Literal["md", "csv", "tex", "html"]
 FORMATS: tuple[Format, ...] = ("md", "csv", "tex", "html")
@@ -58,8 +58,7 @@ def markdown_grid(table: Table, block: Block) -> str:
 def _markdown_entry(entry: Entry | None) -> str:
     if entry is None:
         return ""
-    text = f"[{entry.text}](<{entry.href}>)" if entry.href else entry.text
-    text = f"**{text}**" if entry.bold else text
+    text = f"**{entry.text}**" if entry.bold else entry.text
     return _escape_bars(f"{text}{entry.mark}{entry.seeds}")
 
 
@@ -249,4 +248,5 @@ def load_template(name: str) -> Template:
 
 def html_figure(table: Table, csv_href: str = "", page: str = "table.html.j2") -> str:
     """Write the table as an HTML `figure` without styles, with a link to the CSV file if `csv_href` is given."""
-    return load_template(page).render(table=table, csv_href=csv_href, gap=GAP, most_notes=NOTES_SHOWN)
+    meanings = MARKS | {f"°{arrow}": f"{MARKS['°']}; {MARKS[arrow]}" for arrow in "↑↓"}
+    return load_template(page).render(table=table, csv_href=csv_href, gap=GAP, marks=meanings, most_notes=NOTES_SHOWN)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 
 from trainables.spelling import resolve_name
 
 GAP = "–"  # printed for a planned number that is missing
-Subject = TypeVar("Subject")  # what a line is about: a row, a cell, a comparison ...
+MARKS = {  # mark behind a number -> its meaning
+    "↑": "significantly above the baseline",
+    "↓": "significantly below the baseline",
+    "°": "not shown to be better than a constant answer",
+    "=": "reproduced",
+    "≠": "not reproduced",
+    "(≠)": "not by this configuration",
+    "?": "undecided",
+}
 
 
 @dataclass(frozen=True)
@@ -26,8 +34,8 @@ class Entry:
     numbers: Mapping[str, str] = field(default_factory=dict)  # suffix of the CSV column -> number as printed
     n: int | None = None  # number of seeds; None if the entry is not over seeds
     off_protocol: bool = False  # whether the seeds differ from the protocol's; if so, n is printed
-    mark: str = ""  # printed behind the text; `Table.marks` explains it
-    href: str = ""  # address that the text links to
+    mark: str = ""  # printed behind the text: one of `MARKS`, or ° and an arrow
+    href: str = ""  # address that the text links to in HTML
     bold: bool = False
 
     @classmethod
@@ -88,15 +96,6 @@ ESTIMATE = Style("{} ({} to {})", ("", *INTERVAL), scale=100, signed=True)  # +1
 
 
 @dataclass(frozen=True)
-class Column(Generic[Subject]):
-    """One column: its name in the CSV header, its heading in other formats, and a function that makes its entries."""
-
-    name: str
-    heading: str
-    entry: Callable[[Subject], Entry | None]  # returns None if nothing was planned
-
-
-@dataclass(frozen=True)
 class Line:
     """One line of a table, with its entries by column name.
 
@@ -116,19 +115,6 @@ class Line:
     def published(self) -> bool:
         """Whether the line's numbers are from a paper."""
         return self.source == "published"
-
-
-def fill(columns: Sequence[Column[Subject]], subjects: Iterable[tuple[str, Subject]]) -> list[Line]:
-    """Make a line for each labelled subject, with the entries that the columns return for it."""
-    return [
-        Line(label, {column.name: entry for column in columns if (entry := column.entry(subject)) is not None})
-        for label, subject in subjects
-    ]
-
-
-def headings(columns: Iterable[Column[Any]]) -> dict[str, str]:
-    """Map the columns' names to their headings."""
-    return {column.name: column.heading for column in columns}
 
 
 @dataclass(frozen=True)
@@ -155,7 +141,6 @@ class Table:
     notes: list[str] = field(default_factory=list)
     sidecar: dict[str, Any] = field(default_factory=dict)
     first_column: str = "method"
-    marks: Mapping[str, str] = field(default_factory=dict)  # mark -> its meaning
     unit: str = "points"  # default unit of the columns; columns with another unit follow: `points; speed_up: ratio`
     answer: str = ""  # the study's answer, as Markdown; only on the dev table
     is_prose: bool = False  # sentences instead of numbers
