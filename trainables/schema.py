@@ -7,11 +7,11 @@ processes and users pass through this module. The module does not import torch.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from types import UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec import inspect
 
 from trainables.spelling import suggest_nearest
 
@@ -77,20 +77,24 @@ def _explain(message: str, kind: Any, value: object) -> str:
     """Rewrite an error message of msgspec, so that it gives the field's name, its value and the allowed values."""
     rule, _, path = message.partition(" - at `$")
     names = re.findall(r"[^.\[\]`]+", path)
+    field = _find_type(kind, names, value)
+    structs = [member for member in _list_members(field) if isinstance(member, inspect.StructType)]
     if rule.startswith("Object missing required field "):
         return f"the field {_join_path(names, rule)} is missing"
     if rule.startswith("Object contains unknown field "):
-        structs, unknown = _list_structs(_find_kind(kind, names, value)), rule.split("`")[1]
-        fields = structs[0].__struct_fields__ if len(structs) == 1 else ()
-        menu = f"; available: {', '.join(fields)}{suggest_nearest(unknown, fields)}" if fields else ""
+        fields = [each.name for each in structs[0].fields] if len(structs) == 1 else []
+        menu = f"; available: {', '.join(fields)}{suggest_nearest(rule.split('`')[1], fields)}" if fields else ""
         return f"no field named {_join_path(names, rule)}{menu}"
     if not rule.startswith(("Expected ", "Invalid ")):
         return rule  # the message of an error that the type's `__post_init__` raised
-    menu = ", ".join(_list_choices(kind, names, value)) if rule.startswith(("Invalid ", "Expected `str`")) else ""
-    allowed = menu or re.sub("`([^`]+)`", _name_types, rule.removeprefix("Expected ").partition(", got ")[0])
-    allowed = _add_other_bound(allowed, _list_bounds(_find_kind(kind, names, value)))
-    present = _follow(value, names)
-    near = suggest_nearest(present, _list_choices(kind, names, value)) if menu and isinstance(present, str) else ""
+    literals = [member for member in _list_members(field) if isinstance(member, inspect.LiteralType)]
+    choices = [str(choice) for literal in literals for choice in literal.values] or [str(each.tag) for each in structs]
+    present, near = _follow(value, names), ""
+    if choices and rule.startswith(("Invalid ", "Expected `str`")):
+        allowed, near = ", ".join(choices), suggest_nearest(present, choices) if isinstance(present, str) else ""
+    else:
+        allowed = re.sub("`([^`]+)`", _name_types, rule.removeprefix("Expected ").partition(", got ")[0])
+        allowed = _name_both_bounds(allowed, field)
     return f"{'.'.join(names) or 'the value'} is {present!r}; allowed: {allowed}{near}"
 
 
@@ -120,60 +124,31 @@ def _follow(value: Any, names: list[str]) -> object:
     return value
 
 
-def _list_structs(kind: Any) -> list[Any]:
-    return [member for member in _list_members(kind) if hasattr(member, "__struct_fields__")]
-
-
-def _list_choices(kind: Any, names: list[str], value: Any) -> list[str]:
-    """List the allowed values of the field at the path `names`: the values of a `Literal` or the tags of a union."""
-    end = _find_kind(kind, names, value)
-    literals = [member for member in _list_members(end) if get_origin(member) is Literal]
-    tags = [str(member.__struct_config__.tag) for member in _list_structs(end)]
-    return [str(choice) for literal in literals for choice in get_args(literal)] or tags
-
-
-def _find_kind(kind: Any, names: list[str], value: Any) -> Any:
+def _find_type(kind: Any, names: list[str], value: Any) -> inspect.Type:
     """Find the type of the field at the path `names`; stop at the first type that is not a struct."""
+    found = inspect.type_info(kind)
     for name in names:
-        matching = [member for member in _list_structs(kind) if _has_tag(member, value)]
+        structs = [member for member in _list_members(found) if isinstance(member, inspect.StructType)]
+        matching = [each for each in structs if each.tag is None or each.tag == value.get(each.tag_field)]
         if not matching:
-            return kind
-        kind, value = get_type_hints(matching[0], include_extras=True).get(name), value[name]
-    return kind
+            break
+        found, value = next(each.type for each in matching[0].fields if each.name == name), value[name]
+    return found
 
 
-def _list_bounds(kind: Any) -> list[str]:
-    """List the bounds of a number type, as in `>= 0` and `< 1`."""
-    of_numbers = [member.__metadata__ for member in _list_members(kind) if get_origin(member) is Annotated]
-    metas = [meta for metadata in of_numbers for meta in metadata if isinstance(meta, msgspec.Meta)]
-    signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
-    bounds = [(sign, getattr(meta, name)) for meta in metas for name, sign in signs.items()]
-    return [f"{sign} {bound}" for sign, bound in bounds if bound is not None]
+def _list_members(kind: inspect.Type) -> tuple[inspect.Type, ...]:
+    return kind.types if isinstance(kind, inspect.UnionType) else (kind,)
 
 
-def _add_other_bound(allowed: str, bounds: Sequence[str]) -> str:
-    """Add the second bound of a number type to a phrase such as `a number <= 1.0`.
+def _name_both_bounds(allowed: str, kind: inspect.Type) -> str:
+    """Replace the bound in a phrase such as `a number <= 1.0` by both bounds of the number type.
 
     The phrase comes from msgspec, which names only the violated bound. The upper bound `MOST` is not added, because
     all counts have it.
     """
-    overstepped = re.search(" ([<>])=? ", allowed)
-    if overstepped is None or len(bounds) < 2:
+    signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
+    of_members = [(sign, getattr(member, name, None)) for member in _list_members(kind) for name, sign in signs.items()]
+    bounds = [f"{sign} {bound}" for sign, bound in of_members if bound is not None]
+    if len(bounds) < 2 or (f"<= {MOST}" in bounds and " < " not in allowed and " <= " not in allowed):
         return allowed
-    is_own = overstepped[1] == "<" or f"<= {MOST}" not in bounds
-    return f"{allowed[: overstepped.start()]} {' and '.join(bounds)}" if is_own else allowed
-
-
-def _list_members(kind: Any) -> tuple[Any, ...]:
-    """List the members of a union type. For any other type, list only the type itself.
-
-    An `Annotated` type without `msgspec.Meta` counts as the type that it annotates.
-    """
-    if get_origin(kind) is Annotated and not any(isinstance(each, msgspec.Meta) for each in kind.__metadata__):
-        kind = kind.__origin__
-    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-
-
-def _has_tag(struct: Any, value: Any) -> bool:
-    config = struct.__struct_config__
-    return config.tag is None or (isinstance(value, dict) and value.get(config.tag_field) == config.tag)
+    return re.sub(" [<>]=? .*", f" {' and '.join(bounds)}", allowed)

@@ -65,7 +65,7 @@ def refused(capsys, *arguments: str) -> str:
         (["mlm", "--set", "steps=1e999"], "mlm: steps is '1e999'; allowed: a whole number"),
         (["mlm", "--set", "mask_probability=1e0"], "_probability is 1; allowed: a number > 0 and < 1"),
         (["mlm", "--set", "mask_probability=nan"], "_probability is 'nan'; allowed: a number"),
-        (["mlm", "--set", "masking=word"], "masking is 'word'; allowed: bernoulli, token"),
+        (["mlm", "--set", "masking=word"], "masking is 'word'; allowed: bernoulli, n_gram"),
         (["mlm", "--set", "gradient_accumulation=5"], "allowed: a divisor of batch_size (32)"),
         (["albert-mlm", "--set", "packing=full"], "packing is 'full'; allowed for albert-mlm: sentence_pairs"),
         (["mlm", "--attention", "linear"], "--attention is 'linear'; allowed: softmax, nystrom"),

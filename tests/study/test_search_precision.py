@@ -114,7 +114,7 @@ def test_it_is_refused_where_a_method_tunes_its_precision(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--search-precision", "float16"], "is 'float16'; allowed: float32, tensorfloat32, bfloat16"),
+        (["--search-precision", "float16"], "is 'float16'; allowed: bfloat16, float32, tensorfloat32"),
         (
             [*OPTION, "--address", "auto", "--max-gpu-hours", "1"],
             "--search-precision changes this cost; allowed: one of",

@@ -35,7 +35,7 @@ from trainables.data.tasks import TASKS
         (
             "precision",
             "float16",
-            "precision is 'float16'; allowed: float32, tensorfloat32, bfloat16; did you mean bfloat16[?]",
+            "precision is 'float16'; allowed: bfloat16, float32, tensorfloat32; did you mean bfloat16[?]",
         ),
     ],
 )
@@ -53,10 +53,10 @@ def test_bad_value_of_a_shared_field(method, field, value, message):
         ("palbert", {"beta": 0}, "beta is 0; allowed: a number > 0.0"),
         ("palbert", {"prior_lambda": 1.0}, "prior_lambda is 1.0; allowed: a number > 0 and < 1"),
         ("palbert", {"epsilon": 0.0}, "epsilon is 0.0; allowed: a number > 0 and < 1"),
-        ("palbert", {"kl_direction": "both"}, "allowed: prior_posterior, posterior_prior"),
+        ("palbert", {"kl_direction": "both"}, "allowed: posterior_prior, prior_posterior"),
         ("palbert", {"posterior_tail": "cut"}, "allowed: constant, drop, remainder"),
         ("palbert", {"lambda_bias_init": "zero"}, "allowed: default, prior"),
-        ("palbert", {"exit": "never"}, "allowed: threshold, sample, expectation, expectation_legacy, last"),
+        ("palbert", {"exit": "never"}, "allowed: expectation, expectation_legacy, last, sample, threshold"),
         ("palbert", {"q": 1.5}, "q is 1.5; allowed: a number >= 0 and <= 1"),
         ("palbert", {"q": -1}, "q is -1; allowed: a number >= 0 and <= 1"),
         ("palbert", {"q": None}, "q must be set when exit is threshold"),

@@ -158,7 +158,7 @@ def test_a_grid_has_choices_and_whole_numbers():
         ("--search palbert:q=0.5..2", "--search palbert:q is 2; allowed: a number >= 0 and <= 1"),
         ("--search batch_size=16,1.5", "--search batch_size is 1.5; allowed: a whole number"),
         ("--search schedule=constant,lineer", "linear_from_start, polynomial; did you mean linear?"),
-        ("--search exit=1..3", "--search exit is 1; allowed: threshold, sample, expectation, "),
+        ("--search exit=1..3", "--search exit is 1; allowed: expectation, expectation_legacy, "),
         (
             "--search-only lr",
             "prior_lambda; did you mean learning_rate?; to tune another field: --search FIELD=LOW..HIGH",
