@@ -13,7 +13,7 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.abc import ExecutionLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -41,18 +41,15 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
         """Map each method to a hash (16 hexadecimal digits) of the names and contents of its files."""
         return {_name(stem): _digest(self.for_method(stem)) for stem, both in self.pairs.items() if all(both)}
 
-    def has(self, method: str) -> bool:
-        """Check whether the folder has both the method's file and its search space's file."""
-        return all(self.pairs.get(_stem(method), (False,)))
-
     def for_method(self, method: str) -> dict[str, str]:
         """Return the texts of the method's file, its search space's file and all `_*.py` files, by file name.
 
         The result is empty unless the folder has both files of the method.
         """
-        files = {f"{_stem(method)}.py", f"{_stem(method)}{SPACE}.py"}
-        if not self.has(method):
+        stem = _stem(method)
+        if not all(self.pairs.get(stem, (False,))):
             return {}
+        files = (f"{stem}.py", f"{stem}{SPACE}.py")
         return {name: text for name, text in self.sources.items() if name in files or name[0] == "_"}
 
     @property
@@ -60,8 +57,7 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
         """Map each method NAME to two flags: whether the folder has `NAME.py`, and whether it has `NAME_space.py`."""
         stems = {name.removesuffix(".py") for name in self.sources if not name.startswith("_")}
         spaces = {stem.removesuffix(SPACE) for stem in stems if stem.endswith(SPACE)}
-        methods = {stem for stem in stems if stem in spaces or _IS_METHOD.search(self.sources[f"{stem}.py"])}
-        return {stem: (stem in stems, stem in spaces) for stem in sorted(spaces | methods)}
+        return _pair(stems, spaces, lambda stem: self.sources[f"{stem}.py"])
 
 
 @dataclass(frozen=True)
@@ -125,7 +121,7 @@ def read_methods(folder: str | Path, *, named: str = "--include", may_lack_metho
         if not _IS_STEM.fullmatch(stem):
             allowed = "a lower-case letter, then lower-case letters, digits and _ (the method's name has - for _)"
             raise ValueError(f"{folder}/{stem}.py: {stem} is not a valid method name; allowed: {allowed}")
-        if stem in _list_package_stems():
+        if all(_list_package_pairs().get(stem, (False,))):
             raise ValueError(f"{folder}/{stem}.py: the package has a method {_name(stem)!r}; choose another name")
     return methods
 
@@ -158,9 +154,7 @@ def include(methods: IncludedMethods | None) -> None:
 
 def names() -> list[str]:
     """List all methods that have a file and a search space, in alphabetical order."""
-    pairs = {} if _included is None else _included.pairs
-    stems = {*_list_package_stems(), *(stem for stem, both in pairs.items() if all(both))}
-    return sorted(map(_name, stems))
+    return sorted(_name(stem) for stem, both in _list_pairs().items() if all(both))
 
 
 def check_both_files(method: str) -> None:
@@ -169,15 +163,10 @@ def check_both_files(method: str) -> None:
     Raises:
         ValueError: if only one of the two files exists; the message names both files.
     """
-    stem, files = _stem(method), locate_files(method)
-    if _included is not None and stem in _included.pairs:
-        pairs = [_included.pairs[stem]]
-    else:
-        pairs = [_check_files(folder, stem) for folder in _list_packages()]
-    for exist in pairs:
-        if any(exist) and not all(exist):
-            present, missing = (file.path for file in (files if exist[0] else files[::-1]))
-            raise ValueError(f"method {method!r} needs two files: {present} exists, {missing} is missing")
+    has_method, has_space = _list_pairs().get(_stem(method), (False, False))
+    if has_method != has_space:
+        present, missing = (file.path for file in locate_files(method)[:: 1 if has_method else -1])
+        raise ValueError(f"method {method!r} needs two files: {present} exists, {missing} is missing")
 
 
 def locate_files(method: str) -> tuple[MethodFile, MethodFile]:
@@ -237,26 +226,25 @@ class _Included(MetaPathFinder, ExecutionLoader):
         return f"{fullname.partition('.')[2]}.py"
 
 
-def _list_packages() -> Iterator[Path]:
-    """List the folders that contain the packages `trainables` and `search_spaces`."""
-    return (Path(folder).parent for folder in sys.modules[__name__.partition(".")[0]].__path__)
+def _list_pairs() -> dict[str, tuple[bool, bool]]:
+    """Do the same as `IncludedMethods.pairs`, for this project's methods and the included ones."""
+    return _list_package_pairs() | ({} if _included is None else _included.pairs)
 
 
-def _check_files(folder: Path, stem: str) -> tuple[bool, bool]:
-    """Return whether a method's file exists below `folder`, and whether the file of its search space exists there."""
-    trained, space = (folder / name / f"{stem}.py" for name in ("trainables", "search_spaces"))
-    is_method = trained.is_file() and bool(_IS_METHOD.search(trained.read_text(encoding="utf-8")))
-    return is_method, space.is_file() and not stem.startswith("_")
+def _list_package_pairs() -> dict[str, tuple[bool, bool]]:
+    folders = [Path(folder).parent for folder in sys.modules["trainables"].__path__]
+    files = {file.stem: file for folder in folders for file in (folder / "trainables").glob("[!_]*.py")}
+    spaces = {file.stem for folder in folders for file in (folder / "search_spaces").glob("[!_]*.py")}
+    return _pair(set(files), spaces, lambda stem: files[stem].read_text(encoding="utf-8"))
 
 
-def _list_package_stems() -> set[str]:
-    """List the names of this project's methods, as file names have them."""
-    return {
-        file.stem
-        for folder in _list_packages()
-        for file in (folder / "trainables").glob("[!_]*.py")
-        if (folder / "search_spaces" / file.name).exists()
-    }
+def _pair(stems: set[str], spaces: set[str], read: Callable[[str], str]) -> dict[str, tuple[bool, bool]]:
+    """Map each method to two flags: whether its file is in `stems`, and whether its search space is in `spaces`.
+
+    A file without a search space is a method only if its text, which `read` returns, defines a method.
+    """
+    methods = {stem for stem in stems if stem in spaces or _IS_METHOD.search(read(stem))}
+    return {stem: (stem in stems, stem in spaces) for stem in sorted(spaces | methods)}
 
 
 def _digest(sources: Mapping[str, str]) -> str:

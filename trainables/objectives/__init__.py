@@ -34,12 +34,7 @@ def load(objective: str) -> ModuleType:
     """
     if objective not in list_objectives():
         raise unknown_name_error("objective", objective, list_objectives())
-    return importlib.import_module(build_module_name(objective))
-
-
-def build_module_name(objective: str) -> str:
-    """Build the import name of an objective's module."""
-    return f"trainables.objectives.{objective.replace('-', '_')}"
+    return importlib.import_module(f"{__name__}.{objective.replace('-', '_')}")
 
 
 def configure(objective: str, values: Configuration) -> PretrainingConfig:
