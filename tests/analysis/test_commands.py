@@ -51,7 +51,7 @@ def test_a_study_where_nothing_can_be_written_is_told_before_anything_is_compute
 
 def test_a_wrong_argument_is_one_line_with_the_menu(capsys):
     assert tables.main(["runs/one", "--format", "pdf"]) == 2
-    assert capsys.readouterr() == ("", "analysis.tables: --format is 'pdf'; allowed: md, csv, tex, html\n")
+    assert capsys.readouterr() == ("", "analysis.tables: --format is 'pdf'; allowed: csv, html, md, tex\n")
 
 
 def test_an_unknown_argument_is_one_line_that_points_to_the_help(capsys):

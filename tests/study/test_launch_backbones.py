@@ -56,7 +56,7 @@ NO_NYSTROM = "a 'sharebert' model; available for: albert, bert, electra"
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--attention", "linear"], "--attention is 'linear'; allowed: softmax, nystrom"),
+        (["--attention", "linear"], "--attention is 'linear'; allowed: nystrom, softmax"),
         (["--attention", "nystrom", "--backbone", "mini-sharebert"], f"'mini-sharebert' is {NO_NYSTROM}"),
         (
             ["--method", "sharebert", "--backbone", "mini-bert"],

@@ -68,7 +68,7 @@ def refused(capsys, *arguments: str) -> str:
         (["mlm", "--set", "masking=word"], "masking is 'word'; allowed: bernoulli, n_gram"),
         (["mlm", "--set", "gradient_accumulation=5"], "allowed: a divisor of batch_size (32)"),
         (["albert-mlm", "--set", "packing=full"], "packing is 'full'; allowed for albert-mlm: sentence_pairs"),
-        (["mlm", "--attention", "linear"], "--attention is 'linear'; allowed: softmax, nystrom"),
+        (["mlm", "--attention", "linear"], "--attention is 'linear'; allowed: nystrom, softmax"),
         (
             ["mlm", "--attention", "nystrom", "--backbone", "mini-sharebert"],
             "'mini-sharebert' is a 'sharebert' model; available for: albert, bert, electra",

@@ -125,7 +125,7 @@ LOCAL = ("--driver", "local")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--driver", "slurm"], "--driver is 'slurm'; allowed: ray, local"),
+        (["--driver", "slurm"], "--driver is 'slurm'; allowed: local, ray"),
         ([*LOCAL, "--address", "auto"], "--address auto is a Ray cluster, but --driver is local; leave one of them"),
         (["--gpus-per-trial", "1.5"], "--gpus-per-trial is 1.5; allowed: a fraction below 1, or a whole number"),
         (["--max-minutes", "0"], "--max-minutes is 0; allowed: a number > 0"),

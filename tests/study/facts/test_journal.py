@@ -81,7 +81,7 @@ def test_an_event_that_could_not_be_read_again_is_not_written(tmp_path):
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ('"phase":"search"', '"phase":"rest"', "phase is 'rest'; allowed: search, confirm"),
+        ('"phase":"search"', '"phase":"rest"', "phase is 'rest'; allowed: confirm, search"),
         ('"phase":"search",', "", "the field phase is missing"),
         ('"event":"trial_started"', '"event":"trial_stared"', "event is 'trial_stared'; allowed: launch_began, .*"),
         ('"seed":42', '"seed":"x"', "seed is 'x'; allowed: a whole number"),

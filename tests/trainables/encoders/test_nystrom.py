@@ -258,7 +258,7 @@ def test_convolutions_that_are_missing_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"attention": "linear"}, "attention is 'linear'; allowed: softmax, nystrom"),
+        ({"attention": "linear"}, "attention is 'linear'; allowed: nystrom, softmax"),
         ({"num_landmarks": None}, "num_landmarks must be set when attention is nystrom"),
         ({"attention": "softmax"}, "num_landmarks is 4 but is used only when attention is nystrom; set it to null"),
         ({"num_landmarks": 17}, r"num_landmarks is 17; allowed: at most 16 \(max_length\)"),
