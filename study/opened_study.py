@@ -275,23 +275,17 @@ def _note_unlaunched(study: Study, options: LaunchOptions, facts: StudyFacts, *,
 
 
 def _note_same_arms_elsewhere(study: Study) -> list[str]:
-    """Return notes on studies in the same parent folder that have the same protocol and some of the same arms."""
-    parent, arms = study.folder.parent, {arm.name for arm in study.resolved.arms}
-    shared: dict[Path, str] = {}
+    """Return a note on studies in the same parent folder that have the same protocol and some of the same arms."""
+    parent, arms, others = study.folder.parent, {arm.name for arm in study.resolved.arms}, list[str]()
     for file in sorted(parent.glob(f"*/{PLAN}")):
         try:
             other = require_plan(file.parent).plan
         except ValueError:  # the error is reported when that study is launched
             continue
-        names = {arm.name for arm in other.arms} & arms
-        if names and not compare_plans(other, study.resolved):
-            shared[file.parent] = ", ".join(sorted(names))
-    if len(shared) > 1:
-        studies = list_first([folder.name for folder in shared], MOST_STUDIES)
-        advice = f"to add to one of them: --continue {parent}/NAME"
-        title = f"{len(shared)} studies in {parent} have arms of this study with the same protocol"
-        return [f"{title}: {studies}; {advice}"]
-    return [
-        f"{folder} also has {names} with the same protocol; to add to that study: --continue {folder}"
-        for folder, names in shared.items()
-    ]
+        if not arms.isdisjoint(arm.name for arm in other.arms) and not compare_plans(other, study.resolved):
+            others.append(file.parent.name)
+    if not others:
+        return []
+    places = f"{list_first(others, MOST_STUDIES)} in {parent}"
+    advice = f"to add to an existing study: --continue {parent}/NAME"
+    return [f"arms of this study also exist with the same protocol in {places}; {advice}"]

@@ -239,8 +239,10 @@ def test_a_new_study_names_the_one_beside_it_that_has_its_arms(study, capsys):
     what = ["--method", f"{method},pabee", "--task", task, "--sampler", "random", "--epochs", "4"]
     what += ["--out", str(study.parent), "--name", "new", "--dry-run"]
     assert launch.main(what) == 0
-    beside = f"{study} also has {method}/{task} with the same protocol; to add to that study: --continue {study}"
-    assert beside in capsys.readouterr().out.splitlines()
+    beside = f"arms of this study also exist with the same protocol in {study.name} in {study.parent}; "
+    assert (
+        f"{beside}to add to an existing study: --continue {study.parent}/NAME" in capsys.readouterr().out.splitlines()
+    )
     assert launch.main([*what, "--selection", "holdout"]) == 0
     assert "--continue" not in capsys.readouterr().out
 
@@ -253,8 +255,8 @@ def test_several_studies_beside_a_new_one_are_named_in_a_line(study, tmp_path, c
     assert launch.main([*what, "--out", str(tmp_path), "--name", "new", "--dry-run"]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "with the same protocol" in line]
     assert line == (
-        f"5 studies in {tmp_path} have arms of this study with the same protocol: a, b, c and 2 more; "
-        f"to add to one of them: --continue {tmp_path}/NAME"
+        f"arms of this study also exist with the same protocol in a, b, c and 2 more in {tmp_path}; "
+        f"to add to an existing study: --continue {tmp_path}/NAME"
     )
 
 
