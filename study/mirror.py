@@ -351,7 +351,7 @@ def register_models(mirrored: Mirror, *, include: str | None = None) -> None:
 main = Command(
     "study.mirror",
     Options,
-    "Copy a study into MLflow, while it runs or afterwards: `python -m study.mirror runs/NAME`.",
+    __doc__ or "",
     run,
     after_interrupt="; nothing is lost; run the same command again",
 )

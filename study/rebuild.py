@@ -157,7 +157,7 @@ def _mirror(folder: Path, uri: str | None) -> bool:
 main = Command(
     "study.rebuild",
     Options,
-    "Rewrite every export of a study from its plan and its journal: `python -m study.rebuild runs/NAME`.",
+    __doc__ or "",
     run,
     after_interrupt="; nothing is lost; run the same command again",
 )

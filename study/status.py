@@ -33,6 +33,7 @@ from study.plans.samplers import describe_select_by
 from study.screen import (
     arms_table,
     blocked_exits,
+    build_table,
     describe_attempts,
     describe_missing,
     describe_notice,
@@ -209,7 +210,7 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
     if rule := progress.plan.protocol.select_by:
         print_lines([describe_select_by(rule)], sys.stdout)
     if status.ledger:
-        console.print(_ledger_table(status.ledger))
+        console.print(_build_ledger_table(status.ledger, width=console.width))
     parts = {title: status.under_way, "interrupted": status.waiting, "left out": status.left_out}
     parts |= {"failed": status.failed, "missing": describe_missing(progress)}
     lines = [f"{name}: {line}" for name, part in parts.items() for line in part]
@@ -256,21 +257,20 @@ def _print_failures(folder: Path, attempts: Sequence[FailedAttempt], *, as_json:
     print(counted(len(attempts), "failed attempt") if attempts else "no failed attempts")
 
 
-def _ledger_table(entries: list[Spent]) -> Table:
+def _build_ledger_table(entries: Sequence[Spent], *, width: int) -> Table:
     """Build a table of the epochs, examples and time that each phase of each arm has taken so far."""
-    table = Table(box=None, pad_edge=False)
-    for column in ("spent on", "phase", "trials", "epochs", "examples", "wall clock", "GPU"):
-        table.add_column(column, justify="left" if column in ("spent on", "phase") else "right")
-    for spent in entries:
-        counts = (str(sum(spent.trials.values())), str(spent.epochs), f"{spent.train_examples:,}")
-        table.add_row(spent.arm, spent.phase, *counts, clock(spent.wall_seconds), clock(spent.gpu_seconds))
-    return table
+    columns = ("spent on", "trials", "epochs", "examples", "wall clock", "GPU")
+    rows = []
+    for entry in entries:
+        counts = (str(sum(entry.trials.values())), str(entry.epochs), f"{entry.train_examples:,}")
+        rows.append((f"{entry.arm} {entry.phase}", *counts, *_time_spent([entry])))
+    return build_table(columns, rows, width=width, dispensable=("examples",))
 
 
 main = Command(
     "study.status",
     Options,
-    "Show what is done, running, stopped, failed and missing in a study.",
+    __doc__ or "",
     run,
     epilog="Exit status: 0 if the study, or every study in the folder, is complete; 1 if trials failed or results are "
     "missing, for instance because the study is still running; 2 if the folder holds no study.",
