@@ -18,7 +18,6 @@ from study.plans.plan import Plan
 from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import (
     PlanFile,
-    check_in_one_folder,
     compare_plans,
     describe_data_change,
     find_plan,
@@ -147,7 +146,6 @@ def resolve_in(
     _check_files(plan)
     if plan.include is not UNSET:
         include_folder(plan.methods, plan.include)
-    check_in_one_folder(plan, had)
     resolved = resolve(plan, unchecked=unchecked, pins=earlier.plan.pins)
     if unchecked or not compare_plans(earlier.plan, resolved):
         return resolved

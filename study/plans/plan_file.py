@@ -284,31 +284,18 @@ def include_folder(methods: Iterable[str], folder: str) -> None:
     """Register the methods in a folder. The folder may be missing if all of `methods` belong to this package.
 
     Raises:
-        ValueError: the folder is needed but missing, or is not a folder of methods.
+        ValueError: the folder lacks one of `methods` or is missing, or is not a folder of methods.
     """
-    known = method_files.included()
-    if known is not None and known.folder == folder:
-        return
-    method_files.include(None)
-    needed = [method for method in methods if base_method(method) not in method_files.names()]
-    if Path(folder).is_dir():
-        trainables.include(folder, named="--include")
-    elif needed:
+    known, is_there = method_files.included(), Path(folder).is_dir()
+    if known is None or known.folder != folder:
+        method_files.include(None)
+        if is_there:
+            trainables.include(folder, named="--include")
+    if missing := [method for method in methods if base_method(method) not in method_files.names()]:
+        fault = "lacks it" if is_there else "is missing"
         raise ValueError(
-            f"{needed[0]} is a method of the folder {folder}, which is missing; allowed: restore the folder, or "
-            "give its new location with --include FOLDER"
-        )
-
-
-def check_in_one_folder(asked: Plan, earlier: Plan) -> None:
-    """Raise ValueError if --include names a new folder that lacks one of the methods of the earlier plan."""
-    if UNSET in (asked.include, earlier.include) or asked.include == earlier.include:
-        return
-    missing = [method for method in earlier.methods if base_method(method) not in method_files.names()]
-    if missing:
-        raise ValueError(
-            f"the study's method {missing[0]} comes from {earlier.include}, but is not in {asked.include}; allowed: "
-            "one folder with the files of all methods"
+            f"the study's method {missing[0]} needs the folder {folder}, which {fault}; allowed: --include with a "
+            "folder of all methods of the study"
         )
 
 

@@ -258,8 +258,8 @@ def test_a_launch_says_that_the_folder_is_gone_and_takes_the_new_one(
     capsys.readouterr()
     assert launch.main(again) == 2
     assert capsys.readouterr().err == (
-        f"study.launch: entropy is a method of the folder {gone}, which is missing; allowed: restore the folder, or "
-        "give its new location with --include FOLDER\n"
+        f"study.launch: the study's method entropy needs the folder {gone}, which is missing; "
+        "allowed: --include with a folder of all methods of the study\n"
     )
     assert launch.main([*again, "--include", str(methods)]) == 0
 
@@ -275,8 +275,8 @@ def test_a_method_in_another_folder_than_the_studys_is_refused(
     for methods in ([], ["--method", "confidence"]):
         assert launch.main([*again, *methods]) == 2
         assert capsys.readouterr().err == (
-            f"study.launch: the study's method entropy comes from {whole_study[1]}, but is not in {other}; allowed: "
-            "one folder with the files of all methods\n"
+            f"study.launch: the study's method entropy needs the folder {other}, which lacks it; "
+            "allowed: --include with a folder of all methods of the study\n"
         )
 
 
