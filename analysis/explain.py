@@ -17,7 +17,6 @@ from analysis.studies.cells import Cell, read_cell
 from analysis.studies.load import Study, load_study
 from study.command_line import Command, argument
 from study.facts import events
-from study.facts.json_lines import read_lines
 from study.facts.plain_words import counted, to_second
 from study.facts.record import Record
 from study.facts.study_folder import predictions_file
@@ -84,7 +83,7 @@ def _search_lines(study: Study, cell: Cell) -> list[str]:
 
 def _record_lines(study: Study, record: Record) -> list[str]:
     """Describe a run: its result, key, host and files, and its lines in the journal."""
-    path, predictions = study.folder / events.FILE, predictions_file(study.folder, record.key)
+    predictions = predictions_file(study.folder, record.key)
     details = {
         "metrics": json.dumps(to_plain(record.metrics)) if record.metrics else "",
         "layers": f"{record.mean_layers:.2f} of {record.num_layers}" if record.mean_layers else "",
@@ -99,8 +98,8 @@ def _record_lines(study: Study, record: Record) -> list[str]:
         f"  seed {record.seed}: {came}; key {record.key}",
         *(f"    {name}: {value}" for name, value in details.items() if value),
         *(
-            f"    {path}:{number}: {event.__struct_config__.tag} {to_second(event.time)}"
-            for number, event in read_lines(path, events.EventReader())
+            f"    {where}: {event.__struct_config__.tag} {to_second(event.time)}"
+            for where, event in events.read_lines(study.folder)
             if getattr(event, "key", None) == record.key and not isinstance(event, events.EpochReported)
         ),
     ]

@@ -24,7 +24,6 @@ from study.command_line import Command, argument, option
 from study.decisions.progress import StudyProgress
 from study.facts import events
 from study.facts.events import EpochReported
-from study.facts.json_lines import Tail
 from study.facts.plain_words import counted
 from study.facts.study_facts import StudyFacts, apply_line
 from study.facts.study_folder import (
@@ -85,15 +84,21 @@ class Mirror:
         self.folder, self.uri = folder, uri
         self.facts = StudyFacts()
         self.tracking: Tracking | None = None
-        self._tail = Tail(folder / events.FILE, events.EventReader())
+        self._reader, self._offset, self._lines = events.EventReader(), 0, 0
         self.reports: defaultdict[str, list[EpochReported]] = defaultdict(list)  # trial key -> its epochs, each once
 
     def read(self) -> None:
-        """Read the lines added to the journal since the last call."""
-        for number, event in self._tail.read():
-            apply_line(self.facts, event, where=f"{self.folder / events.FILE}:{number}")
+        """Read the lines added to the journal since the last call, except an incomplete last line."""
+        path = self.folder / events.FILE
+        with path.open("rb") as file:
+            file.seek(self._offset)
+            new = [line for line in file if line.endswith(b"\n")]
+        for number, line in enumerate(new, start=self._lines + 1):
+            event = self._reader.read(line, where=f"{path}:{number}")
+            apply_line(self.facts, event, where=f"{path}:{number}")
             if isinstance(event, EpochReported) and self.facts.trials[event.key].last is event:
                 self.reports[event.key].append(event)
+        self._offset, self._lines = self._offset + sum(map(len, new)), self._lines + len(new)
 
     def progress(self) -> StudyProgress:
         """Compute the progress of the study from the lines read so far."""

@@ -9,7 +9,8 @@ opens a study in each format.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,7 +21,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from study.facts.attestation import Attestation
-from study.facts.json_lines import read_lines
 from study.facts.record import Phase, Status
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.configuration import AtLeastOne, Count, NotNegative
@@ -371,13 +371,41 @@ class EventReader(Reader):
         return event
 
 
-def read_events(folder: Path) -> list[Event]:
-    """Read the events of a study folder, in order; the list is empty before the study's first launch.
+def read_lines(folder: Path) -> Iterator[tuple[str, Event]]:
+    """Yield the place of each line (`runs/NAME/events.jsonl:3`) and its event; yield nothing if the file is missing.
+
+    An incomplete last line, which can result from a crash, is skipped with a warning.
 
     Raises:
-        ValueError: a line is not an event; the message names file, line and field.
+        ValueError: a complete line is invalid (the message names file, line and field), or the file is a folder.
     """
-    return [event for _, event in read_lines(folder / FILE, EventReader())]
+    path, reader = folder / FILE, EventReader()
+    if not path.exists():
+        return
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; allowed: the file of a study")
+    name = str(path)
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            where = f"{name}:{number}"
+            if not line.endswith(b"\n") and not is_json(line):
+                warnings.warn(f"{where}: incomplete last line ignored ({len(line)} bytes)", stacklevel=2)
+                return
+            yield where, reader.read(line, where=where)
+
+
+def is_json(line: bytes) -> bool:
+    """Check if a line is complete: a truncated object is not valid JSON."""
+    try:
+        msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+def read_events(folder: Path) -> list[Event]:
+    """Read the events of a study folder as `read_lines` does, without the places of their lines."""
+    return [event for _, event in read_lines(folder)]
 
 
 def utc_now() -> str:

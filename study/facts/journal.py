@@ -22,8 +22,7 @@ from types import FrameType
 
 import msgspec
 
-from study.facts.events import FILE, Event, utc_now
-from study.facts.json_lines import is_json
+from study.facts.events import FILE, Event, is_json, utc_now
 from study.facts.plain_words import to_second
 from study.facts.study_facts import read_facts
 from trainables.atomic_files import flush, write_bytes

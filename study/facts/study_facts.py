@@ -15,12 +15,10 @@ from msgspec.structs import replace
 
 from study.facts.attestation import join_code
 from study.facts.events import (
-    FILE,
     AshaDecided,
     ConfirmClosed,
     EpochReported,
     Event,
-    EventReader,
     Failure,
     LaunchBegan,
     LaunchEnded,
@@ -39,8 +37,8 @@ from study.facts.events import (
     TrialRestarted,
     TrialRetried,
     TrialStarted,
+    read_lines,
 )
-from study.facts.json_lines import read_lines
 from study.facts.record import Phase, Record
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables.configuration import AtLeastOne, Count
@@ -56,11 +54,11 @@ def read_facts(folder: Path) -> StudyFacts:
     Raises:
         ValueError: a line of the journal is invalid; the message names file, line and field.
     """
-    facts, name, is_collected = StudyFacts(), str(folder / FILE), gc.isenabled()
+    facts, is_collected = StudyFacts(), gc.isenabled()
     gc.disable()  # reading leaves no garbage, and collection would take a fifth of the time
     try:
-        for number, event in read_lines(folder / FILE, EventReader()):
-            apply_line(facts, event, where=f"{name}:{number}")
+        for where, event in read_lines(folder):
+            apply_line(facts, event, where=where)
     finally:
         if is_collected:
             gc.enable()
