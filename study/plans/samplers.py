@@ -8,6 +8,7 @@ A sampler is either one of Optuna's, given by its name, or a user's, given as `p
 from __future__ import annotations
 
 import importlib
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, UnsetType
@@ -23,7 +24,14 @@ OWN = ":"  # only in the name of a user's sampler
 FORM = "PACKAGE.MODULE:FACTORY"
 SELECT_FORMS = f"score, {AREA}, {AT_LAYERS}LAYERS"
 RANDOM_TRIALS = 10  # random trials per arm before TPE and GP start to learn: Optuna's n_startup_trials
-SAMPLERS = ("tpe", "random", "grid", "qmc", "cmaes", "gp")
+SAMPLERS = {  # name -> packages that the sampler needs
+    "tpe": (),
+    "random": (),
+    "grid": (),
+    "qmc": ("scipy",),
+    "cmaes": ("cmaes",),
+    "gp": ("torch", "scipy"),
+}
 
 
 def resolve_sampler(name: str) -> str:
@@ -36,11 +44,13 @@ def resolve_sampler(name: str) -> str:
 
 
 def check_sampler(name: str) -> None:
-    """Raise ValueError if the sampler is unknown or invalid."""
+    """Raise ValueError if the sampler is unknown or invalid, or a package that it needs is not installed."""
     if OWN in name:
         make_own_sampler(name, seed=0)
     elif name not in SAMPLERS:
         raise unknown_name_error("sampler", name, [*SAMPLERS, FORM])
+    elif missing := [package for package in SAMPLERS[name] if find_spec(package) is None]:
+        raise ValueError(f"--sampler {name} needs {' and '.join(missing)}: pip install {' '.join(missing)}")
 
 
 def make_own_sampler(name: str, *, seed: int) -> BaseSampler:

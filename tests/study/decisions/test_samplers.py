@@ -11,7 +11,7 @@ from study.facts.events import TrialStarted
 from study.plans.plan import EarlyStopping
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
-from study.plans.samplers import SAMPLERS, describe_sampler
+from study.plans.samplers import SAMPLERS, check_sampler, describe_sampler
 
 OWN = "own_sampler:Reversed"
 OWN_FILE = """
@@ -113,6 +113,12 @@ def test_unusable_sampler_is_named_before_anything_runs(name, fault, own_sampler
     with pytest.raises(ValueError) as raised:
         planned(name)
     assert fault in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_missing_package_of_a_sampler_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("study.plans.samplers.find_spec", lambda package: None)
+    with pytest.raises(ValueError, match="--sampler cmaes needs cmaes: pip install cmaes"):
+        check_sampler("cmaes")
 
 
 @pytest.mark.parametrize(
