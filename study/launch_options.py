@@ -213,7 +213,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     json: Annotated[bool, option("print the result as JSON")] = False
 
     def __post_init__(self) -> None:
-        """With --compare, set the numbers (`COMPARING_METHODS`) that no option sets."""
+        """If --compare is given, set the numbers of `COMPARING_METHODS` that no other option sets."""
         for name, number in (COMPARING_METHODS if self.compare else {}).items():
             if getattr(self, name) is None:
                 force_setattr(self, name, number)
@@ -223,7 +223,7 @@ def check_options(options: LaunchOptions) -> None:
     """Check that the options can be combined and that this machine can run them.
 
     Raises:
-        ValueError: if two options contradict each other, or this machine lacks what an option asks for.
+        ValueError: if two options contradict each other, or this machine lacks a resource that an option requires.
     """
     for name in ("probe", "explain", "departures", "toml"):
         if getattr(options, name) and not options.dry_run:
@@ -231,7 +231,7 @@ def check_options(options: LaunchOptions) -> None:
     for name, least in {"search_repeats": 2, "samples": 1, "seeds": 2}.items() if options.compare else ():
         if (number := getattr(options, name)) < least:
             flag = f"--{name.replace('_', '-')}"
-            raise ValueError(f"{flag} is {number}; allowed with --compare methods: {least} or more, or leave it out")
+            raise ValueError(f"{flag} is {number}; allowed with --compare methods: {least} or more")
     check_not_shadowed(*PACKAGES, path=[str(Path.cwd()), *sys.path])  # the module path of the launch's child processes
     forms = [f"--{name}" for name in ("explain", "toml", "json") if getattr(options, name)]
     if len(forms) > 1:
@@ -307,7 +307,7 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
         The plan and its origin, such as `profile mini`, `plan FILE` or `continued`.
 
     Raises:
-        ValueError: if an option names something unknown, or sets what --continue has already fixed.
+        ValueError: if an option is invalid, or sets a value that --continue determines.
     """
     base, origin = _read_base(options, earlier)
     if options.include:
@@ -483,7 +483,9 @@ def _choose_profile(options: LaunchOptions) -> tuple[Plan, str]:
     else:
         gpus, place = count_local_gpus(), "this machine"
     profile = "paper" if gpus else "mini"
-    return profiles.load(profile), f"profile {profile}: {place} has {gpus or 'no'} GPUs"
+    return profiles.load(
+        profile
+    ), f"profile {profile}, because {place} has {counted(gpus, 'GPU') if gpus else 'no GPU'}"
 
 
 def _resolve_file_names(plan: Plan, file: str, readers: Mapping[str, Callable[[Any], object]]) -> Plan:

@@ -128,10 +128,10 @@ def train(spec: TrialSpec, options: Options) -> None:
         print(f"  {describe_rule(exits.rule)}: score {points(exits.score)}, {exits.mean_layers:.2f} layers")
     if options.out is not None:
         run.write_model(Path(options.out))
-        print(f"wrote {options.out}")
+        print(f"wrote the trained model to {options.out}")
     print(
-        f"score {points(best.selection_score)} ({spec.selection}, epoch {best.epoch}), {best.mean_layers:.2f} of "
-        f"{best.num_layers} layers, {clock(time.monotonic() - began)} on {device}"
+        f"selected epoch {best.epoch}: score {points(best.selection_score)} on {split}, {best.mean_layers:.2f} of "
+        f"{best.num_layers} layers; the run took {clock(time.monotonic() - began)} on {device}"
     )
 
 

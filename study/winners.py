@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from study.command_line import Command, argument, option
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.facts.plain_words import counted
+from study.facts.record import Record
 from study.plans.plan import First, Plan
 from study.plans.plan_file import format_plan
 from study.plans.ranges import is_searched
@@ -40,6 +41,12 @@ def searched_values(arm: ArmProgress) -> Configuration:
     """Return the values that the arm's winner has for the searched fields."""
     assert arm.winner is not None
     return {name: arm.winner.config[name] for name in arm.arm.decided}
+
+
+def _best_trial(arm: ArmProgress) -> Record:
+    """Return the trial of the arm's search that has the best selection score."""
+    assert arm.winner is not None and arm.winner.search is not None
+    return arm.winner.search
 
 
 def as_toml(progress: StudyProgress) -> str:
@@ -66,7 +73,7 @@ def as_json(progress: StudyProgress) -> str:
             "arm": arm.arm.name,
             "searched": searched_values(arm),
             "fixed": arm.arm.fixed,
-            "selection_score": arm.winner and arm.winner.search and arm.winner.search.selection_score,
+            "selection_score": _best_trial(arm).selection_score,
             "scores": {record.seed: record.score for record in arm.confirmed},
             "median": arm.median,
         }
@@ -91,9 +98,10 @@ def _format_values(arm: ArmProgress) -> str:
 
 
 def _format_scores(arm: ArmProgress) -> str:
-    best = arm.winner.search if arm.winner else None
-    search = f"search {points(best.selection_score)}" if best else "no search"
-    return f"{search}, median {points(arm.median) or 'unknown'} of {counted(len(arm.confirmed), 'seed')}"
+    search = f"search score {points(_best_trial(arm).selection_score)}"
+    if arm.median is None:
+        return f"{search}, no seed is finished"
+    return f"{search}, median score {points(arm.median)} of {counted(len(arm.confirmed), 'seed')}"
 
 
 def read_winners(folder: Path, plan: Plan) -> dict[str, tuple[First, ...]]:

@@ -71,7 +71,7 @@ def test_plan_says_above_it_what_won_and_what_has_no_winner_yet(tmp_path):
     plan = mini_plan(methods=("albert",))
     launch(tmp_path / "s", plan, killed_after=14)
     lines = winners.as_toml(compute_progress(plan, read_facts(tmp_path / "s"))).splitlines()
-    assert lines[1].startswith("# albert/rte: learning_rate 0.00") and "search 7" in lines[1]
+    assert lines[1].startswith("# albert/rte: learning_rate 0.00") and "search score 7" in lines[1]
     assert lines[2] == "# albert/mrpc has no winner yet, so this plan has the paper's values"
 
 

@@ -153,11 +153,11 @@ def test_a_dry_run_says_what_repeated_searches_cost(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--seeds", "1"], "--seeds is 1; allowed with --compare methods: 2 or more, or leave it out"),
-        (["--samples", "0"], "--samples is 0; allowed with --compare methods: 1 or more, or leave it out"),
+        (["--seeds", "1"], "--seeds is 1; allowed with --compare methods: 2 or more"),
+        (["--samples", "0"], "--samples is 0; allowed with --compare methods: 1 or more"),
         (
             ["--search-repeats", "1"],
-            "--search-repeats is 1; allowed with --compare methods: 2 or more, or leave it out",
+            "--search-repeats is 1; allowed with --compare methods: 2 or more",
         ),
         (["--method", "albert"], "--compare methods needs two methods, but the study has only albert"),
     ],
