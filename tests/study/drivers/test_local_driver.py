@@ -99,7 +99,7 @@ def test_a_launch_whose_time_is_over_goes_on_with_the_next_and_nothing_differs(
         assert launch.main([*arguments, "--max-minutes", "60"]) == status
         printed = capsys.readouterr()
         assert ("the time limit (--max-minutes) is reached: stopping" in printed.err) == bool(status)
-        assert ("interrupted; continue:" in printed.out) == bool(status)
+        assert ("interrupted; to continue:" in printed.out) == bool(status)
         assert before < epochs() <= limit + 1  # with the one that was under way
     assert [event.status for event in read_events(study) if isinstance(event, LaunchEnded)][-1] == "complete"
     assert differences_of(study, on_ray) == []
@@ -116,7 +116,7 @@ def test_ctrl_c_once_saves_and_leaves_no_process(tmp_path: Path) -> None:
     assert started and not any(map(is_alive, started))
     told = read_events(study.folder)
     assert isinstance(told[-1], LaunchEnded) and told[-1].status == "drained"
-    assert "interrupted; continue:" in study.printed()
+    assert "interrupted; to continue:" in study.printed()
 
 
 LOCAL = ("--driver", "local")
@@ -255,6 +255,6 @@ def test_a_limit_within_an_epoch_is_kept_and_the_epochs_before_are_not_lost(
     assert launch.main([*arguments, "--max-minutes", "0.3"]) == 1
     printed = capsys.readouterr()
     assert (
-        "the time limit (--max-minutes) is reached: stopping" in printed.err and "interrupted; continue:" in printed.out
+        "the time limit (--max-minutes) is reached: stopping" in printed.err and "interrupted; to continue:" in printed.out
     )
     assert [event.status for event in read_events(tmp_path / "study") if isinstance(event, LaunchEnded)] == ["drained"]
