@@ -78,6 +78,16 @@ def test_a_setting_that_was_typed_is_told_of_the_command_line(tmp_path, capsys):
         assert capsys.readouterr().err.startswith(f"study.launch: {message}")
 
 
+def test_a_setting_of_the_file_is_told_of_the_file_whatever_else_is_typed(tmp_path, capsys):
+    path = tmp_path / "plan.toml"
+    path.write_text("[set]\nq = 2\n")
+    typed = ["--task", "rte", "--samples", "2", "--set", "epochs=3"]
+    assert launch.main(["--plan", str(path), "--dry-run", *typed]) == 2
+    assert capsys.readouterr().err.startswith(f"study.launch: --plan {path}: --set q is 2; ")
+    assert launch.main(["--plan", str(path), "--dry-run", *typed, "--data", "nowhere"]) == 2
+    assert capsys.readouterr().err.startswith("study.launch: no folder nowhere; ")
+
+
 def test_a_file_that_is_gone_is_named(tmp_path, capsys):
     assert launch.main(["--plan", str(tmp_path / "gone.toml"), "--dry-run"]) == 2
     assert f"--plan {tmp_path / 'gone.toml'}: " in capsys.readouterr().err
