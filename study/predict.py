@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import sys
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -230,9 +229,7 @@ def _count_dev_rows(rows: Split, trained: TrainedModel) -> str:
     """Format a line with the number of input rows that are also dev rows, to which the guarantee does not apply."""
     task = trained.task
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # hides warnings about the number of rows
-            splits = [load_split(task, split, trained.spec.data) for split in task.dev_splits]
+        splits = [load_split(task, split, trained.spec.data) for split in task.dev_splits]
     except ValueError as error:
         return f"warning: could not check for dev rows, to which the guarantee does not apply: {error}"
     dev = {texts for split in splits for texts in split.texts}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -106,9 +105,7 @@ def check_rows(data: str, *, studied: Collection[str], any_length: bool) -> None
     for file in sorted(FILES, key=lambda file: file.answered_by not in studied):
         task = TASKS[file.task]
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # hides warnings about the number of rows, which is checked here
-                ids = load_split(task, file.split, data).ids
+            ids = load_split(task, file.split, data).ids
         except ValueError:
             if file.answered_by in studied:
                 raise

@@ -6,7 +6,6 @@ backbone if `finished` in the file is true. A study copies `made` from the file 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -153,7 +152,5 @@ def warn_of_unknown(name: str, tokenizer: Tokenizer | None, texts: Mapping[str, 
 
 def _read_dev_texts(task: str, data: str) -> Iterable[str]:
     """Read the texts of the dev split, which is short and has words like those of the train split."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # trials give the same warnings about row counts
-        rows = glue.load_split(TASKS[task], TASKS[task].dev_splits[0], data).texts
+    rows = glue.load_split(TASKS[task], TASKS[task].dev_splits[0], data).texts
     return (text for row in rows for text in row)

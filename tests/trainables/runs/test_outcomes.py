@@ -187,7 +187,6 @@ def rte_without_dev(tmp_path):
     return tmp_path, rows["dev"]
 
 
-@pytest.mark.filterwarnings("ignore:.*rows; the official")
 def test_holdout_reads_dev_in_the_outcome_and_not_before(rte_without_dev, cache, tmp_path):
     folder, dev = rte_without_dev
     run = run_to_the_end(spec_of(task="rte", data=str(folder), selection="holdout", config={"epochs": 2}), cache)
@@ -201,7 +200,6 @@ def test_holdout_reads_dev_in_the_outcome_and_not_before(rte_without_dev, cache,
         assert set(arrays["split"]) == {"dev"}
 
 
-@pytest.mark.filterwarnings("ignore:.*rows; the official")
 def test_holdout_without_report_never_reads_dev(rte_without_dev, cache):
     spec = spec_of(
         task="rte", data=str(rte_without_dev[0]), selection="holdout", report_dev=False, config={"epochs": 1}
