@@ -35,6 +35,7 @@ from trainables.schema import Typed
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
 _PROBE_STEPS = 5
+_SOURCES = {"probe": "estimated from a probe", "records": "estimated from earlier trials"}
 # Expected epochs are the mean over this many simulated searches, or over fewer searches if each has many trials.
 _STUDIES = 30
 _SIMULATED_TRIALS = 30_000  # maximum number of trials in all simulated searches together
@@ -180,8 +181,8 @@ def describe_estimate(arm: Arm, cost: Cost, *, bound: str) -> str:
     search = f"{arm.samples:4} search{precision} ({bound} {counted(round(cost.search_epochs), 'epoch')})"
     trials = f"{search} {len(arm.seeds):3} confirm ({counted(cost.confirm_epochs, 'epoch')})"
     time = "time unknown"
-    if cost.slot_seconds is not None:
-        time = f"{clock(cost.slot_seconds)}, by {cost.source}"
+    if cost.slot_seconds is not None and cost.source:
+        time = f"{clock(cost.slot_seconds)}, {_SOURCES[cost.source]}"
     pretrained = "" if arm.pretraining is UNSET else f", pretrained here with {arm.pretraining.objective}"
     start = "" if arm.start_from is None else f", from the best model of {arm.start_from}"
     return f"{arm.name:24} {trials}  {time}  backbone {arm.backbone}{pretrained}{start}"
@@ -258,9 +259,9 @@ def describe_time_limit(minutes: float, measured: Mapping[str, Measured]) -> str
     if not measured:
         return f"{limit}; the time of an epoch is not known yet: --dry-run --probe measures it"
     name, slowest = max(measured.items(), key=lambda item: item[1].epoch_seconds)
-    how_long = f"an epoch of {name} takes {clock(slowest.epoch_seconds)}, by {slowest.source}"
+    how_long = f"an epoch of {name} takes {clock(slowest.epoch_seconds)}, {_SOURCES[slowest.source]}"
     if slowest.epoch_seconds >= 60 * minutes:
-        return f"{limit}; {how_long}, so it would never end: allow more minutes"
+        return f"{limit}; {how_long}, so no epoch would ever end: allow more minutes"
     return f"{limit}; {how_long}"
 
 

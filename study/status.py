@@ -198,8 +198,8 @@ def _describe_unfinished(trial: TrialFacts, steps: Mapping[str, Steps], *, is_ru
 
 def _print(progress: StudyProgress, status: Status, folder: str) -> None:
     console = Console(highlight=False)
-    counts = ", ".join(f"{number} {word}" for word, number in status.trials.items()) or "none ended"
-    total = f"{counts} of {counted(status.total, 'trial')}"
+    counts = ", ".join(f"{number} {word}" for word, number in status.trials.items()) or "no trial has ended"
+    total = f"{counts}; {counted(status.total, 'trial')} in total"
     lines = [f"study {status.study} ({status.protocol_hash}): {total}", _describe_launch(progress.facts, status.launch)]
     print_lines(lines, sys.stdout)
     title = "under way" if status.launch else "begun"

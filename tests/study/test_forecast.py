@@ -95,7 +95,11 @@ def test_a_probe_measures_time_and_disk_and_creates_no_study(tmp_path, capsys, m
     runs = tmp_path / "runs"
     assert launch.main(["--task", "rte", "--dry-run", "--probe", "--out", str(runs)]) == 0
     printed = capsys.readouterr()
-    assert "probed palbert/rte:" in printed.err and "by probe" in printed.out and "kB of models" in printed.out
+    assert (
+        "probed palbert/rte:" in printed.err
+        and "estimated from a probe" in printed.out
+        and "kB of models" in printed.out
+    )
     assert not runs.exists()
 
 
@@ -196,9 +200,9 @@ def test_time_limit_says_what_is_lost():
     measured = {name: Measured(seconds, None, "records") for name, seconds in (("a/rte", 20), ("b/rte", 270))}
     assert describe_time_limit(10, measured) == (
         "--max-minutes 10: an epoch that has not ended by then is lost, and the next launch repeats it; an epoch of "
-        "b/rte takes 4:30, by records"
+        "b/rte takes 4:30, estimated from earlier trials"
     )
     assert describe_time_limit(4, measured).endswith(
-        "takes 4:30, by records, so it would never end: allow more minutes"
+        "takes 4:30, estimated from earlier trials, so no epoch would ever end: allow more minutes"
     )
     assert describe_time_limit(0.5, {}).endswith("the time of an epoch is not known yet: --dry-run --probe measures it")

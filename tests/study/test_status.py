@@ -243,7 +243,9 @@ def test_names_and_lines_are_never_broken_where_there_is_no_terminal(tmp_path, c
     assert len(lines := capsys.readouterr().out.splitlines()) == 2
     assert lines[1].startswith(f"{folder.name}  albert   rte, cola") and lines[1].endswith("2 cells missing")
     assert status.main([str(folder)]) == 1
-    assert re.match(r"study a-name-that-is-wider-than-thirty-columns .* of 10 trials$", capsys.readouterr().out, re.M)
+    assert re.match(
+        r"study a-name-that-is-wider-than-thirty-columns .*; 10 trials in total$", capsys.readouterr().out, re.M
+    )
 
 
 def test_one_missing_cell_is_one_cell(tmp_path):
