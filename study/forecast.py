@@ -153,7 +153,7 @@ def estimate(resolved: ResolvedPlan, measured: Mapping[str, Measured]) -> dict[s
 
 def _add_time_spent(costs: Mapping[str, Cost], progress: StudyProgress) -> dict[str, Cost]:
     """Set the time of each measured arm to the sum of the time that it has spent and the time that it still needs."""
-    left = _estimate_by_arm(progress) or {}
+    left = _estimate_by_arm(progress, {}) or {}
     return {
         name: replace(cost, slot_seconds=progress.arm(name).facts.reported.wall_seconds + left[name])
         if cost.source and name in left
@@ -279,9 +279,8 @@ def remaining_seconds(progress: StudyProgress, steps: Mapping[str, Steps] = Mapp
     return None if by_arm is None else sum(by_arm.values())
 
 
-def _estimate_by_arm(
-    progress: StudyProgress, steps: Mapping[str, Steps] = MappingProxyType({})
-) -> dict[str, float] | None:
+def _estimate_by_arm(progress: StudyProgress, steps: Mapping[str, Steps]) -> dict[str, float] | None:
+    """Estimate the seconds that each launched arm still needs. Return None if nothing has been measured yet."""
     pace = progress.compute_seconds_per_example(progress.arms, "wall_seconds")
     if pace is None and (pace := _measure_pace_in_steps(progress, steps)) is None:
         return None

@@ -243,8 +243,8 @@ def _build_running_table(trials: list[TrialFacts], steps: Mapping[str, Steps], *
 def _build_arms(progress: StudyProgress, *, width: int, room: int) -> list[RenderableType]:
     """Build the table of arms. If some arms do not fit, add a line that counts them.
 
-    Arms with unfinished trials are shown first. Then come the other incomplete arms with trials, the arms without
-    trials, and the complete arms.
+    Arms with unfinished trials have priority. Then come the other incomplete arms with trials, the arms without trials,
+    and the complete arms. The table keeps the order of the plan.
     """
     if room < 1:
         return []
