@@ -254,7 +254,6 @@ def test_a_limit_within_an_epoch_is_kept_and_the_epochs_before_are_not_lost(
     arguments = [*study, "--out", str(tmp_path), "--name", "study"]
     assert launch.main([*arguments, "--max-minutes", "0.3"]) == 1
     printed = capsys.readouterr()
-    assert (
-        "the time limit (--max-minutes) is reached: stopping" in printed.err and "interrupted; to continue:" in printed.out
-    )
+    assert "the time limit (--max-minutes) is reached: stopping" in printed.err
+    assert "interrupted; to continue:" in printed.out
     assert [event.status for event in read_events(tmp_path / "study") if isinstance(event, LaunchEnded)] == ["drained"]
