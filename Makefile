@@ -11,6 +11,9 @@ STUDY ?= $(firstword $(shell ls -td runs/*/ 2>/dev/null))
 PYTHON ?= python3
 ARGS ?=
 
+# Without files of compiled code, each of the many processes that tests start would compile the project again.
+unexport PYTHONDONTWRITEBYTECODE
+
 INSTALLED := .venv/installed
 WITH_TOOLS := .venv/installed-dev
 
