@@ -19,7 +19,7 @@ from study import status
 from study.facts.events import LaunchEnded, read_events
 
 pytestmark = pytest.mark.slow
-STUDY = ["--method", "albert", "--task", "rte", "--profile", "mini", "--samples", "1", "--seeds", "2", "--epochs", "2"]
+STUDY = ["--method", "albert", "--task", "rte", "--profile", "mini", "--samples", "1", "--seeds", "1", "--epochs", "2"]
 DRIVERS = pytest.mark.parametrize(
     "driver",
     [WITHOUT_RAY, pytest.param(("--driver", "ray", *ONE_AT_A_TIME), marks=pytest.mark.long)],
