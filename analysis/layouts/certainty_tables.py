@@ -165,8 +165,8 @@ def without_baseline(compared: Sequence[Comparison], baseline: str | None) -> Ta
         others,
         title=f"Comparisons without {baseline}" if baseline else "Comparisons",
         caption=(
-            f"Holm's correction covers the {counted(len(others), 'comparison')} in this table, which set no marks in "
-            "other tables."
+            f"Holm's correction covers the {counted(len(others), 'comparison')} in this table. Other tables do not "
+            "mark these differences."
         ),
         sidecar={"comparisons": [one.to_json() for one in others]},
     )
@@ -220,9 +220,9 @@ def sources_table(evidence: Evidence) -> Table | None:
             for place, found in sources.items()
         ],
         caption=(
-            'Points. The columns "seed", "dev examples" and "search" have the standard deviation of one model\'s score '
-            "over seeds, over samples of dev examples, and over searches. The standard deviation over searches is "
-            "missing if there are too few search trials, or if ASHA stopped some of them. The column "
+            'All numbers are in points. The columns "seed", "dev examples" and "search" have the standard deviation '
+            "of one model's score over seeds, over samples of dev examples, and over searches. The standard deviation "
+            "over searches is missing if there are too few search trials, or if ASHA stopped some of them. The column "
             '"best - last epoch" has the score of the selected epoch minus the score of the last epoch, on the '
             "selection split."
         ),
@@ -304,12 +304,13 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
         },
         lines=[Line("/".join(place), _describe_repeats(own, tests.get(place))) for place, own in repeats.items()],
         caption=(
-            'Points. "First" is the median score after the first search, as in the other tables. "All, mean" is the '
-            'mean score over all searches. "Spread" is the standard deviation, over searches, of the mean score after '
-            'a search. "Of search" is the part of this spread that the seeds do not explain. The last column is the '
-            "difference from the baseline's mean score over all searches, with its 95 % interval over searches and dev "
-            "examples (t-test; its degrees of freedom come from the number of searches). ↑ and ↓: significant at the "
-            "5 % level, with Holm's correction over this table. The tests compare the methods including their tuning."
+            'Scores are in points. "First" is the median score after the first search, as in the other tables. "All, '
+            'mean" is the mean score over all searches. "Spread" is the standard deviation, over searches, of the '
+            'mean score after a search. "Of search" is the part of this spread that the seeds do not explain. The last '
+            "column is the difference from the baseline's mean score over all searches, with its 95 % interval over "
+            "searches and dev examples (t-test; its degrees of freedom come from the number of searches). ↑ and ↓: "
+            "significant at the 5 % level, with Holm's correction over this table. The tests compare the methods "
+            "including their tuning."
         ),
         unit="points; number_of_searches: searches",
         notes=[
@@ -390,9 +391,9 @@ def scores_on_test_table(evidence: Evidence) -> Table | None:
         lines=lines,
         blocks=placed.blocks,
         caption=(
-            "Points (100 x score) on test sets. The test labels were read after the last trial. The first column of "
-            "each task has the test score of the model with the best dev score, which is what papers report. The "
-            "second column has the median over the confirm seeds, with their range."
+            "Scores on the test sets are in points (100 x score). The test labels were read after the last trial. The "
+            "first column of each task has the test score of the model with the best dev score, which is what papers "
+            "report. The second column has the median over the confirm seeds, with their range."
         ),
         notes=[
             *(

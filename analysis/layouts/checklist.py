@@ -35,6 +35,9 @@ from trainables.licences import OF_TASKS, UNKNOWN, licence_of_backbone
 FILE = Path(__file__).parents[1] / "checklist.toml"
 
 
+Found = tuple[bool | None, str]  # the answer to a question (None: it does not apply), and words for its text
+
+
 class Answer(NamedTuple):
     """The answer to one question about a study, with the evidence or the reason for this answer."""
 
@@ -88,36 +91,32 @@ def answers(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
     studies, cells = evidence.studies, [cell for _, cell in evidence.cells]
     records = [record for cell in cells for record in cell.arm_records]
     made, unlicensed, looks = collect_provenance(records), _find_licence_gaps(evidence), evidence.looks
-    has_public_data, source = _describe_data_source(studies)
     seeds = sorted({seed for study in studies for arm in study.file.plan.arms for seed in arm.seeds})
     kinds = sorted({record.device for record in records if record.device})
-    holds = {
-        "splits": {cell.task for cell in cells} == {cell.task for cell in cells if _read_sizes(cell)},
-        **dict.fromkeys(("parameters", "compute", "runtime"), bool(records)),
-        "devices": bool(kinds) and not any(kind == "cpu" or kind.startswith("cuda:") for kind in kinds),
-        "spread": bool(evidence.samples),
-        "packages": bool(made),
-        "data": has_public_data,
-        "licences": not unlicensed,
-        "validation": True if "scores_on_test" in tables else None,
-        "held_out": studies[0].protocol.selection == "holdout",
-        "all_seeds": all(cell.state == "complete" for cell in cells),
+    found: dict[str, Found] = {
+        "splits": ({cell.task for cell in cells} == {cell.task for cell in cells if _read_sizes(cell)}, ""),
+        "parameters": (bool(records), _describe_parameters(evidence)),
+        "compute": (bool(records), sum_compute(entry.total for entry in row_ledger(evidence.rows)).describe()),
+        "runtime": (bool(records), _describe_mean_times(evidence)),
+        "devices": (
+            bool(kinds) and not any(kind == "cpu" or kind.startswith("cuda:") for kind in kinds),
+            ", ".join(kinds) or "no trial",
+        ),
+        "spread": (bool(evidence.samples), ""),
+        "statistic": (True, counted(len(studies[0].seeds), "seed")),
+        "packages": (bool(made), str(made.get("versions"))),
+        "data": _describe_data_source(studies),
+        "code": (False, str(made.get("commit", "unknown"))),
+        "licences": (not unlicensed, ", ".join(unlicensed)),
+        "validation": (True if "scores_on_test" in tables else None, ""),
+        "held_out": (
+            studies[0].protocol.selection == "holdout",
+            f"{len(looks)} times: with {', then '.join(looks)}" if len(looks) > 1 else "once",
+        ),
+        "seeds": (True, ", ".join(map(str, seeds))),
+        "all_seeds": (all(cell.state == "complete" for cell in cells), "; ".join(seed_notes(evidence.rows))),
     }
-    words = {
-        "parameters": _describe_parameters(evidence),
-        "compute": sum_compute(entry.total for entry in row_ledger(evidence.rows)).describe(),
-        "runtime": _describe_mean_times(evidence),
-        "devices": ", ".join(kinds) or "no trial",
-        "statistic": counted(len(studies[0].seeds), "seed"),
-        "packages": str(made.get("versions")),
-        "code": str(made.get("commit", "unknown")),
-        "data": source,
-        "licences": ", ".join(unlicensed),
-        "held_out": f"{len(looks)} times: with {', then '.join(looks)}" if len(looks) > 1 else "once",
-        "seeds": ", ".join(map(str, seeds)),
-        "all_seeds": "; ".join(seed_notes(evidence.rows)),
-    }
-    return _fill_answers("answers", holds, words) | _answer_search_questions(evidence, tables)
+    return _fill_answers("answers", found) | _answer_search_questions(evidence, tables)
 
 
 def _answer_search_questions(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
@@ -137,43 +136,38 @@ def _answer_search_questions(evidence: Evidence, tables: Collection[str]) -> dic
     sampler = describe_sampler(rules.sampler, max(cell.arm.samples for cell in cells), rules.early_stopping)
     goal = describe_select_by(rules.select_by) if rules.select_by else ""
     chosen = f"chosen by the selection score on {rules.selection}{f' ({goal})' if goal else ''}"
-    holds = {
-        "winners": "winners" in tables,
-        "expected": "equal_compute" in tables,
-        "same_ranges": not unlike,
-        "same_budget": not unlike_budgets and not began,
-        "same_hardware": len(devices) == 1 if has_limit else None,
-        "all_tuned": not untuned,
+    found: dict[str, Found] = {
+        "winners": ("winners" in tables, ""),
+        "trials": (True, numbers),
+        "sampler": (True, f"{sampler}, by Optuna; {chosen}"),
+        "expected": ("equal_compute" in tables, ""),
+        "metric": (True, goal or "the task's GLUE metric"),
+        "same_ranges": (not unlike, ", ".join(unlike)),
+        "same_budget": (not unlike_budgets and not began, "; ".join([unlike_budgets or numbers, *began])),
+        "same_hardware": (len(devices) == 1 if has_limit else None, ", ".join(devices)),
+        "all_tuned": (not untuned, ", ".join(untuned)),
     }
-    words = {
-        "sampler": f"{sampler}, by Optuna; {chosen}",
-        "metric": goal or "the task's GLUE metric",
-        "trials": numbers,
-        "same_ranges": ", ".join(unlike),
-        "same_budget": "; ".join([unlike_budgets or numbers, *began]),
-        "same_hardware": ", ".join(devices),
-        "all_tuned": ", ".join(untuned),
-    }
-    return _fill_answers("search_answers", holds, words)
+    return _fill_answers("search_answers", found)
 
 
 def _count_search_trials(cell: Cell) -> int:
     return sum(record.phase == "search" for repeat in find_repeats(cell) for record in repeat.arm_records)
 
 
-def _fill_answers(part: str, holds: Mapping[str, bool | None], words: Mapping[str, str]) -> dict[str, Answer]:
+def _fill_answers(part: str, found: Mapping[str, Found]) -> dict[str, Answer]:
     """Fill in the texts of the answers in one part of `checklist.toml`.
 
     Args:
         part: name of the part.
-        holds: the answer of each question: True for yes, False for no, None for n/a. A question that is not in `holds`
-            has one possible answer.
-        words: what replaces the placeholder `{}` in the text of each answer.
+        found: for each question, the answer, and what replaces the placeholder `{}` in its text. The text of a question
+            that is not in `found` is the same for all studies.
     """
+    holds = {"yes": True, "no": False, "na": None}
     answered = {}
     for name, texts in _read_file()[part].items():
-        key = {True: "yes", False: "no", None: "na"}[holds[name]] if name in holds else next(iter(texts))
-        answered[name] = Answer({"yes": True, "no": False, "na": None}[key], texts[key].format(words.get(name)))
+        own, words = found.get(name, (holds[next(iter(texts))], ""))
+        text = next(text for key, text in texts.items() if holds[key] == own)
+        answered[name] = Answer(own, text.format(words))
     return answered
 
 

@@ -30,7 +30,6 @@ from analysis.statistics.guarantees import RISKS, Guarantee, guarantees
 from analysis.statistics.samples import Place
 from analysis.statistics.searches import UNITS, at_equal_budget, completed_scores
 from analysis.statistics.uncertainty import mean_interval
-from analysis.studies.cells import Cell
 from study.facts.plain_words import joined
 from study.facts.record import format_counts
 from trainables.data.tasks import TASKS
@@ -65,8 +64,7 @@ def exits_table(evidence: Evidence) -> Table | None:
     cells = [(label, cell) for label, cell in evidence.cells if cell.records]
     if not any(record.mean_layers for _, cell in cells for record in cell.records):
         return None
-    baseline = evidence.baseline
-    of_baseline = {cell.task: cell for label, cell in cells if label == baseline}
+    baseline = evidence.baseline or "the baseline"
     differences = {
         "curve_difference": evidence.compare_curves(evidence.curves),
         "curve_difference_by_flops": evidence.compare_curves(evidence.curves_by_flops),
@@ -74,17 +72,24 @@ def exits_table(evidence: Evidence) -> Table | None:
     }
     lines, sidecar = [], []
     for label, cell in cells:
-        entries, facts = _describe_exits(evidence, (label, cell.task), of_baseline.get(cell.task), differences)
+        entries, facts = _describe_exits(evidence, (label, cell.task), differences)
         lines.append(Line(f"{label}/{cell.task}", entries))
         sidecar.append({"row": label, "task": cell.task} | facts)
     devices = costs.name_devices(cell for _, cell in cells)
-    timed = (
-        f' "Time" is the inference time per example relative to that of {baseline}, in batches of '
-        f"{' and '.join(map(str, ENDS))} on {devices}. It was measured on some batches after training, while other "
-        "trials may have run, and scaled to the mean layers on dev."
-    )
-    fixed = ' "Fixed layer" is the score if every example exits at the middle layer.'
-    has_fixed = any("fixed_at_half" in line.entries for line in lines)
+    caption = [
+        '"Layers" is the mean number of layers per dev example. Parentheses enclose the range of layers or scores over '
+        "seeds; for differences and ELUE scores, they enclose the 95 % interval."
+    ]
+    if devices and evidence.baseline:
+        caption.append(
+            f'"Time" is the inference time per example relative to that of {baseline}, in batches of '
+            f"{' and '.join(map(str, ENDS))} on {devices}. It was measured on some batches after training, while other "
+            "trials may have run, and scaled to the mean layers on dev."
+        )
+    caption += _explain_curves(evidence)
+    if any("fixed_at_half" in line.entries for line in lines):
+        caption.append('"Fixed layer" is the score if every example exits at the middle layer.')
+    caption.append(f'"Difference" is the mean score minus that of {baseline}.')
     return make_table(
         evidence,
         "exits",
@@ -92,12 +97,7 @@ def exits_table(evidence: Evidence) -> Table | None:
         first_column="arm",
         columns=EXITS,
         lines=lines,
-        caption=(
-            '"Layers" is the mean number of layers per dev example. Parentheses enclose the range of layers or scores '
-            "over seeds; for differences and ELUE scores, they enclose the 95 % interval."
-            f"{timed if devices and baseline else ''}{_explain_curves(evidence)}{fixed * has_fixed} "
-            f'"Difference" is the mean score minus that of {baseline or "the baseline"}.'
-        ),
+        caption=" ".join(caption),
         facts=lambda cell: {**costs.speed_facts(cell), "latencies": to_plain(costs.list_latencies(cell))},
         sidecar={"exits": sidecar},
     )
@@ -139,28 +139,26 @@ def _describe_setting(arm: str, sweep: Sweep, number: int, depth: int) -> Line:
     return Line(f"{arm}, {sweep.field} {sweep.settings[number]:g}", entries)
 
 
-def _explain_curves(evidence: Evidence) -> str:
-    """Explain the columns that come from curves; return an empty text if no method exits early."""
+def _explain_curves(evidence: Evidence) -> list[str]:
+    """Explain the columns that come from curves; return an empty list if no method exits early."""
     if not evidence.curves:
         is_early = any(exits.is_early for exits in evidence.exits.values())
-        return ' "At half its layers" needs stored layer outputs and an exit rule of this package.' * is_early
-    words = (
-        ' "At half its layers" is a model\'s score at half of all layers, interpolated on the Pareto front of its exit '
-        'settings. The front is chosen on one half of dev and measured on the other half, and vice versa. "ELUE score" '
-        "is the mean difference between the scores of a model's exit settings and the interpolated scores of the same "
-        "model truncated at each layer."
-    )
+        return ['"At half its layers" needs stored layer outputs and an exit rule of this package.'] * is_early
     over_layers = _format_ranges(evidence.curves, "{:.1f} to {:.1f}")
-    if not over_layers:
-        return words
-    words += (
-        f' "Curve" is the mean score along that front minus that of {evidence.curve_reference}, over the range of mean '
-        f"layers that all rows reach ({over_layers})."
-    )
     over_flops = _format_ranges(evidence.curves_by_flops, "{:.3g} to {:.3g}")
-    if not over_flops:
-        return words
-    return f'{words} "Curve, FLOPs" is like "curve", but over MFLOPs at the length of each text ({over_flops}).'
+    return [
+        '"At half its layers" is a model\'s score at half of all layers, interpolated on the Pareto front of its exit '
+        "settings. The front is chosen on one half of dev and measured on the other half, and vice versa.",
+        '"ELUE score" is the mean difference between the scores of a model\'s exit settings and the interpolated '
+        "scores of the same model truncated at each layer.",
+        *[
+            f'"Curve" is the mean score along that front minus that of {evidence.curve_reference}, over the range of '
+            f"mean layers that all rows reach ({over_layers})."
+        ]
+        * bool(over_layers),
+        *[f'"Curve, FLOPs" is like "curve", but over MFLOPs at the length of each text ({over_flops}).']
+        * bool(over_flops),
+    ]
 
 
 def _format_ranges(curves: Mapping[Place, Curves], form: str) -> str:
@@ -169,27 +167,18 @@ def _format_ranges(curves: Mapping[Place, Curves], form: str) -> str:
 
 
 def _describe_exits(
-    evidence: Evidence, place: Place, baseline: Cell | None, differences: Mapping[str, Mapping[Place, Comparison]]
+    evidence: Evidence, place: Place, differences: Mapping[str, Mapping[Place, Comparison]]
 ) -> tuple[dict[str, Entry], dict[str, Any]]:
     """Return the entries of the arm at `place` in the table of exits, and the arm's facts for the JSON file.
 
-    Args:
-        baseline: the baseline's cell on the same task.
-        differences: the comparisons to print, by name of the column and place of the arm.
+    `differences` has the comparisons to print, by name of the column and place of the arm.
     """
     cell, exits, curves = evidence.cells_by_place[place], evidence.exits.get(place), evidence.curves.get(place)
-    layers = [record.mean_layers for record in cell.records if record.mean_layers is not None]
+    baseline = evidence.cells_by_place.get((str(evidence.baseline), cell.task))
     times = {size: costs.relative_time([(cell, baseline)], size) if baseline else None for size in ENDS}
     flops = costs.flops(cell)
     at_half = curves.score_at(exits.num_layers / 2) if curves and exits else None  # interpolated, one per seed
     fixed_at_half = _read_middle_scores(evidence.rules.get(place, ()))
-    elue = curves.elue() if curves and len(curves.whole) > 1 else None
-    tests = {column: tested[place].test for column, tested in differences.items() if place in tested}
-    entries = {
-        "mean_layers": LAYERS_RANGE.entry_over_seeds(layers) if layers else Entry(),
-        "depth_layers": WHOLE.entry(exits.num_layers if exits else None),
-        **{f"time_ratio_{size}": HUNDREDTHS.entry(time) for size, time in times.items()},
-    }
     facts: dict[str, Any] = {
         "relative_time": times,
         "flops": flops,
@@ -197,22 +186,28 @@ def _describe_exits(
         "fixed_at_half": fixed_at_half,
         **dict.fromkeys(("curve_difference", "curve_difference_by_flops", "elue_score", "difference")),
     }
+    layers = [record.mean_layers for record in cell.records if record.mean_layers is not None]
+    entries = {
+        "mean_layers": LAYERS_RANGE.entry_over_seeds(layers),
+        "depth_layers": WHOLE.entry(exits.num_layers if exits else None),
+        **{f"time_ratio_{size}": HUNDREDTHS.entry(time) for size, time in times.items()},
+    }
     if flops is not None:
-        megaflops = flops / 1e6
-        entries["megaflops"] = Entry.from_text(f"{megaflops:.0f}" if megaflops >= 100 else f"{megaflops:.3g}")
-    if at_half is not None:
-        entries["score_at_half"] = POINTS_RANGE.entry_over_seeds(at_half)
-    elif exits and exits.is_early:
-        entries["score_at_half"] = Entry()
+        entries["megaflops"] = Entry.from_text(f"{flops / 1e6:.0f}" if flops >= 1e8 else f"{flops / 1e6:.3g}")
+    if at_half is not None or (exits and exits.is_early):
+        entries["score_at_half"] = POINTS_RANGE.entry_over_seeds(at_half or [])
     if fixed_at_half is not None:
         entries["fixed_at_half"] = POINTS_RANGE.entry_over_seeds(fixed_at_half)
-    if elue is not None:
+    if curves and len(curves.whole) > 1:
+        elue = curves.elue()
         mean, interval = float(np.mean(elue.scores)), mean_interval(elue.resampled, elue.scores)
         entries["elue_score"] = ESTIMATE.entry(mean, interval.low, interval.high)
         facts["elue_score"] = {"mean": mean, **vars(interval)}
-    for column, test in tests.items():
-        entries[column] = ESTIMATE.entry(test.difference, test.low, test.high)
-        facts[column] = vars(test)
+    for column, tests in differences.items():
+        if place in tests:
+            test = tests[place].test
+            entries[column] = ESTIMATE.entry(test.difference, test.low, test.high)
+            facts[column] = vars(test)
     return entries, facts
 
 

@@ -327,19 +327,13 @@ def _code_notes(study: Study, cells: list[Cell]) -> list[str]:
     if len({record.code_digest for record in records.values()}) < 2:
         return []  # one version of the code: the launches need not be compared
     first = FirstCode(study.facts)
-    trained: dict[str, list[Record]] = {}
-    others: dict[str, dict[str, list[Record]]] = {}  # code -> arm -> records
+    others: dict[str, list[Record]] = {}  # description of the code -> trials
     for key, trial in study.facts.trials.items():
-        if key in records:
-            trained.setdefault(trial.started.arm, []).append(records[key])
-            for code in first.list_others(trial):
-                others.setdefault(code, {}).setdefault(trial.started.arm, []).append(records[key])
+        for code in first.list_others(trial) if key in records else ():
+            others.setdefault(code, []).append(records[key])
     if first.launch is None or not others:
         return []
-    trials_by_code = [
-        f"{', '.join(_name_trials(arm, trials, of=trained[arm]) for arm, trials in arms.items())} used {code}"
-        for code, arms in others.items()
-    ]
+    trials_by_code = [f"{_name_trials(trials, of=records.values())} used {code}" for code, trials in others.items()]
     head = f"some trials were trained with other code than the study's first launch ({describe_code(first.launch)})"
     return [f"{head}: {'; '.join(trials_by_code)}"]
 
@@ -356,15 +350,17 @@ def _device_notes(studies: list[Study], cells: list[Cell]) -> list[str]:
     return [f"trials were trained on {' or '.join(trained)}; {others}"]
 
 
-def _name_trials(arm: str, trials: list[Record], *, of: list[Record]) -> str:
-    """Return the name of the arm. Unless `trials` are all its trials (`of`), add the seeds and number of `trials`."""
-    if len(trials) == len(of):
-        return arm
-    seeds = [str(seed) for seed in sorted({record.seed for record in trials if record.phase == "confirm"})]
-    searched, all_searched = (sum(record.phase != "confirm" for record in records) for records in (trials, of))
-    parts = [f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"] * bool(seeds)
-    parts += [f"{searched} of {all_searched} search trials"] * bool(searched)
-    return f"{arm} ({'; '.join(parts)})"
+def _name_trials(trials: Iterable[Record], *, of: Iterable[Record]) -> str:
+    """Name the arms of the trials. If an arm has more trials (in `of`), add the seeds and the number of its trials."""
+    names = []
+    for arm in dict.fromkeys(record.arm for record in trials):
+        own, whole = ([record for record in records if record.arm == arm] for records in (trials, of))
+        seeds = [str(seed) for seed in sorted({record.seed for record in own if record.phase == "confirm"})]
+        searched, all_searched = (sum(record.phase != "confirm" for record in records) for records in (own, whole))
+        parts = [f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"] * bool(seeds)
+        parts += [f"{searched} of {all_searched} search trials"] * bool(searched)
+        names.append(arm if len(own) == len(whole) else f"{arm} ({'; '.join(parts)})")
+    return ", ".join(names)
 
 
 def own_task_notes(studies: Sequence[Study]) -> list[str]:

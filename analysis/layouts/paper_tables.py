@@ -354,7 +354,7 @@ class PaperLayout:
 
     name: str
     title: str
-    caption: str = "Points (100 x score)."
+    caption: str = "Scores are in points (100 x score)."
     unit: str = "points"
     tasks: tuple[str, ...]
     before: Mapping[str, str] = field(default_factory=dict)  # columns before the tasks: name -> heading
@@ -590,7 +590,10 @@ DEV = PaperLayout(
 ABLATION = PaperLayout(
     name="ablation",
     title="{glue}dev scores{data}, mean ± standard deviation over {seeds}",
-    caption="Points (100 x score). The standard deviation is that of single seeds, with n - 1 in the denominator.",
+    caption=(
+        "Scores are in points (100 x score). The standard deviation is that of single seeds, with n - 1 in the "
+        "denominator."
+    ),
     tasks=("sst2", "rte", "cola"),  # PALBERT, table 1
     entry=_format_deviation,
     metrics=PAPER_METRICS,
@@ -601,8 +604,9 @@ PABEE = PaperLayout(
     name="pabee",
     title="Parameters, speed-up and {glue}dev scores{data}, median over {seeds}",
     caption=(
-        "Points. Parameters are in millions and include heads and Λ; shared parameters count once. Speed: all layers / "
-        "layers run per dev example, both summed over the tasks. Table exits has measured times."
+        "Scores are in points. Parameters are in millions and include heads and Λ; shared parameters count once. Speed "
+        "is the number of layers divided by the mean number of layers that run per dev example, both summed over the "
+        "tasks. The table exits has measured times."
     ),
     unit="points; speed_up: ratio",
     tasks=("cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb"),
@@ -615,8 +619,9 @@ ELECTRA = PaperLayout(
     name="electra",
     title="{glue}dev scores{data} in ELECTRA's metrics, median over {seeds}",
     caption=(
-        "Points; parameters in millions. Metrics: CoLA Matthews, STS-B Spearman, other GLUE tasks accuracy. MNLI is "
-        "the mean of matched and mismatched here and in lmtuners, but only matched in ELECTRA's README."
+        "Scores are in points, parameters in millions. The metric is Matthews correlation on CoLA, Spearman "
+        "correlation on STS-B, and accuracy on the other GLUE tasks. On MNLI, the score is the mean of the matched and "
+        "the mismatched accuracy, but the score in ELECTRA's README is the matched accuracy alone."
     ),
     tasks=("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"),
     before={"parameters_millions": "#Param"},

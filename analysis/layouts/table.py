@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -78,7 +78,12 @@ class Style:
         return Entry(self.pattern.format(*(text or GAP for text in texts)), numbers, mark=mark)
 
     def entry_over_seeds(self, values: Sequence[float]) -> Entry:
-        """Format the median of the seeds' values with their range; leave out the range if all values are equal."""
+        """Format the median of the seeds' values with their range; leave out the range if all values are equal.
+
+        If there are no values, return a gap.
+        """
+        if not values:
+            return Entry()
         low, high = min(values), max(values)
         entry = self.entry(float(np.median(values)), low, high)
         return entry if low < high else replace(entry, text=entry.numbers[""])
@@ -204,22 +209,18 @@ def _rename_line(line: Line, label: str, name: str) -> Line:
 
 def _embolden_best(table: Table) -> Table:
     ours = [line for line in table.lines if line.source == "ours"]
-    numbers = {column: [_read_number(line, column) for line in ours] for column in table.columns}
-    best = {
-        column: max((number for number in known if number is not None), default=None)
-        for column, known in numbers.items()
-    }
+    best = {column: max(_read_number(line, column) for line in ours) for column in table.columns}
 
     def embolden(line: Line) -> Line:
-        is_best = {name: best.get(name) is not None and _read_number(line, name) == best[name] for name in line.entries}
+        is_best = {name: _read_number(line, name) == best.get(name) != -math.inf for name in line.entries}
         return replace(line, entries={name: replace(entry, bold=is_best[name]) for name, entry in line.entries.items()})
 
     return replace(table, lines=[embolden(line) if line in ours else line for line in table.lines])
 
 
-def _read_number(line: Line, column: str) -> float | None:
-    """Read the first number of the line's entry in the column; return None if there is no number."""
-    entry = line.entries.get(column)
-    with suppress(ValueError):
-        return float(entry.numbers.get("", "")) if entry else None
-    return None
+def _read_number(line: Line, column: str) -> float:
+    """Read the first number of the line's entry in the column; return minus infinity if there is no number."""
+    try:
+        return float(line.entries[column].numbers[""])
+    except (KeyError, ValueError):
+        return -math.inf

@@ -115,7 +115,7 @@ def differences_picture(evidence: Evidence) -> Picture | None:
     caption = (
         f"{mean} minus that of {baseline}, with 95 % interval. Filled marks are significant at the 5 % level.{remarks}"
     )
-    return lay_out("differences", f"Difference from {baseline}, and its cost", caption, trends, figure, tips)
+    return lay_out("differences", f"Difference from {baseline} against relative cost", caption, trends, figure, tips)
 
 
 # How far apart the seeds are.

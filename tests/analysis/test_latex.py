@@ -100,7 +100,7 @@ def test_the_caption_is_the_title_and_the_rest_stands_below(tables):
     assert "\\caption{GLUE dev scores, median over 5 seeds (42, 43, 44, 45, 46).}\n" in text
     assert (
         text.index(r"\end{tabular}")
-        < text.index("Points (100 x score).")
+        < text.index("Scores are in points (100 x score).")
         < text.index("published lines: PALBERT Tab.2")
     )
 

@@ -38,7 +38,7 @@ def test_row_has_another_name_and_the_best_median_is_bold(folder, capsys):
 def test_latex_has_the_table_and_notes_as_comments_alone(folder, capsys):
     text = printed(capsys, folder, "--rows", "palbert", "--tasks", "rte", "--bold", "best", "--format", "tex")
     assert r"\textbf{75.0}" in text and "albert &" not in text.replace("palbert &", "")
-    assert text.split(r"\end{table}")[1].strip().startswith("% Points") and str(folder) not in text
+    assert text.split(r"\end{table}")[1].strip().startswith("% Scores are in points") and str(folder) not in text
 
 
 @pytest.mark.parametrize(
