@@ -84,8 +84,6 @@ _DATA = (
 )
 _BACKBONE = "model that every trial starts from; a folder with only config.json means random weights"
 _ATTENTION = "attention mechanism of all methods; --set overrides it"
-_SAMPLES = "search trials per method and task; 0 means no search"
-_SEEDS = "confirm trials (final runs) of the best configuration"
 _SET = (
     "fix a field of every method, or only of SCOPE, which is METHOD, METHOD:VARIANT or METHOD/TASK; --explain lists "
     "the fields"
@@ -165,8 +163,8 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     data: Annotated[str | None, option(_DATA, "mini|hub|FOLDER")] = None
     backbone: Annotated[str | None, option(_BACKBONE, "NAME_OR_FOLDER")] = None
     tokenizer: Annotated[str | None, option("default: the tokenizer of the backbone", "NAME_OR_FOLDER")] = None
-    samples: Annotated[Count | None, option(_SAMPLES, "N")] = None
-    seeds: Annotated[AtLeastOne | None, option(_SEEDS, "K")] = None
+    samples: Annotated[Count | None, option("search trials per method and task; 0 means no search", "N")] = None
+    seeds: Annotated[AtLeastOne | None, option("confirm trials (final runs) of the best configuration", "K")] = None
     epochs: Annotated[AtLeastOne | None, option("maximum epochs per trial; the same as --set epochs=E", "E")] = None
     sampler: Annotated[str | None, option(_SAMPLER, "|".join([*SAMPLERS, FORM]))] = None
     selection: Annotated[Selection | None, option("split for early stopping and model selection")] = None
