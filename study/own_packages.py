@@ -1,7 +1,7 @@
-"""Prepare the process of a command before its slow imports; this module imports only the standard library.
+"""Prepare the process of a command before its slow imports. This module imports only the standard library.
 
-From then on, Ctrl-C ends the command with a one-line message, and file names are encoded in UTF-8. The module also
-checks that no other package hides a package of this project by having the same name.
+After the preparation, Ctrl-C ends the command with a one-line message, and file names are encoded in UTF-8. The module
+also checks that Python does not import another package with the name of a package of this project.
 """
 
 import importlib.util
@@ -19,9 +19,9 @@ CONSOLE = "glue-study"  # the program that runs every command
 def handle_interrupts_early() -> None:
     """Make Ctrl-C and SIGTERM end this command with a one-line message and status 1, until `guarded` handles them.
 
-    Each package of this project calls this function first when it is imported, because imports take seconds. In a
-    process that runs no command of this project, the function does nothing. In a locale without UTF-8, it restarts the
-    command in UTF-8 mode, because journals and pages need paths in UTF-8.
+    Each package of this project calls this function first when it is imported, because imports take seconds. The
+    function does nothing if the process runs no command of this project. In a locale without UTF-8, the function
+    restarts the command in UTF-8 mode, because journals and pages need paths in UTF-8.
     """
     command = _command()
     if command is None:
@@ -32,7 +32,7 @@ def handle_interrupts_early() -> None:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
     def interrupted(*_: object) -> None:
-        os.write(2, f"{command}: interrupted, nothing was begun\n".encode())
+        os.write(2, f"{command}: interrupted; nothing was started\n".encode())
         os._exit(1)
 
     for number in (signal.SIGINT, signal.SIGTERM):

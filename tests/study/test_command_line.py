@@ -60,7 +60,7 @@ def interrupted(command, folder, *, at, by):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_interrupt_before_a_command_is_imported_ends_it_in_one_line(command, tmp_path):
     done = interrupted([sys.executable, "-m", command, "runs/NAME"], tmp_path, at=command, by="SIGINT")
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{command}: interrupted, nothing was begun\n")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{command}: interrupted; nothing was started\n")
 
 
 @pytest.mark.slow
@@ -68,14 +68,14 @@ def test_an_interrupt_before_a_command_is_imported_ends_it_in_one_line(command, 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_interrupt_while_a_command_is_imported_ends_it_in_one_line(command, name, tmp_path):
     done = interrupted([sys.executable, "-m", command], tmp_path, at="study.command_line", by=name)
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{command}: interrupted, nothing was begun\n")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{command}: interrupted; nothing was started\n")
 
 
 def test_an_interrupt_before_the_console_is_imported_ends_it_in_one_line(tmp_path):
     script = tmp_path / "glue-study"
     script.write_text("import sys\nsys.path.insert(0, '.')\nfrom study.console import main\nsys.exit(main())\n")
     done = interrupted([sys.executable, str(script), "status", "runs"], tmp_path, at="study.console", by="SIGINT")
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", "glue-study: interrupted, nothing was begun\n")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "glue-study: interrupted; nothing was started\n")
 
 
 def test_an_interrupt_of_a_process_that_is_no_command_is_its_own(tmp_path):
