@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -30,7 +31,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
     folder: Annotated[str, argument("runs/NAME", "the study's folder")]
     key: Annotated[str, argument("KEY", "key of the trial, or the key's first digits; analysis.explain lists keys")]
-    because: Annotated[str | None, option("reason, printed in the notes of the table", "TEXT")] = None
+    because: Annotated[str | None, option("reason, which is printed below the table", "TEXT")] = None
     undo: Annotated[bool, option("count a dropped trial again")] = False
 
 
@@ -41,8 +42,7 @@ def run(options: Options) -> int:
         raise ValueError("give either --because with a reason, or --undo")
     folder = Path(options.folder)
     plan = require_plan(folder).plan
-    journal = Journal(folder)
-    try:
+    with closing(Journal(folder)) as journal:
         journal.facts.check_unscored()
         record = _find_ended_trial(journal.facts.records, options.key)
         if options.undo != (record.status == "dropped"):
@@ -52,8 +52,6 @@ def run(options: Options) -> int:
             raise ValueError(f"trial {record.key} failed, so no number includes it; there is no need to drop it")
         journal.append(TrialDropped(time=journal.now(), key=record.key, because=reason or None))
         facts = journal.facts
-    finally:
-        journal.close()
     changed = facts.trials[record.key].record
     assert changed is not None
     print(describe_record(changed))
