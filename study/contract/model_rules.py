@@ -170,14 +170,11 @@ def batched_equals_one_by_one(subject: Subject) -> None:
         batch, _ = examples(task)
         generator = _seeded()
         examples_alone = ({name: values[n : n + 1] for name, values in batch.items()} for n in range(NUM_EXAMPLES))
-        alone = [model.infer(example, generator) for example in examples_alone]
-        logits = torch.cat([result.logits for result in alone])
-        layers = torch.cat([result.exit_layer for result in alone])
-        _require_same(
-            model.infer(batch, _seeded()),
-            ExitResult(logits, layers),
-            f"on {task}, for a batch and for each example alone",
+        results = [model.infer(example, generator) for example in examples_alone]
+        alone = ExitResult(
+            *(torch.cat([getattr(result, name) for result in results]) for name in ("logits", "exit_layer"))
         )
+        _require_same(model.infer(batch, _seeded()), alone, f"on {task}, for a batch and for each example alone")
 
 
 def inference_equals_the_exit_on_all_layers(subject: Subject) -> None:

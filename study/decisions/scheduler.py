@@ -294,18 +294,12 @@ class Scheduler:
             return self._start(arm, "confirm", arm.winner.config, arm.missing_seeds[0])
         return None
 
-    def _choose_start(self, arm: ArmProgress) -> None:
-        """Choose the model from which the arm's trials begin, if it comes from another arm and is not chosen yet."""
-        if arm.arm.start_from is None or arm.facts.start is not None:
-            return
-        source = self.progress.find_start(arm)
-        assert source is not None and source.model is not None
-        self._journal.append(
-            StartChosen(time=self._journal.now(), arm=arm.arm.name, key=source.key, model=source.model)
-        )
-
     def _start(self, arm: ArmProgress, phase: Phase, config: Configuration, seed: int) -> TrialFacts:
-        self._choose_start(arm)
+        if arm.arm.start_from is not None and arm.facts.start is None:
+            source = self.progress.find_start(arm)
+            assert source is not None and source.model is not None
+            chosen = StartChosen(time=self._journal.now(), arm=arm.arm.name, key=source.key, model=source.model)
+            self._journal.append(chosen)
         start = arm.facts.start_key
         key = self.plan.trial_key(arm.arm, phase=phase, config=config, seed=seed, start=start)
         self._journal.append(
