@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec import UNSET
 
@@ -28,11 +28,7 @@ def list_departures(plan: ResolvedPlan) -> dict[str, Departures]:
         name: tuple(
             departure
             for departure in trainables.departures(name)
-            if any(
-                does_hold(departure, arm.method, arm.task, arm.fixed, searched=arm.decided)
-                for arm in plan.arms
-                if _choose_name(arm) == name
-            )
+            if any(does_hold(departure, arm) for arm in plan.arms if _choose_name(arm) == name)
         )
         for name in dict.fromkeys(map(_choose_name, plan.arms))
     }
@@ -48,18 +44,16 @@ def _choose_name(arm: Arm) -> str:
     return arm.method if is_special else arm.base_method
 
 
-def does_hold(
-    departure: Departure, method: str, task: str, fixed: Mapping[str, object], *, searched: Iterable[str]
-) -> bool:
-    """Check if a method's departure applies to an arm with this method and task.
+def does_hold(departure: Departure, arm: Arm) -> bool:
+    """Check if a method's departure applies to an arm of the method.
 
     The arm must search each field that the departure names, or fix the field at the value in the method's file.
     """
-    space = search_spaces.load(trainables.base_method(method))
-    in_file = {**space.fixed, **space.fixed_by_task.get(task, {})}
+    space = search_spaces.load(arm.base_method)
+    in_file = {**space.fixed, **space.fixed_by_task.get(arm.task, {})}
     menus = {**space.paper_grid, **{field: [value] for field, value in in_file.items()}}
-    fields, tuned = menus.keys() & {*departure.what.split(", ")}, {*searched} & {*space.space}
-    return all(field in tuned or menus[field] == [fixed.get(field)] != [None] for field in fields)
+    fields, tuned = menus.keys() & {*departure.what.split(", ")}, {*arm.decided} & {*space.space}
+    return all(field in tuned or menus[field] == [arm.fixed.get(field)] != [None] for field in fields)
 
 
 def describe_departures(plan: ResolvedPlan) -> list[str]:

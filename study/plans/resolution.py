@@ -266,8 +266,7 @@ def explain(plan: ResolvedPlan, name: str, *, origins: Mapping[str, str]) -> str
     notes = [
         f"  differs: {departure}"
         for departure in trainables.departures(arm.method)
-        if fields & {*departure.what.replace(",", "").split()}
-        and does_hold(departure, arm.method, arm.task, arm.fixed, searched=arm.space)
+        if fields & {*departure.what.replace(",", "").split()} and does_hold(departure, arm)
     ]
     rows = [(name, value, origins.get(origin, origin)) for name, value, origin in rows]
     return "\n".join([name, *format_columns(rows), *first, *notes])
