@@ -8,6 +8,7 @@ tokenizer, maximal length), so an entry is never out of date.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,14 +18,13 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from trainables.data.glue import Split, fingerprint, hold_out, load_split, vocabulary_texts
+from trainables.data.glue import Split, fingerprint, load_split, vocabulary_texts
 from trainables.data.tasks import Task
 from trainables.encoders.loading import fingerprint_tokenizer, load_tokenizer
 from trainables.models.early_exit import Batch
 from trainables.sources import cached_folder
 
 HELD_OUT_SHARE = 0.1  # share of train that `selection: holdout` holds out
-HELD_OUT_SEED = 0  # all trials hold out the same rows, so that their selection scores are comparable
 
 FORMAT = 1  # version of the cache's file format; raise it whenever the files change
 _CHUNK = 10_000  # rows tokenised at once; this bounds the memory for QQP and MNLI
@@ -154,9 +154,15 @@ def prepare_tokenizer(name: str, task: Task, data: str) -> PreTrainedTokenizerBa
 
 
 def split_off_holdout(train: Examples) -> tuple[Examples, Examples]:
-    """Split the training set into the rows to train on and the rows for early stopping and model selection."""
-    train_rows, held_out_rows = hold_out(train.ids.tolist(), HELD_OUT_SHARE, HELD_OUT_SEED)
-    return train.take(train_rows), train.take(held_out_rows)
+    """Split the training set into the rows to train on and the rows for early stopping and model selection.
+
+    The choice depends only on the ids, not on the order of rows or on a random generator. All trials therefore hold out
+    the same rows, so that their selection scores are comparable.
+    """
+    ranks = [hashlib.sha256(f"0:{row}".encode()).digest() for row in train.ids.tolist()]
+    order = sorted(range(len(train)), key=ranks.__getitem__)
+    num_held = max(1, round(HELD_OUT_SHARE * len(train)))
+    return train.take(np.sort(order[num_held:])), train.take(np.sort(order[:num_held]))
 
 
 def on_device(array: np.ndarray, device: torch.device) -> Tensor:

@@ -175,18 +175,6 @@ def with_sizes(task: Task) -> Task:
     return replace(task, sizes=rows)
 
 
-def hold_out(ids: Sequence[int], fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Split rows into training rows and held-out rows, as two ascending arrays of positions (int64).
-
-    The choice depends only on the ids and the seed, not on the order of rows or on a global random generator.
-    """
-    assert 0 < fraction < 1
-    ranks = [hashlib.sha256(f"{seed}:{row}".encode()).digest() for row in ids]
-    order = sorted(range(len(ids)), key=ranks.__getitem__)
-    num_held = max(1, round(fraction * len(ids)))
-    return np.sort(order[num_held:]), np.sort(order[:num_held])
-
-
 def _read_splits(task: Task) -> tuple[str, ...]:
     """List the train and dev splits of a task; for AX, list its only split, test."""
     return (task.train_split, *task.dev_splits) if task.dev_splits else task.test_splits

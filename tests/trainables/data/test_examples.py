@@ -12,7 +12,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from trainables.data.examples import Examples, tokenise
+from trainables.data.examples import Examples, split_off_holdout, tokenise
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS
 from trainables.encoders.loading import fingerprint_tokenizer
@@ -79,6 +79,14 @@ def test_longest_text_is_cut_first(tmp_path: Path) -> None:
     split = tokenise(RTE, "train", data, word_tokenizer(), max_length=7, cache=tmp_path / "cache")
     assert split.lengths.tolist() == [7]
     assert row_of(split, 0)[1] == [0, 0, 0, 0, 0, 1, 1]
+
+
+def test_held_out_rows_and_the_rest_are_all_rows_in_whatever_order(tmp_path: Path) -> None:
+    train = tokenise(RTE, "train", "mini", word_tokenizer(), max_length=64, cache=tmp_path)
+    kept, held = split_off_holdout(train)
+    assert len(held) == 100 and sorted([*kept.ids, *held.ids]) == train.ids.tolist()
+    _, held_of_reversed = split_off_holdout(train.take(np.arange(len(train))[::-1]))
+    assert set(held_of_reversed.ids) == set(held.ids)
 
 
 def test_second_call_reads_the_cache_instead_of_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

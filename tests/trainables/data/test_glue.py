@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from helpers.places import ROOT, SHARED
 
-from trainables.data.glue import check_data, fingerprint, hold_out, load_split
+from trainables.data.glue import check_data, fingerprint, load_split
 from trainables.data.tasks import TASKS
 
 GLUE = SHARED / "glue"  # the real files, where this machine has them
@@ -210,23 +210,6 @@ def test_fingerprint_of_a_task_covers_train_and_dev_but_not_test(tmp_path: Path)
     assert fingerprint(RTE, data) == before
     write(tmp_path, "RTE/dev.tsv", "changed text")
     assert fingerprint(RTE, data) != before
-
-
-def test_held_out_slice_and_the_rest_are_all_rows() -> None:
-    kept, held = hold_out(range(100), 0.1, seed=0)
-    assert len(held) == 10
-    assert sorted([*kept, *held]) == list(range(100))
-
-
-def test_who_is_held_out_does_not_depend_on_the_order_of_rows() -> None:
-    ids = np.arange(100)
-    _, held = hold_out(ids.tolist(), 0.1, seed=0)
-    _, held_of_reversed = hold_out(ids[::-1].tolist(), 0.1, seed=0)
-    assert set(ids[held]) == set(ids[::-1][held_of_reversed])
-
-
-def test_another_seed_holds_out_others() -> None:
-    assert hold_out(range(100), 0.1, seed=0)[1].tolist() != hold_out(range(100), 0.1, seed=1)[1].tolist()
 
 
 # The hub. `datasets` takes a folder called nyu-mll/glue in the working directory for the dataset of that name.
