@@ -97,7 +97,7 @@ def pretrained(start: Start, seed: int, steps: int, folder: Path) -> Pretraining
     """The last epoch of a pretraining on the corpus, its model in the folder."""
     assert start.objective is not None
     recipe = load_recipe(start.objective)
-    config = {**recipe.configuration(mini=True), "steps": steps, "steps_per_epoch": steps}
+    config = {**recipe.fixed, **recipe.mini_fixed, "steps": steps, "steps_per_epoch": steps}
     backbone = recipe.backbone["mini"]
     spec = PretrainingSpec(objective=start.objective, corpus=start.corpus, config=config, seed=seed, backbone=backbone)
     run = PretrainingRun(spec, cache=cache_folder())

@@ -115,7 +115,8 @@ def measure(text: Path, backbone: Path, *, steps: int) -> dict[str, Any]:
     Raises:
         ValueError: the corpus is not there, or has too little text.
     """
-    values = {**load_recipe("mlm").configuration(mini=True), **SETTINGS, "steps": steps}
+    recipe = load_recipe("mlm")
+    values = {**recipe.fixed, **recipe.mini_fixed, **SETTINGS, "steps": steps}
     spec = PretrainingSpec(objective="mlm", corpus=str(text), config=values, seed=1, backbone=str(backbone))
     entropies, began = unigram_entropies(spec), time.monotonic()
     print(f"unigram entropies: {entropies.training:.3f}, held out {entropies.held_out:.3f}", flush=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import ModuleType
 
 from trainables import VARIANT, objectives
@@ -37,10 +37,6 @@ class Recipe:
         """The name without the variant."""
         return self.name.partition(VARIANT)[0]
 
-    def configuration(self, *, mini: bool) -> Configuration:
-        """Return the values of all fields; `mini` selects those for a tiny random backbone."""
-        return {**self.fixed, **self.mini_fixed} if mini else self.fixed
-
 
 def list_recipes() -> list[str]:
     """List all recipes: the objectives in alphabetical order, each before its variants."""
@@ -58,18 +54,14 @@ def load(name: str) -> Recipe:
         raise unknown_name_error("objective", name, list_recipes())
     objective, _, variant = name.partition(VARIANT)
     module = _load_module(objective)
-    recipe = Recipe(
-        name=name,
-        file=f"search_spaces/objectives/{module.__name__.rpartition('.')[2]}.py",
-        fixed=module.FIXED,
-        mini_fixed=module.MINI_FIXED,
-        backbone=module.BACKBONE,
-        tokenizer=module.TOKENIZER,
-        departures=module.DEPARTURES,
-    )
+    file = f"search_spaces/objectives/{module.__name__.rpartition('.')[2]}.py"
+    fields = ("fixed", "mini_fixed", "backbone", "tokenizer", "departures")
+    content = {field: getattr(module, field.upper()) for field in fields}
     if variant:
-        recipe = replace(recipe, file=f"{recipe.file} VARIANTS[{variant!r}]", **module.VARIANTS[variant])
-    return replace(recipe, departures=tuple(Departure(*line) for line in recipe.departures))
+        file = f"{file} VARIANTS[{variant!r}]"
+        content |= module.VARIANTS[variant]
+    content["departures"] = tuple(Departure(*line) for line in content["departures"])
+    return Recipe(name=name, file=file, **content)
 
 
 def _load_module(objective: str) -> ModuleType:

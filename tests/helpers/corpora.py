@@ -38,7 +38,7 @@ def pretraining_values(recipe: str, **changes: Any) -> dict[str, Any]:
     """The configuration of a recipe for a tiny backbone, with short epochs and changes."""
     own = search_spaces.objectives.load(recipe)
     short = {"steps": 4, "steps_per_epoch": 2, "batch_size": 8, "warmup_steps": 1, "max_length": 32}
-    return {**own.configuration(mini=True), **short, **changes}
+    return {**own.fixed, **own.mini_fixed, **short, **changes}
 
 
 def pretraining_config(recipe: str = "mlm", **changes: Any) -> PretrainingConfig:

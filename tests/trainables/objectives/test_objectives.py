@@ -209,7 +209,7 @@ def count(model: torch.nn.Module) -> int:
 @pytest.mark.parametrize("mini", [True, False])
 def test_a_recipe_fills_the_configuration_exactly(name: str, mini: bool) -> None:
     recipe = recipes.load(name)
-    values = recipe.configuration(mini=mini)
+    values = {**recipe.fixed, **(recipe.mini_fixed if mini else {})}
     assert set(values) == set(objectives.load(recipe.objective).Config.__struct_fields__)
     assert msgspec.to_builtins(objectives.configure(recipe.objective, values)) == dict(values)
 
