@@ -11,7 +11,6 @@ dense(norm([CLS])) for ShareBERT.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from transformers import PreTrainedModel
 from transformers.activations import NewGELUActivation
 
 from trainables.encoders.sharebert import ShareBertConfig, ShareBertLayer
-from trainables.encoders.token_states import Places, TokenStates
+from trainables.encoders.token_states import FirstTokens, Places, TokenStates
 
 PADDING_FREE_WIDTH = 128  # smallest hidden size at which leaving out pads saves more time than it costs
 LARGEST_SHARE = 0.95  # largest share of real tokens at which pads are left out
@@ -105,7 +104,8 @@ class LayerwiseEncoder(nn.Module):
 
     def attend(self, index: int, states: TokenStates) -> TokenStates:
         """Run the first half of layer `index`: attention. The second half handles each token separately."""
-        return states.through(partial(self._attend, self.layers[self.layer_order[index]]))
+        hidden = self._attend(self.layers[self.layer_order[index]], states.hidden, states.mask)
+        return TokenStates(hidden, states.mask)
 
     def feed_forward(self, index: int, attended: TokenStates) -> TokenStates:
         """Run the second half of layer `index` on the output of its first half."""
@@ -123,8 +123,8 @@ class LayerwiseEncoder(nn.Module):
         last = self.num_layers - 1
         if not self.first_tokens_alone:
             return self.first_after(last, self.attend(last, states))
-        attended = states.first_through(partial(self._attend, self.layers[self.layer_order[last]]))
-        return self._run_feed_forward(last, attended)
+        layer, mask = self.layers[self.layer_order[last]], FirstTokens(states.hidden, states.mask)
+        return self._feed_forward(layer, self._attend(layer, states.first()[:, None], mask)[:, 0])
 
     def _run_feed_forward(self, index: int, attended: Tensor) -> Tensor:
         return self._feed_forward(self.layers[self.layer_order[index]], attended)

@@ -117,21 +117,9 @@ class TokenStates:
     hidden: Tensor  # (batch, tokens, hidden) if padded, (1, real tokens, hidden) if packed
     mask: Tensor | Places  # (batch, 1, 1, tokens), bool: true at real tokens; or, if packed, the places of real tokens
 
-    def through(self, layer: Callable[[Tensor, Any], Tensor]) -> TokenStates:
-        """Apply a layer to these states."""
-        return TokenStates(layer(self.hidden, self.mask), self.mask)
-
-    def first_through(self, layer: Callable[[Tensor, Any], Tensor]) -> Tensor:
-        """Apply a layer, but compute only the first token of each example, (batch, hidden)."""
-        return layer(self.first()[:, None], FirstTokens(self.hidden, self.mask))[:, 0]
-
     def first(self) -> Tensor:
         """Take the states of each example's first token, (batch, hidden)."""
         return self.hidden[:, 0] if isinstance(self.mask, Tensor) else self.hidden[0, self.mask.firsts]
-
-    def padded(self) -> Tensor:
-        """Pad the states to (batch, tokens, hidden); states at pads are undefined."""
-        return self.hidden if isinstance(self.mask, Tensor) else self.mask.padded(self.hidden)
 
     @property
     def num_tokens(self) -> int:

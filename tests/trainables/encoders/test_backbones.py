@@ -9,7 +9,7 @@ import pytest
 import torch
 from helpers import configurations
 from helpers.places import SHARED
-from helpers.walked_layers import walk
+from helpers.walked_layers import padded, walk
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
@@ -86,7 +86,7 @@ def test_every_layer_equals_transformers(classifier):
     batch = batch_for(classifier)
     expected = classifier.base_model(**batch, output_hidden_states=True).hidden_states
     encoder = layerwise(classifier)
-    ours = [states.padded() for states in walk(encoder, **batch)]
+    ours = [padded(states) for states in walk(encoder, **batch)]
     assert len(ours) == classifier.config.num_hidden_layers
     real = batch["attention_mask"].bool()
     step = getattr(classifier.config, "inner_group_num", 1)  # transformers records ALBERT's inner layers too
@@ -439,7 +439,7 @@ def test_pretrained_minilm_equals_transformers():
     expected = AutoModel.from_pretrained(MINILM, attn_implementation="sdpa").eval()(**batch)
     *_, states = walk(encoder, **batch)
     real = batch["attention_mask"].bool()
-    torch.testing.assert_close(states.padded()[real], expected.last_hidden_state[real], rtol=0, atol=1e-5)
+    torch.testing.assert_close(padded(states)[real], expected.last_hidden_state[real], rtol=0, atol=1e-5)
     torch.testing.assert_close(encoder.pool(states.first()), expected.pooler_output, rtol=0, atol=1e-5)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from helpers import configurations
 from helpers.plain_pretraining import plain_nystrom
-from helpers.walked_layers import walk
+from helpers.walked_layers import padded, walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
@@ -197,7 +197,7 @@ def test_the_walk_over_layers_equals_transformers(family):
     expected = model(**batch).last_hidden_state
     encoder = layerwise(model)
     *_, states = walk(encoder, **batch)
-    assert torch.allclose(states.padded(), expected, atol=1e-10)
+    assert torch.allclose(padded(states), expected, atol=1e-10)
 
 
 @families
@@ -222,7 +222,7 @@ def test_convolutions_come_back_from_a_folder(family, tmp_path):
     with torch.no_grad():
         expected = saved.base_model.double()(**batch).last_hidden_state
         *_, states = walk(encoder, **batch)
-    assert torch.allclose(states.padded(), expected, atol=1e-10)
+    assert torch.allclose(padded(states), expected, atol=1e-10)
 
 
 def test_a_softmax_backbone_can_be_given_nystrom_attention(tmp_path):

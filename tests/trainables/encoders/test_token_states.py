@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 from helpers.configurations import config_of
-from helpers.walked_layers import walk
+from helpers.walked_layers import padded, walk
 
 import trainables
 from trainables.data.tasks import TASKS
@@ -130,9 +130,9 @@ def test_states_and_gradients_are_those_with_pads(attention, monkeypatch):
             loss.backward()
             gradients = [weight.grad.flatten() for weight in model.parameters() if weight.grad is not None]
             real = batch["attention_mask"].bool()
-            found.append((states.padded()[real], states.first(), loss, torch.cat(gradients)))
-        for ours, padded in zip(found[1], found[0], strict=True):
-            torch.testing.assert_close(ours, padded, rtol=1e-4, atol=1e-5, msg=f"{family}: {{}}".format)
+            found.append((padded(states)[real], states.first(), loss, torch.cat(gradients)))
+        for ours, theirs in zip(found[1], found[0], strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5, msg=f"{family}: {{}}".format)
 
 
 @pytest.mark.slow

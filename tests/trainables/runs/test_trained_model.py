@@ -8,7 +8,7 @@ import pytest
 import torch
 from helpers.glue_folders import write_glue
 from helpers.trials import spec_of
-from helpers.walked_layers import walk
+from helpers.walked_layers import padded, walk
 from msgspec.structs import replace
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -43,7 +43,7 @@ def batch_of(folder: Path) -> dict[str, torch.Tensor]:
 def last_states(trained: TrainedModel, batch: dict[str, torch.Tensor]) -> torch.Tensor:
     encoder = trained.model.encoder
     *_, states = walk(encoder, **batch)
-    return encoder.final_norm(states.padded())
+    return encoder.final_norm(padded(states))
 
 
 @pytest.mark.slow
