@@ -161,8 +161,8 @@ def _check_shape(file: MethodFile, module: ModuleType) -> None:
             _check_type(file, name, [*value] if isinstance(value, range) else value, kind, key=key)
     for name in ("BACKBONE", "TOKENIZER"):
         if hasattr(module, name) and {*getattr(module, name)} != {"mini", "paper"}:
-            names = ", ".join(getattr(module, name)) or "nothing"
-            raise ValueError(f"{file.format_place(name)}: {name} names {names}; allowed: mini and paper")
+            keys = ", ".join(getattr(module, name)) or "none"
+            raise ValueError(f"{file.format_place(name)}: the keys of {name} are {keys}; allowed: mini and paper")
     for name, values in getattr(module, "POST_HOC", {}).items():
         if not values or name in module.SPACE:
             wrong = f"{name} is in SPACE too; allowed: one of the two" if values else f"{name} has no values"

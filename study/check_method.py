@@ -41,16 +41,16 @@ def run(options: Options) -> int:
             else:
                 broken.setdefault(fault, []).append(rule)
         for fault, rules in broken.items():
-            print(f"FAULT {method}: {fault}; broken: {'; '.join(rules)}", flush=True)
+            print(f"FAULT {method}: {fault}; broken rules: {'; '.join(rules)}", flush=True)
         faults += len(broken)
     print("every rule holds" if not faults else counted(faults, "fault"))
     return 1 if faults else 0
 
 
 def check(method: str) -> Iterator[tuple[str, str | None]]:
-    """Check the method against each rule; yield the rule's description, and its fault or None if the rule holds.
+    """Check the method against each rule; yield the rule's description, and its fault (None if the rule holds).
 
-    The rules that build a model are checked only if all rules on the method's files hold.
+    The rules that need a model are checked only if the method's files break no rule.
     """
     files = "the method's two files exist and can be loaded"
     subject = space_rules.Method(method)
@@ -82,7 +82,10 @@ def _check_model(method: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _find_fault(method: str, check_rule: Callable[[], object]) -> str | None:
-    """Call `check_rule`; describe the fault that it returns or raises, with file and line; None without a fault."""
+    """Call `check_rule` and describe the fault that it returns or raises; return None if there is no fault.
+
+    The description of an exception begins with the file and the line number.
+    """
     try:
         fault = check_rule()
     except AssertionError as error:

@@ -1,7 +1,7 @@
 """Check that this machine, or every node of a Ray cluster, is ready for a study: `python -m study.doctor`.
 
 Checks packages, Ray, code, clocks, GPUs, data, storage and tracking, and prints a remedy for each fault.
-Exit status: 0 ready, 1 faults, 2 bad usage.
+The exit status is 0 if everything is ready, 1 if there are faults, and 2 if an option is invalid.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ CLOCK_SECONDS = 60.0  # largest clock error that logs, tokens and signed request
 class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
-    address: Annotated[str | None, option("Ray cluster; default: RAY_ADDRESS, or else this machine")] = field(
+    address: Annotated[str | None, option("Ray cluster to check; default: RAY_ADDRESS, or else this machine")] = field(
         default_factory=read_cluster_address
     )
     data: Annotated[str, option("data of the study; default: mini", "mini|hub|FOLDER")] = "mini"
-    storage: Annotated[str, option("--storage of the launch, or its --out; default: runs", "PATH_OR_URI")] = "runs"
+    storage: Annotated[str, option("the launch's --storage, or else its --out; default: runs", "PATH_OR_URI")] = "runs"
     tracking_uri: Annotated[str | None, option("also check this MLflow store", "URI")] = None
     wait_minutes: Annotated[
-        NotNegative, option("longest wait for a worker of each node type; default: %(default)g", "X")
+        NotNegative, option("minutes to wait for a worker of each node type; default: %(default)g", "X")
     ] = 15.0
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the output; the text of a fault ends with a remedy."""
+    """The result of a check, which is printed as one line. The text of a fault ends with a remedy."""
 
     subject: str
     text: str
@@ -72,7 +72,7 @@ def check_packages() -> Finding:
     """Check that every dependency of the project is installed in an allowed version."""
     faults = [fault for text in _list_requirements() if (fault := _describe_missing(text))]
     if faults:
-        return Finding("packages", f"{'; '.join(faults)}: pip install -c constraints.txt -e .", True)
+        return Finding("packages", f"{'; '.join(faults)}: run pip install -c constraints.txt -e .", True)
     shown = [f"{name} {version.partition('+')[0]}" for name, version in versions().items() if name in SHOWN]
     return Finding("packages", f"python {platform.python_version()}, {', '.join(shown)}")
 
@@ -94,21 +94,22 @@ def _describe_missing(requirement: str) -> str | None:
     except importlib.metadata.PackageNotFoundError:
         return f"{wanted.name} is not installed"
     fits = wanted.specifier.contains(version, prereleases=True)
-    return None if fits else f"{wanted.name} is {version}, wanted {wanted.specifier}"
+    return None if fits else f"{wanted.name} has version {version}, but the project needs {wanted.specifier}"
 
 
 def check_gpus(expected: float) -> Finding:
-    """Check for a CUDA build of torch and an NVIDIA driver, unless the `expected` number of GPUs is 0."""
+    """Check that torch is a CUDA build and an NVIDIA driver is loaded, unless `expected`, the number of GPUs, is 0."""
     import torch
 
     if not expected:
         return Finding("GPUs", "none")
+    node = f"Ray assigns {expected:g} GPUs to the node"
     if torch.version.cuda is None:
-        advice = "install a CUDA build: pip install --force-reinstall torch==VERSION from PyPI"
-        return Finding("GPUs", f"{expected:g} GPUs, but torch {torch.__version__} is a CPU build: {advice}", True)
+        advice = "install a CUDA build from PyPI (pip install --force-reinstall torch==VERSION)"
+        return Finding("GPUs", f"{node}, but torch {torch.__version__} is a CPU build: {advice}", True)
     driver = Path("/proc/driver/nvidia/version")
     if not driver.exists():
-        return Finding("GPUs", f"{expected:g} GPUs, but no NVIDIA driver is loaded: use an image with a driver", True)
+        return Finding("GPUs", f"{node}, but no NVIDIA driver is loaded: use an image with a driver", True)
     return Finding("GPUs", f"{expected:g}, torch for CUDA {torch.version.cuda}, {driver.read_text().splitlines()[0]}")
 
 
@@ -126,20 +127,19 @@ def check_data(data: str) -> Finding:
         try:
             glue.load_split(TASKS[name], TASKS[name].dev_splits[0], data)
         except (ValueError, OSError) as error:
-            return Finding("data", f"{error}: mend the file, or choose another --data", True)
+            return Finding("data", f"{error}: correct the file, or choose another --data", True)
         tasks.append(name)
     if not tasks:
-        return Finding(
-            "data", f"{data} holds no task; allowed: mini, hub or a folder with files like RTE/dev.tsv", True
-        )
-    without = f"; without {', '.join(absent)}" if absent else ""
-    return Finding("data", f"{data}: {', '.join(tasks)}{without}")
+        return Finding("data", f"{data} has no task: give mini, hub or a folder with files such as RTE/dev.tsv", True)
+    missing = f"; these tasks are missing: {', '.join(absent)}" if absent else ""
+    return Finding("data", f"{data} has the tasks {', '.join(tasks)}{missing}")
 
 
 def check_storage(storage: str, marker: str | None) -> Finding:
-    """Check that files can be written to the storage, and that this node sees the driver's file `marker` there.
+    """Check that files can be written to the storage, and that a folder has enough free space.
 
-    If the storage is a folder, also check its free space.
+    Args:
+        marker: a file that the driver wrote to the storage, which this node must see too; None skips this check.
     """
     place = find_existing(storage)
     try:
@@ -151,18 +151,18 @@ def check_storage(storage: str, marker: str | None) -> Finding:
         return Finding("storage", f"{error}: {advice}, or choose another --storage", True)
     if not is_shared:
         advice = "mount one shared folder at the same path on every node, or choose another --storage"
-        return Finding("storage", f"{storage} is not the place that the other nodes see: {advice}", True)
+        return Finding("storage", f"this node does not see the files of the other nodes in {storage}: {advice}", True)
     if is_uri(storage):
-        return Finding("storage", f"{storage} can be written")
+        return Finding("storage", f"files can be written to {storage}")
     free = shutil.disk_usage(place).free / 1e9
     if free < LITTLE_SPACE_GB:
         advice = "make room, or choose another --storage"
-        return Finding("storage", f"{storage} has only {free:.1f} GB free: {advice}", True)
-    return Finding("storage", f"{storage}, {free:.0f} GB free")
+        return Finding("storage", f"{storage} has only {free:.1f} GB of free space: {advice}", True)
+    return Finding("storage", f"{storage} has {free:.0f} GB of free space")
 
 
 def find_existing(storage: str) -> str:
-    """Return a URI or an existing folder unchanged; for a missing folder, return the nearest existing folder above."""
+    """Return the storage if it is a URI or an existing folder, else the nearest existing folder above it."""
     if is_uri(storage):
         return storage
     return next(str(path) for path in (Path(storage), *Path(storage).parents) if path.exists())
@@ -182,26 +182,27 @@ def _run_check(subject: str, check: Callable[[], Finding]) -> Finding:
     try:
         return check()
     except Exception as error:  # noqa: BLE001  # a broken install can raise anything, and the other checks must run
-        return Finding(subject, f"{type(error).__name__}: {error}: pip install -c constraints.txt -e . again", True)
+        advice = "reinstall the project (pip install -c constraints.txt -e .)"
+        return Finding(subject, f"{type(error).__name__}: {error}: {advice}", True)
 
 
 def check_tracking(uri: str) -> Finding:
-    """Check that the MLflow tracking store at `uri` answers."""
+    """Check that the MLflow tracking store at `uri` can be reached."""
     from study.mlflow_mirror.tracking import count_experiments, outages, prepare_environment, reason
 
     prepare_environment()
     try:
         count = count_experiments(uri)
     except outages() as error:
-        advice = "start the server, mend --tracking-uri, or go on without: python -m study.mirror catches up later"
+        advice = "start the server, correct --tracking-uri, or launch without it and run study.mirror later"
         return Finding("tracking", f"{masked(uri)} does not answer ({reason(error)}): {advice}", True)
-    return Finding("tracking", f"{masked(uri)}, {counted(count, 'experiment')}")
+    return Finding("tracking", f"{masked(uri)} has {counted(count, 'experiment')}")
 
 
 def check_cluster(address: str | None, *, data: str, storage: str, wait_minutes: float = 0.0) -> Iterator[Finding]:
-    """Connect to Ray at `address` (None: start Ray on this machine), then check every node.
+    """Connect to the Ray cluster at `address` and check every node. If `address` is None, start Ray on this machine.
 
-    The checks of the nodes begin when a worker of each kind has joined, or after `wait_minutes`.
+    The nodes are checked when a worker of each kind has joined the cluster, but after `wait_minutes` at the latest.
     """
     import ray
 
@@ -213,16 +214,16 @@ def check_cluster(address: str | None, *, data: str, storage: str, wait_minutes:
             stack.enter_context(ray_cluster(address))
         except Exception as error:  # noqa: BLE001  # Ray raises anything
             reason = str(error).strip().partition("\n")[0]
-            advice = "is it up (ray status), is the address right, does it run the same version of Ray?"
-            yield Finding("Ray", f"{reason}: {advice if address else 'see the logs of Ray'}", True)
+            advice = "check that the cluster runs (ray status), and that its address and its version of Ray are right"
+            yield Finding("Ray", f"{reason}: {advice if address else 'read the logs of Ray'}", True)
             return
         absent = await_workers(minutes=wait_minutes, say=lambda line: print(line, file=sys.stderr, flush=True))
         nodes = _list_nodes()
         total = ray.cluster_resources()
-        size = f"{len(nodes)} nodes, {total.get('CPU', 0):g} CPUs, {total.get('GPU', 0):g} GPUs"
-        yield Finding("Ray", f"{ray.__version__} on {place}: {size}")
+        size = f"{counted(len(nodes), 'node')}, {total.get('CPU', 0):g} CPUs, {total.get('GPU', 0):g} GPUs"
+        yield Finding("Ray", f"version {ray.__version__} on {place}, with {size}")
         for kind in absent:
-            fault = "no node can hold a trial" if kind is ANY else f"no {kind.name} has joined"
+            fault = "no node can run a trial" if kind is ANY else f"no {kind.name} has joined the cluster"
             advice = "read the autoscaler's status (ray status), start a worker, or raise --wait-minutes"
             yield Finding("workers", f"{fault} after {wait_minutes:g} minutes: {advice}", True)
         marker = None
@@ -272,26 +273,27 @@ def _check_nodes(nodes: list[dict[str, Any]], **settings: Any) -> Iterator[Findi
             continue
         node_code = Provenance(code_digest=digest, versions=versions, git_commit=None)
         if differences := list_other_code(node_code, provenance()):
-            advice = "copy this node's code there (ray up), and install constraints.txt"
+            advice = "copy the code of this machine to the node (ray up), and install constraints.txt there"
             yield Finding(f"node {host}", f"{'; '.join(differences)}: {advice}", True)
         if (offset := max(before - node_time, node_time - time.time())) > CLOCK_SECONDS:
-            yield Finding(f"node {host}", f"its clock is {offset / 60:.1f} minutes off: set it (chrony, ntpd)", True)
+            fault = f"the clock is wrong by {offset / 60:.1f} minutes: synchronise it (chrony, ntpd)"
+            yield Finding(f"node {host}", fault, True)
         for finding in findings:
             yield Finding(f"{finding.subject} on {host}", finding.text, finding.is_fault)
 
 
 def _describe_silent_node(node: dict[str, Any], error: Exception) -> Finding:
-    """Report a node that does not answer as a fault, unless Ray no longer lists the node as alive."""
+    """Report a node that does not answer. This is a fault, unless Ray no longer lists the node as alive."""
     subject = f"node {node['NodeManagerAddress']}"
     if node["NodeID"] not in {alive["NodeID"] for alive in _list_nodes()}:
         return Finding(subject, "the node has left the cluster, or has restarted as another node")
     reason = str(error).strip().splitlines()[-1]
-    advice = "install the project there (the setup commands of cluster.yaml do this), or remove the node"
-    return Finding(subject, f"cannot run the check ({reason}): {advice}", True)
+    advice = "install the project on the node (the setup commands of cluster.yaml do this), or remove the node"
+    return Finding(subject, f"the node cannot run the checks ({reason}): {advice}", True)
 
 
 def run(options: Options) -> int:
-    """Run all checks and print the findings; return 0 without a fault, else 1."""
+    """Run all checks and print the findings; return 1 if there is a fault, else 0."""
     faults = 0
     if options.address is not None:
         check_address(options.address)

@@ -37,7 +37,7 @@ def test_an_error_in_build_is_a_fault_with_its_line(methods: Path, capsys: pytes
     lines = (methods / "entropy.py").read_text().splitlines()
     number = next(number for number, line in enumerate(lines, 1) if "number_of_labels" in line)
     assert fault.startswith(f"FAULT entropy: {methods}/entropy.py:{number}: AttributeError: ")
-    told, _, rule = fault.partition("; broken: ")
+    told, _, rule = fault.partition("; broken rules: ")
     assert "number_of_labels'; did you mean num_labels?" in told and rule == describe(RULES[0])
 
 
@@ -89,5 +89,5 @@ def test_what_never_leaves_early_breaks_a_rule(methods: Path, capsys: pytest.Cap
         rf"FAULT entropy: {methods}/entropy.py:\d+: all examples exit at the same layer under each of the 20", fault
     )
     assert fault.endswith(
-        "; broken: examples exit at different layers under at least one rule of sweep_rules, if there are any"
+        "; broken rules: examples exit at different layers under at least one rule of sweep_rules, if there are any"
     )

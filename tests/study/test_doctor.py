@@ -23,7 +23,7 @@ def test_the_packages_of_these_tests_are_in_order() -> None:
 
 
 def test_a_package_outside_its_bounds_is_named_with_both() -> None:
-    assert doctor._describe_missing("numpy<1") is not None and "wanted <1" in str(doctor._describe_missing("numpy<1"))
+    assert doctor._describe_missing("numpy<1") is not None and "needs <1" in str(doctor._describe_missing("numpy<1"))
     assert doctor._describe_missing("no-such-package>=1") == "no-such-package is not installed"
     assert doctor._describe_missing("numpy>=1") is None
 
@@ -44,12 +44,12 @@ def test_the_tasks_of_a_folder_are_listed_and_the_absent_ones_too(tmp_path: Path
         (tmp_path / "RTE" / f"{split}.tsv").write_text(rows)
     finding = doctor.check_data(str(tmp_path))
     assert not finding.is_fault
-    assert ": rte; without" in finding.text and "cola" in finding.text
+    assert " rte; these tasks are missing: " in finding.text and "cola" in finding.text
 
 
 def test_data_without_a_task_is_a_fault(tmp_path: Path) -> None:
     finding = doctor.check_data(str(tmp_path))
-    assert finding.is_fault and "holds no task" in finding.text
+    assert finding.is_fault and "has no task" in finding.text
 
 
 def test_broken_data_is_named_by_file_and_line(tmp_path: Path) -> None:

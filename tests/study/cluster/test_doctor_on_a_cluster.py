@@ -46,7 +46,7 @@ def faults(done: subprocess.CompletedProcess[str]) -> list[str]:
 def test_a_cluster_without_a_worker_is_not_ready(head, tmp_path):
     done = examine(head, tmp_path, "--wait-minutes", "0.1")
     (fault,) = faults(done)
-    assert fault.startswith("workers: no node can hold a trial after 0.1 minutes: read the autoscaler's status")
+    assert fault.startswith("workers: no node can run a trial after 0.1 minutes: read the autoscaler's status")
     assert done.returncode == 1 and "waiting for a worker (any): 0 of 0.1 minutes" in done.stderr
 
 
@@ -76,7 +76,11 @@ def test_a_worker_with_other_code_is_named(head, tmp_path):
     with node_apart(head, f"mount --bind {other} {ROOT / 'study'}"):
         done = examine(head, tmp_path)
     (fault,) = faults(done)
-    assert fault.startswith("node ") and ": study " in fault and "copy this node's code there (ray up)" in fault
+    assert (
+        fault.startswith("node ")
+        and ": study " in fault
+        and "copy the code of this machine to the node (ray up)" in fault
+    )
 
 
 @needs_mount
@@ -88,4 +92,4 @@ def test_a_worker_whose_clock_is_off_is_named(head, tmp_path):
     with node_apart(head, "true", **own):
         done = examine(head, tmp_path)
     (fault,) = faults(done)
-    assert "its clock is 5.0 minutes off: set it (chrony, ntpd)" in fault
+    assert "the clock is wrong by 5.0 minutes: synchronise it (chrony, ntpd)" in fault

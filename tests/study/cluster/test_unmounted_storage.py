@@ -79,4 +79,5 @@ def test_doctor_names_it_too(tmp_path, head):
         command = [sys.executable, "-m", "study.doctor", "--address", head.address, "--storage", str(tmp_path)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert done.returncode == 1
-    assert "is not the place that the other nodes see: mount one shared folder" in done.stdout, done.stdout
+    unseen = f"this node does not see the files of the other nodes in {tmp_path}: mount one shared folder"
+    assert unseen in done.stdout, done.stdout

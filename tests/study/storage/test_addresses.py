@@ -87,6 +87,6 @@ def test_the_doctor_writes_under_the_uri_and_looks_for_the_marker_of_the_driver(
     with small_object(uri) as marker:
         assert not doctor.check_storage(uri, marker).is_fault
     unseen = doctor.check_storage(uri, marker)
-    assert unseen.is_fault and "not the place that the other nodes see" in unseen.text
+    assert unseen.is_fault and "does not see the files of the other nodes" in unseen.text
     refused = doctor.check_storage("file:///proc/nowhere", None)
     assert refused.is_fault and "cannot be written" in refused.text
