@@ -1,14 +1,15 @@
 """Predict the rows of a TSV file with a trained model and early exits: `python -m study.predict MODEL input.tsv`.
 
-MODEL is the folder of a study, or of a model from `study.export`. The input has a header line with GLUE's names for
-the text columns, so GLUE's files need no change. The output has a line for each row: `index` and `prediction`, as in a
-GLUE submission, and `exit_layer`, the layer at which the row exited. The index is copied from the input if it has an
-index column; otherwise it is the row number. The command also prints layers, milliseconds and FLOPs per example, with
-exits and with all layers. If the predictions go to standard output, it prints these numbers to standard error.
+MODEL is the folder of a study, or of a model that `study.export` wrote. The input has a header line with GLUE's names
+for the text columns, so GLUE's own files work unchanged. The output has a line for each row. The columns `index` and
+`prediction` are as in a GLUE submission; `exit_layer` is the layer at which the row exited. The index comes from the
+input's column `index`; without this column, it is the row number. The command also prints layers, milliseconds and
+FLOPs per example, with early exits and with all layers. If the predictions go to standard output, these numbers go to
+standard error.
 
---risk 0.01 chooses the earliest exit that is safe according to the stored dev predictions: with 95 % confidence, at
-most 1 % of examples lose a correct answer compared with running all layers. This does not hold for dev rows; the
-command warns if the input has any. --set rule=entropy replaces the model's exit rule.
+--risk 0.01 chooses the earliest exit that is safe on the stored dev predictions. An exit is safe if, with 95 %
+confidence, at most 1 % of examples lose a correct answer compared with running all layers. This guarantee does not
+apply to dev rows, so the command warns if the input has any. --set rule=entropy replaces the model's exit rule.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ WEIGHTS = "model.safetensors"  # as in trainables.runs.trial_files, which import
 INFERENCE_BATCH = 128  # examples per batch
 TIMED = {1: 20, 8: 8, 32: 4, INFERENCE_BATCH: 4}  # batch size -> most batches to time
 MOST_NAMED = 10  # trials named in one line
-_TRIAL = "use the model of this trial; default: the final run with the best dev score"
+_TRIAL = "trial whose model to use; default: the final run with the best dev score"
 _UNITS = (("GFLOPs", 1e9), ("MFLOPs", 1e6), ("kFLOPs", 1e3))
 
 
@@ -56,24 +57,30 @@ class ModelChoice(Typed, frozen=True, kw_only=True):
     """The options that choose a model."""
 
     trial: Annotated[str | None, option(_TRIAL, "KEY")] = None
-    method: Annotated[str | None, option("method, if the study has several", "NAME")] = None
-    task: Annotated[str | None, option("task, if the study has several", "NAME")] = None
+    method: Annotated[str | None, option("method of the model, if the study has several", "NAME")] = None
+    task: Annotated[str | None, option("task of the model, if the study has several", "NAME")] = None
 
 
 class Options(ModelChoice, frozen=True, kw_only=True):
     """Options of `study.predict`."""
 
-    model: Annotated[str, argument("MODEL", "an exported model, or a study's folder, runs/NAME")]
-    input: Annotated[str, argument("input.tsv", "a UTF-8 file with a header line; .csv and .jsonl also work")]
+    model: Annotated[str, argument("MODEL", "folder of a study (runs/NAME), or of an exported model")]
+    input: Annotated[str, argument("input.tsv", "UTF-8 file with a header line; it may also be a .csv or .jsonl file")]
     to: Annotated[str | None, option("new file for the predictions; default: standard output", "FILE")] = None
     settings: Annotated[
-        list[str], option("exit setting: patience=4, or rule=entropy and entropy=0.3", "FIELD=VALUE", flag="--set")
+        list[str],
+        option(
+            "setting of the exit rule, such as patience=4; rule=entropy with entropy=0.3 replaces the rule",
+            "FIELD=VALUE",
+            flag="--set",
+        ),
     ] = []
     risk: Annotated[
-        Inside | None, option("0.01: at most 1 in 100 examples loses a correct answer by exiting early", "SHARE")
+        Inside | None,
+        option("choose an exit for which at most this share of examples loses a correct answer", "SHARE"),
     ] = None
     include: Annotated[
-        str | None, option(f"{INCLUDE_NOW}; an exported model has them in its folder `methods`", "FOLDER")
+        str | None, option(f"{INCLUDE_NOW}; for an exported model, its subfolder `methods`", "FOLDER")
     ] = None
 
 
@@ -98,11 +105,11 @@ def run(options: Options) -> int:
     else:
         write_text(Path(options.to), answers)
     facts = sys.stderr if options.to is None else sys.stdout
-    summary = f"{len(examples):,} rows answered by {trained.spec.method} for {trained.task.title}"
+    summary = f"{len(examples):,} predictions of {trained.spec.method} for {trained.task.title}"
     print(f"wrote {options.to}: {summary}" if options.to else summary, file=facts)
     mean_layers, layers = result.exit_layer.double().mean(), trained.model.encoder.num_layers
     rule = describe_rule(trained.model.exit_rule)
-    print(f"layers run: {mean_layers:.2f} of {layers} on average, by exit {rule}", file=facts)
+    print(f"mean number of layers run: {mean_layers:.2f} of {layers}, with exit {rule}", file=facts)
     if safe is not None:
         print(safe, _count_dev_rows(rows, trained), sep="\n", file=facts)
     print(*_measure_latencies(trained, examples), sep="\n", file=facts)
@@ -110,7 +117,7 @@ def run(options: Options) -> int:
 
 
 def label_text(task: Task, value: float) -> str:
-    """Format a prediction as in the task's files: the name of the label, or a score clipped to the task's range."""
+    """Format a prediction as in the task's files: as the name of a label, or as a score within the task's range."""
     if task.is_regression:
         low, high = task.score_range or (value, value)
         return f"{min(max(value, low), high):.3f}"
@@ -126,13 +133,13 @@ def answers_text(task: Task, ids: Sequence[int], result: ExitResult) -> str:
 
 
 def _load_model(options: Options) -> tuple[TrainedModel, str | None]:
-    """Return the model with its exit set and, with --risk, the line that states the guarantee (otherwise None)."""
+    """Load the model and set its exit. Return the model and, with --risk, the line with the guarantee (else None)."""
     settings = read_settings(options.settings)
     if options.risk is not None and (fixed := next((text for text in settings if text != "rule"), None)):
-        raise ValueError(f"--risk and --set {fixed} both set the exit; allowed with --risk: --set rule=NAME")
+        raise ValueError(f"--risk and --set {fixed} both set the exit; with --risk, give only --set rule=NAME")
     with _find_model_folder(options) as (folder, predictions):
         if not Path(options.input).is_file():
-            raise ValueError(f"no file {options.input}; allowed: a TSV file with a header line")
+            raise ValueError(f"the input file {options.input} does not exist; give a TSV file with a header line")
         import torch  # takes seconds, so after the checks
 
         from trainables.runs.trained_model import load_trained
@@ -179,7 +186,7 @@ def _choose_rule(trained: TrainedModel, rule: Value, **settings: Value) -> ExitR
 
 
 def _find_rule(trained: TrainedModel, name: Value) -> ExitRule:
-    """Return the exit rule called `name`; raise ValueError if the model can use no such rule."""
+    """Return the exit rule called `name`; raise ValueError if the model cannot use a rule of this name."""
     from trainables.models.answer_rules import list_rules
 
     model = trained.model
@@ -192,11 +199,13 @@ def _find_rule(trained: TrainedModel, name: Value) -> ExitRule:
 
 
 def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float, *, rule: Value = None) -> str:
-    """Set the earliest exit that is safe on dev, or run all layers if none is; return a line with the guarantee.
+    """Set the earliest exit that is safe on dev, and return a line with the guarantee.
+
+    If no exit is safe, the model runs all layers.
 
     Args:
         predictions: the file of the trial's dev predictions; None for an exported model.
-        risk: largest share of examples that may lose a correct answer, see `trainables.models.safe_exits`.
+        risk: largest share of examples that may lose a correct answer; see `trainables.models.safe_exits`.
         rule: name of the exit rule; None: the model's rule.
 
     Raises:
@@ -208,30 +217,31 @@ def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float, 
     task = trained.task
     chosen = trained.model.exit_rule if rule is None else _find_rule(trained, rule)
     if task.is_regression or chosen.field is None:
-        fault = f"{task.title} has scores, not classes" if task.is_regression else f"exit {chosen.name} has no settings"
-        raise ValueError(f"--risk {risk:g}: {fault}; leave it out")
+        fault = f"{task.title} is not a classification" if task.is_regression else f"exit {chosen.name} has no setting"
+        raise ValueError(f"--risk {risk:g}: {fault}, so there is no guarantee; leave out --risk")
     if predictions is None or not predictions.exists():
-        missing = f"no {predictions}" if predictions else "an exported model has no dev predictions"
-        raise ValueError(f"--risk {risk:g}: {missing}; allowed: the folder of a study that stored them")
+        missing = f"{predictions} does not exist" if predictions else "an exported model has no dev predictions"
+        raise ValueError(f"--risk {risk:g}: {missing}; give the folder of a study that stored its dev predictions")
     settings, labels = read_walk(predictions, chosen.name)
     place = confident(settings.lost(labels), risk)
     is_early = place is not None and settings.mean_layers[place] < trained.model.encoder.num_layers
     trained.model.exit_rule = settings.rules[place] if place is not None and is_early else LastLayer()
-    rule_text = describe_rule(trained.model.exit_rule)
-    claim = f"exit {rule_text}: dev shows that" if is_early else "all layers run: dev shows for no exit that"
-    return (
-        f"{claim} at most {100 * risk:g} % of rows lose a correct answer compared with all layers "
+    claim = (
+        f"at most {100 * risk:g} % of rows lose a correct answer compared with all layers "
         f"({100 * CONFIDENCE:.0f} % confidence, {len(labels):,} labelled rows of {predictions})"
     )
+    if not is_early:
+        return f"all layers run, because dev does not show for any exit that {claim}"
+    return f"exit {describe_rule(trained.model.exit_rule)} is safe on dev: {claim}"
 
 
 def _count_dev_rows(rows: Split, trained: TrainedModel) -> str:
-    """Format a line with the number of input rows that are also dev rows, to which the guarantee does not apply."""
+    """Report how many input rows are also dev rows. The guarantee does not apply to these rows."""
     task = trained.task
     try:
         splits = [load_split(task, split, trained.spec.data) for split in task.dev_splits]
     except ValueError as error:
-        return f"warning: could not check for dev rows, to which the guarantee does not apply: {error}"
+        return f"warning: the input may have dev rows, to which the guarantee does not apply: {error}"
     dev = {texts for split in splits for texts in split.texts}
     among = sum(texts in dev for texts in rows.texts)
     return f"{'warning: ' * (among > 0)}{among:,} of the rows are dev rows, to which the guarantee does not apply"
@@ -239,7 +249,7 @@ def _count_dev_rows(rows: Split, trained: TrainedModel) -> str:
 
 @contextmanager
 def _find_model_folder(options: Options) -> Iterator[tuple[Path, Path | None]]:
-    """Yield the model's folder and the path of its dev predictions, which is None for an exported model."""
+    """Yield the model's folder, and the file of its dev predictions (None for an exported model)."""
     folder = Path(options.model)
     if (folder / PLAN).exists():
         record = choose_model(folder, options)
@@ -260,7 +270,7 @@ def _warn_of_another_task(task: Task, file: Path) -> None:
     place = file.resolve().parent.name
     other = next((other for other in TASKS.values() if other.folder == place), task)
     if other.labels != task.labels:
-        print(f"warning: {file} is in the folder of {other.title}; the model is for {task.title}", file=sys.stderr)
+        print(f"warning: {file} is in the folder of {other.title}, but the model is for {task.title}", file=sys.stderr)
 
 
 def _measure_latencies(trained: TrainedModel, examples: Examples) -> Iterator[str]:
@@ -290,8 +300,8 @@ def flops_in_words(with_exits: float, with_all_layers: float) -> str:
 def choose_model(folder: Path, choice: ModelChoice) -> Record:
     """Return the record of the chosen trial, with the current address of the trial's model.
 
-    Without --trial, choose the confirm trial (a final run of the best configuration) with the highest dev score, as
-    `study.submit` does. Ties go to the first seed.
+    Without --trial, this is the confirm trial (a final run of the best configuration) with the highest dev score, as in
+    `study.submit`. Ties go to the first seed.
 
     Raises:
         ValueError: if no model fits the options, or if models of several arms fit them.
@@ -305,7 +315,7 @@ def choose_model(folder: Path, choice: ModelChoice) -> Record:
 
 
 def list_best_records(progress: StudyProgress) -> list[Record]:
-    """List the record of each arm's best completed confirm trial; leave out repeats of an arm's search.
+    """List the record of each arm's best completed confirm trial. Arms that repeat a search are left out.
 
     Raises:
         ValueError: if no confirm trial is completed.
@@ -324,7 +334,7 @@ def with_current_model_address(record: Record, folder: Path) -> Record:
     """
     record = locate_model(record, folder)
     if not model_exists(record.model):
-        raise ValueError(f"the model of record {record.key} ({record.task}) is gone: {record.model}")
+        raise ValueError(f"the model of trial {record.key} ({record.task}) no longer exists: {record.model}")
     return record
 
 
@@ -339,10 +349,10 @@ def _find_trial(records: Sequence[Record], key: str) -> Record:
         kept = [other for other in kept if other.arm == record.arm] or kept
         fault = (
             f"trial {key} has no model: it is a {record.status} {record.phase} trial of {record.arm}, and only "
-            "completed confirm trials keep one"
+            "completed confirm trials keep their model"
         )
     menu = list_first([f"{other.key} ({other.arm}, seed {other.seed})" for other in kept], MOST_NAMED)
-    raise ValueError(f"{fault}; trials with a model: {menu or 'none'}")
+    raise ValueError(f"{fault}; these trials have a model: {menu or 'none'}")
 
 
 def _choose_best_of_arm(progress: StudyProgress, choice: ModelChoice) -> Record:

@@ -1,7 +1,7 @@
 """Predict the dev set again with stored models: `python -m study.predict_dev runs/NAME KEY ... --to FOLDER`.
 
-Writes `KEY.npz` for each trial, in the format of the study's prediction files. `analysis.verify --again` runs this
-command and compares the new predictions with those of the study.
+Writes `KEY.npz` for each trial, in the format of the study's own prediction files. `analysis.verify --again` runs this
+command and compares the new predictions with the study's.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Write the predictions of all named trials and return 0; raise ValueError if a model or its data are missing."""
+    """Write the predictions of all given trials and return 0; raise ValueError if a model or its data are missing."""
     folder = Path(options.study)
     for key in options.trials:
         record = choose_model(folder, ModelChoice(trial=key))
         include_for(record.method, require_plan(folder).plan.asked, None)
         with local_model(record.model or "") as model:
-            _answer(record, model, Path(options.to) / f"{key}.npz")
+            _predict_dev(record, model, Path(options.to) / f"{key}.npz")
     return 0
 
 
-def _answer(record: Record, model: Path, path: Path) -> None:
-    """Evaluate the model on dev as training does at the end of an epoch; write the predictions to `path`."""
+def _predict_dev(record: Record, model: Path, path: Path) -> None:
+    """Predict dev as training does at the end of an epoch, and write the predictions to `path`."""
     import torch
 
     from trainables.data.examples import load_examples

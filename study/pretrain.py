@@ -1,7 +1,7 @@
 """Pretrain a backbone: `python -m study.pretrain albert-mlm --corpus FOLDER --to FOLDER`.
 
-If a pretraining is interrupted, the same command resumes it from its last saved state. To start a study from the
-finished backbone: `python -m study.launch --backbone FOLDER`.
+If a pretraining is interrupted, the same command resumes it from its last saved state. A study starts from the
+finished backbone with `python -m study.launch --backbone FOLDER`.
 """
 
 from __future__ import annotations
@@ -45,26 +45,30 @@ MOST_SENTENCES = 5_000  # sentences read from a corpus to find its frequent word
 _LEFT_BEHIND = ("mlflow.db", "pretrain.lock")  # files of a command killed before it saved a state
 
 _CORPUS = (
-    "text to pretrain on; FOLDER holds .txt files; mini: generated, with a tiny backbone by default; mini-shuffled: "
-    "the text of mini with its words in random order"
+    "text to pretrain on: a folder of .txt files, a data set of the hub, or generated text. The default backbone for "
+    "generated text is tiny. mini-shuffled is the text of mini with its words in random order"
 )
-_BACKBONE = "a size with random weights (albert-base, ...), a folder, or a hub name; default: the objective's"
-_PROCESSES = "processes that share each step on this machine, each with a GPU if there are any; default: 1"
+_BACKBONE = (
+    "a size with random weights (such as albert-base), a folder or a hub name; default: the objective's backbone"
+)
+_PROCESSES = (
+    "number of processes on this machine that share each step, each with its own GPU if there are GPUs; default: 1"
+)
 _NAME = "NAME_OR_FOLDER"
 
 
 class Options(Typed, frozen=True, kw_only=True):
-    """Options of `study.pretrain`: the objective, its fields, the text, the backbone and the folder."""
+    """Options of `study.pretrain`."""
 
     objective: Annotated[
-        str, argument("|".join(recipes.list_recipes()), "what the model learns; after a colon: a variant")
+        str, argument("|".join(recipes.list_recipes()), "pretraining objective, or one of its variants (after a colon)")
     ]
     corpus: Annotated[str, option(_CORPUS, "mini|mini-shuffled|hub:NAME|FOLDER")]
     to: Annotated[str, option("new folder, or the folder of a pretraining to continue", "FOLDER")]
     backbone: Annotated[str | None, option(_BACKBONE, _NAME)] = None
-    tokenizer: Annotated[str | None, option("default: the backbone's own", _NAME)] = None
-    seed: Annotated[Count, option(f"default: {FIRST_SEED}", "N")] = FIRST_SEED
-    attention: Annotated[Attention | None, option("attention of every layer; --set overrides it")] = None
+    tokenizer: Annotated[str | None, option("folder or hub name; default: the backbone's tokenizer", _NAME)] = None
+    seed: Annotated[Count, option(f"random seed; default: {FIRST_SEED}", "N")] = FIRST_SEED
+    attention: Annotated[Attention | None, option("attention of every layer; fields of --set have priority")] = None
     set: Annotated[list[str], option("set a field that --dry-run lists; repeatable", "FIELD=VALUE")] = []
     processes: Annotated[AtLeastOne, option(_PROCESSES, "N")] = 1
     tracking_uri: Annotated[str | None, option(TRACKING_HELP, "URI|none")] = None
@@ -74,7 +78,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Request:
-    """The pretraining that the options describe, with the option or file that gave each value."""
+    """The pretraining that the options describe. Each value comes with its origin: an option or a file."""
 
     recipe: recipes.Recipe
     corpus: str
@@ -86,7 +90,7 @@ class Request:
 
     @property
     def config(self) -> PretrainingConfig:
-        """The objective's validated configuration; raises ValueError for a value that is not allowed."""
+        """The objective's configuration; raises ValueError if a value is not allowed."""
         return objectives.configure(
             self.recipe.objective, {name: layered.value for name, layered in self.fields.items()}
         )
@@ -120,8 +124,8 @@ def run(options: Options) -> int:
 def resolve(options: Options) -> Request:
     """Resolve the options into the objective's configuration, the backbone, the tokenizer and the corpus.
 
-    The sources of a field's value, from lowest to highest priority: FIXED of the recipe, MINI_FIXED of the recipe if
-    the backbone is tiny and random, --attention, --set.
+    Each field takes its value from the last of these sources that has the field: the recipe's FIXED, the recipe's
+    MINI_FIXED (only if the backbone is tiny and random), --attention and --set.
 
     Raises:
         ValueError: if the objective is unknown, or has no field that --set names.
@@ -161,11 +165,12 @@ def prepare(
 ) -> tuple[PretrainingSpec, PretrainingFile]:
     """Check the backbone, the tokenizer and the corpus; return the specification and the content of pretraining.json.
 
-    Each hub name is pinned to the commit in `earlier`, or to the current commit if `earlier` does not have the name.
+    A hub name in `earlier` stays pinned to its commit. Any other hub name is pinned to its current commit.
 
     Args:
         earlier: the content of pretraining.json from an earlier command; None for a new folder.
-        unchecked: collects hub names that cannot be checked offline; if None, such a name is an error.
+        unchecked: collects the hub names that cannot be checked because the hub is unreachable. If None, such a name
+            is an error.
 
     Raises:
         ValueError: if an input is missing or unsuitable, or the folder holds a different pretraining.
@@ -234,14 +239,14 @@ def _list_pins(earlier: PretrainingFile) -> dict[str, str]:
 
 
 def _check_same(asked: PretrainingFile, earlier: PretrainingFile) -> None:
-    """Check that the folder's pretraining is the one that this command asks for.
+    """Check that the folder's pretraining is the one that this command describes.
 
     Raises:
-        ValueError: if they differ; the message names every value that differs.
+        ValueError: if they differ; the message lists every value that differs.
     """
     pairs = [("objective", earlier.made.objective, asked.made.objective), ("seed", earlier.seed, asked.seed)]
     pairs += [
-        ("content of the corpus", earlier.made.corpus_fingerprint, asked.made.corpus_fingerprint),
+        ("corpus fingerprint", earlier.made.corpus_fingerprint, asked.made.corpus_fingerprint),
         ("backbone fingerprint", earlier.backbone_fingerprint, asked.backbone_fingerprint),
         ("tokenizer fingerprint", earlier.tokenizer_fingerprint, asked.tokenizer_fingerprint),
     ]
@@ -252,17 +257,17 @@ def _check_same(asked: PretrainingFile, earlier: PretrainingFile) -> None:
 
 
 def _read_earlier(folder: Path) -> PretrainingFile | None:
-    """Read the pretraining.json that an earlier command left in the folder; return None if the folder is new.
+    """Read the pretraining.json that an earlier command wrote to the folder; return None if the folder is new.
 
     Raises:
-        ValueError: if the folder has files but no pretraining, or is not writable.
+        ValueError: if the folder contains files but no pretraining, or is not writable.
     """
     earlier = read_pretraining(folder)
     if earlier is None and folder.is_dir():
         foreign = sorted(path.name for path in folder.iterdir() if path.name not in _LEFT_BEHIND)
         if foreign:
             allowed = f"a new or an empty folder, or one with {backbones.PRETRAINING_FILE}"
-            raise ValueError(f"--to {folder} holds {foreign[0]}, but no pretraining; allowed: {allowed}")
+            raise ValueError(f"--to {folder} contains {foreign[0]}, but no pretraining; allowed: {allowed}")
     check_folder("--to", folder)
     return earlier
 
@@ -275,10 +280,12 @@ def _choose_tracking_uri(options: Options) -> str | None:
 
 
 def _check_processes(config: PretrainingConfig, processes: int) -> None:
-    """Check that the processes can split a step evenly, and that the machine has a GPU (without GPUs: a CPU) for each.
+    """Check the number of processes.
+
+    The processes must share each step evenly. Each of them needs a GPU or, on a machine without GPUs, a CPU.
 
     Raises:
-        ValueError: if either check fails.
+        ValueError: if the number is not allowed.
     """
     config.examples_at_once(processes)
     gpus = count_local_gpus()
@@ -287,12 +294,12 @@ def _check_processes(config: PretrainingConfig, processes: int) -> None:
         held = "a GPU" if gpus else "a CPU"
         raise ValueError(
             f"--processes is {processes}; allowed: at most {most} on this machine, because each process needs {held}; "
-            "for several nodes: torchrun -m study.pretrain"
+            "to use several nodes, run torchrun -m study.pretrain"
         )
 
 
 def warn_of_unknown_words(request: Request) -> list[str]:
-    """Return a list with a warning if the tokenizer does not know a large share of the corpus, else an empty list.
+    """Warn if many words of the corpus are unknown to the tokenizer: return a list with one warning, or an empty list.
 
     Only the beginning of the corpus is read. A corpus on the hub is not checked.
     """
@@ -309,7 +316,7 @@ def warn_of_unknown_words(request: Request) -> list[str]:
 def _describe(
     request: Request, spec: PretrainingSpec, file: PretrainingFile, unchecked: Sequence[str], *, with_probe: bool
 ) -> None:
-    """Print what would run: the steps, each value with its origin, and the differences from the original recipe."""
+    """Describe the pretraining: its steps, each value with its origin, and the differences from the original recipe."""
     config, output = request.config, sys.stdout
     size = f"{config.steps:,} steps of {config.batch_size} examples"
     print_lines([f"{request.recipe.name} on corpus {request.corpus}: {size}"], output)
@@ -332,7 +339,7 @@ def _describe(
     if with_probe:
         from study.pretraining_folder import measure
 
-        print(f"about {clock(measure(spec))} on this machine in one process, estimated from a few steps")
+        print(f"estimated time on this machine in one process: {clock(measure(spec))} (from a few timed steps)")
     print("nothing was run")
 
 

@@ -1,6 +1,6 @@
 """Run a pretraining in its folder, in one process or several, until the backbone is finished.
 
-The folder holds
+The folder contains
 
     pretraining.json                            configuration and progress; replaced after every epoch
     state.pt                                    the state from which to resume; removed at the end
@@ -107,7 +107,9 @@ def pretrain(job: Job, *, processes: int) -> None:
     """
     member = Member.from_torchrun()
     if member is not None and processes > 1:
-        raise ValueError(f"--processes is {processes}, but torchrun started {member.number} processes; leave it out")
+        raise ValueError(
+            f"--processes is {processes}, but torchrun started {member.number} processes; leave out --processes"
+        )
     if member is not None and member.rank > 0:
         _work(job, member)
         return
@@ -117,9 +119,8 @@ def pretrain(job: Job, *, processes: int) -> None:
         with FileLock(folder / LOCK, timeout=0):
             job = replace(job, file=read_pretraining(folder) or job.file)  # read again under the lock
             if job.file.finished:
-                (folder / STATE).unlink(missing_ok=True)  # a killed command may have left it
-                steps = f"all {job.file.made.steps:,} steps are done"
-                print_lines([f"{folder}: nothing is left to do, {steps}"], sys.stdout)
+                (folder / STATE).unlink(missing_ok=True)  # still exists if the last command was killed
+                print_lines([f"{folder}: all {job.file.made.steps:,} steps are done already"], sys.stdout)
                 _mirror(job, job.file)
                 print(f"python -m study.launch --backbone {folder}")
             elif member is None and processes > 1:
@@ -128,19 +129,19 @@ def pretrain(job: Job, *, processes: int) -> None:
                 _work(job, member or Member())
     except Timeout:
         raise ValueError(
-            f"--to {folder}: another process is pretraining there; choose another folder, or wait until it has ended"
+            f"--to {folder} is in use by another pretraining; choose another folder, or wait until it has ended"
         ) from None
 
 
 def measure(spec: PretrainingSpec) -> float:
-    """Run a few steps in one process on this machine; estimate how many seconds all steps would take."""
+    """Estimate the seconds that all steps would take in one process on this machine, by running a few steps."""
     run = PretrainingRun(spec, device=Member().device, cache=cache_folder())
     steps, per_epoch = (int(str(spec.config[name])) for name in ("steps", "steps_per_epoch"))
     return run.measure_epoch_seconds(steps=_PROBED_STEPS) * steps / min(steps, per_epoch)
 
 
 def _work(job: Job, member: Member) -> None:
-    """Run one process of the pretraining; only the process of rank 0 saves and prints."""
+    """Run one process of the pretraining. Only the process of rank 0 saves files and prints."""
     began = time.monotonic()
     with _join_group(member):
         run = PretrainingRun(job.spec, device=member.device, cache=cache_folder())
@@ -155,7 +156,7 @@ def _work(job: Job, member: Member) -> None:
 
 
 class _Leader:
-    """The process of rank 0, which trains, saves the state and the model, writes pretraining.json, and prints."""
+    """The process of rank 0. It trains like the others, and also saves all files and prints the progress."""
 
     def __init__(self, job: Job, run: PretrainingRun, member: Member, began: float) -> None:
         """Prepare the content of pretraining.json; `began` is the `time.monotonic()` at which this process started."""
@@ -194,7 +195,7 @@ class _Leader:
         _mirror(self._job, self._file)
         made = self._file.made
         size = f"{made.steps:,} steps, {made.tokens:,} tokens in {clock(made.wall_seconds)}"
-        print_lines([f"finished: {size}; on held-out text: {format_scores(made.scores)}"], sys.stdout)
+        print_lines([f"finished: {size}; held-out scores: {format_scores(made.scores)}"], sys.stdout)
         print(f"python -m study.launch --backbone {self._job.folder}", flush=True)
 
     def _write_progress(self, **changes: object) -> None:
@@ -215,7 +216,7 @@ class _Leader:
 
 
 def _resume_state(run: PretrainingRun, folder: Path, member: Member) -> None:
-    """Load the saved state, if there is one: rank 0 reads the file and broadcasts the state to the other processes."""
+    """Load the saved state, if it exists. Rank 0 reads the file and broadcasts the state to the other processes."""
     state = read_state(folder) if member.rank == 0 and has_state(folder) else None
     if member.number > 1:
         sent = [state]
@@ -236,12 +237,14 @@ def _check_same_content(run: PretrainingRun, member: Member) -> None:
     sent = [attestation]
     distributed.broadcast_object_list(sent, src=0)
     if differences := list_contradictions(attestation, sent[0]):
-        raise Unavailable(f"{socket.gethostname()}: differs from the first process: {'; '.join(differences)}")
+        raise Unavailable(
+            f"{socket.gethostname()} has other data or code than the first process: {'; '.join(differences)}"
+        )
 
 
 @contextmanager
 def _join_group(member: Member) -> Iterator[None]:
-    """Join torch's process group until the block ends; a single process joins no group."""
+    """Join torch's process group for the duration of the context. A single process joins no group."""
     if member.number == 1:
         yield
         return
@@ -257,7 +260,7 @@ def _join_group(member: Member) -> Iterator[None]:
         timeout=PATIENCE,
     )
     yield
-    distributed.destroy_process_group()  # not after an error: it must be reported before the other processes fail
+    distributed.destroy_process_group()  # not after an error, which must be reported before the others fail
 
 
 def _pretrain_in_processes(job: Job, number: int) -> None:
@@ -265,7 +268,7 @@ def _pretrain_in_processes(job: Job, number: int) -> None:
 
     Raises:
         ConnectionError: if a process is lost.
-        Exception: the first exception that a process raised. It makes the other processes fail too.
+        Exception: the first exception that a process raised; the other processes fail as a consequence.
     """
     context = multiprocessing.get_context("spawn")
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
@@ -284,7 +287,9 @@ def _pretrain_in_processes(job: Job, number: int) -> None:
                     first = min(failed, key=lambda rank: failed[rank])  # the status of a killed process is negative
                     if failed[first] > 0 and errors.poll():
                         raise errors.recv()
-                    raise ConnectionError(f"the pretraining has ended early: process {first} is lost")
+                    raise ConnectionError(
+                        f"the pretraining has ended early, because process {first} was killed or crashed"
+                    )
         finally:
             for child in children:
                 child.kill()
@@ -292,7 +297,7 @@ def _pretrain_in_processes(job: Job, number: int) -> None:
 
 
 def _run_member(job: Job, member: Member, sender: Connection) -> None:
-    """Train in a child of `_pretrain_in_processes`: send any error to the parent, and exit when the parent ends."""
+    """Run a child process of `_pretrain_in_processes`. It sends an error to its parent, and ends with its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets Ctrl-C, and ends this process
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
@@ -310,7 +315,7 @@ def _end_with_parent() -> None:
 
 
 class _Screen:
-    """Prints the progress: on a terminal, a bar with the remaining time; elsewhere, a line after every epoch."""
+    """Prints the progress: a bar with the remaining time on a terminal, or else a line after every epoch."""
 
     def __init__(self, file: PretrainingFile) -> None:
         self._wanted, console = file.wanted_steps, console_on(sys.stdout)
@@ -339,7 +344,7 @@ class _Screen:
 
 
 def format_scores(scores: Mapping[str, float]) -> str:
-    """Format scores on held-out text: `mlm_loss 4.562, mlm_accuracy 0.300`."""
+    """Format held-out scores: `mlm_loss 4.562, mlm_accuracy 0.300`."""
     return ", ".join(f"{name} {value:.3f}" for name, value in scores.items())
 
 
@@ -359,7 +364,7 @@ def _mirror(job: Job, file: PretrainingFile) -> None:
 
 
 def _build_mlflow_run(file: PretrainingFile) -> Run:
-    """Build the MLflow run: its parameters, and its curves over training steps, with one point per epoch."""
+    """Build the MLflow run, with the parameters and with curves that have one point per epoch."""
     made, points = file.made, []
     for epoch in file.epochs:
         row = epoch.row
@@ -367,7 +372,7 @@ def _build_mlflow_run(file: PretrainingFile) -> Run:
         points += [Point(name, float(value), to_milliseconds(epoch.ended), row.steps) for name, value in values.items()]
     ended = to_milliseconds(file.epochs[-1].ended) if file.finished else None
     versions = ", ".join(f"{name} {version}" for name, version in file.versions.items())
-    note = f"After {made.steps:,} of {file.wanted_steps:,} steps, on held-out text: {format_scores(made.scores)}."
+    note = f"After {made.steps:,} of {file.wanted_steps:,} steps, the held-out scores are {format_scores(made.scores)}."
     params = {"objective": made.objective, "corpus": made.corpus, "backbone": made.backbone, "seed": file.seed}
     return Run(
         key="pretraining",

@@ -1,11 +1,11 @@
 """Score a finished study on test labels: `python -m study.score_test runs/NAME --labels FOLDER`.
 
-FOLDER has a file of labels for one or more tasks, such as FOLDER/MRPC/test_full.tsv. The file has the rows of GLUE's
-test set in their order, with a column `label` (or GLUE's name for it, such as `Quality`). On each of these tasks, the
-models of the winners' confirm trials (final runs with fresh seeds) predict the test set. The texts must be those of the
-test set, but only letters and digits are compared, because copies of GLUE differ in quotation marks.
+FOLDER has a label file for one or more tasks, such as FOLDER/MRPC/test_full.tsv. A label file has the rows of GLUE's
+test set in their order, with a column `label` (or GLUE's name for this column, such as `Quality`). Its texts must be
+those of the test set. Only letters and digits are compared, because copies of GLUE differ in quotation marks. The
+models of the winners' confirm trials (final runs with fresh seeds) predict the test sets of these tasks.
 
-The scores stay in the journal, and no launch can add trials to the study afterwards, so that test scores cannot
+The scores are written to the journal. After that, no launch can add trials to the study, so test scores cannot
 influence any choice. The table `scores_on_test` shows the scores.
 """
 
@@ -41,20 +41,20 @@ class Options(Typed, frozen=True, kw_only=True):
     """Options of `study.score_test`."""
 
     study: Annotated[str, argument("runs/NAME", "the study's folder; all trials must have ended")]
-    labels: Annotated[str, option("folder with TASK/test_full.tsv", "FOLDER")]
+    labels: Annotated[str, option("folder with the label files TASK/test_full.tsv", "FOLDER")]
     data: Annotated[str | None, option("source of the test sets; default: the study's data", "mini|hub|FOLDER")] = None
     include: Annotated[str | None, option(INCLUDE_NOW, "FOLDER")] = None
 
 
 def run(options: Options) -> int:
-    """Score the models, record the scores in the journal, and return 0; record nothing if a ValueError is raised."""
+    """Score the models, write the scores to the journal, and return 0. If an error is raised, nothing is written."""
     folder = Path(options.study)
     plan = require_plan(folder).plan
     with closing(Journal(folder)) as journal:
         progress = compute_progress(plan, journal.facts)
         if not progress.is_finished:
             raise ValueError(
-                f"the study {folder} is not finished; test labels are used only after its last trial, see study.status"
+                f"the study {folder} is not finished; use test labels only after its last trial (see study.status)"
             )
         files = _find_label_files(Path(options.labels), plan)
         times = {event.task: event.time for event in journal.facts.scored_on_test}
@@ -69,7 +69,7 @@ def run(options: Options) -> int:
         journal.append(*(_make_event(journal.now(), files[task], rows[task], task, answers[task]) for task in rows))
     for task, scores in answers.items():
         print(*_format_lines(TASKS[task], models[task], scores), sep="\n")
-    print(f"to write the table scores_on_test: {python()} -m study.rebuild {folder}")
+    print(f"to write the table scores_on_test, run: {python()} -m study.rebuild {folder}")
     return 0
 
 
@@ -86,13 +86,13 @@ def load_labelled_test(task: Task, file: Path, data: str) -> Split:
     """
     test, labelled = load_split(task, task.test_splits[0], data), read_labelled(task, file)
     if len(labelled.ids) != len(test.ids):
-        raise ValueError(f"{file} has {len(labelled.ids):,} rows; allowed: the {len(test.ids):,} rows of the test set")
+        raise ValueError(f"{file} has {len(labelled.ids):,} rows; give all {len(test.ids):,} rows of the test set")
     pairs = zip(labelled.texts, test.texts, strict=True)
     unequal = [row for row, (copy, text) in enumerate(pairs) if _keep_letters(copy) != _keep_letters(text)]
     if len(unequal) > MOST_UNEQUAL * len(test.ids):
         raise ValueError(
-            f"{file}: the texts of {len(unequal):,} rows differ from the test set of {task.title}, first in row "
-            f"{unequal[0]}; allowed: the rows of the test set in their order"
+            f"{file}: the texts of {len(unequal):,} rows, the first of which is row {unequal[0]}, differ from the test "
+            f"set of {task.title}; give the rows of the test set in their order"
         )
     return Split(test.ids, test.texts, labelled.labels)
 
@@ -102,7 +102,7 @@ def _keep_letters(texts: Sequence[str]) -> list[str]:
 
 
 def _find_label_files(labels: Path, plan: ResolvedPlan) -> dict[str, Path]:
-    """Find the label files of the study's tasks in the folder `labels`, by task.
+    """Find the label file of each of the study's tasks in the folder `labels`. Tasks without a file are left out.
 
     Raises:
         ValueError: if no task of the study has a label file.
@@ -123,7 +123,7 @@ def _list_models(progress: StudyProgress, task: str, folder: Path) -> list[Recor
 
 
 def _score_model(record: Record, rows: Split, data: str) -> ModelOnTest:
-    """Score the trial's model on the labelled rows, with its exit rule; a rule that samples exits samples them once."""
+    """Score the trial's model, with its exit rule, on the labelled rows. Random exits are drawn once."""
     task = TASKS[record.task]
     _, predictions, mean_layers = predict_split(record, task, task.test_splits[0], data)
     assert rows.labels is not None

@@ -1,7 +1,8 @@
 """Write a submission to the GLUE server: `python -m study.submit runs/NAME`.
 
-For each task, the best model on dev among the winner's confirm trials (final runs) predicts the test set (PALBERT,
-section 4: "the best models, selected based on their dev scores"). The MNLI model also predicts the diagnostic set AX.
+For each task, one model of the winner's confirm trials (final runs) predicts the test set: the one with the best dev
+score. PALBERT does the same (section 4: "the best models, selected based on their dev scores"). The MNLI model also
+predicts the diagnostic set AX.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class SubmissionFile:
     name: str
     task: str
     split: str
-    answered_by: str  # task whose model predicts the rows
+    predicted_by: str  # task whose model predicts the rows
 
 
 FILES = (
@@ -64,11 +65,13 @@ class Options(Typed, frozen=True, kw_only=True):
     """Options of `study.submit`."""
 
     study: Annotated[str, argument("runs/NAME", "the study's folder")]
-    method: Annotated[str | None, option("method whose models to use, if the study has several", "NAME")] = None
+    method: Annotated[str | None, option("method whose models predict, if the study has several", "NAME")] = None
     include: Annotated[str | None, option(INCLUDE_NOW, "FOLDER")] = None
     data: Annotated[str | None, option("source of the test sets; default: the study's data", "mini|hub|FOLDER")] = None
-    any_length: Annotated[bool, option("accept test sets without the official number of rows")] = False
-    out: Annotated[str | None, option("default: submission.zip in the study's folder", "FILE")] = None
+    any_length: Annotated[bool, option("accept test sets whose number of rows is not official")] = False
+    out: Annotated[str | None, option("zip file to write; default: submission.zip in the study's folder", "FILE")] = (
+        None
+    )
 
 
 def run(options: Options) -> int:
@@ -76,7 +79,7 @@ def run(options: Options) -> int:
     folder = Path(options.study)
     plan = require_plan(folder).plan
     best = choose_models(compute_progress(plan, read_facts(folder)), options.method, folder)
-    if not best.keys() & {file.answered_by for file in FILES}:
+    if not best.keys() & {file.predicted_by for file in FILES}:
         raise ValueError(f"{folder} has models only for {', '.join(best)}; the GLUE server scores only GLUE tasks")
     out = Path(options.out) if options.out else folder / "submission.zip"
     check_file("--out", out)
@@ -84,7 +87,7 @@ def run(options: Options) -> int:
     check_rows(data, studied=best, any_length=options.any_length)
     for record in best.values():
         include_for(record.method, plan.asked, options.include)
-    texts = {file.name: _format_file(file, best.get(file.answered_by), data) for file in FILES}
+    texts = {file.name: _format_file(file, best.get(file.predicted_by), data) for file in FILES}
     write_atomically(out, lambda path: _write_zip(path, texts))
     print(f"wrote {out}")
     if classify_data(data) == "mini":
@@ -95,41 +98,45 @@ def run(options: Options) -> int:
 
 
 def check_rows(data: str, *, studied: Collection[str], any_length: bool) -> None:
-    """Check that the test sets of studied tasks can be read, and that each test set has each official row once.
+    """Check that each test set has every official row once, and that the test sets of studied tasks can be read.
 
-    Generated test sets may have any rows. If `any_length`, the number of rows may differ from the official number.
+    Generated test sets may have any rows. If `any_length`, rows may be missing or added, but not repeated.
 
     Raises:
         ValueError: if a check fails.
     """
-    for file in sorted(FILES, key=lambda file: file.answered_by not in studied):
+    for file in sorted(FILES, key=lambda file: file.predicted_by not in studied):
         task = TASKS[file.task]
         try:
             ids = load_split(task, file.split, data).ids
         except ValueError:
-            if file.answered_by in studied:
+            if file.predicted_by in studied:
                 raise
-            continue  # `_answer_constantly` reports the error
+            continue  # `_predict_constantly` reports the error
         if classify_data(data) == "mini":
             continue
         rows, size = len(ids), task.sizes[file.split]
         if rows != size and not any_length:
-            official = f"the official {task.title} {file.split} has {size:,}"
-            raise ValueError(f"{data}: {file.name} would have {rows:,} rows, {official}; --any-length writes it anyway")
+            official = f"but the official {task.title} {file.split} has {size:,}"
+            raise ValueError(
+                f"{data}: {file.name} would have {rows:,} rows, {official}; add --any-length to write it anyway"
+            )
         if len(set(ids)) < rows:
             twice = next(index for index, count in Counter(ids).items() if count > 1)
-            raise ValueError(f"{data}: {file.name} would have the index {twice} twice; allowed: each index once")
+            raise ValueError(f"{data}: {file.name} would have the index {twice} twice; give each index once")
         if max(ids) >= size and not any_length:
             raise ValueError(
-                f"{data}: {file.name} would have the index {max(ids)}; allowed: 0 to {size - 1}, each once"
+                f"{data}: {file.name} would have the index {max(ids)}; give each index from 0 to {size - 1} once"
             )
 
 
 def choose_models(progress: StudyProgress, method: str | None, folder: Path) -> dict[str, Record]:
-    """Choose for each task the winner's confirm record with the highest score; of equal scores, the first.
+    """Choose a model for each task: return the winner's confirm record with the highest dev score, by task.
+
+    Of equal scores, the first is chosen.
 
     Args:
-        method: may be None if all confirm records have the same method.
+        method: method of the models; may be None if all confirm records have the same method.
 
     Raises:
         ValueError: if no confirm trial is completed, `method` is missing or unknown, or a model is gone.
@@ -137,7 +144,7 @@ def choose_models(progress: StudyProgress, method: str | None, folder: Path) -> 
     records = list_best_records(progress)
     methods = sorted({record.method for record in records})
     if method is None and len(methods) > 1:
-        raise ValueError(f"--method is missing, and the study has several methods: {', '.join(methods)}")
+        raise ValueError(f"the study has several methods; choose one with --method: {', '.join(methods)}")
     method = resolve_name(
         method or methods[0], methods, what="method with completed confirm trials", known=trainables.list_methods()
     )
@@ -145,9 +152,9 @@ def choose_models(progress: StudyProgress, method: str | None, folder: Path) -> 
 
 
 def _format_file(file: SubmissionFile, record: Record | None, data: str) -> str:
-    """Build the text of a file from the predictions of the record's model; print the source of the predictions."""
+    """Format a file with the predictions of the record's model, or with constant predictions if `record` is None."""
     if record is None:
-        ids, predictions = _answer_constantly(file, data)
+        ids, predictions = _predict_constantly(file, data)
     else:
         ids, predictions, _ = predict_split(record, TASKS[file.task], file.split, data)
         print(f"{file.name}: {record.method}, seed {record.seed}, dev score {100 * (record.score or 0):.1f}")
@@ -157,7 +164,7 @@ def _format_file(file: SubmissionFile, record: Record | None, data: str) -> str:
 
 
 def predict_split(record: Record, task: Task, split: str, data: str) -> tuple[Sequence[int], np.ndarray, float]:
-    """Predict a test set with the record's model; return row ids, predictions and the mean number of layers run."""
+    """Predict a test set with the record's model; return the row ids, the predictions, and the mean layers per row."""
     import torch
 
     from trainables.data.examples import load_examples
@@ -177,14 +184,14 @@ def predict_split(record: Record, task: Task, split: str, data: str) -> tuple[Se
     return examples.ids.tolist(), predictions, result.exit_layer.double().mean().item()
 
 
-def _answer_constantly(file: SubmissionFile, data: str) -> tuple[Sequence[int], np.ndarray]:
-    """Predict the majority class of train for every row (STS-B: the mean score); return ids and predictions.
+def _predict_constantly(file: SubmissionFile, data: str) -> tuple[Sequence[int], np.ndarray]:
+    """Predict the majority class of train (STS-B: the mean score) for every row; return row ids and predictions.
 
-    If train cannot be read, the prediction is the first class (STS-B: the middle of the range). If the test set cannot
-    be read, the ids are those of the official rows.
+    If train cannot be read, predict the first class (STS-B: the middle of the range). If the test set cannot be read,
+    return the ids of the official rows.
     """
-    task, source = TASKS[file.task], TASKS[file.answered_by]
-    notes = [f"{file.name}: warning: the study has no model for {file.answered_by}"]
+    task, source = TASKS[file.task], TASKS[file.predicted_by]
+    notes = [f"{file.name}: warning: the study has no model for {file.predicted_by}"]
     try:
         ids: Sequence[int] = load_split(task, file.split, data).ids
     except ValueError as error:
@@ -204,7 +211,7 @@ def _answer_constantly(file: SubmissionFile, data: str) -> tuple[Sequence[int], 
 
 
 def _remove_advice(error: ValueError) -> str:
-    """Format an error without its advice on --data, because the value of --data is valid."""
+    """Format an error without its advice on --data, because --data is valid."""
     return str(error).partition("; ")[0]
 
 

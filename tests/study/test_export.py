@@ -191,7 +191,7 @@ def test_any_trial_that_kept_its_model_is_named_by_its_key(launched):
             ["--task", "mrcp"],
             "no task with a model named 'mrcp'; available: rte, mrpc; did you mean mrpc?",
         ),
-        (["--trial", "feed"], "no trial 'feed' has ended; trials with a model: "),
+        (["--trial", "feed"], "no trial 'feed' has ended; these trials have a model: "),
         (["--trial", "feed", "--task", "rte"], "--trial already chooses the model; allowed: --trial, or --method and"),
     ],
 )
@@ -214,7 +214,8 @@ def test_a_folder_that_is_no_study_and_a_model_that_is_gone_are_refused(study, t
     assert refused(capsys, str(tmp_path), *to) == f"no plan.json in {tmp_path}; allowed: the folder of a study"
     gone = next(row for row in read_facts(study).records if row.phase == "confirm" and row.seed == 42)
     assert (
-        refused(capsys, str(study), "--trial", gone.key, *to) == f"the model of record {gone.key} (rte) is gone: /gone"
+        refused(capsys, str(study), "--trial", gone.key, *to)
+        == f"the model of trial {gone.key} (rte) no longer exists: /gone"
     )
 
 

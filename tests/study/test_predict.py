@@ -90,7 +90,7 @@ def test_dev_is_answered_as_the_trial_answered_it_with_the_same_exits(studies, t
         [str(index), label_text(task, value), str(layer)]
         for index, value, layer in zip(ids, predictions, layers, strict=True)
     ]
-    assert f"layers run: {layers.mean():.2f} of 4 on average, by exit " in capsys.readouterr().out
+    assert f"mean number of layers run: {layers.mean():.2f} of 4, with exit " in capsys.readouterr().out
     assert arm != "pabee/mnli" or len(set(layers)) > 1  # or its exits would prove little
 
 
@@ -104,8 +104,8 @@ def test_times_are_printed_with_exits_and_with_all_layers(studies, tmp_path, cap
     assert main([str(folder_of(studies["pabee/sst2"])), str(file), "--to", str(tmp_path / "answers.tsv")]) == 0
     rows = f"{len(load_split(TASKS['sst2'], 'test', 'mini').ids):,}"
     wrote, layers, *times, flops, device = capsys.readouterr().out.splitlines()
-    assert wrote == f"wrote {tmp_path}/answers.tsv: {rows} rows answered by pabee for SST-2"
-    assert layers.endswith("by exit patience 1")
+    assert wrote == f"wrote {tmp_path}/answers.tsv: {rows} predictions of pabee for SST-2"
+    assert layers.endswith("with exit patience 1")
     for line, size in zip(times, (1, 8, 32, 128), strict=True):
         words = line.split()
         assert line.startswith(f"batches of {size}: ") and " ms with all layers (means over " in line
@@ -121,7 +121,7 @@ def test_answers_without_a_file_go_to_standard_output_and_all_else_to_standard_e
     assert main([model, str(file)]) == 0
     printed = capsys.readouterr()
     assert printed.out == (tmp_path / "answers.tsv").read_text()
-    assert " rows answered by pabee for SST-2\nlayers run: " in printed.err
+    assert " predictions of pabee for SST-2\nmean number of layers run: " in printed.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["answers.tsv", "test.tsv"]
 
 
@@ -137,11 +137,11 @@ def test_answers_have_the_index_of_the_input(studies, tmp_path):
 @pytest.mark.parametrize(
     ("arm", "folder", "warned"),
     [
-        ("pabee/sst2", "CoLA", ["warning: {file} is in the folder of CoLA; the model is for SST-2"]),
+        ("pabee/sst2", "CoLA", ["warning: {file} is in the folder of CoLA, but the model is for SST-2"]),
         ("pabee/sst2", "SST-2", []),
         ("pabee/sst2", "mine", []),
         ("pabee/mnli", "diagnostic", []),
-        ("pabee/mnli", "RTE", ["warning: {file} is in the folder of RTE; the model is for MNLI"]),
+        ("pabee/mnli", "RTE", ["warning: {file} is in the folder of RTE, but the model is for MNLI"]),
     ],
 )
 def test_the_folder_of_another_task_is_warned_of(studies, tmp_path, capsys, monkeypatch, arm, folder, warned):
@@ -167,7 +167,7 @@ def test_a_file_of_one_row_is_answered(studies, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "no file {file}; allowed: a TSV file with a header line"),
+        (None, "the input file {file} does not exist; give a TSV file with a header line"),
         (b"", "{file} is empty; allowed: a TSV file whose header line has sentence"),
         (b"index\tsentence\n", "{file} has no rows; allowed: a header line and a line for each row"),
         (b"text,label\nfine,1\n", "{file}, line 1: no column 'sentence'; the columns are text,label"),
@@ -309,8 +309,8 @@ def test_risk_answers_under_the_earliest_exit_that_dev_shows_to_be_safe(studies,
     layers = np.array([int(layer) for _, _, layer in answered(to)])
     assert layers.mean() == pytest.approx(settings.mean_layers[place], abs=1e-6)
     printed, rows = capsys.readouterr().out, len(layers)
-    assert f"by exit {describe_rule(settings.rules[place])}\n" in printed
-    assert f": dev shows that at most {100 * risk:g} % of rows lose a correct answer compared with all" in printed
+    assert f"with exit {describe_rule(settings.rules[place])}\n" in printed
+    assert f" is safe on dev: at most {100 * risk:g} % of rows lose a correct answer compared with all" in printed
     assert f"(95 % confidence, {rows} labelled rows of {stored})\n" in printed
     assert f"warning: {rows} of the rows are dev rows, to which the guarantee does not apply" in printed
 
@@ -324,7 +324,7 @@ def test_risk_takes_another_rule_than_the_model_s_own(studies, tmp_path, capsys)
     place = confident(settings.lost(labels), 0.3)
     layers = np.array([int(layer) for _, _, layer in answered(tmp_path / "answers.tsv")])
     assert layers.mean() == pytest.approx(settings.mean_layers[place], abs=0.02)  # the stored answers are float16
-    assert f"exit {describe_rule(settings.rules[place])}: dev shows that at most 30 %" in capsys.readouterr().out
+    assert f"exit {describe_rule(settings.rules[place])} is safe on dev: at most 30 %" in capsys.readouterr().out
 
 
 def test_all_layers_run_if_no_exit_is_shown_to_be_safe(studies, tmp_path, capsys):
@@ -333,7 +333,9 @@ def test_all_layers_run_if_no_exit_is_shown_to_be_safe(studies, tmp_path, capsys
     arguments = [str(folder_of(studies["pabee/sst2"])), str(file), "--to", str(tmp_path / "answers.tsv")]
     assert main([*arguments, "--risk", "0.0001"]) == 0
     printed = capsys.readouterr().out
-    assert "layers run: 4.00 of 4 on average, by exit last\nall layers run: dev shows for no exit that " in printed
+    assert (
+        "layers run: 4.00 of 4, with exit last\nall layers run, because dev does not show for any exit that " in printed
+    )
     assert "\n0 of the rows are dev rows, to which the guarantee does not apply\n" in printed
 
 
@@ -341,12 +343,15 @@ def test_a_risk_that_nothing_can_promise_is_refused_in_one_line(studies, tmp_pat
     sst2, stsb = (folder_of(studies[arm]) for arm in ("pabee/sst2", "pabee/stsb"))
     file, scores = write_rows(tmp_path / "sst2.tsv", "sst2", "dev"), write_rows(tmp_path / "stsb.tsv", "stsb", "dev")
     export(studies["pabee/sst2"], tmp_path / "exported")
-    assert refused(capsys, stsb, scores, "--risk", 0.1) == "--risk 0.1: STS-B has scores, not classes; leave it out"
+    assert refused(capsys, stsb, scores, "--risk", 0.1) == (
+        "--risk 0.1: STS-B is not a classification, so there is no guarantee; leave out --risk"
+    )
     assert refused(capsys, tmp_path / "exported", file, "--risk", 0.1) == (
-        "--risk 0.1: an exported model has no dev predictions; allowed: the folder of a study that stored them"
+        "--risk 0.1: an exported model has no dev predictions; "
+        "give the folder of a study that stored its dev predictions"
     )
     assert "--risk" in refused(capsys, sst2, file, "--risk", 1.5)
     assert refused(capsys, sst2, file, "--risk", 0.1, "--set", "patience=2") == (
-        "--risk and --set patience both set the exit; allowed with --risk: --set rule=NAME"
+        "--risk and --set patience both set the exit; with --risk, give only --set rule=NAME"
     )
     assert "did you mean entropy?" in refused(capsys, sst2, file, "--risk", 0.1, "--set", "rule=entropi")

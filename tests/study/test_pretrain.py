@@ -133,7 +133,7 @@ def test_hub_names_stay_at_the_commit_that_the_folder_began_with(tmp_path, monke
 def test_folder_of_something_else_is_refused(capsys, tmp_path):
     (tmp_path / "thesis.tex").write_text("")
     line = refused(capsys, "mlm", "--corpus", "mini", "--to", str(tmp_path))
-    assert "holds thesis.tex, but no pretraining; allowed: a new or an empty folder, or one with pretr" in line
+    assert "contains thesis.tex, but no pretraining; allowed: a new or an empty folder, or one with pretr" in line
 
 
 def test_dry_run_names_the_origin_of_every_value(capsys, corpus, tmp_path):
@@ -212,7 +212,7 @@ def test_folder_is_a_backbone_that_tells_how_it_was_made(tmp_path, corpus, capsy
     }
     before = backbone_fingerprint(str(folder))
     assert pretrain.main([*arguments]) == 0
-    assert "nothing is left to do, all 6 steps are done" in capsys.readouterr().out
+    assert ": all 6 steps are done already" in capsys.readouterr().out
     (folder / "pretraining.json").write_text(json.dumps(json.loads((folder / "pretraining.json").read_text())))
     assert backbone_fingerprint(str(folder)) == before  # times are no part of it
     from transformers import AutoModel, AutoTokenizer
@@ -324,12 +324,12 @@ def epochs_in(folder: Path) -> int:
 def test_second_process_on_a_folder_is_refused(tmp_path, corpus, capsys):
     with FileLock(tmp_path / "pretrain.lock"):
         line = refused(capsys, "mlm", "--corpus", "mini", "--to", str(tmp_path / "."), *SMALL)
-    assert "holds text, but no pretraining" in line  # the corpus is not ours
+    assert "contains text, but no pretraining" in line  # the corpus is not ours
     folder = tmp_path / "to"
     folder.mkdir()
     with FileLock(folder / "pretrain.lock"):
         done = run("mlm", "--corpus", corpus, "--to", str(folder), *SMALL)
-    assert done.returncode == 2 and "another process is pretraining there" in done.stderr
+    assert done.returncode == 2 and " is in use by another pretraining; " in done.stderr
     assert done.stderr.count("\n") == 1 and not (folder / "pretraining.json").exists()
 
 
@@ -374,7 +374,7 @@ def test_damaged_state_is_one_line(tmp_path, corpus):
     folder.mkdir()
     (folder / "state.pt").write_bytes(b"no state")
     done = run(*arguments)
-    assert done.returncode == 2 and "holds state.pt, but no pretraining" in done.stderr
+    assert done.returncode == 2 and "contains state.pt, but no pretraining" in done.stderr
 
 
 @pytest.mark.slow
@@ -421,9 +421,7 @@ def test_lost_process_of_several_is_one_line_and_all_end(tmp_path, corpus):
     finally:
         kill_all(process)
     assert process.returncode == 1
-    assert (
-        "study.pretrain: the pretraining has ended early: process 1 is lost; run the same command to continue" in errors
-    )
+    assert "because process 1 was killed or crashed; run the same command to continue" in errors
     assert not any(map(is_alive, members))
 
 

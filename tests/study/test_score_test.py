@@ -132,17 +132,19 @@ def test_an_unfinished_study_is_refused(tmp_path, capsys):
     folder = write_study(tmp_path / "study", arm("pabee", "mrpc", [0.7]), data="mini", seeds=2, samples=1)
     labels = write_labels(tmp_path / "labels", "mrpc")
     assert refused(capsys, folder, "--labels", labels) == (
-        f"the study {folder} is not finished; test labels are used only after its last trial, see study.status"
+        f"the study {folder} is not finished; use test labels only after its last trial (see study.status)"
     )
 
 
 def test_labels_of_other_rows_are_refused(study, tmp_path, capsys):
     turned = write_labels(tmp_path / "turned", "mrpc", order=-1)
-    assert "rows differ from the test set of MRPC, first in row 0" in refused(capsys, study, "--labels", turned)
+    assert "rows, the first of which is row 0, differ from the test set of MRPC; " in refused(
+        capsys, study, "--labels", turned
+    )
     short = write_labels(tmp_path / "short", "mrpc")
     file = short / "MRPC" / "test_full.tsv"
     file.write_text("\n".join(file.read_text().splitlines()[:-1]) + "\n")
-    assert "allowed: the " in refused(capsys, study, "--labels", short)
+    assert "; give all " in refused(capsys, study, "--labels", short)
     file.write_text(file.read_text().replace("\n1\t", "\nyes\t", 1))
     assert "unknown label 'yes'; MRPC has 0, 1" in refused(capsys, study, "--labels", short)
     shutil.rmtree(short / "MRPC")

@@ -155,7 +155,7 @@ def test_a_test_set_of_another_length_is_refused_before_anything_is_answered(stu
     (tmp_path / "RTE" / "test.tsv").write_text("index\tsentence1\tsentence2\n0\ta dog\tan animal\n")
     assert main([str(study), "--data", str(tmp_path)]) == 2
     said = capsys.readouterr()
-    official = "the official RTE test has 3,000; --any-length writes it anyway"
+    official = "but the official RTE test has 3,000; add --any-length to write it anyway"
     assert said.err == f"study.submit: {tmp_path}: RTE.tsv would have 1 rows, {official}\n" and said.out == ""
     assert not (study / "submission.zip").exists()
 
@@ -203,9 +203,9 @@ def test_an_answer_has_the_index_of_its_row_in_whatever_order_they_lie(study, mo
 @pytest.mark.parametrize(
     ("indices", "options", "message"),
     [
-        ([0, 1, 2, 1], ["--any-length"], "RTE.tsv would have the index 1 twice; allowed: each index once"),
-        ([0, *range(2999)], [], "RTE.tsv would have the index 0 twice; allowed: each index once"),
-        (range(1, 3001), [], "RTE.tsv would have the index 3000; allowed: 0 to 2999, each once"),
+        ([0, 1, 2, 1], ["--any-length"], "RTE.tsv would have the index 1 twice; give each index once"),
+        ([0, *range(2999)], [], "RTE.tsv would have the index 0 twice; give each index once"),
+        (range(1, 3001), [], "RTE.tsv would have the index 3000; give each index from 0 to 2999 once"),
     ],
 )
 def test_an_index_that_is_no_row_of_the_test_set_is_refused(study, models, tmp_path, capsys, indices, options, message):
@@ -226,7 +226,7 @@ def test_several_methods_need_a_choice(study, models, capsys):
     write(study, [row for method in ("albert", "palbert") for row in arm(method, "rte", [0.7], model=models["rte"])])
     assert main([str(study)]) == 2
     assert capsys.readouterr().err == (
-        "study.submit: --method is missing, and the study has several methods: albert, palbert\n"
+        "study.submit: the study has several methods; choose one with --method: albert, palbert\n"
     )
     assert main([str(study), "--method", "albert"]) == 0
 
@@ -235,7 +235,7 @@ def test_several_methods_need_a_choice(study, models, capsys):
     "rows, options, message",
     [
         ([], [], "the study has no completed confirm trial yet"),
-        (arm("albert", "rte", [0.7], model="/gone"), [], "(rte) is gone: /gone"),
+        (arm("albert", "rte", [0.7], model="/gone"), [], "(rte) no longer exists: /gone"),
         (
             arm("albert", "rte", [0.7]),
             ["--method", "pabee"],

@@ -237,7 +237,7 @@ def test_a_model_that_is_gone_from_its_uri_is_one_line(tmp_path, capsys):
     gone = f"file://{tmp_path}/bucket/trials/a/model-epoch-1"
     write_study(tmp_path, arm("albert", "rte", [0.7], model=gone), data="mini")
     assert main([str(tmp_path)]) == 2
-    assert capsys.readouterr().err.endswith(f"(rte) is gone: {gone}\n")
+    assert capsys.readouterr().err.endswith(f"(rte) no longer exists: {gone}\n")
 
 
 def test_a_model_that_is_gone_when_its_trial_ends_is_a_fault_and_no_result(tmp_path):
