@@ -37,6 +37,7 @@ class TrialActor(tune.Trainable):
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Begin another assignment in the same actor."""
+        self.cleanup()
         self.setup(new_config)
         return True
 

@@ -40,8 +40,7 @@ class Worker:
         self._node: str | None = None
 
     def begin(self, assignment: Assignment, *, node: str | None) -> None:
-        """Replace the assignment; `node` is the id of this node in the journal."""
-        self.release()
+        """Take the first assignment, or the next one after `release`; `node` is the id of this node in the journal."""
         self._node = node
         include(assignment.included)
         _set_threads(assignment.threads)

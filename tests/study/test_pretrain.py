@@ -337,7 +337,7 @@ two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("processes", ["1", pytest.param("2", marks=two_cores)])
+@pytest.mark.parametrize("processes", ["1", pytest.param("2", marks=[two_cores, pytest.mark.long])])
 def test_full_disk_is_one_line_and_the_same_command_continues(tmp_path, corpus, processes):
     """A limit on the size of files stands in for the disk: the first state does not fit.
 

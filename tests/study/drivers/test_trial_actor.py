@@ -2,7 +2,6 @@
 
 import gc
 import warnings
-from itertools import cycle
 from pathlib import Path
 
 import msgspec
@@ -10,7 +9,6 @@ import pytest
 import torch
 from helpers.trials import expected_of, next_news, spec_of
 
-import trainables
 from study.drivers.messages import MESSAGES, AssignedTrial, Assignment, Message
 from study.drivers.trial_actor import MESSAGE, TrialActor
 from study.drivers.worker import RunningTrial
@@ -57,7 +55,7 @@ def test_memory_is_back_at_its_baseline_after_each_trial(tmp_path):
     gc.collect()
     baseline = tensor_bytes()
     actor = None
-    for method, task in zip(trainables.list_methods(), cycle(("rte", "cola", "stsb", "mrpc")), strict=False):
+    for method, task in {"albert": "rte", "palbert": "cola", "pabee": "stsb", "sharebert": "mrpc"}.items():
         trial = assigned(tmp_path, method, task)
         if actor is None:
             actor = TrialActor(assignment(trial))
