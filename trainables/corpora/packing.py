@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import track
 from transformers import PreTrainedTokenizerBase
 
-from trainables.corpora.corpus import Document, check_corpus, corpus_fingerprint, documents
+from trainables.corpora.corpus import check_corpus, corpus_fingerprint, documents
 from trainables.encoders.loading import fingerprint_tokenizer
 from trainables.sources import cached_folder
 
@@ -93,7 +93,8 @@ def _write_corpus(folder: Path, corpus: str, tokenizer: PreTrainedTokenizerBase)
             lengths = [len(row) for row in encoded["input_ids"]]
             append("sentence_starts", num_tokens + np.cumsum(lengths))
             append("document_starts", num_sentences + np.cumsum([len(document) for document in chunk]))
-            append("document_hashes", [_hash(document) for document in chunk])
+            digests = (sha256("\n".join(document).encode()).digest() for document in chunk)
+            append("document_hashes", [int.from_bytes(digest[:8]) for digest in digests])
             num_tokens, num_sentences = num_tokens + sum(lengths), num_sentences + len(sentences)
             num_documents += len(chunk)
     if num_documents < 2 or not num_tokens:
@@ -106,10 +107,6 @@ def _write_corpus(folder: Path, corpus: str, tokenizer: PreTrainedTokenizerBase)
 def _find_word_starts(words: list[int | None]) -> np.ndarray:
     numbers = np.array([-1 if word is None else word for word in words])
     return np.diff(numbers, prepend=-2) != 0
-
-
-def _hash(document: Document) -> int:
-    return int.from_bytes(sha256("\n".join(document).encode()).digest()[:8])
 
 
 # ---- examples
@@ -154,11 +151,9 @@ def pack(
     source = f"{corpus_fingerprint(corpus)} {fingerprint_tokenizer(tokenizer)}"
     content = f"packed {PACKED_FORMAT} {source} {packing} {max_length}"
     entry = cached_folder(cache, content, lambda folder: _write_packed(folder, corpus, tokenised, packing, max_length))
-    return _read_packed(entry, "train"), _read_packed(entry, "held_out")
-
-
-def _read_packed(folder: Path, part: str) -> PackedExamples:
-    return PackedExamples(*np.load(folder / f"{part}.npy", mmap_mode="r", allow_pickle=False).T)
+    arrays = (np.load(entry / f"{part}.npy", mmap_mode="r", allow_pickle=False) for part in ("train", "held_out"))
+    train, held_out = (PackedExamples(*array.T) for array in arrays)
+    return train, held_out
 
 
 def _write_packed(folder: Path, corpus: str, tokenised: TokenisedCorpus, packing: Packing, max_length: int) -> None:

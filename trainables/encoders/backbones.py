@@ -249,7 +249,10 @@ def backbone_fingerprint(backbone: str, *, kind: str = "backbone") -> str:
         return f"{backbone}@{_hash_files(Path(__file__).parent, _list_sources(backbone), settings)}"
     if is_folder(backbone):
         return f"sha256:{_hash_files(Path(backbone), _list_folder_files(kind, backbone))}"
-    return f"{hub_revision(backbone)[0]}@{_find_commit(kind, backbone)}"
+    with _hub_errors(kind, backbone):
+        snapshot = _find_snapshot(backbone)  # loading looks there first
+        commit = snapshot.name if snapshot else _ask_hub(backbone).sha
+    return f"{hub_revision(backbone)[0]}@{commit}"
 
 
 def backbone_digest(backbone: str, *, kind: str = "backbone") -> str:
@@ -458,13 +461,6 @@ def _list_hub_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]])
         if all(cached.keys() & names for names in wanted.values()):
             return set(cached)
         return {sibling.rfilename for sibling in _ask_hub(name).siblings or ()}
-
-
-def _find_commit(kind: str, name: str) -> str:
-    """Find the commit of a hub name: in the local cache, where loading looks first, or else on the hub."""
-    with _hub_errors(kind, name):
-        snapshot = _find_snapshot(name)
-        return snapshot.name if snapshot else str(_ask_hub(name).sha)
 
 
 def _ask_hub(name: str) -> ModelInfo:
