@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Literal, get_args
 
 import numpy as np
 from rich.console import Console
@@ -115,7 +114,6 @@ PACKED_FORMAT = 2  # version of a cache entry of examples; raise it whenever the
 PAIR_SPECIALS = 3  # number of special tokens in [CLS] first [SEP] second [SEP]
 SINGLE_SPECIALS = 2  # number of special tokens in [CLS] first [SEP]
 
-Packing = Literal["sentence_pairs", "electra", "random_lines", "full"]
 Span = tuple[int, int]  # start and end in the tokens of a corpus
 _NOTHING: Span = (0, 0)
 
@@ -139,7 +137,7 @@ def pack(
     tokenised: TokenisedCorpus,
     tokenizer: PreTrainedTokenizerBase,
     *,
-    packing: Packing,
+    packing: str,
     max_length: int,
     cache: Path,
 ) -> tuple[PackedExamples, PackedExamples]:
@@ -156,7 +154,7 @@ def pack(
     return train, held_out
 
 
-def _write_packed(folder: Path, corpus: str, tokenised: TokenisedCorpus, packing: Packing, max_length: int) -> None:
+def _write_packed(folder: Path, corpus: str, tokenised: TokenisedCorpus, packing: str, max_length: int) -> None:
     check_corpus(corpus, packing)
     for name, wanted in {"train": ~tokenised.held_out, "held_out": tokenised.held_out}.items():
         examples = list(_pack_documents(tokenised, np.flatnonzero(wanted), packing, max_length))
@@ -166,7 +164,7 @@ def _write_packed(folder: Path, corpus: str, tokenised: TokenisedCorpus, packing
 
 
 def _pack_documents(
-    tokenised: TokenisedCorpus, numbers: np.ndarray, packing: Packing, max_length: int
+    tokenised: TokenisedCorpus, numbers: np.ndarray, packing: str, max_length: int
 ) -> Iterator[tuple[int, int, int, int]]:
     """Pack these documents; for each example, yield the start and length of its first, then of its second segment."""
     draw = random.Random(f"{packing} {max_length}")
@@ -246,7 +244,6 @@ _PACKINGS: dict[str, Callable[[list[int], int, random.Random], Iterator[tuple[Sp
     "random_lines": _pack_random_lines,
     "full": _pack_full,
 }
-assert set(_PACKINGS) == set(get_args(Packing))
 
 
 def _cut_to(longest: int, first: Span, second: Span, draw: random.Random) -> tuple[Span, Span]:

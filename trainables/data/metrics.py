@@ -1,6 +1,6 @@
 """Metrics of the tasks, and a comparison of row counts with the official GLUE. Does not import torch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -67,10 +67,6 @@ def metric_words(task: Task) -> str:
 # scikit-learn and scipy have these metrics too, but importing them takes longer than an epoch of a tiny model.
 
 
-def _accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
-    return float((predictions == labels).mean())
-
-
 def _f1(predictions: np.ndarray, labels: np.ndarray) -> float:
     """Compute the F1 of class 1, or return 0 if neither labels nor predictions contain it."""
     positives = predictions.sum() + labels.sum()
@@ -90,23 +86,19 @@ def _correlation(predictions: np.ndarray, labels: np.ndarray) -> float:
     return float(np.corrcoef(predictions.astype(np.float64), labels.astype(np.float64))[0, 1])
 
 
-def _spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
-    return _correlation(_rank(predictions), _rank(labels))
-
-
 def _rank(values: np.ndarray) -> np.ndarray:
     """Rank the values from 1. Equal values all get the mean of their ranks."""
     _, groups, sizes = np.unique(values, return_inverse=True, return_counts=True)
     return (sizes.cumsum() - (sizes - 1) / 2)[groups]
 
 
-_METRICS = {
-    "accuracy": _accuracy,
+_METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
+    "accuracy": lambda predictions, labels: float((predictions == labels).mean()),
     "f1": _f1,
     "f1_macro": _macro_f1,
     "matthews": _correlation,
     "pearson": _correlation,
-    "spearman": _spearman,
+    "spearman": lambda predictions, labels: _correlation(_rank(predictions), _rank(labels)),
 }
 _WORDS = {
     "accuracy": "accuracy",

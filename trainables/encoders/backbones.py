@@ -291,7 +291,7 @@ def whole_name(backbone: str) -> str:
 
 def is_untrained(backbone: str) -> bool:
     """Check whether a backbone is in `UNTRAINED`, or a folder with a configuration but no weights."""
-    if backbone in UNTRAINED or not is_folder(backbone):
+    if not is_folder(backbone):
         return backbone in UNTRAINED
     folder = Path(backbone)
     has_weights = any(path.name.endswith(_LIKE_WEIGHTS) for path in folder.glob("*"))

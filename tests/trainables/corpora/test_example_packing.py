@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from trainables.corpora.packing import (
     PAIR_SPECIALS,
     SINGLE_SPECIALS,
     PackedExamples,
-    Packing,
     TokenisedCorpus,
     _pack_documents,
     pack,
@@ -55,7 +53,7 @@ def spans(examples: PackedExamples) -> list[list[range]]:
     return [[range(s, s + n) for s, n in pair if n] for pair in zip(first, second, strict=True)]
 
 
-@pytest.mark.parametrize("packing", get_args(Packing))
+@pytest.mark.parametrize("packing", _PACKINGS)
 @settings(deadline=None)
 @given(lengths=LENGTHS, max_length=st.integers(8, 64))
 def test_no_example_crosses_documents_or_is_too_long(packing: str, lengths: list[list[int]], max_length: int) -> None:
@@ -103,7 +101,7 @@ def test_the_first_segment_aims_at_half_and_a_tenth_has_one() -> None:
 
 
 @pytest.mark.parametrize("packing", PAIRED)
-def test_a_document_shorter_than_a_pair_is_named(packing: Packing, tmp_path: Path) -> None:
+def test_a_document_shorter_than_a_pair_is_named(packing: str, tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "text", [["one", "two"], ["chapter one"], ["three", "four"]])
     tokenizer = word_tokenizer(text for document in documents(corpus) for text in document)
     tokenised = tokenise_corpus(corpus, tokenizer, cache=tmp_path)
