@@ -8,14 +8,7 @@ with this project (study/profiles.py).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from trainables.configuration import TrainingConfig
-
-if TYPE_CHECKING:
-    from trainables.data.tasks import Task
-    from trainables.encoders.layerwise import LayerwiseEncoder
-    from trainables.models.early_exit import EarlyExitModel
+from trainables import albert
 
 DEPARTURES = (  # each: what differs, value in the paper or its code, value here
     ("score of CoLA", "accuracy with F1 in its script", "Matthews correlation"),
@@ -28,12 +21,8 @@ DEPARTURES = (  # each: what differs, value in the paper or its code, value here
 )
 
 
-class Config(TrainingConfig, frozen=True, kw_only=True):
+class Config(albert.Config, frozen=True, kw_only=True):
     """The configuration of ShareBERT, which has only the fields that all methods share."""
 
 
-def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:
-    """Build the model of one trial."""
-    from trainables.models.classifiers import LastLayerModel
-
-    return LastLayerModel(encoder, task.num_labels, config)
+build = albert.build
