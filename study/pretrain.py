@@ -224,8 +224,7 @@ def prepare(
 
 def _check_model(recipe: recipes.Recipe, backbone: str, config: PretrainingConfig) -> None:
     """Raise ValueError if the backbone's family does not support the objective or the configured attention."""
-    families = objectives.load(recipe.objective).FAMILIES
-    objectives.check_family(recipe.objective, backbones.find_family(backbone), *families)
+    objectives.check_family(recipe.objective, backbones.find_family(backbone))
     backbones.check_attention(backbone, config)
 
 

@@ -48,14 +48,12 @@ def configure(objective: str, values: Configuration) -> PretrainingConfig:
     return from_plain(load(objective).Config, values, where=objective)
 
 
-def check_family(objective: str, family: str, *wanted: str) -> None:
+def check_family(objective: str, family: str) -> None:
     """Check that an objective has a model for a family of backbones.
-
-    Args:
-        wanted: the families that the objective supports.
 
     Raises:
         ValueError: if the objective has no model for the family.
     """
-    if family not in wanted:
-        raise ValueError(f"objective {objective} has no model of family {family!r}; available: {', '.join(wanted)}")
+    families = load(objective).FAMILIES
+    if family not in families:
+        raise ValueError(f"objective {objective} has no model of family {family!r}; available: {', '.join(families)}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainables.objectives import check_family
 from trainables.pretraining_configuration import PretrainingConfig
 
 if TYPE_CHECKING:
@@ -37,5 +36,4 @@ def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
 
     from trainables.models.pretraining_models import SentenceOrderModel
 
-    check_family("albert-mlm", encoder.model_type, *FAMILIES)
     return SentenceOrderModel(AlbertForPreTraining._from_config(encoder, attn_implementation="sdpa"))

@@ -10,7 +10,6 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import TYPE_CHECKING, Literal
 
-from trainables.objectives import check_family
 from trainables.objectives.electra_rtd import TABLES, with_generator
 from trainables.pretraining_configuration import ReplacedTokenConfig
 
@@ -49,7 +48,6 @@ def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
     """Build the model of one pretraining run, with random weights."""
     from transformers import BertConfig
 
-    check_family("alectra-rtd", encoder.model_type, *FAMILIES)
     if config.generator_family == "bert":
         generator: PreTrainedConfig = BertConfig(**{name: getattr(encoder, name) for name in _OF_BOTH})
     else:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
-from trainables.objectives import check_family
 from trainables.pretraining_configuration import ReplacedTokenConfig
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ class Config(ReplacedTokenConfig, frozen=True, kw_only=True):
 
 def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
     """Build the model of one pretraining run, with random weights."""
-    check_family("electra-rtd", encoder.model_type, *FAMILIES)
     shared = (*TABLES, "embeddings.LayerNorm") if encoder.model_type == "electra" else TABLES
     return with_generator(deepcopy(encoder), encoder, config, shared=shared)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainables.objectives import check_family
 from trainables.pretraining_configuration import PretrainingConfig
 
 if TYPE_CHECKING:
@@ -30,5 +29,4 @@ def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
 
     from trainables.models.pretraining_models import MaskedLanguageModel
 
-    check_family("mlm", encoder.model_type, *FAMILIES)
     return MaskedLanguageModel(AutoModelForMaskedLM.from_config(encoder, attn_implementation="sdpa"))

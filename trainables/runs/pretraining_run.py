@@ -290,6 +290,7 @@ class PretrainingRun:
         with seeded_random(self.spec.seed, "weights", 0, self._device), reading_inputs():
             vocab_size = len(self._data.tokenizer)
             encoder = encoder_configuration(self.spec.backbone, self._config, vocab_size=vocab_size)
+            objectives.check_family(self.spec.objective, encoder.model_type)
             model = objectives.load(self.spec.objective).build(self._config, encoder)
             begin_with(self.spec.backbone, model, self._config)
         return model
