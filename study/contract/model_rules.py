@@ -24,7 +24,7 @@ from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 from trainables.encoders.loading import load_encoder, load_tokenizer
 from trainables.models.answer_rules import KEPT
 from trainables.models.early_exit import Batch, EarlyExitModel
-from trainables.models.exit_rules import ExitResult, Step, apply_exit, describe_rule, sweep
+from trainables.models.exit_rules import ExitResult, Step, apply_exit, describe_rule
 
 NUM_EXAMPLES = 8
 
@@ -158,8 +158,8 @@ def loss_decreases(subject: Subject) -> None:
 def examples_exit_at_different_layers(subject: Subject) -> None:
     """Check that examples exit at different layers under at least one rule of sweep_rules, if there are any."""
     model = subject.decisive_model(subject.tasks[0])
-    results = sweep(model.sweep_rules(), model.all_exits(examples(subject.tasks[0])[0]))
-    spreads = [len(result.exit_layer.unique()) for _, result in results]
+    outputs = model.all_exits(examples(subject.tasks[0])[0])
+    spreads = [len(apply_exit(rule, outputs).exit_layer.unique()) for rule in model.sweep_rules()]
     require(max(spreads, default=2) > 1, f"all examples exit at the same layer under each of the {len(spreads)} rules")
 
 

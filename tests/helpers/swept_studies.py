@@ -27,7 +27,6 @@ from trainables.models.exit_rules import (
     every_threshold,
     read_setting,
     rule_as_json,
-    sweep,
 )
 from trainables.runs.evaluation import as_stored
 from trainables.schema import Configuration
@@ -87,7 +86,7 @@ def _arrays(method: str, task: str, seed: int, better_by: float, examples: int) 
     own = _own_rule(method, task)
     generator = torch.Generator().manual_seed(seed)
     draws = [apply_exit(own, outputs, generator) for _ in range(own.draws)]
-    swept = list(sweep(_swept_rules(method, task), outputs))
+    swept = [(rule, apply_exit(rule, outputs)) for rule in _swept_rules(method, task)]
 
     def scored(result: ExitResult) -> float:
         answers = predictions_from_logits(TASKS[task], result.logits.numpy())

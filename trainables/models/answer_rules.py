@@ -27,7 +27,6 @@ from trainables.models.exit_rules import (
     every_patience,
     find_namespace,
     nobody,
-    ones,
     softmax,
     zeros,
 )
@@ -194,7 +193,7 @@ class Beem(ExitRule):
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
         """Start with evidence 0."""
-        return {"previous": logits, "evidence": ones(logits) - 1}
+        return {"previous": logits, "evidence": zeros(logits, "float64")}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
         """Exit the examples that have accumulated enough evidence at this layer."""

@@ -12,9 +12,10 @@ from __future__ import annotations
 import itertools
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trainables.schema import Configuration, Value
 
@@ -65,26 +66,15 @@ class Step:
     state: State
 
 
-class ExitRule(Protocol):
+class ExitRule(ABC):
     """A rule for early exits. By default, a rule allows exits from layer 1 on and has no state and no random draws.
 
     Every example exits at the last layer, even if `step` decides otherwise.
     """
 
-    @property
-    def name(self) -> str:
-        """The rule's name in tables and predictions files."""
-        ...
-
-    @property
-    def field(self) -> str | None:
-        """The configuration field that a sweep varies (`q`, `patience`), or None."""
-        ...
-
-    @property
-    def draws(self) -> int:
-        """Number of times that an evaluation draws the exits at random; 1 for a deterministic rule."""
-        return 1
+    name: str  # name in tables and predictions files
+    field: str | None = None  # the configuration field that a sweep varies (`q`, `patience`)
+    draws: int = 1  # number of times that an evaluation draws the exits at random; 1 for a deterministic rule
 
     def earliest(self, num_layers: int) -> int:
         """Return the first layer (from 1) after which an example may exit."""
@@ -94,6 +84,7 @@ class ExitRule(Protocol):
         """Make the state before layer 1; `logits` are those of layer 1, (batch, labels)."""
         return {}
 
+    @abstractmethod
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
         """Decide which examples exit at a layer (from 1).
 
@@ -101,7 +92,6 @@ class ExitRule(Protocol):
             logits: logits of the layer, (batch, labels).
             lambdas: λ or u of the layer, (batch,); None if the model has no exit head.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -109,7 +99,6 @@ class LastLayer(ExitRule):
     """No early exit: every example runs all layers."""
 
     name = "last"
-    field = None
 
     def earliest(self, num_layers: int) -> int:
         """Return the last layer."""
@@ -138,7 +127,7 @@ class Threshold(ExitRule):
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
         """Start with probability 1 that an example still runs, and probability 0 that the example has exited."""
-        return {"remaining": ones(logits), "cdf": ones(logits) - 1}
+        return {"remaining": ones(logits), "cdf": zeros(logits, "float64")}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
         """Exit the examples whose CDF at this layer exceeds q."""
@@ -190,7 +179,6 @@ class Sampled(ExitRule):
 
     draws: int = 1
     name = "sample"
-    field = None
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
         """Draw a uniform number for each example and layer from the generator, on the CPU."""
@@ -215,10 +203,9 @@ class Expectation(ExitRule):
     """
 
     legacy: bool
-    field = None
 
     @property
-    def name(self) -> str:
+    def name(self) -> str:  # type: ignore[override]
         """The rule's name, which depends on `legacy`."""
         return "expectation_legacy" if self.legacy else "expectation"
 
@@ -312,12 +299,6 @@ def apply_exit(rule: ExitRule, outputs: LayerOutputs, generator: torch.Generator
         exit_layer = where(leaves, index + 1, exit_layer)
         state = step.state
     return ExitResult(answers, exit_layer)
-
-
-def sweep(rules: list[ExitRule], outputs: LayerOutputs) -> Iterator[tuple[ExitRule, ExitResult]]:
-    """Apply each rule to the same stored outputs."""
-    for rule in rules:
-        yield rule, apply_exit(rule, outputs)
 
 
 def every_threshold() -> list[ExitRule]:

@@ -29,7 +29,6 @@ from trainables.models.exit_rules import (
     exit_probabilities,
     read_setting,
     rule_as_json,
-    sweep,
     with_setting,
 )
 from trainables.models.fronts import ROUNDING, front_weights, pareto_places
@@ -178,11 +177,11 @@ def swept(model: EarlyExitModel, task: Task, examples: Examples, outputs: LayerO
     Args:
         outputs: outputs of all layers for `examples`.
     """
-    evaluated = []
-    for rule, result in sweep(model.sweep_rules(), outputs):
-        metrics = _compute_metrics(task, result.logits, examples)
-        evaluated.append(Swept(rule, score(task, metrics), result.exit_layer.double().mean().item()))
-    return evaluated
+    rules = model.sweep_rules()
+    results = [apply_exit(rule, outputs) for rule in rules]
+    scores = [score(task, _compute_metrics(task, result.logits, examples)) for result in results]
+    layers = [result.exit_layer.double().mean().item() for result in results]
+    return [Swept(*each) for each in zip(rules, scores, layers, strict=True)]
 
 
 def select_exit(

@@ -21,7 +21,7 @@ from trainables.models.answer_rules import (
     list_rules,
     read_rule,
 )
-from trainables.models.exit_rules import LayerOutputs, Patience, apply_exit, read_setting, rule_as_json, sweep
+from trainables.models.exit_rules import LayerOutputs, Patience, apply_exit, read_setting, rule_as_json
 
 LAYERS, EXAMPLES = 12, 60
 
@@ -112,7 +112,7 @@ def test_numpy_and_single_examples_equal_a_batch_of_torch(num_labels):
     # Halves, as in predictions files: many of them are equal, so probabilities lie on thresholds.
     logits = (2 * outputs_of(num_labels).logits).round() / 2
     rules = list_rules(LAYERS, num_labels)
-    whole = [result for _, result in sweep(rules, LayerOutputs(logits, None))]
+    whole = [apply_exit(rule, LayerOutputs(logits, None)) for rule in rules]
     for rule, result in zip(rules, whole, strict=True):
         arrays = apply_exit(rule, LayerOutputs(logits.numpy(), None))
         assert (arrays.exit_layer.tolist(), arrays.logits.argmax(1).tolist()) == (
