@@ -31,7 +31,7 @@ from trainables.encoders.layerwise import LayerwiseEncoder, layerwise
 from trainables.models.classifiers import ClassifierPerLayer
 from trainables.models.early_exit import EarlyExitModel
 from trainables.models.exit_rules import ExitRule, Expectation, LastLayer, Patience, Threshold, apply_exit
-from trainables.models.ponder import Lambda, PonderModel, divergence
+from trainables.models.ponder import Lambda, PonderModel, divergence, truncated_posterior
 
 Quantities = dict[str, Tensor]
 
@@ -155,7 +155,7 @@ def _ponder_training(model: EarlyExitModel, batch: Batch) -> tuple[Quantities, Q
 
 
 def _posterior(model: PonderModel, batch: Batch) -> Quantities:
-    posterior = model.posterior(model.heads_until_cut(batch)[1])
+    posterior = truncated_posterior(model.heads_until_truncation(batch)[1], model.config, model.encoder.num_layers)
     kl = divergence(posterior, model.config.kl_direction).mean()
     return {"exit_pdf": posterior.probabilities(), "kl": kl}
 

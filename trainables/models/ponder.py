@@ -2,14 +2,14 @@
 
 λ_i = σ(Λ(h_i)), p_i = λ_i Π_{j<i} (1 - λ_j), loss = Σ_i p_i L_i + β KL(prior, posterior). h_i is the pooled [CLS] of
 layer i, to which Λ applies dropout, as in the released PALBERT code (tinkoff-ai/palbert at 52a79af,
-src/modeling/palbert_fast.py); h_0 is zero. The posterior p is truncated (cut) after the first layer at which its sum
-exceeds 1 - ε. `posterior_tail` defines p_i after this layer:
+src/modeling/palbert_fast.py); h_0 is zero. The posterior p is truncated after the first layer at which its sum exceeds
+1 - ε. `posterior_tail` defines p_i after this layer:
 
 * `constant`: every p_i is ε / N, without gradient, as in the released code. These layers count in the KL term. In
-  the task loss, they count only until the posterior of every example in the batch is cut.
+  the task loss, they count only until the posterior of every example in the batch is truncated.
 * `drop`: these layers count neither in the task loss nor in the KL term (PALBERT, section 3.1).
-* `remainder`: like `drop`, but the last layer before the cut takes all remaining probability, in the posterior and in
-  the prior, so that both sum to 1 (PonderNet, section 2.2).
+* `remainder`: like `drop`, but the last layer before the truncation takes all remaining probability, in the posterior
+  and in the prior, so that both sum to 1 (PonderNet, section 2.2).
 
 λ, posterior and KL are computed in float32 from log-sigmoids, even under autocast.
 """
@@ -28,7 +28,7 @@ from trainables.encoders.layerwise import LayerwiseEncoder, initialised
 from trainables.models.early_exit import Batch, EarlyExitModel
 from trainables.models.exit_rules import ExitRule, every_threshold
 
-LAYERS_PER_LOOK = 6  # number of layers between two checks for uncut examples
+LAYERS_PER_LOOK = 6  # number of layers between two checks whether all posteriors are truncated
 
 
 @dataclass(frozen=True)
@@ -63,18 +63,18 @@ class PonderModel(EarlyExitModel):
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Compute `loss`, and its parts `task_loss` and `kl`."""
-        logits, exit_logits = self.heads_until_cut(batch)
-        posterior = self.posterior(exit_logits)
+        logits, exit_logits = self.heads_until_truncation(batch)
+        posterior = truncated_posterior(exit_logits, self.config, self.encoder.num_layers)
         weights = posterior.weights()[: len(logits)]
         task_loss = (weights * self.task_losses(logits, batch["labels"])).mean(dim=1).sum()
         kl = divergence(posterior, self.config.kl_direction).mean()
         return {"loss": task_loss + self.config.beta * kl, "task_loss": task_loss, "kl": kl}
 
-    def heads_until_cut(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def heads_until_truncation(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Compute the class logits (computed, batch, labels) and λ logits (computed, batch) of the first layers.
 
-        Computation stops when every example's posterior is cut. This is checked only every `LAYERS_PER_LOOK` layers,
-        because every check runs the heads and waits for the device.
+        Computation stops when every example's posterior is truncated. This is checked only every `LAYERS_PER_LOOK`
+        layers, because every check runs the heads and waits for the device.
         """
         parts: list[tuple[Tensor, Tensor]] = []
         carried, log_survived = None, torch.zeros((), device=batch["input_ids"].device)
@@ -87,17 +87,6 @@ class PonderModel(EarlyExitModel):
                 break
         all_logits, all_exit_logits = zip(*parts, strict=True)
         return torch.cat(all_logits), torch.cat(all_exit_logits)
-
-    def posterior(self, exit_logits: Tensor) -> Posterior:
-        """Compute the posterior over all layers from the λ logits of the first layers, (computed, batch)."""
-        config = self.config
-        return cut_posterior(
-            exit_logits,
-            num_layers=self.encoder.num_layers,
-            epsilon=config.epsilon,
-            tail=config.posterior_tail,
-            prior_lambda=config.prior_lambda,
-        )
 
     def parameter_group(
         self, config: TrainingConfig, name: str, parameter: nn.Parameter, depth: int
@@ -159,7 +148,7 @@ class Posterior:
     log_probabilities: Tensor  # (layers, batch)
     log_prior: Tensor  # (layers, batch)
     counts: Tensor  # (layers, batch), bool: True if the layer counts in the loss
-    is_reached: Tensor  # (layers, 1), bool: False if the layer lies after every example's cut
+    is_reached: Tensor  # (layers, 1), bool: False if the posterior of every example is truncated before the layer
 
     def probabilities(self) -> Tensor:
         """Compute the probabilities, (layers, batch); 0 for layers that do not count in the loss."""
@@ -170,31 +159,33 @@ class Posterior:
         return self.probabilities() * self.is_reached
 
 
-def cut_posterior(exit_logits: Tensor, *, num_layers: int, epsilon: float, tail: str, prior_lambda: float) -> Posterior:
-    """Compute the posterior over all layers, with the prior; the module's docstring explains the cut and `tail`.
+def truncated_posterior(exit_logits: Tensor, config: PonderConfig, num_layers: int) -> Posterior:
+    """Compute the posterior over all layers, with the prior; the module's docstring explains its truncation.
 
     Args:
-        exit_logits: logits of λ at the computed layers, (computed, batch); all other layers must lie after every cut.
+        exit_logits: logits of λ at the computed layers, (computed, batch). The posterior of every example must be
+            truncated before all other layers.
         num_layers: number of layers of the encoder.
     """
+    epsilon, tail, prior_lambda = config.epsilon, config.posterior_tail, config.prior_lambda
     # log p_i = log λ_i + Σ_{j<i} log(1 - λ_j)
-    log_probabilities = nn.functional.logsigmoid(exit_logits) + shifted(log_survival(exit_logits), first=0.0)
-    cdf_before = shifted(log_probabilities.exp().cumsum(0), first=0.0)
+    log_probabilities = nn.functional.logsigmoid(exit_logits) + shifted(log_survival(exit_logits))
+    cdf_before = shifted(log_probabilities.exp().cumsum(0))
     above = (0, 0, 0, num_layers - len(exit_logits))  # rows of layers that were not computed
-    is_cut = nn.functional.pad(cdf_before > 1 - epsilon, above, value=True)
+    is_truncated = nn.functional.pad(cdf_before > 1 - epsilon, above, value=True)
     log_probabilities = nn.functional.pad(log_probabilities, above)
-    is_reached = ~is_cut.all(dim=1, keepdim=True)
+    is_reached = ~is_truncated.all(dim=1, keepdim=True)
     log_prior = log_geometric_prior(prior_lambda, num_layers).to(exit_logits)[:, None].expand_as(log_probabilities)
     if tail == "constant":
-        log_probabilities = log_probabilities.masked_fill(is_cut, log(epsilon / num_layers))
-        return Posterior(log_probabilities, log_prior, torch.ones_like(is_cut), is_reached)
+        log_probabilities = log_probabilities.masked_fill(is_truncated, log(epsilon / num_layers))
+        return Posterior(log_probabilities, log_prior, torch.ones_like(is_truncated), is_reached)
     if tail == "remainder":
-        is_last = ~is_cut & nn.functional.pad(is_cut[1:], (0, 0, 0, 1), value=True)
-        remaining = nn.functional.pad(shifted(log_survival(exit_logits), first=0.0), above)
+        is_last = ~is_truncated & nn.functional.pad(is_truncated[1:], (0, 0, 0, 1), value=True)
+        remaining = nn.functional.pad(shifted(log_survival(exit_logits)), above)
         prior_remaining = log1p(-prior_lambda) * torch.arange(num_layers).to(exit_logits)[:, None]
         log_probabilities = torch.where(is_last, remaining, log_probabilities)
         log_prior = torch.where(is_last, prior_remaining, log_prior)
-    return Posterior(log_probabilities, log_prior, ~is_cut, is_reached)
+    return Posterior(log_probabilities, log_prior, ~is_truncated, is_reached)
 
 
 def divergence(posterior: Posterior, direction: str) -> Tensor:
@@ -210,9 +201,9 @@ def log_survival(exit_logits: Tensor) -> Tensor:
     return nn.functional.logsigmoid(-exit_logits).cumsum(0)
 
 
-def shifted(rows: Tensor, *, first: float) -> Tensor:
-    """Shift the rows down by one, drop the last one, and fill the first row with `first`."""
-    return nn.functional.pad(rows[:-1], (0, 0, 1, 0), value=first)
+def shifted(rows: Tensor) -> Tensor:
+    """Shift the rows down by one, drop the last one, and fill the first row with zeros."""
+    return nn.functional.pad(rows[:-1], (0, 0, 1, 0))
 
 
 def log_geometric_prior(prior_lambda: float, num_layers: int) -> Tensor:

@@ -14,9 +14,9 @@ from trainables.models.exit_rules import Expectation, LastLayer, Sampled, Thresh
 from trainables.models.ponder import (
     Lambda,
     LambdaHead,
-    cut_posterior,
     divergence,
     log_geometric_prior,
+    truncated_posterior,
 )
 
 EPSILON, PRIOR_LAMBDA = 0.05, 0.1
@@ -29,8 +29,8 @@ def logits_of(*lambdas):
 
 
 def cut(exit_logits, tail, num_layers=None):
-    num_layers = num_layers or len(exit_logits)
-    return cut_posterior(exit_logits, num_layers=num_layers, epsilon=EPSILON, tail=tail, prior_lambda=PRIOR_LAMBDA)
+    config = config_of("pondernet", epsilon=EPSILON, posterior_tail=tail, prior_lambda=PRIOR_LAMBDA)
+    return truncated_posterior(exit_logits, config, num_layers or len(exit_logits))
 
 
 def model_of(method="palbert", **changes):
@@ -127,9 +127,9 @@ def test_loss_is_task_loss_and_weighted_divergence():
 def test_layers_behind_every_cut_are_not_computed(monkeypatch):
     # As released, λ starts near 0.5: the CDF passes 0.95 after five layers.
     monkeypatch.setattr(ponder, "LAYERS_PER_LOOK", 5)
-    assert len(model_of().heads_until_cut(batch_of())[0]) == 5
+    assert len(model_of().heads_until_truncation(batch_of())[0]) == 5
     monkeypatch.setattr(ponder, "LAYERS_PER_LOOK", 4)
-    assert len(model_of().heads_until_cut(batch_of())[0]) == 6
+    assert len(model_of().heads_until_truncation(batch_of())[0]) == 6
 
 
 @pytest.mark.parametrize("tail", POSTERIOR_TAILS)
@@ -189,9 +189,9 @@ def test_posterior_under_autocast_is_that_of_float32():
     batch = batch_of()
     model = model_of(precision="bfloat16", classifier_dropout=0.0)
     with model.computing(batch):
-        exit_logits = model.heads_until_cut(batch)[1]
+        exit_logits = model.heads_until_truncation(batch)[1]
     assert exit_logits.dtype == torch.float32
-    assert model.posterior(exit_logits).log_probabilities.dtype == torch.float32
+    assert truncated_posterior(exit_logits, model.config, 6).log_probabilities.dtype == torch.float32
 
 
 @pytest.mark.parametrize(
