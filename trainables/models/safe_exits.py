@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, lgamma, log, log1p
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -62,9 +61,8 @@ def walk(rules: Sequence[ExitRule], outputs: LayerOutputs) -> Walk:
 
 def stored_rules(names: np.ndarray, fields: np.ndarray, *, name: str) -> list[ExitRule]:
     """Select the settings of rule `name` from a predictions file's `sweep_rule` and `sweep_rule_fields`."""
-    pairs = zip(names.tolist(), fields.tolist(), strict=True)
-    read = [read_rule(own, texts) for own, texts in pairs if own == name]
-    return [rule for rule in read if rule is not None]
+    rules = [read_rule(name, text) for text in fields[names == name].tolist()]
+    return [rule for rule in rules if rule is not None]
 
 
 def read_walk(predictions: Path, name: str) -> tuple[Walk, np.ndarray]:
@@ -111,13 +109,9 @@ def max_losses(n: int, risk: float, confidence: float) -> int:
     """Compute the largest number of losses among n examples at which the test rejects a true share of `risk`.
 
     Return -1 if the test rejects it at no number."""
-    below = 0.0
-    for count in range(n + 1):
-        ways = lgamma(n + 1) - lgamma(count + 1) - lgamma(n - count + 1)
-        below += exp(ways + count * log(risk) + (n - count) * log1p(-risk))
-        if below > 1 - confidence:
-            return count - 1
-    return n
+    from scipy.stats import binom  # takes a second to import
+
+    return int((binom.cdf(np.arange(n + 1), n, risk) <= 1 - confidence).sum()) - 1
 
 
 def _before_first_failure(holds: np.ndarray) -> int | None:
