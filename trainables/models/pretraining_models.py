@@ -57,8 +57,8 @@ class PretrainingModel(nn.Module, ABC):
 
 def encoder_inputs(model: PreTrainedModel, batch: Batch) -> Batch:
     """Select the encoder's inputs from a batch; omit the token types if the model has only one type (RoBERTa)."""
-    names = ["input_ids", "attention_mask"]
-    return {name: batch[name] for name in [*names, *(["token_type_ids"] if model.config.type_vocab_size > 1 else [])]}
+    types = ["token_type_ids"] if model.config.type_vocab_size > 1 else []
+    return {name: batch[name] for name in ["input_ids", "attention_mask", *types]}
 
 
 # The head of a masked language model, by family: hidden states (..., hidden) -> logits (..., vocabulary).
@@ -71,13 +71,16 @@ _HEADS: dict[str, Callable[[Any, Tensor], Tensor]] = {
 }
 
 
-def masked_logits(model: PreTrainedModel, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def predict_masked(model: PreTrainedModel, batch: Batch) -> tuple[Tensor, Tensor, Any]:
     """Compute the logits of masked tokens only, (predictions, vocabulary), float32, and their labels (predictions,).
 
-    Computing the head for all tokens would cost as much as the encoder, and the other logits are not needed.
+    Also return the encoder's output. Computing the head for all tokens would cost as much as the encoder, and the other
+    logits are not needed.
     """
-    masked = labels != IGNORED
-    return _HEADS[model.config.model_type](model, hidden[masked]).float(), labels[masked]
+    output = model.base_model(**encoder_inputs(model, batch))
+    masked = batch["labels"] != IGNORED
+    logits = _HEADS[model.config.model_type](model, output.last_hidden_state[masked])
+    return logits.float(), batch["labels"][masked], output
 
 
 class Means:
@@ -129,16 +132,16 @@ class MaskedLanguageModel(PretrainingModel):
 
     def forward(self, batch: Batch, totals: Totals) -> Tensor:
         """Compute the cross-entropy of the masked tokens."""
-        hidden = self.model.base_model(**encoder_inputs(self.model, batch)).last_hidden_state
-        return cross_entropy_sum(*masked_logits(self.model, hidden, batch["labels"])) / totals.predictions
+        logits, labels, _ = predict_masked(self.model, batch)
+        return cross_entropy_sum(logits, labels) / totals.predictions
 
     @torch.no_grad()
     def scores(self, batches: Iterable[Batch]) -> dict[str, float]:
         """Compute `mlm_loss` (nats per masked token) and `mlm_accuracy`."""
         means = Means()
         for batch in batches:
-            hidden = self.model.base_model(**encoder_inputs(self.model, batch)).last_hidden_state
-            means.add_predictions(*masked_logits(self.model, hidden, batch["labels"]))
+            logits, labels, _ = predict_masked(self.model, batch)
+            means.add_predictions(logits, labels)
         return means.values()
 
 
@@ -149,8 +152,8 @@ class SentenceOrderModel(MaskedLanguageModel):
 
     def forward(self, batch: Batch, totals: Totals) -> Tensor:
         """Compute the cross-entropy of the masked tokens plus the cross-entropy of the segment order."""
-        output = self.model.albert(**encoder_inputs(self.model, batch))
-        masked = cross_entropy_sum(*masked_logits(self.model, output.last_hidden_state, batch["labels"]))
+        logits, labels, output = predict_masked(self.model, batch)
+        masked = cross_entropy_sum(logits, labels)
         orders = self.model.sop_classifier(output.pooler_output).float()  # (batch, 2)
         return masked / totals.predictions + cross_entropy_sum(orders, batch["sentence_order"]) / totals.examples
 
@@ -159,8 +162,8 @@ class SentenceOrderModel(MaskedLanguageModel):
         """Compute `mlm_loss` (nats per masked token), `mlm_accuracy`, `sop_accuracy`."""
         means = Means()
         for batch in batches:
-            output = self.model.albert(**encoder_inputs(self.model, batch))
-            means.add_predictions(*masked_logits(self.model, output.last_hidden_state, batch["labels"]))
+            logits, labels, output = predict_masked(self.model, batch)
+            means.add_predictions(logits, labels)
             orders = self.model.sop_classifier(output.pooler_output).argmax(dim=1)
             means.add(sop_accuracy=orders == batch["sentence_order"])
         return means.values()
@@ -207,7 +210,7 @@ class ReplacedTokenModel(PretrainingModel):
 
     def forward(self, batch: Batch, totals: Totals) -> Tensor:
         """Compute the generator's cross-entropy plus `discriminator_weight` times the discriminator's."""
-        logits, labels = self._generated(batch)
+        logits, labels, _ = predict_masked(self.generator, batch)
         generator_loss = cross_entropy_sum(logits, labels) / totals.predictions
         detected, replaced, is_token = self._detected(batch, logits.detach())
         losses = nn.functional.binary_cross_entropy_with_logits(detected, replaced.float(), reduction="none")
@@ -221,7 +224,7 @@ class ReplacedTokenModel(PretrainingModel):
         predictions, detections = Means(), Means()
         answers: list[tuple[Tensor, Tensor]] = []
         for batch in batches:
-            logits, labels = self._generated(batch)
+            logits, labels, _ = predict_masked(self.generator, batch)
             predictions.add_predictions(logits, labels)
             detected, replaced, is_token = self._detected(batch, logits)
             detections.add(rtd_accuracy=(detected > 0)[is_token] == replaced[is_token])
@@ -229,11 +232,6 @@ class ReplacedTokenModel(PretrainingModel):
         truth, scores = (torch.cat(column).numpy() for column in zip(*answers, strict=True))
         auc = float(roc_auc_score(truth, scores)) if truth.any() and not truth.all() else 0.5
         return predictions.values() | {"rtd_auc": auc} | detections.values()
-
-    def _generated(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Compute the generator's logits at masked tokens, (predictions, vocabulary), and the original tokens there."""
-        hidden = self.generator.base_model(**encoder_inputs(self.generator, batch)).last_hidden_state
-        return masked_logits(self.generator, hidden, batch["labels"])
 
     def _detected(self, batch: Batch, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Compute the discriminator's logits of `replaced`, a mask of replaced tokens, and a mask of real tokens."""

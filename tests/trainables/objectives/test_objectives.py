@@ -18,7 +18,8 @@ from trainables import base_method, objectives
 from trainables.corpora.pretraining_batches import IGNORED
 from trainables.departure import join_departures
 from trainables.encoders.loading import encoder_configuration
-from trainables.models.pretraining_models import filled
+from trainables.models import pretraining_models
+from trainables.models.pretraining_models import filled, predict_masked
 
 SIZES = {
     "vocab_size": VOCABULARY,
@@ -112,13 +113,14 @@ def test_shared_embeddings_are_one_object(objective: str) -> None:
 
 
 @pytest.mark.parametrize("objective", REPLACED)
-def test_no_gradient_goes_through_sampling(objective: str) -> None:
+def test_no_gradient_goes_through_sampling(objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = model_of(objective), batch_of()
-    logits, labels = model._generated(batch)
+    predicted = predict_masked(model.generator, batch)
+    logits, labels, _ = predicted
     alone = torch.nn.functional.cross_entropy(logits, labels, reduction="sum") / totals_of(batch).predictions
     (expected,) = torch.autograd.grad(alone, logits, retain_graph=True)
     logits.retain_grad()
-    model._generated = lambda _: (logits, labels)
+    monkeypatch.setattr(pretraining_models, "predict_masked", lambda *_: predicted)
     model(batch, totals_of(batch)).backward()
     torch.testing.assert_close(logits.grad, expected)
 
