@@ -56,9 +56,10 @@ def measure_latency(
             for rule in rules
         ]
         layers = [run().double().mean().item() for run in runs]
-        timed = [
-            _Timed(*pair) for pair in zip(runs, layers, _time_fastest_rounds(runs, _choose_clock(device)), strict=True)
-        ]
+        clock = _choose_clock(device)
+        rounds = [[_time(run, clock) for run in runs] for _ in range(ROUNDS)]
+        seconds = [min(times) for times in zip(*rounds, strict=True)]
+        timed = [_Timed(*each) for each in zip(runs, layers, seconds, strict=True)]
         exits = tuple(_summarise(rule, [batch for batch in timed if batch.run.rule == rule]) for rule in rules)
     return Latency(device=device_name(device), threads=torch.get_num_threads(), exits=exits)
 
@@ -138,12 +139,6 @@ def _choose_batches(num_examples: int, batch_size: int, num_batches: int) -> lis
     """
     starts = np.linspace(0, num_examples - batch_size, min(num_batches, num_examples // batch_size)).astype(int)
     return [np.arange(start, start + batch_size) for start in starts]
-
-
-def _time_fastest_rounds(runs: list[_BatchRun], clock: Callable[[], float]) -> list[float]:
-    """Run all batches in `ROUNDS` rounds, and return each batch's time in its fastest round, in seconds."""
-    rounds = [[_time(run, clock) for run in runs] for _ in range(ROUNDS)]
-    return [min(seconds) for seconds in zip(*rounds, strict=True)]
 
 
 def _choose_clock(device: torch.device) -> Callable[[], float]:

@@ -57,7 +57,6 @@ from trainables.schema import from_plain, to_plain
 HEADS = "heads.safetensors"
 METHODS = "methods"
 _CLASSIFIER = "ForSequenceClassification"  # suffix of the sequence classifiers' names in transformers
-_NO_NYSTROM = "it has Nystrom attention, which no class of transformers has"
 
 
 @dataclass(frozen=True)
@@ -178,24 +177,20 @@ def _make_configuration(trained: TrainedModel) -> PreTrainedConfig:
     """Make the `transformers` configuration of an export, with the trial's number of layers and label names."""
     model, names = trained.model, trained.task.labels or ("score",)
     if trained.config.attention == "nystrom":
-        raise ValueError(f"{_NO_NYSTROM}; study.predict can use the model without an export")
+        reason = "it has Nystrom attention, which no class of transformers has"
+        raise ValueError(f"{reason}; study.predict can use the model without an export")
     config = deepcopy(model.encoder.configuration)
     if getattr(config, "num_hidden_groups", 1) > 1 and model.encoder.num_layers < config.num_hidden_layers:
         groups = f"{model.encoder.num_layers} of {config.num_hidden_layers} layers in {config.num_hidden_groups} groups"
         raise ValueError(f"it uses {groups}, which no configuration of transformers can describe")
     config.update({"num_hidden_layers": model.encoder.num_layers, "architectures": None})
     config.update({"id2label": {}, "label2id": {}})  # otherwise the export could be loaded as an untrained classifier
-    if _is_plain_classifier(model, config):
+    has_class = type(config) in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
+    if has_class and isinstance(model, LastLayerModel) and model.uses_pooler:  # the class computes the same logits
         config.update({"id2label": dict(enumerate(names)), "label2id": {name: at for at, name in enumerate(names)}})
         config.problem_type = "regression" if trained.task.is_regression else "single_label_classification"
         config.architectures = [_CLASSIFIER]
     return config
-
-
-def _is_plain_classifier(model: EarlyExitModel, config: PreTrainedConfig) -> bool:
-    """Check whether a sequence classifier of `transformers` computes the same logits as the model."""
-    has_class = type(config) in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
-    return has_class and isinstance(model, LastLayerModel) and model.uses_pooler
 
 
 def _make_plain_model(config: Any) -> PreTrainedModel:

@@ -15,13 +15,11 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
-from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
@@ -51,7 +49,6 @@ from trainables.runs.random_numbers import seeded_generator, seeded_random
 from trainables.runs.trained_model import start_from
 from trainables.runs.trial import TIMED_BATCHES, Content, EpochRow, Latency, Outcome, TrialSpec, reading_inputs
 from trainables.runs.trial_files import (
-    WEIGHTS,
     check_same,
     disk_errors,
     model_folder,
@@ -155,7 +152,9 @@ class TrainingRun:
             check_precision(self._config.precision, self._device)
         self._data = TrialData(spec, self._task, max_length=self._config.max_length, cache=cache, limit=limit)
         self._model = self._make_model().to(self._device)
-        self._exit_settings = self._select_early_settings(settings)
+        rule, depth = self._model.exit_rule, self._model.encoder.num_layers
+        early = [setting for setting in settings if with_setting(rule, setting).earliest(depth) < depth]
+        self._exit_settings = early or settings  # a setting without early exits is evaluated only if there is no other
         self.steps_per_epoch = math.ceil(len(self._data.train) / self._config.batch_size)
         self._words = training_words(self._model, self._data.train, weight_decay=self._config.weight_decay)
         steps = self._config.epochs * self.steps_per_epoch
@@ -253,11 +252,6 @@ class TrainingRun:
         self.history.append(row)
         return row
 
-    def _select_early_settings(self, settings: list[Configuration]) -> list[Configuration]:
-        """List the exit settings under which an exit before the last layer is possible, or all if there are none."""
-        rule, depth = self._model.exit_rule, self._model.encoder.num_layers
-        return [setting for setting in settings if with_setting(rule, setting).earliest(depth) < depth] or settings
-
     def _set_exit(self, setting: Configuration) -> None:
         self._model.exit_rule = with_setting(self._model.exit_rule, setting)
 
@@ -310,8 +304,15 @@ class TrainingRun:
 
     def write_model(self, folder: Path) -> None:
         """Write the selected epoch's model into a folder that `load_trained` can read."""
-        weights = self._selected_weights
-        write_model(folder, lambda to: save_file(weights, to / WEIGHTS), self._describe(), self._data.tokenizer)
+        selected = self.history[self.best_epoch - 1]
+        spec = replace(self.spec, config={**self.spec.config, **selected.exit_setting}, post_hoc=UNSET)
+        description = {
+            "spec": to_plain(spec),
+            "epoch": selected.epoch,
+            "selection_score": selected.selection_score,
+            "encoder": json.loads(self._model.encoder.configuration.to_json_string(use_diff=False)),
+        }
+        write_model(folder, self._selected_weights, description, self._data.tokenizer)
 
     def outcome(self, predictions: Path | None = None) -> Outcome:
         """Return the trial's results: the folder of the selected epoch's model, and its scores on the reported split.
@@ -433,15 +434,6 @@ class TrainingRun:
         if self.spec.start is not None:
             start_from(model, Path(self.spec.start))
         return model
-
-    def _describe(self) -> dict[str, Any]:
-        selected = self.history[self.best_epoch - 1]
-        return {
-            "spec": to_plain(replace(self.spec, config={**self.spec.config, **selected.exit_setting}, post_hoc=UNSET)),
-            "epoch": selected.epoch,
-            "selection_score": selected.selection_score,
-            "encoder": json.loads(self._model.encoder.configuration.to_json_string(use_diff=False)),
-        }
 
 
 @contextmanager

@@ -14,14 +14,14 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
@@ -92,19 +92,12 @@ def model_folder(folder: Path, epoch: int) -> Path:
 
 
 def write_model(
-    folder: Path,
-    save_weights: Callable[[Path], object],
-    description: dict[str, Any],
-    tokenizer: PreTrainedTokenizerBase,
+    folder: Path, weights: dict[str, Tensor], description: dict[str, Any], tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    """Create or replace the folder of a trained model: its weights, `model.json` and the tokenizer's files.
-
-    Args:
-        save_weights: called with a folder; writes `model.safetensors` into it.
-    """
+    """Create or replace the folder of a trained model: its weights, `model.json` and the tokenizer's files."""
 
     def fill(unfinished: Path) -> None:
-        save_weights(unfinished)
+        save_file(weights, unfinished / WEIGHTS)
         (unfinished / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n")
         tokenizer.save_pretrained(unfinished)
 
