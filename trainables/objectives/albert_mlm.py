@@ -13,11 +13,10 @@ from trainables.pretraining_configuration import PretrainingConfig
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-    from trainables.corpora.pretraining_batches import Order
     from trainables.models.pretraining_models import PretrainingModel
 
 FAMILIES = ("albert",)
-ORDER: Order = "random"
+ORDER = "random"
 
 
 class Config(PretrainingConfig, frozen=True, kw_only=True):

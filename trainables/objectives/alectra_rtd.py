@@ -16,11 +16,10 @@ from trainables.pretraining_configuration import ReplacedTokenConfig
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-    from trainables.corpora.pretraining_batches import Order
     from trainables.models.pretraining_models import PretrainingModel
 
 FAMILIES = ("albert",)
-ORDER: Order = "kept"
+ORDER = "kept"
 _OF_BOTH = (
     "vocab_size",
     "max_position_embeddings",

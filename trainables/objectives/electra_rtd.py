@@ -16,16 +16,12 @@ from trainables.pretraining_configuration import ReplacedTokenConfig
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-    from trainables.corpora.pretraining_batches import Order
     from trainables.models.pretraining_models import PretrainingModel
 
 FAMILIES = ("bert", "electra")
-ORDER: Order = "kept"
+ORDER = "kept"
 TABLES = tuple(f"embeddings.{kind}_embeddings" for kind in ("word", "position", "token_type"))
-
-
-class Config(ReplacedTokenConfig, frozen=True, kw_only=True):
-    """The fields that `electra-rtd` and `alectra-rtd` share."""
+Config = ReplacedTokenConfig
 
 
 def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:

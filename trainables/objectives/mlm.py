@@ -12,15 +12,11 @@ from trainables.pretraining_configuration import PretrainingConfig
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-    from trainables.corpora.pretraining_batches import Order
     from trainables.models.pretraining_models import PretrainingModel
 
 FAMILIES = ("albert", "bert", "electra", "roberta", "sharebert")
-ORDER: Order = "kept"
-
-
-class Config(PretrainingConfig, frozen=True, kw_only=True):
-    """The fields that all objectives share."""
+ORDER = "kept"
+Config = PretrainingConfig
 
 
 def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
