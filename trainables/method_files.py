@@ -81,7 +81,12 @@ class MethodFile:
         try:
             return importlib.import_module(self.module)
         except (Exception, SystemExit) as error:  # a user's file can raise anything
-            raise _explain_failure(error, self.path) from error
+            kind = CannotImport if isinstance(error, ImportError) else ValueError
+            if isinstance(error, SyntaxError):
+                reason = f"{error.filename or self.path}:{error.lineno}: {type(error).__name__}: {error.msg}"
+            else:
+                reason = f"{_find_place(error, self.path) or self.path}: {format_error(error)}"
+            raise kind(reason) from error
 
 
 class CannotImport(ValueError, ImportError):
@@ -260,14 +265,6 @@ def _name(stem: str) -> str:
 
 def _stem(method: str) -> str:
     return method.replace("-", "_")
-
-
-def _explain_failure(error: BaseException, path: str) -> ValueError:
-    """Build a one-line error that explains why a method's file cannot be run."""
-    kind = CannotImport if isinstance(error, ImportError) else ValueError
-    if isinstance(error, SyntaxError):
-        return kind(f"{error.filename or path}:{error.lineno}: {type(error).__name__}: {error.msg}")
-    return kind(f"{_find_place(error, path) or path}: {format_error(error)}")
 
 
 def _find_place(error: BaseException, path: str) -> str | None:

@@ -88,14 +88,13 @@ class Means:
 
     def __init__(self) -> None:
         """Start without any values."""
-        self._sums: dict[str, Tensor | float] = {}
-        self._numbers: dict[str, int] = {}
+        self._totals: dict[str, tuple[Tensor | float, int]] = {}  # sum and number of values
 
     def add(self, **values: Tensor) -> None:
         """Add the values of one batch, by name."""
         for name, each in values.items():
-            self._sums[name] = self._sums.get(name, 0.0) + each.double().sum()
-            self._numbers[name] = self._numbers.get(name, 0) + each.numel()
+            total, number = self._totals.get(name, (0.0, 0))
+            self._totals[name] = total + each.double().sum(), number + each.numel()
 
     def add_predictions(self, logits: Tensor, labels: Tensor) -> None:
         """Add `mlm_loss` (nats) and `mlm_accuracy`, given logits (predictions, vocabulary) and labels."""
@@ -104,7 +103,7 @@ class Means:
 
     def values(self) -> dict[str, float]:
         """Return the means by name. The mean of a name without values is 0."""
-        return {name: float(total) / max(1, self._numbers[name]) for name, total in self._sums.items()}
+        return {name: float(total) / max(1, number) for name, (total, number) in self._totals.items()}
 
 
 def cross_entropy_sum(logits: Tensor, labels: Tensor) -> Tensor:
