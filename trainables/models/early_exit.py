@@ -81,13 +81,16 @@ class EarlyExitModel(nn.Module, ABC):
         return LayerOutputs(logits.float(), **sigmoid)
 
     @torch.no_grad()
-    def infer(self, batch: Batch, generator: torch.Generator | None = None) -> ExitResult:
-        """Compute the predictions under the exit rule; each example runs only the layers up to its exit.
+    def infer(self, batch: Batch, generator: torch.Generator | None = None, rule: ExitRule | None = None) -> ExitResult:
+        """Compute the predictions under an exit rule; each example runs only the layers up to its exit.
 
         Examples that have exited are removed from the batch at once. Sampled exits are drawn with `generator`.
+
+        Args:
+            rule: None: the model's exit rule.
         """
         with self.computing(batch):
-            return self._infer(batch, generator)
+            return self._infer(batch, generator, self.exit_rule if rule is None else rule)
 
     def heads(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """Compute every layer's class logits (layers, batch, labels), and its logits of λ or u (layers, batch)."""
@@ -140,8 +143,8 @@ class EarlyExitModel(nn.Module, ABC):
         """Compute the exponent of `layer_decay` at a depth: 0 for the heads, 1 for the top layer, and so on."""
         return self.encoder.num_layers + 1 - depth
 
-    def _infer(self, batch: Batch, generator: torch.Generator | None) -> ExitResult:
-        rule, num_layers = self.exit_rule, self.encoder.num_layers
+    def _infer(self, batch: Batch, generator: torch.Generator | None, rule: ExitRule) -> ExitResult:
+        num_layers = self.encoder.num_layers
         going = _Going(torch.arange(len(batch["input_ids"]), device=batch["input_ids"].device))
         answers = torch.zeros(len(going.rows), self.num_labels, device=going.rows.device)
         exit_layer = torch.full_like(going.rows, num_layers)
@@ -157,7 +160,7 @@ class EarlyExitModel(nn.Module, ABC):
             else:
                 first_after, rest = self._begin(index, states, some_left)
                 first.append(first_after)
-            step, going = self._decide(torch.stack(first), index + 1, going, generator)
+            step, going = self._decide(rule, torch.stack(first), index + 1, going, generator)
             first = []
             # If an example runs a later layer, that layer overwrites its answer.
             answers[going.rows], exit_layer[going.rows] = step.logits, index + 1
@@ -190,9 +193,9 @@ class EarlyExitModel(nn.Module, ABC):
         return whole.first(), whole.of
 
     def _decide(
-        self, first: Tensor, layer: int, going: _Going, generator: torch.Generator | None
+        self, rule: ExitRule, first: Tensor, layer: int, going: _Going, generator: torch.Generator | None
     ) -> tuple[Step, _Going]:
-        """Run the heads and the exit rule on the latest layers; return the rule's decision at the last of them.
+        """Run the heads and an exit rule on the latest layers; return the rule's decision at the last of them.
 
         Args:
             first: first tokens' states after these layers, (layers, batch, hidden).
@@ -200,10 +203,10 @@ class EarlyExitModel(nn.Module, ABC):
         """
         below, num_layers = layer - len(first), self.encoder.num_layers
         logits, exit_logits, carried = self.exit_heads(below, first, going.carried)
-        state = self.exit_rule.start(num_layers, logits[0], generator) if going.state is None else going.state
+        state = rule.start(num_layers, logits[0], generator) if going.state is None else going.state
         for index in range(len(first)):
             lambdas = None if exit_logits is None else exit_logits[index].sigmoid()
-            step = self.exit_rule.step(state, below + index + 1, num_layers, logits[index].float(), lambdas)
+            step = rule.step(state, below + index + 1, num_layers, logits[index].float(), lambdas)
             state = step.state
         return step, _Going(going.rows, carried, state)
 

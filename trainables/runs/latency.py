@@ -82,11 +82,7 @@ class _BatchRun:
 
         Copying the exit layers from a GPU waits until the GPU has finished, so the caller can time this call.
         """
-        own, self.model.exit_rule = self.model.exit_rule, self.rule
-        try:
-            return self.model.infer(self.batch, torch.Generator().manual_seed(self.seed)).exit_layer.cpu()
-        finally:
-            self.model.exit_rule = own
+        return self.model.infer(self.batch, torch.Generator().manual_seed(self.seed), self.rule).exit_layer.cpu()
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def measured(run, num_batches: dict[int, int]) -> tuple[Latency, list[tuple[obje
     """The latency, and the rule and the size of every batch that was answered."""
     model, calls = run._model, []
     infer = model.infer
-    model.infer = lambda *batch: calls.append((model.exit_rule, len(batch[0]["input_ids"]))) or infer(*batch)
+    model.infer = lambda batch, *more: calls.append((more[-1], len(batch["input_ids"]))) or infer(batch, *more)
     return measure_latency(model, run._data.selection, [EARLY, WHOLE], num_batches=num_batches), calls
 
 
