@@ -212,7 +212,7 @@ def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float, 
         ValueError: if the rule has no setting to choose, the task is a regression, or dev predictions are missing.
     """
     from trainables.models.exit_rules import LastLayer, describe_rule
-    from trainables.models.safe_exits import CONFIDENCE, confident, read_walk
+    from trainables.models.safe_exits import CONFIDENCE, confident, read_evaluated_settings
 
     task = trained.task
     chosen = trained.model.exit_rule if rule is None else _find_rule(trained, rule)
@@ -222,7 +222,7 @@ def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float, 
     if predictions is None or not predictions.exists():
         missing = f"{predictions} does not exist" if predictions else "an exported model has no dev predictions"
         raise ValueError(f"--risk {risk:g}: {missing}; give the folder of a study that stored its dev predictions")
-    settings, labels = read_walk(predictions, chosen.name)
+    settings, labels = read_evaluated_settings(predictions, chosen.name)
     place = confident(settings.lost(labels), risk)
     is_early = place is not None and settings.mean_layers[place] < trained.model.encoder.num_layers
     trained.model.exit_rule = settings.rules[place] if place is not None and is_early else LastLayer()

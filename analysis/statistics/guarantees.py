@@ -14,7 +14,7 @@ import numpy as np
 from analysis.studies.cells import Cell
 from analysis.studies.stored_predictions import Predictions, read_cell_predictions
 from trainables.data.tasks import TASKS
-from trainables.models.safe_exits import Walk, confident, expected, stored_rules, walk
+from trainables.models.safe_exits import EvaluatedSettings, confident, evaluate_settings, expected, stored_rules
 
 RISKS = (0.01, 0.02, 0.05)  # allowed shares of examples that lose the right answer
 PROMISES: dict[str, Callable[[np.ndarray, float], int | None]] = {"confident": confident, "expected": expected}
@@ -41,13 +41,13 @@ def guarantees(cell: Cell) -> Iterator[Guarantee]:
     """
     stored = [] if TASKS[cell.task].is_regression else read_cell_predictions(cell)
     for rule in dict.fromkeys(name for predictions in stored for name in predictions.sweep_rule.tolist()):
-        walks = [_walk(rule, predictions) for predictions in stored]
-        complete = [evaluated for evaluated in walks if evaluated is not None]
-        if len(complete) == len(walks):
+        evaluations = [_evaluate_settings(rule, predictions) for predictions in stored]
+        complete = [evaluated for evaluated in evaluations if evaluated is not None]
+        if len(complete) == len(evaluations):
             yield _guarantee(rule, complete, stored)
 
 
-def _walk(rule: str, predictions: Predictions) -> Walk | None:
+def _evaluate_settings(rule: str, predictions: Predictions) -> EvaluatedSettings | None:
     """Evaluate the settings of an exit rule, from most to fewest mean layers.
 
     Return None if the layer outputs or the settings of the rule are not stored.
@@ -55,22 +55,22 @@ def _walk(rule: str, predictions: Predictions) -> Walk | None:
     if predictions.outputs is None or predictions.sweep_rule_fields is None:
         return None
     rules = stored_rules(predictions.sweep_rule, predictions.sweep_rule_fields, name=rule)
-    return walk(rules, predictions.outputs) if rules else None
+    return evaluate_settings(rules, predictions.outputs) if rules else None
 
 
-def _guarantee(rule: str, walks: list[Walk], stored: list[Predictions]) -> Guarantee:
+def _guarantee(rule: str, evaluations: list[EvaluatedSettings], stored: list[Predictions]) -> Guarantee:
     num_layers = len(stored[0].layer_answers)
 
-    def compute_layers(evaluated: Walk, labels: np.ndarray | None, promise: str, risk: float) -> float:
+    def compute_layers(evaluated: EvaluatedSettings, labels: np.ndarray | None, promise: str, risk: float) -> float:
         place = PROMISES[promise](evaluated.lost(labels), risk)
         return num_layers if place is None else float(evaluated.mean_layers[place])
 
-    pairs = list(zip(walks, stored, strict=True))
+    pairs = list(zip(evaluations, stored, strict=True))
     layers = {
         (promise, risk): np.array(
             [
                 [compute_layers(evaluated, predictions.labels, promise, risk) for evaluated, predictions in pairs],
-                [compute_layers(evaluated, None, promise, risk) for evaluated in walks],
+                [compute_layers(evaluated, None, promise, risk) for evaluated in evaluations],
             ]
         )
         for promise in PROMISES

@@ -20,7 +20,7 @@ from trainables.data.metrics import predictions_from_logits
 from trainables.data.tasks import TASKS
 from trainables.models.answer_rules import Beem, Entropy, FixedLayer, FPabee, Pcee
 from trainables.models.exit_rules import LayerOutputs, apply_exit, describe_rule
-from trainables.models.safe_exits import confident, read_walk
+from trainables.models.safe_exits import confident, read_evaluated_settings
 
 pytestmark = pytest.mark.slow
 
@@ -301,7 +301,7 @@ def test_setting_of_a_model_without_exit_settings_is_refused():
 def test_risk_answers_under_the_earliest_exit_that_dev_shows_to_be_safe(studies, tmp_path, capsys, arm, rule, risk):
     row, task = studies[arm], arm.partition("/")[2]
     stored, to = predictions_file(folder_of(row), row.key), tmp_path / "answers.tsv"
-    settings, labels = read_walk(stored, rule)
+    settings, labels = read_evaluated_settings(stored, rule)
     place = confident(settings.lost(labels), risk)
     assert place is not None and settings.mean_layers[place] < 4  # or the test would prove little
     file = write_rows(tmp_path / "dev.tsv", task, "dev")
@@ -320,7 +320,7 @@ def test_risk_takes_another_rule_than_the_model_s_own(studies, tmp_path, capsys)
     file = write_rows(tmp_path / "dev.tsv", "sst2", "dev")
     arguments = [str(folder_of(row)), str(file), "--to", str(tmp_path / "answers.tsv"), "--risk", "0.3"]
     assert main([*arguments, "--set", "rule=entropy"]) == 0
-    settings, labels = read_walk(predictions_file(folder_of(row), row.key), "entropy")
+    settings, labels = read_evaluated_settings(predictions_file(folder_of(row), row.key), "entropy")
     place = confident(settings.lost(labels), 0.3)
     layers = np.array([int(layer) for _, _, layer in answered(tmp_path / "answers.tsv")])
     assert layers.mean() == pytest.approx(settings.mean_layers[place], abs=0.02)  # the stored answers are float16

@@ -31,7 +31,7 @@ CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
-class Walk:
+class EvaluatedSettings:
     """The predictions under each setting of one exit rule. The setting that runs the most layers comes first.
 
     The order does not depend on the examples, because a stricter setting never lets an example exit earlier.
@@ -49,14 +49,14 @@ class Walk:
         return np.asarray((self.answers != labels) & (self.whole == labels))
 
 
-def walk(rules: Sequence[ExitRule], outputs: LayerOutputs) -> Walk:
+def evaluate_settings(rules: Sequence[ExitRule], outputs: LayerOutputs) -> EvaluatedSettings:
     """Apply each setting of a rule to stored classification outputs (NumPy arrays); sort by layers run."""
     results = [apply_exit(rule, outputs) for rule in rules]
     mean_layers = np.array([result.exit_layer.mean() for result in results])
     order = np.argsort(-mean_layers, kind="stable")
     answers = np.stack([result.logits.argmax(axis=1) for result in results])
     whole = outputs.logits[-1].argmax(axis=1)
-    return Walk(tuple(rules[place] for place in order), mean_layers[order], answers[order], whole)
+    return EvaluatedSettings(tuple(rules[place] for place in order), mean_layers[order], answers[order], whole)
 
 
 def stored_rules(names: np.ndarray, fields: np.ndarray, *, name: str) -> list[ExitRule]:
@@ -65,7 +65,7 @@ def stored_rules(names: np.ndarray, fields: np.ndarray, *, name: str) -> list[Ex
     return [rule for rule in rules if rule is not None]
 
 
-def read_walk(predictions: Path, name: str) -> tuple[Walk, np.ndarray]:
+def read_evaluated_settings(predictions: Path, name: str) -> tuple[EvaluatedSettings, np.ndarray]:
     """Read the answers under one rule's settings from a predictions file, and the labels (n,) of the examples.
 
     The settings are those of the file's sweep. If the sweep has only other rules, they are those of `list_rules`.
@@ -87,7 +87,7 @@ def read_walk(predictions: Path, name: str) -> tuple[Walk, np.ndarray]:
         rules = [rule for rule in list_rules(layers, labels) if rule.name == name]
     if not rules:
         raise ValueError(f"{predictions} has no settings of exit {name}")
-    return walk(rules, outputs), arrays["labels"]
+    return evaluate_settings(rules, outputs), arrays["labels"]
 
 
 def confident(lost: np.ndarray, risk: float, confidence: float = CONFIDENCE) -> int | None:
@@ -96,13 +96,13 @@ def confident(lost: np.ndarray, risk: float, confidence: float = CONFIDENCE) -> 
     Args:
         lost: examples that each setting loses, (settings, n); the slowest setting comes first.
     """
-    return _before_first_failure(lost.sum(axis=1) <= max_losses(lost.shape[1], risk, confidence))
+    return _find_last_before_failure(lost.sum(axis=1) <= max_losses(lost.shape[1], risk, confidence))
 
 
 def expected(lost: np.ndarray, risk: float) -> int | None:
     """Return the index of the fastest setting whose expected share of lost examples is at most `risk`, or None."""
     rising = np.logical_or.accumulate(lost, axis=0)
-    return _before_first_failure(rising.sum(axis=1) + 1 <= risk * (lost.shape[1] + 1))
+    return _find_last_before_failure(rising.sum(axis=1) + 1 <= risk * (lost.shape[1] + 1))
 
 
 def max_losses(n: int, risk: float, confidence: float) -> int:
@@ -114,6 +114,6 @@ def max_losses(n: int, risk: float, confidence: float) -> int:
     return int((binom.cdf(np.arange(n + 1), n, risk) <= 1 - confidence).sum()) - 1
 
 
-def _before_first_failure(holds: np.ndarray) -> int | None:
+def _find_last_before_failure(holds: np.ndarray) -> int | None:
     passed = len(holds) if holds.all() else int(holds.argmin())
     return passed - 1 if passed else None

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binom
 
 from trainables.models.exit_rules import LayerOutputs, every_patience, every_threshold, every_uncertainty, rule_as_json
-from trainables.models.safe_exits import confident, expected, max_losses, read_walk, walk
+from trainables.models.safe_exits import confident, evaluate_settings, expected, max_losses, read_evaluated_settings
 
 SHARES = np.array([0.0, 0.004, 0.009, 0.013, 0.011, 0.03, 0.08])  # lost by each setting of a population; not rising
 RISK, N, DRAWS = 0.01, 1_000, 2_000
@@ -66,14 +66,14 @@ def plain_boldest(answers: np.ndarray, labels: np.ndarray | None, risk: float) -
 def test_boldest_patience_is_that_of_a_plain_walk(with_labels, risk):
     of_layers, labels = outputs()
     known = labels if with_labels else None
-    settings = walk(every_patience(6, None), of_layers)
+    settings = evaluate_settings(every_patience(6, None), of_layers)
     place = confident(settings.lost(known), risk)
     found = 0 if place is None else settings.rules[place].patience
     assert min(found, 5) == min(plain_boldest(of_layers.logits.argmax(axis=2), known, risk), 5)  # 5 and 6 run all
 
 
 def test_settings_are_walked_from_the_last_layer_on():
-    settings = walk(every_threshold(), outputs()[0])
+    settings = evaluate_settings(every_threshold(), outputs()[0])
     assert [rule.q for rule in settings.rules] == sorted((rule.q for rule in settings.rules), reverse=True)
     assert settings.mean_layers[0] == 6 and not settings.lost(None)[0].any()
 
@@ -88,7 +88,7 @@ def test_learned_exits_are_walked_by_the_stored_uncertainties(tmp_path):
         "sweep_rule_fields": np.array([rule_as_json(rule) for rule in every_uncertainty()]),
     }
     np.savez(tmp_path / "predictions.npz", **arrays)
-    settings, _ = read_walk(tmp_path / "predictions.npz", "learned")
+    settings, _ = read_evaluated_settings(tmp_path / "predictions.npz", "learned")
     thresholds = [rule.threshold for rule in settings.rules]
     assert thresholds == sorted(thresholds)
     assert settings.mean_layers[thresholds.index(0.5)] == 4 and settings.mean_layers[[0, -1]].tolist() == [6, 1]
