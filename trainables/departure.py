@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 
@@ -21,8 +20,3 @@ class Departure(NamedTuple):
 
 
 Departures = tuple[Departure | str, ...]  # files written before 2026-11-25 contain strings
-
-
-def join_departures(departures: Iterable[Departure | str]) -> str:
-    """Join departures into one line, separated by semicolons."""
-    return "; ".join(map(str, departures))

@@ -57,7 +57,6 @@ from analysis.studies.cells import Cell, Row
 from study.facts.record import summarise
 from study.facts.winner import best_search_record
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
-from trainables.departure import join_departures
 from trainables.schema import Configuration
 
 FILE = Path(__file__).parents[1] / "published.csv"
@@ -395,7 +394,7 @@ def dev_table(evidence: Evidence) -> Table:
         },
     )
     departures = [
-        f"departures, {name}: {join_departures(lines)}"
+        f"departures, {name}: {'; '.join(map(str, lines))}"
         for name, lines in notes.collect_departures(evidence.studies).items()
     ]
     return replace(table, notes=table.notes + departures)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from helpers.departures import join_departures
 from helpers.launched_studies import launch, launched_study, mini_plan
 
 from study import winners
@@ -11,7 +12,6 @@ from study.facts.study_facts import read_facts
 from study.plans.plan_file import read_toml
 from study.plans.ranges import Interval, is_searched
 from study.plans.resolution import resolve
-from trainables.departure import join_departures
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from helpers.configurations import values_of
+from helpers.departures import join_departures
 
 import search_spaces
 import trainables
-from trainables.departure import join_departures
 from trainables.encoders.loading import load_tokenizer
 
 EVERY_METHOD = pytest.mark.parametrize("method", trainables.list_methods())

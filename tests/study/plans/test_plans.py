@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from helpers.departures import join_departures
 from helpers.simulation import Simulation
 from msgspec.structs import replace
 
@@ -12,7 +13,7 @@ from study.plans.departures import describe_departures
 from study.plans.plan import EarlyStopping, Plan
 from study.plans.resolution import explain, resolve, resolve_configuration
 from study.plans.resolved_plan import Protocol, ResolvedPlan
-from trainables.departure import Departure, join_departures
+from trainables.departure import Departure
 
 
 def plan_from(*arguments: str) -> Plan:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.corpora import pretraining_config, pretraining_values
+from helpers.departures import join_departures
 from helpers.masked_batches import VOCABULARY, batch_of, inputs, totals_of
 from helpers.places import ROOT
 from hypothesis import given, settings
@@ -16,7 +17,6 @@ from transformers import AutoConfig
 from search_spaces import objectives as recipes
 from trainables import base_method, objectives
 from trainables.corpora.pretraining_batches import IGNORED
-from trainables.departure import join_departures
 from trainables.encoders.loading import encoder_configuration
 from trainables.models import pretraining_models
 from trainables.models.pretraining_models import filled, predict_masked
