@@ -180,7 +180,7 @@ def _choose_rule(trained: TrainedModel, rule: Value, **settings: Value) -> ExitR
     if chosen is not trained.model.exit_rule and chosen.field not in settings:
         raise ValueError(f"--set rule={rule} needs a value for the rule's setting; add --set {chosen.field}=NUMBER")
     changed = with_setting(chosen, settings)
-    if type(changed) in KEPT:
+    if type(changed) in KEPT.values():
         from_plain(type(changed), json.loads(rule_as_json(changed)), where=f"--set rule={rule}")
     return changed
 

@@ -125,7 +125,7 @@ def what_is_returned_can_be_used(subject: Subject) -> None:
         outputs = model.eval().all_exits(batch)
         first, lambdas = outputs.logits[0], None if outputs.exit_head is None else outputs.exit_head[0]
         for rule in (model.exit_rule, *model.sweep_rules()):
-            namesake = next((kind for kind in KEPT if kind.name == rule.name), type(rule))
+            namesake = KEPT.get(rule.name, type(rule))
             taken = (
                 f"exit rule {type(rule).__name__} has the name of a built-in rule, {rule.name}; allowed: another name"
             )

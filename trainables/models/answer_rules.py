@@ -207,17 +207,8 @@ class Beem(ExitRule):
         return round(self.weight * layer * (layer - 1) / 2, DECIMALS)
 
 
-KEPT: tuple[Any, ...] = (  # the rules that analysis can read from predictions files
-    Threshold,
-    Patience,
-    LearnedExit,
-    FixedLayer,
-    Entropy,
-    MaxProbability,
-    Pcee,
-    FPabee,
-    Beem,
-)
+_RULES = (Threshold, Patience, LearnedExit, FixedLayer, Entropy, MaxProbability, Pcee, FPabee, Beem)
+KEPT: dict[str, Any] = {rule.name: rule for rule in _RULES}  # the rules that analysis can read from predictions files
 
 
 def read_rule(name: str, fields: str) -> ExitRule | None:
@@ -226,9 +217,10 @@ def read_rule(name: str, fields: str) -> ExitRule | None:
     Raises:
         ValueError: if the rule does not have these fields.
     """
-    kind = next((kind for kind in KEPT if kind.name == name), None)
+    if name not in KEPT:
+        return None
     try:
-        rule: ExitRule | None = kind and kind(**json.loads(fields))
+        rule: ExitRule = KEPT[name](**json.loads(fields))
     except (TypeError, ValueError):
         raise ValueError(f"exit {name} has no fields {fields}") from None
     return rule
