@@ -155,7 +155,7 @@ def _add_time_spent(costs: Mapping[str, Cost], progress: StudyProgress) -> dict[
     """Set the time of each measured arm to the sum of the time that it has spent and the time that it still needs."""
     left = _estimate_by_arm(progress, {}) or {}
     return {
-        name: replace(cost, slot_seconds=progress.arm(name).facts.reported.wall_seconds + left[name])
+        name: replace(cost, slot_seconds=progress.arm(name).facts.wall_seconds + left[name])
         if cost.source and name in left
         else cost
         for name, cost in costs.items()
@@ -239,9 +239,9 @@ def _simulate_trial(score: float, rungs: dict[int, list[float]], epochs: int, st
 def measure_costs(facts: StudyFacts) -> dict[str, Measured]:
     """Measure the cost of each arm's trials from the epochs that they have reported and the models that they stored."""
     return {
-        name: Measured(arm.reported.wall_seconds / arm.reported.epochs, _measure_model(arm.records), "records")
+        name: Measured(arm.wall_seconds / arm.epochs, _measure_model(arm.records), "records")
         for name, arm in facts.arms.items()
-        if arm.reported.epochs
+        if arm.epochs
     }
 
 

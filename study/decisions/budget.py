@@ -80,7 +80,7 @@ class GpuBudget:
 
     @cached_property
     def _used(self) -> float:
-        return sum(arm.facts.reported.gpu_seconds for arm in self._progress.arms)
+        return sum(arm.facts.gpu_seconds for arm in self._progress.arms)
 
     @cached_property
     def _committed(self) -> float:
@@ -139,7 +139,7 @@ class GpuBudget:
         The estimate needs an epoch or an ended trial of the arm itself.
         """
         return all(
-            arm.facts.records or arm.facts.reported.epochs
+            arm.facts.records or arm.facts.epochs
             for arm in self._startable
             if arm.arm.name in self._affordable and arm.search_trials_to_start
         )
@@ -180,9 +180,8 @@ class GpuBudget:
         """
         if arm.facts.dearest is not None:
             return arm.facts.dearest
-        reported = arm.facts.reported
-        if reported.epochs:
-            return reported.gpu_seconds / reported.epochs * arm.arm.epochs
+        if arm.facts.epochs:
+            return arm.facts.gpu_seconds / arm.facts.epochs * arm.arm.epochs
         return (self._pace or 0.0) * self._length(arm)
 
     def _confirm_cost(self, arm: ArmProgress) -> float:

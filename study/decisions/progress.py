@@ -194,8 +194,8 @@ class StudyProgress:
     ) -> float | None:
         """Compute the mean seconds of these arms per training example; None if no epoch has been reported."""
         measured = list(arms)
-        examples = sum(arm.facts.reported.epochs * self.count_examples_per_epoch(arm) for arm in measured)
-        return sum(getattr(arm.facts.reported, unit) for arm in measured) / examples if examples else None
+        examples = sum(arm.facts.epochs * self.count_examples_per_epoch(arm) for arm in measured)
+        return sum(getattr(arm.facts, unit) for arm in measured) / examples if examples else None
 
     def find_start(self, arm: ArmProgress) -> Record | None:
         """Return the record of the best confirm trial of another arm: the arm from whose model `arm` starts.

@@ -73,21 +73,6 @@ def apply_line(facts: StudyFacts, event: Event, *, where: str) -> None:
         raise ValueError(f"{where}: {error}") from None
 
 
-@dataclass
-class Reported:
-    """Sums of the epochs and seconds that the trials of an arm have reported."""
-
-    epochs: int = 0
-    gpu_seconds: float = 0.0
-    wall_seconds: float = 0.0
-
-    def add(self, before: EpochReported | None, now: EpochReported) -> None:
-        """Add the epochs and seconds between two reports of a trial; `before` is None if `now` is the first report."""
-        self.epochs += now.row.epoch - (before.row.epoch if before else 0)
-        self.gpu_seconds += now.gpu_seconds - (before.gpu_seconds if before else 0.0)
-        self.wall_seconds += now.wall_seconds - (before.wall_seconds if before else 0.0)
-
-
 class FailedAttempt(Typed, frozen=True, kw_only=True):
     """A failed attempt at a trial or at a smoke step (one training step before any trial)."""
 
@@ -174,7 +159,9 @@ class ArmFacts:
     confirm: list[TrialFacts] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)  # in order of ending; a reopened trial may have several
     under_way: dict[str, TrialFacts] = field(default_factory=dict)  # trials started and not ended, running now or not
-    reported: Reported = field(default_factory=Reported)
+    epochs: int = 0  # sum over all reports of trials, as are the seconds
+    gpu_seconds: float = 0.0
+    wall_seconds: float = 0.0
     dearest: float | None = None  # most GPU seconds of a completed trial; None before the first
     rungs: dict[int, dict[str, float]] = field(default_factory=dict)  # epochs -> trial key -> score at ASHA's decision
     start: StartChosen | None = None
@@ -322,7 +309,9 @@ class StudyFacts:
         if row.epoch <= trial.epochs:
             return  # reported again after a crash
         arm = self.arms[trial.started.arm]
-        arm.reported.add(trial.last, event)
+        arm.epochs += row.epoch - trial.epochs
+        arm.gpu_seconds += event.gpu_seconds - trial.gpu_seconds
+        arm.wall_seconds += event.wall_seconds - (trial.last.wall_seconds if trial.last else 0.0)
         trial.last, trial.is_broken_off = event, False
         trial.scores[row.epoch] = row.selection_score
         if event.process is not None:
