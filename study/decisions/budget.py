@@ -42,7 +42,7 @@ class GpuBudget:
         if phase == "confirm":
             return self._committed + self._sum_cheaper_reserves(arm) + self._confirm_cost(arm) / _MARGIN <= self._limit
         if not arm.facts.search:
-            return arm.arm.name in self._affordable
+            return arm in self._affordable
         return self._are_all_measured and self._committed + (self._reserve_of_all + self._cost(arm)) <= self._limit
 
     def list_searches_to_close(self) -> list[str]:
@@ -93,18 +93,18 @@ class GpuBudget:
         return max(0.0, cost(arm) - trial.gpu_seconds)
 
     @cached_property
-    def _affordable(self) -> list[str]:
+    def _affordable(self) -> list[ArmProgress]:
         """The arms that can be completed within the limit: all that have begun, then the cheapest of the others."""
-        affordable, total = [], self._committed
+        affordable, total = list[ArmProgress](), self._committed
         for arm in sorted(self._progress.arms, key=lambda arm: (not arm.facts.trials, self._compute_reserve(arm))):
             total += self._compute_reserve(arm)
             if arm.facts.trials or total <= self._limit:
-                affordable.append(arm.arm.name)
+                affordable.append(arm)
         return affordable
 
     @cached_property
     def _reserve_of_all(self) -> float:
-        return sum(self._compute_reserve(self._progress.arm(name)) for name in self._affordable)
+        return sum(map(self._compute_reserve, self._affordable))
 
     def _sum_cheaper_reserves(self, arm: ArmProgress) -> float:
         """Sum the time reserved for arms with cheaper confirm trials than those of this arm.
@@ -112,7 +112,7 @@ class GpuBudget:
         Confirm trials leave this time free, so that the arms that may stay incomplete are the most expensive ones.
         """
         cheaper = [other for other in self._startable if self._confirm_cost(other) < self._confirm_cost(arm)]
-        return sum(self._compute_reserve(other) for other in cheaper if other.arm.name in self._affordable)
+        return sum(self._compute_reserve(other) for other in cheaper if other in self._affordable)
 
     def _compute_reserve(self, arm: ArmProgress) -> float:
         """Compute the time reserved for the missing trials of an arm.
@@ -141,7 +141,7 @@ class GpuBudget:
         return all(
             arm.facts.records or arm.facts.epochs
             for arm in self._startable
-            if arm.arm.name in self._affordable and arm.search_trials_to_start
+            if arm in self._affordable and arm.search_trials_to_start
         )
 
     @cached_property
