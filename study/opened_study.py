@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -167,10 +167,8 @@ def _check_files(plan: Plan) -> None:
     tasks = [TASKS[name] for name in plan.tasks if name in TASKS]
     for task in tasks:
         glue.check_data(task, plan.data)
-    faults: list[str] = []
-    for task in tasks:
-        if len(faults) < MOST_FAULTS:
-            faults += glue.list_data_faults(task, plan.data, most=MOST_FAULTS - len(faults))
+    found = chain.from_iterable(glue.find_data_faults(task, plan.data) for task in tasks)
+    faults = list(islice(found, MOST_FAULTS))
     if len(faults) > 1:
         least = "at least " * (len(faults) >= MOST_FAULTS)
         faults = [f"the data have {least}{len(faults)} faults; correct them, or choose another folder", *faults]

@@ -125,27 +125,23 @@ def check_data(task: Task, data: str) -> None:
         _find_file(task, split, data)
 
 
-def list_data_faults(task: Task, data: str, *, most: int) -> list[str]:
-    """Describe up to `most` faults in the task's train and dev files, one per line.
+def find_data_faults(task: Task, data: str) -> Iterator[str]:
+    """Find the faults in the task's train and dev files; describe each in one line.
 
-    The list is empty for generated data, and for data on the hub, which are checked when a trial loads them.
+    Generated data have no faults. Data on the hub are checked when a trial loads them.
     """
-    faults: list[str] = []
     data = task.place or data
     for split in _read_splits(task) if classify_data(data) == "folder" else ():
         try:
             table = _read_table(task, split, data)
         except (ValueError, OSError) as error:
-            faults.append(str(error))
+            yield str(error)
             continue
         for number in range(len(table.lines)):
             try:
                 table.row(number)
             except ValueError as error:
-                faults.append(str(error))
-                if len(faults) >= most:
-                    return faults
-    return faults[:most]
+                yield str(error)
 
 
 def fingerprint(task: Task, data: str, split: str | None = None) -> str:

@@ -10,7 +10,7 @@ import pytest
 from helpers.own_tasks import write_learnable_tasks, write_page_task
 from msgspec.structs import replace
 
-from trainables.data.glue import check_data, fingerprint, list_data_faults, load_split, read_texts, with_sizes
+from trainables.data.glue import check_data, find_data_faults, fingerprint, load_split, read_texts, with_sizes
 from trainables.data.metrics import compute_metrics, score
 from trainables.data.own_tasks import read_tasks
 from trainables.data.tasks import TASKS, Task
@@ -45,7 +45,7 @@ def test_place_of_the_task_is_read_whatever_data_is_said(claims: Path) -> None:
     task = task_of(claims)
     for data in ("mini", "hub", "nowhere"):
         check_data(task, data)
-        assert list_data_faults(task, data, most=9) == []
+        assert [*find_data_faults(task, data)] == []
         assert len(load_split(task, "train", data).texts) == 6
 
 
@@ -168,7 +168,7 @@ ROWS = {
 def test_mistake_in_a_row_is_one_line_with_its_place(claims: Path, mistake: str) -> None:
     (name, old, new), line = ROWS[mistake]
     edit(claims / name, old, new)
-    (fault,) = list_data_faults(task_of(claims), "mini", most=9)
+    (fault,) = find_data_faults(task_of(claims), "mini")
     assert fault.startswith(f"{claims}/{line}")
 
 
@@ -176,10 +176,10 @@ def test_a_score_that_is_no_number_is_named(tmp_path: Path) -> None:
     folder = write_learnable_tasks(tmp_path / "tasks", train=9, dev=1)
     (folder / "stars" / "dev.jsonl").write_text('{"text": "good", "stars": "many"}\n{"text": "bad"}\n')
     stars = read_tasks(folder)[1]
-    (fault,) = list_data_faults(stars, "mini", most=9)
+    (fault,) = find_data_faults(stars, "mini")
     assert fault == f"{folder}/stars/dev.jsonl, line 2: fields text; allowed: text, stars, as in line 1"
     edit(folder / "stars" / "dev.jsonl", '{"text": "bad"}\n', "")
-    (fault,) = list_data_faults(stars, "mini", most=9)
+    (fault,) = find_data_faults(stars, "mini")
     assert fault == f"{folder}/stars/dev.jsonl, line 1: score 'many' is not a number; allowed: -1e+06..1e+06"
 
 
