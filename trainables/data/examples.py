@@ -99,14 +99,15 @@ def tokenise(
     Raises:
         ValueError: if the data are missing or malformed.
     """
+
+    def fill(folder: Path) -> None:
+        examples = encode(load_split(task, split, data), tokenizer, max_length=max_length, name=split)
+        for name in ARRAYS:
+            if len(array := getattr(examples, name)):
+                np.save(folder / f"{name}.npy", array, allow_pickle=False)
+
     content = f"{FORMAT} {task.name} {split} {fingerprint(task, data, split)} {fingerprint_tokenizer(tokenizer)}"
-    entry = cached_folder(
-        cache,
-        f"{content} {max_length}",
-        lambda folder: _write(
-            folder, encode(load_split(task, split, data), tokenizer, max_length=max_length, name=split)
-        ),
-    )
+    entry = cached_folder(cache, f"{content} {max_length}", fill)
     arrays = {path.stem: np.load(path, mmap_mode="r", allow_pickle=False) for path in entry.glob("*.npy")}
     splits = np.repeat((split,), len(arrays["ids"]))
     return Examples(**{"labels": np.empty(0)} | arrays, splits=splits, pad_token=tokenizer.pad_token_id)
@@ -139,12 +140,6 @@ def encode(rows: Split, tokenizer: PreTrainedTokenizerBase, *, max_length: int, 
         token_types=np.concatenate(token_types),
         pad_token=tokenizer.pad_token_id,
     )
-
-
-def _write(entry: Path, examples: Examples) -> None:
-    for name in ARRAYS:
-        if len(array := getattr(examples, name)):
-            np.save(entry / f"{name}.npy", array, allow_pickle=False)
 
 
 @lru_cache(maxsize=8)  # a worker runs many trials on few tasks
