@@ -18,7 +18,6 @@ from analysis.layouts.notes import (
     collect_provenance,
     first_from_notes,
     format_unequal_counts,
-    own_task_notes,
     seed_notes,
 )
 from analysis.layouts.table import Entry, Line, Table, text_table
@@ -269,6 +268,5 @@ def data_table(evidence: Evidence) -> Table:
         lines=[Line(TASKS[task].title, _describe_data(cell)) for task, cell in cells.items()],
         first_column="task",
         caption=f"Number of examples for training and scoring; the test split is not read.{generated}",
-        notes=own_task_notes(evidence.studies),
         unit="",
     )

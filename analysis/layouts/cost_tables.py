@@ -106,10 +106,19 @@ def exits_table(evidence: Evidence) -> Table | None:
 def exit_settings_table(evidence: Evidence) -> Table | None:
     """Tabulate score, mean layers and speed-up at every exit setting; None if the models have no exit settings."""
     lines = [
-        _describe_setting("/".join(place), sweep, number, exits.num_layers)
+        Line(
+            f"{'/'.join(place)}, {sweep.field} {setting:g}",
+            {
+                "score": POINTS.entry(score),
+                "mean_layers": HUNDREDTHS.entry(layers),
+                "speed_up": HUNDREDTHS.entry(exits.num_layers / layers),
+            },
+        )
         for place, exits in evidence.exits.items()
         for sweep in exits.sweeps
-        for number in range(len(sweep.settings))
+        for setting, score, layers in zip(
+            sweep.settings, np.median(sweep.scores, axis=0), np.median(sweep.mean_layers, axis=0), strict=True
+        )
     ]
     if not lines:
         return None
@@ -127,16 +136,6 @@ def exit_settings_table(evidence: Evidence) -> Table | None:
         ),
         unit="points; speed_up: ratio",
     )
-
-
-def _describe_setting(arm: str, sweep: Sweep, number: int, depth: int) -> Line:
-    layers = float(np.median(sweep.mean_layers[:, number]))
-    entries = {
-        "score": POINTS.entry(float(np.median(sweep.scores[:, number]))),
-        "mean_layers": HUNDREDTHS.entry(layers),
-        "speed_up": HUNDREDTHS.entry(depth / layers),
-    }
-    return Line(f"{arm}, {sweep.field} {sweep.settings[number]:g}", entries)
 
 
 def _explain_curves(evidence: Evidence) -> list[str]:

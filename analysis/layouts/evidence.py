@@ -199,6 +199,11 @@ class Evidence:
             *notes.dropped_notes(self.rows),
         ]
 
+    def mark(self, place: Place) -> str:
+        """Format the marks of a cell: ° if it is not shown to beat a constant answer, and the arrow of its test."""
+        arrow = self.differences[place].arrow if place in self.differences else ""
+        return "°" * (place in self.not_above_constant) + arrow
+
     @property
     def on_mini(self) -> bool:
         """Whether any study uses mini-GLUE, whose data are generated."""
@@ -242,8 +247,19 @@ def add_provenance(evidence: Evidence, table: Table, facts: Callable[[Cell], dic
     data = " on mini-GLUE" * evidence.on_mini + ", untrained backbone" * is_untrained
     seeds = notes.describe_seeds(evidence.studies, evidence.rows)
     title = table.title.format(glue="GLUE " * has_glue, data=data, seeds=seeds)
-    sidecar = _sidecar(evidence, facts) | table.sidecar
-    return replace(table, title=title[0].upper() + title[1:], sidecar=sidecar)
+    named = list(zip(name_studies(evidence.studies), evidence.studies, strict=True))
+    pretrained = {name: made for name, study in named if (made := notes.pretraining_facts(study)) is not None}
+    first = evidence.studies[0]
+    sidecar: dict[str, Any] = {
+        "protocol": {first.protocol_hash: to_plain(first.protocol)},
+        "studies": [
+            {"name": name, "journal": study.journal.sha256, "lines": study.journal.lines} for name, study in named
+        ],
+        "incomplete": notes.seed_notes(evidence.rows),
+        "cells": [{"row": label} | _identify_cell(cell) | facts(cell) for label, cell in evidence.cells],
+        **({"pretraining": pretrained} if pretrained else {}),
+    }
+    return replace(table, title=title[0].upper() + title[1:], sidecar=sidecar | table.sidecar)
 
 
 def list_task_columns(studies: list[Study], order: tuple[str, ...]) -> dict[str, str]:
@@ -268,21 +284,6 @@ def format_mean(sample: Sample) -> Entry:
     """Format the mean score over the seeds, with its 95 % interval."""
     interval = sample.mean_interval
     return POINTS_RANGE.entry(float(np.mean(sample.scores)), interval.low, interval.high)
-
-
-def _sidecar(evidence: Evidence, facts: Callable[[Cell], dict[str, Any]]) -> dict[str, Any]:
-    """Collect what the JSON file of every table contains: studies, cells with their `facts`, and pretraining."""
-    studies = evidence.studies
-    named = list(zip(name_studies(studies), studies, strict=True))
-    pretrained = {name: made for name, study in named if (made := notes.pretraining_facts(study)) is not None}
-    return {
-        "protocol": {studies[0].protocol_hash: to_plain(studies[0].protocol)},
-        "studies": [
-            {"name": name, "journal": study.journal.sha256, "lines": study.journal.lines} for name, study in named
-        ],
-        "incomplete": notes.seed_notes(evidence.rows),
-        "cells": [{"row": label} | _identify_cell(cell) | facts(cell) for label, cell in evidence.cells],
-    } | ({"pretraining": pretrained} if pretrained else {})
 
 
 def _identify_cell(cell: Cell) -> dict[str, Any]:

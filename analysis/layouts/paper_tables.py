@@ -367,15 +367,21 @@ class PaperLayout:
 def dev_table(evidence: Evidence) -> Table:
     """Make the dev table in the layout of PALBERT's table 2 or 3: methods x tasks, median and mean over seeds."""
     rows, compared, ledger = evidence.rows, evidence.comparisons, row_ledger(evidence.rows)
-    origin = [notes.describe_protocol(evidence.studies, rows), *notes.describe_pretraining(evidence.studies)]
-    means = [
-        "Lines with mean in their name have the mean score and its 95 % interval over seeds and dev examples."
-    ] * bool(evidence.samples)
-    table = _make_paper_table(
+    means = ["Lines with mean in their name have the mean score and its 95 % interval over seeds and dev examples."]
+    of_macro = ["Macro is the mean over the eight tasks of PALBERT's paper."]
+    caption = [
+        DEV.caption,
+        *means * bool(evidence.samples),
+        *of_macro * any(row.cells.keys() >= {*PAPER_TASKS} for row in rows),
+        notes.explain_marks(rows, compared),
+        notes.describe_protocol(evidence.studies, rows),
+        *notes.describe_pretraining(evidence.studies),
+    ]
+    return _make_paper_table(
         evidence,
         DEV,
-        caption=" ".join([DEV.caption, *means, *_explain_macro(rows), notes.explain_marks(rows, compared), *origin]),
-        cell_marks=_make_cell_marks(evidence),
+        caption=" ".join(caption),
+        mark=evidence.mark,
         beneath={row.label: [_make_mean_line(evidence, row)] for row in rows},
         own_notes=[
             *notes.seed_notes(rows),
@@ -385,6 +391,10 @@ def dev_table(evidence: Evidence) -> Table:
             *notes.sampled_exit_notes(rows),
             *warn_of_unlike_compute(ledger),
             *notes.study_notes(evidence.studies, rows),
+            *(
+                f"departures, {name}: {'; '.join(map(str, lines))}"
+                for name, lines in notes.collect_departures(evidence.studies).items()
+            ),
         ],
         sidecar={
             "macro": {row.label: macro(row) for row in rows},
@@ -393,17 +403,6 @@ def dev_table(evidence: Evidence) -> Table:
             "compute": [entry.to_json() for entry in ledger],
         },
     )
-    departures = [
-        f"departures, {name}: {'; '.join(map(str, lines))}"
-        for name, lines in notes.collect_departures(evidence.studies).items()
-    ]
-    return replace(table, notes=table.notes + departures)
-
-
-def _make_cell_marks(evidence: Evidence) -> dict[Place, str]:
-    arrows = {place: one.arrow for place, one in evidence.differences.items()}
-    places = dict.fromkeys((*evidence.not_above_constant, *arrows))
-    return {place: "°" * (place in evidence.not_above_constant) + arrows.get(place, "") for place in places}
 
 
 def _make_mean_line(evidence: Evidence, row: Row) -> Line:
@@ -456,19 +455,17 @@ def _make_paper_table(
     evidence: Evidence,
     layout: PaperLayout,
     *,
-    caption: str | None = None,
-    cell_marks: Mapping[Place, str] = MappingProxyType({}),
+    mark: Callable[[Place], str] = lambda _: "",
     beneath: Mapping[str, list[Line]] = MappingProxyType({}),
     own_notes: Sequence[str] = NOTES_OF_DEV,
-    sidecar: Mapping[str, Any] = MappingProxyType({}),
+    **others: Any,
 ) -> Table:
     rows = evidence.rows
     placed = place_published(rows, () if evidence.on_mini else layout.published(rows), layout.metrics)
 
     def describe(row: Row) -> dict[str, Entry]:
         entries = {task: layout.entry(cell) for task, cell in row.cells.items()}
-        marked = {task: replace(own, mark=cell_marks.get((row.label, task), "")) for task, own in entries.items()}
-        return _describe_row(row) | marked
+        return _describe_row(row) | {task: replace(own, mark=mark((row.label, task))) for task, own in entries.items()}
 
     is_mixed = len({cell.arm.backbone_fingerprint for row in rows for cell in row.cells.values()}) > 1
     return make_table(
@@ -491,7 +488,6 @@ def _make_paper_table(
             )
         ],
         blocks=placed.blocks,
-        caption=caption or layout.caption,
         unit=layout.unit,
         notes=[
             *verdict_notes(placed.pairs),
@@ -499,17 +495,8 @@ def _make_paper_table(
             *placed.notes,
         ],
         facts=layout.facts,
-        sidecar=sidecar,
+        **{"caption": layout.caption, **others},
     )
-
-
-def _explain_macro(rows: list[Row]) -> list[str]:
-    """Explain the macro score or why it is missing; empty if the study has fewer than two of the paper's tasks."""
-    if any(macro(row) is not None for row in rows):
-        return ["Macro is the mean over the eight tasks of PALBERT's paper."]
-    if len(collect_tasks(rows).intersection(PAPER_TASKS)) < 2:
-        return []
-    return ["Macro, the mean over the eight tasks of PALBERT's paper, is left out until all eight are complete."]
 
 
 def _describe_row(row: Row) -> dict[str, Entry]:

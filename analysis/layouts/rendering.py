@@ -8,14 +8,14 @@ import re
 import unicodedata
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from analysis.layouts.table import GAP, MARKS, Block, Entry, Line, Table
 
 Format = Literal["md", "csv", "tex", "html"]
-FORMATS: tuple[Format, ...] = ("md", "csv", "tex", "html")
+FORMATS: tuple[Format, ...] = get_args(Format)
 NOTES_SHOWN = 3  # in HTML; a longer list is folded
 
 

@@ -161,7 +161,6 @@ class Curve:
     median: np.ndarray  # (settings,)
     lowest: np.ndarray  # (settings,)
     highest: np.ndarray  # (settings,)
-    recorded: int | None  # index of the setting that the records were scored with; None if it is not in the sweep
 
     @property
     def ends(self) -> str:
@@ -181,7 +180,6 @@ def compute_curve(sweep: Sweep) -> Curve:
         median=np.median(scores, axis=0),
         lowest=scores.min(axis=0),
         highest=scores.max(axis=0),
-        recorded=None if sweep.recorded is None else order.tolist().index(sweep.recorded),
     )
 
 
@@ -196,6 +194,12 @@ def _draw_curve(axes: Axes, style: Style, label: str, curve: Curve, *, opacity: 
     ]
 
 
+def _limit_axes(axes: Axes, *, lowest_mark: float) -> None:
+    """Label whole layers, and cut off scores far below the lowest score at a trained-for exit setting."""
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
+    axes.set_ylim(bottom=max(axes.get_ylim()[0], lowest_mark - REACH))
+
+
 @matplotlib.rc_context(STYLE)
 def layers_picture(evidence: Evidence) -> Picture | None:
     """Draw score against mean layers for all sweeps, and mark the exit setting for which each method was trained.
@@ -205,7 +209,10 @@ def layers_picture(evidence: Evidence) -> Picture | None:
     if not evidence.exits:
         return None
     curves = {place: [compute_curve(sweep) for sweep in exits.sweeps] for place, exits in evidence.exits.items()}
-    marks = {place: _find_mark(curves[place], exits) for place, exits in evidence.exits.items()}
+    marks = {
+        place: (float(np.median(exits.mean_layers)), 100 * float(np.median(exits.scores)))
+        for place, exits in evidence.exits.items()
+    }
     figure, panels = make_task_panels({task for _, task in curves}, xlabel="mean layers run per example")
     styles = choose_styles(evidence.rows)
     tips: list[Tip] = []
@@ -216,9 +223,7 @@ def layers_picture(evidence: Evidence) -> Picture | None:
         axes.plot(*marks[label, task], ms=7, zorder=4, **style.mark)
     share_x(panels.values())
     for task, axes in panels.items():
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
-        medians = [np.median(exits.scores) for (_, other), exits in evidence.exits.items() if other == task]
-        axes.set_ylim(bottom=max(axes.get_ylim()[0], 100 * float(min(medians)) - REACH))
+        _limit_axes(axes, lowest_mark=min(score for (_, other), (_, score) in marks.items() if other == task))
     share_height(panels.values())
     add_legend(figure, {label: styles[label] for label, _ in curves})
     caption = (
@@ -254,9 +259,7 @@ def rules_picture(evidence: Evidence) -> Picture | None:
             # Pale, because most of the seven bands overlap.
             tips += _draw_curve(axes, styles[name], name, curve, opacity=0.06)
             trends[task].append(f"{label}, {name}: {curve.ends}")
-        median = 100 * float(np.median(evidence.exits[label, task].scores))
-        axes.set_ylim(bottom=max(axes.get_ylim()[0], median - REACH))
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
+        _limit_axes(axes, lowest_mark=100 * float(np.median(evidence.exits[label, task].scores)))
     share_x(panels.values())
     add_legend(figure, styles)
     caption = (
@@ -274,14 +277,6 @@ def _name_rule(sweep: Sweep) -> str:
 def _list_without_predictions(evidence: Evidence) -> list[str]:
     """List the cells in which at least one seed lacks predictions."""
     return [f"{label}/{task}" for (label, task), exits in evidence.exits.items() if exits.shares is None]
-
-
-def _find_mark(curves: list[Curve], exits: Exits) -> tuple[float, float]:
-    """Return mean layers and score (points) at the recorded exit setting, each as the median over the seeds."""
-    for curve in curves:
-        if curve.recorded is not None:
-            return float(curve.layers[curve.recorded]), float(curve.median[curve.recorded])
-    return float(np.median(exits.mean_layers)), 100 * float(np.median(exits.scores))
 
 
 # The layers after which examples leave.
