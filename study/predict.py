@@ -224,15 +224,15 @@ def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float, 
         raise ValueError(f"--risk {risk:g}: {missing}; give the folder of a study that stored its dev predictions")
     settings, labels = read_evaluated_settings(predictions, chosen.name)
     place = confident(settings.lost(labels), risk)
-    is_early = place is not None and settings.mean_layers[place] < trained.model.encoder.num_layers
-    trained.model.exit_rule = settings.rules[place] if place is not None and is_early else LastLayer()
     claim = (
         f"at most {100 * risk:g} % of rows lose a correct answer compared with all layers "
         f"({100 * CONFIDENCE:.0f} % confidence, {len(labels):,} labelled rows of {predictions})"
     )
-    if not is_early:
+    if place is None or settings.mean_layers[place] == trained.model.encoder.num_layers:
+        trained.model.exit_rule = LastLayer()
         return f"all layers run, because dev does not show for any exit that {claim}"
-    return f"exit {describe_rule(trained.model.exit_rule)} is safe on dev: {claim}"
+    trained.model.exit_rule = settings.rules[place]
+    return f"exit {describe_rule(settings.rules[place])} is safe on dev: {claim}"
 
 
 def _count_dev_rows(rows: Split, trained: TrainedModel) -> str:

@@ -45,8 +45,8 @@ MOST_SENTENCES = 5_000  # sentences read from a corpus to find its frequent word
 _LEFT_BEHIND = ("mlflow.db", "pretrain.lock")  # files of a command killed before it saved a state
 
 _CORPUS = (
-    "text to pretrain on: a folder of .txt files, a data set of the hub, or generated text. The default backbone for "
-    "generated text is tiny. mini-shuffled is the text of mini with its words in random order"
+    "text to pretrain on: a folder of .txt files, a data set of the hub, mini (generated text, for which the default "
+    "backbone is tiny) or mini-shuffled (the text of mini with its words in random order)"
 )
 _BACKBONE = (
     "a size with random weights (such as albert-base), a folder or a hub name; default: the objective's backbone"

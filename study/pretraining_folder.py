@@ -122,11 +122,11 @@ def pretrain(job: Job, *, processes: int) -> None:
                 (folder / STATE).unlink(missing_ok=True)  # still exists if the last command was killed
                 print_lines([f"{folder}: all {job.file.made.steps:,} steps are done already"], sys.stdout)
                 _mirror(job, job.file)
-                print(f"python -m study.launch --backbone {folder}")
             elif member is None and processes > 1:
                 _pretrain_in_processes(job, processes)
             else:
                 _work(job, member or Member())
+        print(f"to start a study from this backbone, run: python -m study.launch --backbone {folder}")
     except Timeout:
         raise ValueError(
             f"--to {folder} is in use by another pretraining; choose another folder, or wait until it has ended"
@@ -175,7 +175,6 @@ class _Leader:
             git_commit=code.git_commit,
             code_digest=code.code_digest,
         )
-        self._before = job.file.made.wall_seconds, job.file.made.gpu_seconds
 
     def work(self) -> None:
         """Run the remaining epochs and save the state after each epoch; at the end, save the backbone."""
@@ -196,21 +195,20 @@ class _Leader:
         made = self._file.made
         size = f"{made.steps:,} steps, {made.tokens:,} tokens in {clock(made.wall_seconds)}"
         print_lines([f"finished: {size}; held-out scores: {format_scores(made.scores)}"], sys.stdout)
-        print(f"python -m study.launch --backbone {self._job.folder}", flush=True)
 
     def _write_progress(self, **changes: object) -> None:
         """Write the progress and the fields in `changes` to pretraining.json."""
-        rows, known = self._run.history, self._file.epochs
-        times = [*(epoch.ended for epoch in known), *[utc_now()] * len(rows)]
-        seconds = time.monotonic() - self._began
+        earlier, seconds = self._job.file.made, time.monotonic() - self._began
         made = replace(
             self._file.made,
-            wall_seconds=self._before[0] + seconds,
-            gpu_seconds=self._before[1] + seconds * self._gpus,
+            wall_seconds=earlier.wall_seconds + seconds,
+            gpu_seconds=earlier.gpu_seconds + seconds * self._gpus,
         )
+        rows = self._run.history
         if rows:
             made = replace(made, steps=rows[-1].steps, tokens=rows[-1].tokens, scores=rows[-1].scores)
-        epochs = tuple(Epoch(ended=ended, row=row) for ended, row in zip(times[: len(rows)], rows, strict=True))
+        epochs = self._file.epochs[: len(rows)]
+        epochs += tuple(Epoch(ended=utc_now(), row=row) for row in rows[len(epochs) :])
         self._file = replace(self._file, made=made, epochs=epochs, **changes)
         write_pretraining(self._folder, self._file)
 

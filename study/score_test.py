@@ -91,8 +91,8 @@ def load_labelled_test(task: Task, file: Path, data: str) -> Split:
     unequal = [row for row, (copy, text) in enumerate(pairs) if _keep_letters(copy) != _keep_letters(text)]
     if len(unequal) > MOST_UNEQUAL * len(test.ids):
         raise ValueError(
-            f"{file}: the texts of {len(unequal):,} rows, the first of which is row {unequal[0]}, differ from the test "
-            f"set of {task.title}; give the rows of the test set in their order"
+            f"{file} has other texts than the test set of {task.title} in {len(unequal):,} rows, beginning with row "
+            f"{unequal[0]}; give the rows of the test set in their order"
         )
     return Split(test.ids, test.texts, labelled.labels)
 

@@ -138,9 +138,7 @@ def test_an_unfinished_study_is_refused(tmp_path, capsys):
 
 def test_labels_of_other_rows_are_refused(study, tmp_path, capsys):
     turned = write_labels(tmp_path / "turned", "mrpc", order=-1)
-    assert "rows, the first of which is row 0, differ from the test set of MRPC; " in refused(
-        capsys, study, "--labels", turned
-    )
+    assert "rows, beginning with row 0; give the rows of the test set" in refused(capsys, study, "--labels", turned)
     short = write_labels(tmp_path / "short", "mrpc")
     file = short / "MRPC" / "test_full.tsv"
     file.write_text("\n".join(file.read_text().splitlines()[:-1]) + "\n")
