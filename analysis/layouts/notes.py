@@ -21,9 +21,9 @@ from analysis.statistics.comparisons import (
     find_baseline_method,
     find_baseline_row,
     find_baseline_rows,
+    group_rows,
     list_former_baselines,
     list_interim_looks,
-    unlike_groups,
 )
 from analysis.statistics.costs import pretraining_cost
 from analysis.statistics.samples import Place, Sample
@@ -313,9 +313,9 @@ def untestable_pair_notes(rows: Sequence[Row]) -> list[str]:
     """List the rows that are not tested against each other, with the reason."""
     return [
         f"rows that are not tested against each other on {joined([TASKS[task].title for task in tasks])}, because "
-        f"{fact.reason} ({fact.remedy}): {'; '.join(f'{labels}: {value}' for labels, value in groups)}"
+        f"{fact.reason} ({fact.remedy}): {groups}"
         for fact in FACTS_OF_FAMILY
-        for groups, tasks in unlike_groups(rows, fact).items()
+        for groups, tasks in group_rows(rows, fact).items()
     ]
 
 

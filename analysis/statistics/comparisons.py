@@ -316,22 +316,21 @@ def are_comparable(one: Cell, other: Cell) -> bool:
     return all(fact.key(one) == fact.key(other) for fact in FACTS_OF_FAMILY)
 
 
-def unlike_groups(rows: Sequence[Row], fact: FamilyFact) -> dict[tuple[tuple[str, str], ...], list[str]]:
-    """Find the tasks on which rows differ in the property `fact`, and group the rows by its value.
+def group_rows(rows: Sequence[Row], fact: FamilyFact) -> dict[str, list[str]]:
+    """Group the rows by the property `fact` on each task on which they differ in this property.
 
     Returns:
-        Grouping -> tasks with this grouping. A grouping is a tuple with one entry per group: the labels of its rows,
-        and their value of the property.
+        Groups as text, `LABELS: PROPERTY; LABELS: PROPERTY` -> tasks with these groups.
     """
-    tasks: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    tasks: dict[str, list[str]] = {}
     for task in dict.fromkeys(task for row in rows for task in row.cells):
         groups: dict[str, list[tuple[str, Cell]]] = {}
         for label, cell in ((row.label, row.cells[task]) for row in rows if task in row.cells):
             if cell.records:
                 groups.setdefault(fact.key(cell), []).append((label, cell))
         if len(groups) > 1:
-            named = [(", ".join(label for label, _ in cells), fact.words(cells[0][1])) for cells in groups.values()]
-            tasks.setdefault(tuple(named), []).append(task)
+            named = (f"{', '.join(label for label, _ in own)}: {fact.words(own[0][1])}" for own in groups.values())
+            tasks.setdefault("; ".join(named), []).append(task)
     return tasks
 
 

@@ -140,23 +140,19 @@ def warn_of_unlike_compute(entries: list[Entry]) -> list[str]:
         return []
     warnings = _unlike("the pretraining of the rows' backbones", {entry.row: _dearest(entry) for entry in spent})
     common = set.intersection(*({one.task for one in entry.spent} - entry.unfinished for entry in spent))
-    return warnings + _warnings({entry.row: entry.on(common) for entry in spent})
+    computes = {entry.row: entry.on(common) for entry in spent}
+    computes = {row: compute for row, compute in computes.items() if compute.gpu_seconds or compute.cpu_seconds}
+    if len({(compute.gpu_seconds > 0, compute.cpu_seconds > 0) for compute in computes.values()}) > 1:
+        unit = choose_unit(computes.values())
+        costs = ", ".join(f"{row} {compute.describe(unit)}" for row, compute in computes.items())
+        return [*warnings, f"not all rows ran on the same kind of device, so their compute is not compared: {costs}"]
+    return warnings + _unlike("compute on the tasks that all rows have finished", computes)
 
 
 def _dearest(entry: Entry) -> Compute:
     """Return the full cost of pretraining the row's backbone; with several studies, the highest of their costs."""
     wholes = [cost.whole for cost in entry.pretrained]
     return Compute(*(max((getattr(whole, unit) for whole in wholes), default=0.0) for unit in UNITS))
-
-
-def _warnings(computes: dict[str, Compute]) -> list[str]:
-    computes = {row: compute for row, compute in computes.items() if compute.gpu_seconds or compute.cpu_seconds}
-    devices = {row: (compute.gpu_seconds > 0, compute.cpu_seconds > 0) for row, compute in computes.items()}
-    if len(set(devices.values())) > 1:
-        unit = choose_unit(computes.values())
-        costs = ", ".join(f"{row} {compute.describe(unit)}" for row, compute in computes.items())
-        return [f"not all rows ran on the same kind of device, so their compute is not compared: {costs}"]
-    return _unlike("compute on the tasks that all rows have finished", computes)
 
 
 def _unlike(what: str, computes: dict[str, Compute]) -> list[str]:

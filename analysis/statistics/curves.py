@@ -17,7 +17,6 @@ from analysis.statistics.samples import RESAMPLES, Scored, resampled_scores
 from analysis.studies.cells import Cell
 from analysis.studies.stored_predictions import Answers, Predictions, read_cell_predictions
 from trainables.data.metrics import predictions_from_logits
-from trainables.models.answer_rules import read_rule
 from trainables.models.exit_rules import apply_exit
 from trainables.models.fronts import ROUNDING, front_weights, pareto_places
 
@@ -152,13 +151,10 @@ def read_curves(cell: Cell) -> Curves | None:
         ValueError: if a predictions file is damaged.
     """
     stored = read_cell_predictions(cell)
-    if len({own.examples for own in stored}) != 1 or any(own.sweep_rule_fields is None for own in stored):
+    models = [settings for own in stored if (settings := swept_settings(own)) is not None]
+    if len({own.examples for own in stored}) != 1 or len(models) < len(stored):
         return None
-    models = [swept_settings(own) for own in stored]
-    if any(own is None for own in models):
-        return None
-    known = [own for own in models if own is not None]
-    return make_curves(known, [_fixed_layers(own) for own in stored])
+    return make_curves(models, [_fixed_layers(own) for own in stored])
 
 
 def make_curves(models: Sequence[Settings], fixed: Sequence[Settings]) -> Curves:
@@ -214,15 +210,13 @@ def swept_settings(predictions: Predictions) -> Settings | None:
     If the exit is random, each of its draws counts as a setting.
 
     Returns:
-        None if no setting was swept, or if this package does not define the exit rule of a swept setting.
+        None if no setting was swept, if layer outputs are not stored, or if this package does not define the exit rule
+            of a swept setting.
     """
-    assert predictions.sweep_rule_fields is not None
-    names = zip(predictions.sweep_rule.tolist(), predictions.sweep_rule_fields.tolist(), strict=True)
-    rules = [read_rule(name, fields) for name, fields in names]
-    if not rules or None in rules:
-        return None
-    outputs = predictions.outputs
+    rules, outputs = predictions.sweep_rules, predictions.outputs
     results = [apply_exit(rule, outputs) for rule in rules if rule is not None and outputs is not None]
+    if not results or len(results) < len(rules):
+        return None
     answers = [predictions_from_logits(predictions.task, result.logits) for result in results]
     return Settings(
         predictions,

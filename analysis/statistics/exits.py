@@ -81,12 +81,15 @@ def read_exits(cell: Cell) -> Exits | None:
 
 def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) -> Sweep:
     """Read the settings of `rule` that were swept for every seed, and add the setting in the trials' configuration."""
-    points = [_points(rule, predictions) for predictions in stored]
     (field,) = set(stored[0].sweep_field[stored[0].sweep_rule == rule].tolist())
-    for point, record in zip(points, records, strict=True):
+    points: list[dict[float, tuple[float, float]]] = []  # per seed: setting -> (mean layers, score)
+    for own, record in zip(stored, records, strict=True):
+        columns = (own.sweep_setting, own.sweep_mean_layers, own.sweep_score)
+        swept = zip(*(column[own.sweep_rule == rule].tolist() for column in columns), strict=True)
+        points.append({setting: (layers, score) for setting, layers, score in swept})
         setting = record.config.get(field)
         if isinstance(setting, int | float):
-            point.setdefault(float(setting), (record.mean_layers or np.nan, record.score or 0.0))
+            points[-1].setdefault(float(setting), (record.mean_layers or np.nan, record.score or 0.0))
     settings = sorted(set.intersection(*(set(point) for point in points)))
     values = np.array([[point[setting] for setting in settings] for point in points])  # (seeds, settings, 2)
     setting = records[0].config.get(field)
@@ -131,14 +134,6 @@ def _applied(settings: list[ExitRule], stored: list[tuple[Predictions, LayerOutp
         scores=np.array([[own.scored(result.logits) for result in of_seed] for (own, _), of_seed in pairs]),
         recorded=None,
     )
-
-
-def _points(rule: str, predictions: Predictions) -> dict[float, tuple[float, float]]:
-    """Read the stored sweep of `rule`: setting -> (mean layers, score)."""
-    of_rule = predictions.sweep_rule == rule
-    columns = (predictions.sweep_setting, predictions.sweep_mean_layers, predictions.sweep_score)
-    settings, layers, scores = (column[of_rule].tolist() for column in columns)
-    return {setting: (layer, score) for setting, layer, score in zip(settings, layers, scores, strict=True)}
 
 
 def _shares(predictions: Predictions, depth: int) -> np.ndarray:

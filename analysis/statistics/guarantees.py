@@ -14,7 +14,7 @@ import numpy as np
 from analysis.studies.cells import Cell
 from analysis.studies.stored_predictions import Predictions, read_cell_predictions
 from trainables.data.tasks import TASKS
-from trainables.models.safe_exits import EvaluatedSettings, confident, evaluate_settings, expected, stored_rules
+from trainables.models.safe_exits import EvaluatedSettings, confident, evaluate_settings, expected
 
 RISKS = (0.01, 0.02, 0.05)  # allowed shares of examples that lose the right answer
 PROMISES: dict[str, Callable[[np.ndarray, float], int | None]] = {"confident": confident, "expected": expected}
@@ -32,7 +32,7 @@ class Guarantee:
 
 
 def guarantees(cell: Cell) -> Iterator[Guarantee]:
-    """Yield the guarantee of each exit rule.
+    """Yield the guarantee of each exit rule whose settings and layer outputs are stored for every seed.
 
     A regression task has no guarantees, because its answers are neither right nor wrong.
 
@@ -40,22 +40,14 @@ def guarantees(cell: Cell) -> Iterator[Guarantee]:
         ValueError: if a predictions file is damaged.
     """
     stored = [] if TASKS[cell.task].is_regression else read_cell_predictions(cell)
-    for rule in dict.fromkeys(name for predictions in stored for name in predictions.sweep_rule.tolist()):
-        evaluations = [_evaluate_settings(rule, predictions) for predictions in stored]
-        complete = [evaluated for evaluated in evaluations if evaluated is not None]
-        if len(complete) == len(evaluations):
-            yield _guarantee(rule, complete, stored)
-
-
-def _evaluate_settings(rule: str, predictions: Predictions) -> EvaluatedSettings | None:
-    """Evaluate the settings of an exit rule, from most to fewest mean layers.
-
-    Return None if the layer outputs or the settings of the rule are not stored.
-    """
-    if predictions.outputs is None or predictions.sweep_rule_fields is None:
-        return None
-    rules = stored_rules(predictions.sweep_rule, predictions.sweep_rule_fields, name=rule)
-    return evaluate_settings(rules, predictions.outputs) if rules else None
+    for name in dict.fromkeys(name for predictions in stored for name in predictions.sweep_rule.tolist()):
+        evaluations = []
+        for own in stored:
+            rules = [rule for rule in own.sweep_rules if rule is not None and rule.name == name]
+            if rules and own.outputs is not None:
+                evaluations.append(evaluate_settings(rules, own.outputs))
+        if len(evaluations) == len(stored):
+            yield _guarantee(name, evaluations, stored)
 
 
 def _guarantee(rule: str, evaluations: list[EvaluatedSettings], stored: list[Predictions]) -> Guarantee:

@@ -102,11 +102,8 @@ def read_statistic(text: str) -> PublishedStatistic | None:
     """Parse a statistic of `published.csv`; return None if it gives no number of seeds ("best of", "n/a")."""
     if text in ("single run", "single model"):
         return PublishedStatistic("mean", 1)
-    if text.startswith(("median of ", "mean of ")):
-        statistic, _, seeds = text.partition(" of ")
-        if re.fullmatch(r"[1-9]\d*", seeds):
-            return PublishedStatistic("median" if statistic == "median" else "mean", int(seeds))
-    return None
+    found = re.fullmatch(r"(median|mean) of ([1-9]\d*)", text)
+    return found and PublishedStatistic("median" if found[1] == "median" else "mean", int(found[2]))
 
 
 def _variances(scores: Sequence[float], published: PublishedStatistic, deviation: float | None) -> list[Variance]:

@@ -18,7 +18,7 @@ from study.facts.study_folder import predictions_file
 from trainables.data.metrics import compute_metrics, predictions_from_logits, score
 from trainables.data.tasks import TASKS, Task
 from trainables.models.answer_rules import read_rule
-from trainables.models.exit_rules import LayerOutputs, apply_exit, exit_probabilities, stored_outputs
+from trainables.models.exit_rules import ExitRule, LayerOutputs, apply_exit, exit_probabilities, stored_outputs
 
 _PER_EXAMPLE = {"ids": 0, "split": 0, "labels": 0, "logits": 1, "exit_layers": 1}  # array -> its axis of examples
 _LAYERS = ("layer_logits", "layer_answers")  # a file has one of these; older files have the second
@@ -88,6 +88,18 @@ class Predictions(Answers):
     def mean_layers(self) -> float:
         """Number of layers run, averaged over examples and draws."""
         return float(self.exit_layers.mean())
+
+    @cached_property
+    def sweep_rules(self) -> list[ExitRule | None]:
+        """Exit rule of each swept setting; None if this package does not define the rule, and in older files.
+
+        Raises:
+            ValueError: if the file has wrong fields of a rule.
+        """
+        if self.sweep_rule_fields is None:
+            return [None] * len(self.sweep_rule)
+        pairs = zip(self.sweep_rule.tolist(), self.sweep_rule_fields.tolist(), strict=True)
+        return [read_rule(name, fields) for name, fields in pairs]
 
 
 def read_predictions(study: Study, record: Record) -> Predictions | None:
@@ -177,11 +189,8 @@ def recomputed_sweep(predictions: Predictions) -> np.ndarray:
     The result is NaN for exit rules that this package does not define, and for older files without layer outputs.
     """
     recomputed = np.full((len(predictions.sweep_rule), 2), np.nan)
-    if predictions.outputs is None or predictions.sweep_rule_fields is None:
-        return recomputed
-    names = zip(predictions.sweep_rule.tolist(), predictions.sweep_rule_fields.tolist(), strict=True)
-    for i, (name, fields) in enumerate(names):
-        if (rule := read_rule(name, fields)) is not None:
+    for i, rule in enumerate(predictions.sweep_rules):
+        if rule is not None and predictions.outputs is not None:
             result = apply_exit(rule, predictions.outputs)
             recomputed[i] = predictions.scored(result.logits), result.exit_layer.mean()
     return recomputed
