@@ -70,7 +70,7 @@ def write_report(folder: Path) -> Path:
     evidence = gather([study])
     tables = tabulate(evidence)
     try:
-        files = _files(study, evidence, tables)
+        files = report_files(study, evidence, tables)
     finally:
         write_files(tables, study.folder / "tables")  # even if a picture cannot be drawn
     (study.folder / "pictures").mkdir(exist_ok=True)
@@ -82,16 +82,11 @@ def write_report(folder: Path) -> Path:
     return study.folder / PAGE
 
 
-def report_files(study: Study) -> dict[str, bytes]:
+def report_files(study: Study, evidence: Evidence, tables: list[Table]) -> dict[str, bytes]:
     """Render the page and the pictures; return path relative to the study's folder -> content.
 
     The same study always gives the same bytes.
     """
-    evidence = gather([study])
-    return _files(study, evidence, tabulate(evidence))
-
-
-def _files(study: Study, evidence: Evidence, tables: list[Table]) -> dict[str, bytes]:
     made = pictures(evidence)
     images = {picture.name: render_image(picture.figure, "svg") for picture in made}
     files = {f"pictures/{name}.svg": image for name, image in images.items()}

@@ -24,11 +24,12 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from analysis.layouts.evidence import gather
 from analysis.layouts.table import Table
 from analysis.report import PAGE, report_files
 from analysis.studies.load import Study, load_studies, load_study
 from analysis.studies.stored_predictions import disagreements, read_predictions
-from analysis.tables import make_tables, render_files
+from analysis.tables import make_tables, render_files, tabulate
 from analysis.written_by import FILE as SEAL
 from analysis.written_by import Seal, find_other_numbers, read_cells, seal_of_folder, seal_of_page
 from study.command_line import Command, argument, option
@@ -85,19 +86,22 @@ def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[
         if not (folder / PLAN).exists():
             raise
         return [str(error)]
-    lines = compare_plan(folder, file, facts)
+    lines = [*compare_plan(folder, file, facts)]
     try:
         study = load_study(folder, facts=facts)
+        evidence = gather([study])
     except ValueError as error:
         return [*lines, f"the numbers cannot be recomputed: {error}"]
     confirmed = [record for record in study.records if record.phase == "confirm" and record.status == "completed"]
     drawn = _draw_models(study, confirmed, again)
     lines += [*compare_predictions(study, confirmed), *compare_models(study, confirmed)]
     if (folder / TABLES).is_dir():
-        lines += compare_tables(folder / TABLES, [folder], lambda: make_tables([study]))
+        lines += compare_tables(folder / TABLES, [folder], lambda: tabulate(evidence))
     if report := _read_files(folder, *REPORT):
         made_by = f"python -m analysis.report {folder}"
-        lines += _compare_files("the report", folder, report, partial(report_files, study), made_by=made_by)
+        lines += _compare_files(
+            "the report", folder, report, lambda: report_files(study, evidence, tabulate(evidence)), made_by=made_by
+        )
     if drawn:
         lines += compare_answers(study, drawn)
     if against:
@@ -108,23 +112,23 @@ def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[
 # ---- the plan and the journal
 
 
-def compare_plan(folder: Path, file: PlanFile, facts: StudyFacts) -> list[str]:
+def compare_plan(folder: Path, file: PlanFile, facts: StudyFacts) -> Iterator[str]:
     """Compare `plan.json` with the plan of the last launch, and registered digests with the first plan's digest."""
-    lines = list_differences(f"{PLAN}: protocol_hash", file.protocol_hash, file.plan.protocol_hash)
+    yield from list_differences(f"{PLAN}: protocol_hash", file.protocol_hash, file.plan.protocol_hash)
     for event in facts.registered:
-        lines += list_differences(
-            f"{JOURNAL}: plan registered as {event.place}", event.digest, compute_plan_digest(folder)
-        )
+        where = f"{JOURNAL}: plan registered as {event.place}"
+        yield from list_differences(where, event.digest, compute_plan_digest(folder))
     if facts.last_launch is None:
-        return [*lines, f"{JOURNAL} records no launch, so {PLAN} cannot be compared"]
+        yield f"{JOURNAL} records no launch, so {PLAN} cannot be compared"
+        return
     launched = facts.last_launch.began.plan
-    lines += list_differences(f"{PLAN}: protocol", to_plain(file.plan.protocol), to_plain(launched.protocol))
+    yield from list_differences(f"{PLAN}: protocol", to_plain(file.plan.protocol), to_plain(launched.protocol))
     found, wanted = (
         {"asked": {name: value for name, value in to_plain(plan.asked.score_fields).items() if name not in PLACES}}
         | {arm.name: to_plain(arm) for arm in plan.arms}
         for plan in (file.plan, launched)
     )
-    return lines + list_differences(f"{PLAN}:", found, wanted)
+    yield from list_differences(f"{PLAN}:", found, wanted)
 
 
 # ---- predictions and models

@@ -184,12 +184,7 @@ def macro_test(tests: Sequence[PairedTest]) -> PairedTest:
 
     Tasks share neither models nor dev examples, so the variance of the mean is the sum of the tasks' variances over
     the number of tasks squared. Degrees of freedom are Satterthwaite's.
-
-    Raises:
-        ValueError: if `tests` is empty.
     """
-    if not tests:
-        raise ValueError("the two rows have no task in common; allowed: at least one")
     number = len(tests)
     variances = [Variance((test.standard_error / number) ** 2, test.freedom) for test in tests]
     return uncertainty.paired_test(float(np.mean([test.difference for test in tests])), variances)

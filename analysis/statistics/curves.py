@@ -195,8 +195,7 @@ def shared_ranges(curves: Mapping[tuple[str, str], Curves]) -> dict[str, tuple[f
     for (_, task), own in curves.items():
         by_task.setdefault(task, []).append(own)
     several = {task: own for task, own in by_task.items() if len(own) > 1 and min(len(one.whole) for one in own) > 1}
-    ranges = {task: common_range(own) for task, own in several.items()}
-    return {task: (low, high) for task, (low, high) in ranges.items() if low < high}
+    return {task: (low, high) for task, own in several.items() for low, high in [common_range(own)] if low < high}
 
 
 def common_range(curves: Collection[Curves]) -> tuple[float, float]:

@@ -95,8 +95,6 @@ def expected_best(scores: Sequence[float], number: float) -> float:
     miss this trial.
     The order of the trials is ignored, although later trials of a search may profit from earlier ones.
     """
-    if number < 1:
-        raise ValueError(f"number of trials is {number}; allowed: at least 1")
     ordered, shares = np.sort(scores), np.arange(len(scores) + 1) / len(scores)
     return float(ordered @ np.diff(shares**number))
 
@@ -109,24 +107,20 @@ def at_equal_budget(rows: Sequence[Row], unit: Unit) -> list[EqualBudget]:
     """
     budgets = []
     for task in dict.fromkeys(task for row in rows for task in row.cells):
-        cells = {row.label: row.cells[task].arm_records for row in rows if task in row.cells}
-        arms = {label: records for label, records in cells.items() if completed_scores(records)}
-        if len(arms) > 1:
-            budgets.append(_at_equal_budget(task, arms, unit))
+        arms = {row.label: row.cells[task].arm_records for row in rows if task in row.cells}
+        scores = {label: own for label, records in arms.items() if (own := completed_scores(records))}
+        if len(scores) < 2:
+            continue
+        on_gpu = all(any(record.gpu_seconds > 0 for record in arms[label]) for label in scores)
+        costs = {label: _cost(arms[label], unit, on_gpu=on_gpu) / len(own) for label, own in scores.items()}
+        budget = min(costs[label] * len(own) for label, own in scores.items())
+        numbers = {label: budget / costs[label] if costs[label] else len(own) for label, own in scores.items()}
+        best = {
+            label: expected_best(own, max(1.0, numbers[label])) if numbers[label] >= 1 - ROUNDING else None
+            for label, own in scores.items()
+        }
+        budgets.append(EqualBudget(task, unit, budget, best))
     return budgets
-
-
-def _at_equal_budget(task: str, arms: dict[str, tuple[Record, ...]], unit: Unit) -> EqualBudget:
-    on_gpu = all(any(record.gpu_seconds > 0 for record in records) for records in arms.values())
-    scores = {label: completed_scores(records) for label, records in arms.items()}
-    costs = {label: _cost(records, unit, on_gpu=on_gpu) / len(scores[label]) for label, records in arms.items()}
-    budget = min(costs[label] * len(own) for label, own in scores.items())
-    numbers = {label: budget / costs[label] if costs[label] else len(own) for label, own in scores.items()}
-    best = {
-        label: expected_best(own, max(1.0, numbers[label])) if numbers[label] >= 1 - ROUNDING else None
-        for label, own in scores.items()
-    }
-    return EqualBudget(task, unit, budget, best)
 
 
 def completed_scores(records: Sequence[Record]) -> list[float]:

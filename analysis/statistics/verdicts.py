@@ -10,7 +10,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from analysis.statistics.uncertainty import PairedTest, Variance, paired_test, variance_of_ranked
-from study.facts.plain_words import counted
 
 MARGIN = 0.01  # 1 point: smaller differences count as reproduced
 
@@ -43,7 +42,6 @@ def verdict(
     published_deviation: float | None,
     *,
     search: Variance | None = None,
-    margin: float = MARGIN,
 ) -> Verdict | None:
     """Compare our scores with a published number, and decide whether it was reproduced.
 
@@ -52,7 +50,7 @@ def verdict(
     numbers. If no standard deviation was published, ours is used for both numbers. `search` is added twice, once for
     each number.
 
-    - "reproduced": the interval lies within the margin (two one-sided tests at 2.5 %). For scores with a
+    - "reproduced": the interval lies within `MARGIN` of 0 (two one-sided tests at 2.5 %). For scores with a
       lognormal distribution, a true difference equal to the margin gets this verdict in up to 6 % of cases.
     - "not reproduced": the interval excludes 0, and the difference exceeds the margin. Without `search` the verdict is
       "not by this configuration" instead, because another search might have found a better configuration.
@@ -66,22 +64,12 @@ def verdict(
         published_statistic: as written in `published.csv`: "median of 5", "mean of 10", "single run", "single model".
         published_deviation: published standard deviation over seeds (divisor n - 1), in [0, 1]; None if unpublished.
         search: variance of our expected score over repeated searches; None if unknown.
-        margin: largest difference that counts as reproduced.
 
     Returns:
         None if `published_statistic` does not give a number of seeds ("best of", "n/a").
-
-    Raises:
-        ValueError: if there are fewer than two scores, or `published_value` is outside of [-1, 1].
     """
-    if len(our_scores) < 2:
-        raise ValueError(
-            f"our_scores has {counted(len(our_scores), 'score')}; allowed: at least two, for their standard deviation"
-        )
-    if not -1 <= published_value <= 1:
-        raise ValueError(
-            f"published_value is {published_value}; allowed: a number in [-1, 1], which is points divided by 100"
-        )
+    assert len(our_scores) > 1
+    assert -1 <= published_value <= 1, "points must be divided by 100"
     published = read_statistic(published_statistic)
     if published is None:
         return None
@@ -93,7 +81,7 @@ def verdict(
         difference=test.difference,
         low=test.low,
         high=test.high,
-        word=_word(test, margin, knows_search=search is not None),
+        word=_word(test, knows_search=search is not None),
         published_spread="ours" if published_deviation is None else "printed",
     )
 
@@ -121,9 +109,9 @@ def _variance_factor(statistic: Statistic, seeds: int) -> float:
     return variance_of_ranked(middle, 2 * middle - 1)  # an even number of seeds counts as one less
 
 
-def _word(test: PairedTest, margin: float, *, knows_search: bool) -> Word:
-    if -margin < test.low and test.high < margin:
+def _word(test: PairedTest, *, knows_search: bool) -> Word:
+    if test.low > -MARGIN and test.high < MARGIN:
         return "reproduced"
-    if test.low <= 0 <= test.high or abs(test.difference) <= margin:
+    if test.low <= 0 <= test.high or abs(test.difference) <= MARGIN:
         return "undecided"
     return "not reproduced" if knows_search else "not by this configuration"

@@ -61,11 +61,6 @@ def test_expected_best_is_biased_downwards_as_stated():
     assert expected_best([0.0] * 99 + [1.0], 100) == pytest.approx(1 - np.exp(-1), abs=0.002)
 
 
-def test_no_trial_has_no_best():
-    with pytest.raises(ValueError, match="number of trials is 0; allowed: at least 1"):
-        expected_best([0.5], 0)
-
-
 @pytest.mark.parametrize(
     ("unit", "fields", "budget"),
     [

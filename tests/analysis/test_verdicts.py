@@ -56,16 +56,12 @@ def test_our_spread_stands_in_where_none_is_printed():
     assert found.published_spread == "ours"
 
 
-def test_reproduced_is_an_interval_within_the_margin():
+def test_reproduced_is_an_interval_within_the_margin(monkeypatch):
     found = verdict(CLOSE, 0.916, "median of 5", None)
     width = max(-found.low, found.high)
-    assert verdict(CLOSE, 0.916, "median of 5", None, margin=width + 1e-9).word == "reproduced"
-    assert verdict(CLOSE, 0.916, "median of 5", None, margin=width - 1e-9).word == "undecided"
-
-
-def test_the_margin_decides_what_is_the_same_number():
-    assert verdict(CLOSE, 0.914, "median of 5", None, margin=0.0001).word != "reproduced"
-    assert verdict(WIDE, 0.74, "median of 5", None, margin=0.5).word == "reproduced"
+    for margin, word in ((width + 1e-9, "reproduced"), (width - 1e-9, "undecided")):
+        monkeypatch.setattr("analysis.statistics.verdicts.MARGIN", margin)
+        assert verdict(CLOSE, 0.916, "median of 5", None).word == word
 
 
 @pytest.mark.parametrize("number", [1, 3, 5, 9])
@@ -84,13 +80,3 @@ def test_statistics_of_the_published_file_that_are_read():
     assert read_statistic("median of 5") == ("median", 5)
     assert read_statistic("mean of 10") == ("mean", 10)
     assert read_statistic("single run") == ("mean", 1)
-
-
-def test_points_instead_of_shares_are_refused():
-    with pytest.raises(ValueError, match=r"published_value is 91.1; allowed: a number in \[-1, 1\]"):
-        verdict(CLOSE, 91.1, "median of 5", None)
-
-
-def test_one_seed_is_refused():
-    with pytest.raises(ValueError, match=r"our_scores has 1 score; allowed: at least two"):
-        verdict([0.9], 0.9, "median of 5", None)
