@@ -120,9 +120,9 @@ def _relative_time(evidence: Evidence, row: Row) -> float | None:
 
     Return None if there are no such tasks, or if the models of any of these cells were not timed.
     """
-    others = next((other.cells for other in evidence.rows if other.label == evidence.baseline), {})
-    both = [(cell, others[task]) for task, cell in row.cells.items() if cell.records and task in others]
-    return relative_time([pair for pair in both if pair[1].records], min(TIMED_BATCHES))
+    others = {cell.task: cell for label, cell in evidence.cells if label == evidence.baseline and cell.records}
+    pairs = [(cell, others[task]) for task, cell in row.cells.items() if cell.records and task in others]
+    return relative_time(pairs, min(TIMED_BATCHES))
 
 
 def _place(finding: Finding) -> tuple[int, float]:

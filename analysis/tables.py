@@ -137,28 +137,28 @@ class Options(Typed, frozen=True, kw_only=True):
     names: Annotated[list[str], option("rename a row of the table", "ROW=NAME")] = []
     bold: Annotated[Literal["best"] | None, option("print the highest median of each column in bold")] = None
 
-    @property
-    def is_cut(self) -> bool:
-        """Whether to print an edited dev table instead of writing files."""
-        return bool(self.rows or self.tasks or self.names or self.bold)
-
 
 def run(options: Options) -> int:
     """Write or print the tables; return 0, or 1 if `--strict` is given and a cell is incomplete."""
     try:
-        return _print_cut(options) if options.is_cut else _write(options)
+        is_cut = options.rows or options.tasks or options.names or options.bold
+        return _print_cut(options) if is_cut else _write(options)
     except IncompleteTablesError as error:
         print(f"analysis.tables: {error}", file=sys.stderr)
         return 1
 
 
 def _print_cut(options: Options) -> int:
+    """Print the dev table with the chosen rows and columns, without writing files."""
     if options.out is not None:
         raise ValueError(f"--out {options.out}: a table of chosen rows or columns is only printed; > FILE saves it")
     dev = paper_tables.dev_table(gather(load_studies(list(map(Path, options.studies))), separate=options.separate))
     if options.strict:
         _require_complete(dev)
-    print(render(_cut(dev, options), options.format or "md"), end="")
+    rows, tasks = ([name for text in texts for name in text.split(",")] for texts in (options.rows, options.tasks))
+    names = dict(read_pair("--names", text, "ROW=NAME") for text in options.names)
+    table = select(dev, rows=rows, tasks=tasks, names=names, bold_best=options.bold == "best")
+    print(render(table, options.format or "md"), end="")
     return 0
 
 
@@ -175,12 +175,6 @@ def _write(options: Options) -> int:
     text = render(dev, options.format)
     print(format_markdown(text, sys.stdout) if options.format == "md" else text, end="")
     return 0
-
-
-def _cut(dev: Table, options: Options) -> Table:
-    rows, tasks = ([name for text in texts for name in text.split(",")] for texts in (options.rows, options.tasks))
-    names = dict(read_pair("--names", text, "ROW=NAME") for text in options.names)
-    return select(dev, rows=rows, tasks=tasks, names=names, bold_best=options.bold == "best")
 
 
 main = Command(

@@ -142,7 +142,7 @@ def _explain_curves(evidence: Evidence) -> list[str]:
     """Explain the columns that come from curves; return an empty list if no method exits early."""
     if not evidence.curves:
         is_early = any(exits.is_early for exits in evidence.exits.values())
-        return ['"At half its layers" needs stored layer outputs and an exit rule of this package.'] * is_early
+        return ['"At half its layers" needs stored predictions and an exit rule of this package.'] * is_early
     over_layers = _format_ranges(evidence.curves, "{:.1f} to {:.1f}")
     over_flops = _format_ranges(evidence.curves_by_flops, "{:.3g} to {:.3g}")
     return [

@@ -144,8 +144,8 @@ def read_curves(cell: Cell) -> Curves | None:
     """Make the curves of a cell's models from their stored predictions.
 
     Returns:
-        None if the models have no early exit, if the predictions of a seed are not stored or lack layer outputs, or if
-            this package does not define the exit rule.
+        None if the models have no early exit, if the predictions of a seed are not stored, or if this package does not
+            define the exit rule.
 
     Raises:
         ValueError: if a predictions file is damaged.
@@ -209,11 +209,10 @@ def swept_settings(predictions: Predictions) -> Settings | None:
     If the exit is random, each of its draws counts as a setting.
 
     Returns:
-        None if no setting was swept, if layer outputs are not stored, or if this package does not define the exit rule
-            of a swept setting.
+        None if no setting was swept, or if this package does not define the exit rule of a swept setting.
     """
-    rules, outputs = predictions.sweep_rules, predictions.outputs
-    results = [apply_exit(rule, outputs) for rule in rules if rule is not None and outputs is not None]
+    rules = predictions.sweep_rules
+    results = [apply_exit(rule, predictions.outputs) for rule in rules if rule is not None]
     if not results or len(results) < len(rules):
         return None
     answers = [predictions_from_logits(predictions.task, result.logits) for result in results]

@@ -16,7 +16,7 @@ from analysis.studies.cells import Cell
 from analysis.studies.stored_predictions import Predictions, read_cell_predictions
 from study.facts.record import Record
 from trainables.models.answer_rules import list_rules
-from trainables.models.exit_rules import ExitRule, LayerOutputs, apply_exit, read_setting
+from trainables.models.exit_rules import ExitRule, apply_exit, read_setting
 
 
 @dataclass(frozen=True)
@@ -106,32 +106,31 @@ def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) ->
 def read_rules(cell: Cell, exits: Exits) -> tuple[Sweep, ...]:
     """Return the stored sweeps of the cell's models, and compute sweeps of other exit rules from layer outputs.
 
-    If the predictions file of any seed lacks layer outputs, only the stored sweeps are returned. If no setting was
-    swept because the models lack a classifier on each layer, the result is empty.
+    If no setting was swept because the models lack a classifier on each layer, the result is empty.
 
     Raises:
         ValueError: if a predictions file is damaged.
     """
     swept = {sweep.rule for sweep in exits.sweeps}
-    stored = [(own, own.outputs) for own in read_cell_predictions(cell) if own.outputs is not None] if swept else []
-    if not stored or len(stored) < len(cell.records):
-        return exits.sweeps
-    layers, _, labels = stored[0][1].logits.shape
+    if not swept:
+        return ()
+    stored = read_cell_predictions(cell)
+    layers, _, labels = stored[0].outputs.logits.shape
     others = [rule for rule in list_rules(layers, labels) if rule.name not in swept]
     by_kind = [list(settings) for _, settings in groupby(others, key=lambda rule: rule.name)]
     return (*exits.sweeps, *(_applied(settings, stored) for settings in by_kind))
 
 
-def _applied(settings: list[ExitRule], stored: list[tuple[Predictions, LayerOutputs]]) -> Sweep:
+def _applied(settings: list[ExitRule], stored: list[Predictions]) -> Sweep:
     """Apply all settings of one exit rule to the stored layer outputs of all seeds."""
-    results = [[apply_exit(rule, outputs) for rule in settings] for _, outputs in stored]
+    results = [[apply_exit(rule, own.outputs) for rule in settings] for own in stored]
     pairs = zip(stored, results, strict=True)
     return Sweep(
         rule=settings[0].name,
         field=settings[0].field or "",
         settings=np.array([read_setting(rule) for rule in settings], dtype=float),
         mean_layers=np.array([[result.exit_layer.mean() for result in of_seed] for of_seed in results]),
-        scores=np.array([[own.scored(result.logits) for result in of_seed] for (own, _), of_seed in pairs]),
+        scores=np.array([[own.scored(result.logits) for result in of_seed] for own, of_seed in pairs]),
         recorded=None,
     )
 

@@ -32,7 +32,7 @@ class Guarantee:
 
 
 def guarantees(cell: Cell) -> Iterator[Guarantee]:
-    """Yield the guarantee of each exit rule whose settings and layer outputs are stored for every seed.
+    """Yield the guarantee of each exit rule that this package defines and that was swept for every seed.
 
     A regression task has no guarantees, because its answers are neither right nor wrong.
 
@@ -41,13 +41,10 @@ def guarantees(cell: Cell) -> Iterator[Guarantee]:
     """
     stored = [] if TASKS[cell.task].is_regression else read_cell_predictions(cell)
     for name in dict.fromkeys(name for predictions in stored for name in predictions.sweep_rule.tolist()):
-        evaluations = []
-        for own in stored:
-            rules = [rule for rule in own.sweep_rules if rule is not None and rule.name == name]
-            if rules and own.outputs is not None:
-                evaluations.append(evaluate_settings(rules, own.outputs))
-        if len(evaluations) == len(stored):
-            yield _guarantee(name, evaluations, stored)
+        rules = [[rule for rule in own.sweep_rules if rule is not None and rule.name == name] for own in stored]
+        if all(rules):
+            pairs = zip(rules, stored, strict=True)
+            yield _guarantee(name, [evaluate_settings(settings, own.outputs) for settings, own in pairs], stored)
 
 
 def _guarantee(rule: str, evaluations: list[EvaluatedSettings], stored: list[Predictions]) -> Guarantee:

@@ -7,7 +7,6 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -20,10 +19,8 @@ from trainables.data.tasks import TASKS, Task
 from trainables.models.answer_rules import read_rule
 from trainables.models.exit_rules import ExitRule, LayerOutputs, apply_exit, exit_probabilities, stored_outputs
 
-_PER_EXAMPLE = {"ids": 0, "split": 0, "labels": 0, "logits": 1, "exit_layers": 1}  # array -> its axis of examples
-_LAYERS = ("layer_logits", "layer_answers")  # a file has one of these; older files have the second
-_OLDER_FIELDS = {"threshold": "q"}  # rule -> parameter that is swept, if it is not named like the rule
-_SWEEP = ("sweep_rule", "sweep_setting", "sweep_score", "sweep_mean_layers")
+_PER_EXAMPLE = ("ids", "split", "labels", "logits", "exit_layers")
+_SWEEP = ("sweep_rule", "sweep_field", "sweep_rule_fields", "sweep_setting", "sweep_score", "sweep_mean_layers")
 
 
 @dataclass(frozen=True)
@@ -75,11 +72,11 @@ class Predictions(Answers):
     exit_layers: np.ndarray  # (draws, n) counted from 1
     layer_answers: np.ndarray  # (layers, n) classes or scores
     exit_probabilities: np.ndarray | None  # (layers, n) if the model has a Λ head; columns sum to 1
-    outputs: LayerOutputs | None  # outputs of all layers; None in older files
+    outputs: LayerOutputs  # of all layers
     lengths: np.ndarray | None  # (n,) in tokens; None in older files
     sweep_rule: np.ndarray  # (settings,)
     sweep_field: np.ndarray  # (settings,) parameter of the rule that is swept
-    sweep_rule_fields: np.ndarray | None  # (settings,) JSON; None in older files
+    sweep_rule_fields: np.ndarray  # (settings,) JSON
     sweep_setting: np.ndarray  # (settings,)
     sweep_score: np.ndarray  # (settings,)
     sweep_mean_layers: np.ndarray  # (settings,)
@@ -91,13 +88,11 @@ class Predictions(Answers):
 
     @cached_property
     def sweep_rules(self) -> list[ExitRule | None]:
-        """Exit rule of each swept setting; None if this package does not define the rule, and in older files.
+        """Exit rule of each swept setting; None if this package does not define the rule.
 
         Raises:
             ValueError: if the file has wrong fields of a rule.
         """
-        if self.sweep_rule_fields is None:
-            return [None] * len(self.sweep_rule)
         pairs = zip(self.sweep_rule.tolist(), self.sweep_rule_fields.tolist(), strict=True)
         return [read_rule(name, fields) for name, fields in pairs]
 
@@ -116,9 +111,7 @@ def read_predictions(study: Study, record: Record) -> Predictions | None:
             arrays = {name: file[name] for name in file.files}
     except (ValueError, OSError, zipfile.BadZipFile):
         raise ValueError(f"{path}: the file is damaged, or has no predictions") from None
-    missing = [name for name in (*_PER_EXAMPLE, *_SWEEP) if name not in arrays]
-    missing += [] if any(name in arrays for name in _LAYERS) else [_LAYERS[0]]
-    if missing:
+    if missing := [name for name in (*_PER_EXAMPLE, "layer_logits", *_SWEEP) if name not in arrays]:
         raise ValueError(f"{path} lacks the array(s) {', '.join(missing)}")
     task = TASKS[record.task]
     if wrong := _wrong_shapes(task.num_labels, arrays):
@@ -128,25 +121,16 @@ def read_predictions(study: Study, record: Record) -> Predictions | None:
 
 def predictions_from(task: Task, arrays: Mapping[str, np.ndarray]) -> Predictions:
     """Make predictions from the arrays of a predictions file."""
-    answers = np.stack([predictions_from_logits(task, logits) for logits in arrays["logits"]])
-    kept = {name: arrays[name] for name in (*_PER_EXAMPLE, *_SWEEP)} | _read_layers(task, arrays)
-    return Predictions(task=task, answers=answers, lengths=arrays.get("lengths"), **kept)
-
-
-def _read_layers(task: Task, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Read the outputs of all layers and compute their answers. Older files store only the answers."""
-    if "layer_logits" not in arrays:
-        fields = [_OLDER_FIELDS.get(rule, rule) for rule in arrays["sweep_rule"].tolist()]
-        older = {"sweep_field": np.array(fields, dtype=np.str_), "sweep_rule_fields": None, "outputs": None}
-        return {**older, **{name: arrays.get(name) for name in ("layer_answers", "exit_probabilities")}}
     outputs = stored_outputs(arrays)
-    return {
-        "outputs": outputs,
-        "layer_answers": np.stack([predictions_from_logits(task, logits) for logits in outputs.logits]),
-        "exit_probabilities": None if outputs.lambdas is None else exit_probabilities(outputs),
-        "sweep_field": arrays["sweep_field"],
-        "sweep_rule_fields": arrays["sweep_rule_fields"],
-    }
+    return Predictions(
+        task=task,
+        answers=np.stack([predictions_from_logits(task, logits) for logits in arrays["logits"]]),
+        layer_answers=np.stack([predictions_from_logits(task, logits) for logits in outputs.logits]),
+        exit_probabilities=None if outputs.lambdas is None else exit_probabilities(outputs),
+        outputs=outputs,
+        lengths=arrays.get("lengths"),
+        **{name: arrays[name] for name in (*_PER_EXAMPLE, *_SWEEP)},
+    )
 
 
 def read_cell_predictions(cell: Cell) -> list[Predictions]:
@@ -186,11 +170,11 @@ def disagreements(record: Record, predictions: Predictions) -> list[str]:
 def recomputed_sweep(predictions: Predictions) -> np.ndarray:
     """Recompute score and mean layers of each swept exit setting from the layers' outputs, (settings, 2).
 
-    The result is NaN for exit rules that this package does not define, and for older files without layer outputs.
+    The result is NaN for exit rules that this package does not define.
     """
     recomputed = np.full((len(predictions.sweep_rule), 2), np.nan)
     for i, rule in enumerate(predictions.sweep_rules):
-        if rule is not None and predictions.outputs is not None:
+        if rule is not None:
             result = apply_exit(rule, predictions.outputs)
             recomputed[i] = predictions.scored(result.logits), result.exit_layer.mean()
     return recomputed
@@ -198,21 +182,16 @@ def recomputed_sweep(predictions: Predictions) -> np.ndarray:
 
 def _wrong_shapes(num_labels: int, arrays: dict[str, np.ndarray]) -> str | None:
     """Describe the first array that has a wrong shape, or return None if all shapes are right."""
-    logits, n = arrays["logits"], len(arrays["ids"])
-    dimensions = {name: axis + 1 + (name == "logits") for name, axis in _PER_EXAMPLE.items()}
-    for name, axis in _PER_EXAMPLE.items():
-        if arrays[name].ndim != dimensions[name] or arrays[name].shape[axis] != n or n == 0:
-            return f"{name} has shape {arrays[name].shape}; allowed: size {n or 'at least 1'} on axis {axis} (examples)"
-    if logits.shape[2] != num_labels or len(logits) != len(arrays["exit_layers"]):
-        draws = len(arrays["exit_layers"])
-        return f"logits have shape {logits.shape}; allowed: {draws} draw(s), {n} examples, {num_labels} label(s)"
-    layers = next(arrays[name] for name in _LAYERS if name in arrays)
-    wanted = (len(layers), n, num_labels) if "layer_logits" in arrays else (len(layers), n)
-    if layers.shape != wanted or len(layers) == 0:
-        return f"the outputs of layers have shape {layers.shape}; allowed: {wanted}, with at least one layer"
-    if "lengths" in arrays and arrays["lengths"].shape != (n,):
-        return f"lengths have shape {arrays['lengths'].shape}; allowed: ({n},)"
-    for name in ("lambdas", "uncertainties", "exit_probabilities"):
-        if name in arrays and arrays[name].shape != layers.shape[:2]:
-            return f"{name} have shape {arrays[name].shape}; allowed: {layers.shape[:2]}"
+    sizes = (arrays[name].shape for name in ("ids", "exit_layers", "layer_logits"))
+    n, draws, layers = (size[0] if size else 0 for size in sizes)
+    shapes: dict[str, tuple[int, ...]] = {
+        **dict.fromkeys(("ids", "split", "labels", "lengths"), (n,)),
+        "exit_layers": (draws, n),
+        "logits": (draws, n, num_labels),
+        "layer_logits": (layers, n, num_labels),
+        **dict.fromkeys(("lambdas", "uncertainties"), (layers, n)),
+    }
+    for name, shape in shapes.items():
+        if name in arrays and (arrays[name].shape != shape or 0 in shape):
+            return f"{name} has shape {arrays[name].shape}; allowed: {shape}, with at least one element on each axis"
     return None

@@ -7,7 +7,7 @@ from helpers.swept_studies import swept_study
 
 from analysis.layouts.cost_tables import exit_rules_table, exit_settings_table, exits_table
 from analysis.layouts.evidence import gather
-from analysis.statistics.exits import Sweep, read_exits, read_rules
+from analysis.statistics.exits import Sweep, read_exits
 from analysis.studies.cells import read_cell
 from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import read_predictions
@@ -84,7 +84,8 @@ def swept_cell(folder, *, q=0.3, missing=()):
         swept = {"sweep_setting": [0.4, 0.2], "sweep_score": [0.9, 0.5], "sweep_mean_layers": [9.0, 3.0]}
         arrays |= {name: np.array(values) for name, values in swept.items()}
         exits = {"sweep_rule": np.array(["threshold"] * 2), "exit_layers": np.array([[6, 12]])}
-        exits["layer_answers"] = np.zeros((12, 2))
+        exits |= {"layer_logits": np.zeros((12, 2, 2)), "sweep_field": np.array(["q"] * 2)}
+        exits["sweep_rule_fields"] = np.array([f'{{"q": {q}}}' for q in swept["sweep_setting"]])
         store_predictions(study, row.key, arrays | exits)
     return read_cell(load_study(study), "palbert", "rte")
 
@@ -190,9 +191,3 @@ def test_rule_of_an_included_method_joins_sweeps_fronts_and_tables(tmp_path):
     assert ("pabee", "rte") not in made.curves  # whose answers only that method knows
     assert "pabee/rte, margin" in [line.label for line in exit_rules_table(made).lines]
     assert "pabee/rte, patience 3" in [line.label for line in exit_settings_table(made).lines]
-
-
-def test_older_predictions_have_the_rule_that_they_were_swept_with_alone(tmp_path):
-    cell = swept_cell(tmp_path)
-    exits = read_exits(cell)
-    assert read_rules(cell, exits) == exits.sweeps

@@ -373,21 +373,23 @@ def predictions(
     drawn = np.repeat(logits[None], draws, axis=0)
     for number in range(1, draws):  # another draw has some of the answers of another example
         drawn[number] = np.where(rng.random(num_examples)[:, None] < 0.1, np.roll(logits, 1, axis=0), logits)
-    answers = predictions_from_logits(TASKS[task], logits)
     arrays = {
         "ids": np.arange(num_examples),
         "split": np.array([splits[i % len(splits)] for i in range(num_examples)]),
         "labels": labels,
         "logits": drawn.astype(np.float32),
         "exit_layers": np.stack([np.roll(layers, number) for number in range(draws)]).astype(np.uint8),
-        "layer_answers": np.repeat(answers[None], 12, axis=0).astype(np.float32 if logits.shape[1] == 1 else np.int8),
-        "sweep_rule": np.array(["threshold"] * len(settings)),
+        "layer_logits": np.repeat(logits[None], 12, axis=0).astype(np.float32),
+        "sweep_rule": np.array(["made"] * len(settings)),
+        "sweep_rule_fields": np.array(["{}"] * len(settings)),
+        "sweep_field": np.array(["q"] * len(settings)),
         "sweep_setting": settings,
         "sweep_score": chance - 0.1 * (1 - settings) ** 2,
         "sweep_mean_layers": 1 + 11 * settings,
     }
     if method in ("pondernet", "palbert"):
-        arrays["exit_probabilities"] = np.full((12, num_examples), 1 / 12, dtype=np.float16)
+        hazards = 1 / np.arange(12, 0, -1)
+        arrays["lambdas"] = np.repeat(hazards[:, None], num_examples, axis=1).astype(np.float32)
     return arrays
 
 
