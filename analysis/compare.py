@@ -37,9 +37,6 @@ from trainables.data.tasks import TASKS, Task
 from trainables.schema import Typed
 from trainables.spelling import is_same_name, resolve_name
 
-UNKNOWN = (
-    "The files do not record searches or earlier analyses of the results, so the tests are not corrected for them."
-)
 NAMES = ("method", "task", "seed", "split", "draw", "example")  # columns that identify an answer
 TEXTS = dict.fromkeys(NAMES, "str")
 WITHOUT = {"split": "", "draw": ""}  # default values of columns that a file may lack
@@ -85,7 +82,10 @@ def _scores(samples: Mapping[Place, Sample]) -> Table:
         title=f"Mean scores over {counted(seeds, 'seed')}",
         columns={name: task.title for name, task in tasks.items()},
         lines=[Line(method, line) for method, line in entries.items()],
-        caption=f"Scores are in points, with 95 % intervals over seeds and examples; {scored}. {UNKNOWN}",
+        caption=(
+            f"Scores are in points, with 95 % intervals over seeds and examples; {scored}. The files do not record "
+            "searches or earlier analyses of the results, so the tests are not corrected for them."
+        ),
         notes=equal_seed_notes(samples),
         sidecar={"means": mean_facts(samples)},
     )

@@ -17,7 +17,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -235,9 +234,9 @@ def compare_answers(study: Study, drawn: list[Record]) -> Iterator[str]:
             elif stored.examples != now.examples or stored.logits.shape != now.logits.shape:
                 yield f"{path} and the new predictions of the model of {_name(record)} are for different examples"
             else:
-                leaves_elsewhere = stored.exit_layers != now.exit_layers
-                gaps = np.abs(stored.logits - now.logits).max(axis=-1)[~leaves_elsewhere]
-                gap, share = float(gaps.max(initial=0.0)), float(leaves_elsewhere.mean())
+                exits_elsewhere = stored.exit_layers != now.exit_layers
+                gaps = np.abs(stored.logits - now.logits).max(axis=-1)[~exits_elsewhere]
+                gap, share = float(gaps.max(initial=0.0)), float(exits_elsewhere.mean())
                 found = f"logits differ by up to {gap:.3g}, {share:.1%} of examples exit at another layer"
                 allowed = SAME_LOGITS if record.config.get("precision") == "float32" else NEAR_LOGITS
                 if gap <= allowed and share <= OTHER_EXITS:
@@ -373,7 +372,9 @@ def run(options: Options) -> int:
     """Print the differences; return 1 if there are any, else 0."""
     folders = [Path(name) for name in options.studies]
     if options.separate and options.tables is None:
-        raise ValueError("--separate needs --tables FOLDER: it says how the tables in that folder were written")
+        raise ValueError(
+            "--separate needs --tables FOLDER: the option describes how the tables in that folder were written"
+        )
     if options.tables is not None and not Path(options.tables).is_dir():
         raise ValueError(
             f"--tables {options.tables} is not a folder; allowed: a folder that analysis.tables --out wrote"
@@ -381,14 +382,11 @@ def run(options: Options) -> int:
     found = {folder: verify(folder, again=options.again, against=options.against) for folder in folders}
     statuses = [_print(str(folder), lines, _agreement(folder)) for folder, lines in found.items()]
     if options.tables is not None:
-        make = partial(_make_joint_tables, folders, separate=options.separate)
-        lines = compare_tables(Path(options.tables), folders, make)
+        lines = compare_tables(
+            Path(options.tables), folders, lambda: make_tables(load_studies(folders), separate=options.separate)
+        )
         statuses.append(_print(options.tables, lines, "the tables agree with the studies"))
     return max(statuses)
-
-
-def _make_joint_tables(folders: list[Path], *, separate: bool) -> list[Table]:
-    return make_tables(load_studies(folders), separate=separate)
 
 
 def _print(name: str, lines: list[str], agreement: str) -> int:

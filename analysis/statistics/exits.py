@@ -44,8 +44,8 @@ class Exits:
     mean_layers: np.ndarray  # (seeds,) mean layers per dev example, with the method's own exit
     scores: np.ndarray  # (seeds,) in [-1, 1], with the method's own exit
     sweeps: tuple[Sweep, ...]  # empty if the method runs all layers, or predictions are missing
-    shares: np.ndarray | None  # (seeds, layers) share of dev examples that leave at each layer; None: not stored
-    posterior: np.ndarray | None  # (seeds, layers), mean probability of leaving; None: not stored, or no Λ head
+    shares: np.ndarray | None  # (seeds, layers) share of dev examples that exit at each layer; None: not stored
+    posterior: np.ndarray | None  # (seeds, layers), mean probability of exiting; None: not stored, or no Λ head
 
     @property
     def is_early(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -20,7 +20,7 @@ FEWEST_CONFIGURATIONS = 4  # with fewer, the spread of the better half is unknow
 ROUNDING = 1e-9  # tolerance for a budget in trials
 
 Unit = Literal["trials", "epochs", "examples", "seconds"]
-UNITS: tuple[Unit, ...] = ("trials", "epochs", "examples", "seconds")
+UNITS: tuple[Unit, ...] = get_args(Unit)
 
 
 def search_variance(search_scores: Sequence[float], seed_scores: Sequence[float]) -> Variance | None:

@@ -44,10 +44,10 @@ class PairedTest:
     freedom: float  # degrees of freedom
 
 
-def bootstrap_interval(resampled: np.ndarray, *, level: float = LEVEL) -> Interval:
-    """Compute the percentile bootstrap interval of a statistic from its values on resamples, (resamples,)."""
-    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2]).tolist()
-    return Interval(low=low, high=high, coverage=level)
+def bootstrap_interval(resampled: np.ndarray) -> Interval:
+    """Compute the 95 % percentile bootstrap interval of a statistic from its values on resamples, (resamples,)."""
+    low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
+    return Interval(low, high, LEVEL)
 
 
 def welch_test(

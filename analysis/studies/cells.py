@@ -290,8 +290,8 @@ def _check_one_method(label: str, cells: dict[str, Cell]) -> None:
 def _collect_settings(cell: Cell) -> dict[str, object]:
     """Collect the configuration fields that the user set for the cell's method, except the number of epochs."""
     settings = cell.studies[0].file.plan.asked.settings
-    said = find_keys(settings, cell.arm.method)
-    return {field: format_setting(settings[key]) for field, key in said.items() if field != "epochs"}
+    keys = find_keys(settings, cell.arm.method)
+    return {field: format_setting(settings[key]) for field, key in keys.items() if field != "epochs"}
 
 
 def _differing(fields: Iterable[str], one: Arm | Record, other: Arm | Record) -> list[str]:

@@ -435,4 +435,4 @@ def test_separate_tables_are_made_anew_as_such(study: Path, tmp_path: Path, caps
     write_tables([study, other], out, separate=True)
     assert main([*folders, "--tables", str(out), "--separate"]) == 0
     assert main([str(study), "--separate"]) == 2
-    assert "--separate needs --tables FOLDER: it says how the tables" in capsys.readouterr().err
+    assert "--separate needs --tables FOLDER: the option describes how the tables" in capsys.readouterr().err
