@@ -50,7 +50,6 @@ INFERENCE_BATCH = 128  # examples per batch
 TIMED = {1: 20, 8: 8, 32: 4, INFERENCE_BATCH: 4}  # batch size -> most batches to time
 MOST_NAMED = 10  # trials named in one line
 _TRIAL = "trial whose model to use; default: the final run with the best dev score"
-_UNITS = (("GFLOPs", 1e9), ("MFLOPs", 1e6), ("kFLOPs", 1e3))
 
 
 class ModelChoice(Typed, frozen=True, kw_only=True):
@@ -284,14 +283,9 @@ def _measure_latencies(trained: TrainedModel, examples: Examples) -> Iterator[st
             f"batches of {early.batch_size}: {early.milliseconds:.2f} ms per example with exits, "
             f"{whole.milliseconds:.2f} ms with all layers (means over {early.examples:,} examples)"
         )
-    yield flops_in_words(latency.under_own_rule.flops, latency.all_layers.flops)
+    early_flops, whole_flops = latency.under_own_rule.flops / 1e6, latency.all_layers.flops / 1e6
+    yield f"{early_flops:,.3f} MFLOPs per example with exits, {whole_flops:,.3f} with all layers"
     yield f"measured on {latency.device}, {counted(latency.threads, 'thread')}"
-
-
-def flops_in_words(with_exits: float, with_all_layers: float) -> str:
-    """Format FLOPs per example in the largest unit in which `with_exits` is at least 0.1."""
-    unit, size = next(((name, size) for name, size in _UNITS if with_exits >= size / 10), _UNITS[-1])
-    return f"{with_exits / size:.3f} {unit} per example with exits, {with_all_layers / size:.3f} with all layers"
 
 
 # ---- the choice of a model

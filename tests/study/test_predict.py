@@ -14,7 +14,7 @@ from study.export import export
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import predictions_file
-from study.predict import flops_in_words, label_text, main, set_exit
+from study.predict import label_text, main, set_exit
 from trainables.data.glue import load_split
 from trainables.data.metrics import predictions_from_logits
 from trainables.data.tasks import TASKS
@@ -92,11 +92,6 @@ def test_dev_is_answered_as_the_trial_answered_it_with_the_same_exits(studies, t
     ]
     assert f"mean number of layers run: {layers.mean():.2f} of 4, with exit " in capsys.readouterr().out
     assert arm != "pabee/mnli" or len(set(layers)) > 1  # or its exits would prove little
-
-
-def test_operations_are_told_in_a_unit_that_shows_digits():
-    assert flops_in_words(6e8, 1.2e9) == "0.600 GFLOPs per example with exits, 1.200 with all layers"
-    assert flops_in_words(4e5, 8e5) == "0.400 MFLOPs per example with exits, 0.800 with all layers"
 
 
 def test_times_are_printed_with_exits_and_with_all_layers(studies, tmp_path, capsys):
