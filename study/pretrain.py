@@ -107,10 +107,10 @@ def run(options: Options) -> int:
     unchecked: list[str] | None = [] if options.dry_run else None
     spec, file = prepare(request, earlier, unchecked)
     _check_processes(request.config, options.processes)
+    print_lines(warn_of_unknown_words(request), sys.stderr)
     if options.dry_run:
         _describe(request, spec, file, unchecked or (), with_probe=options.probe)
         return 0
-    print_lines(warn_of_unknown_words(request), sys.stderr)
     from study.pretraining_folder import Job, pretrain  # imports torch, which takes seconds
 
     try:
@@ -330,7 +330,6 @@ def _describe(
         print(
             *(wrap_line(f"  {departure}", read_width(output) or WIDTH) for departure in file.made.departures), sep="\n"
         )
-    print_lines(warn_of_unknown_words(request), sys.stderr)
     if unchecked:
         print_lines([f"{NOT_CHECKED}{', '.join(unchecked)}"], output)
     if file.made.steps:
