@@ -42,20 +42,11 @@ from analysis.studies.cells import Cell, Row, find_repeats
 from study.facts.events import ModelOnTest
 from study.facts.plain_words import counted
 from trainables.data.tasks import TASKS
-from trainables.schema import Configuration, to_plain
+from trainables.schema import to_plain
 
 DETECTABLE = Style("{} to {}", INTERVAL, scale=100)
 SPREAD = Style(scale=100, decimals=2)
 MARK_OF = {meaning: mark for mark, meaning in MARKS.items()}
-PAPERS_WITH_TEST = (
-    "PALBERT Tab.2",
-    "PALBERT Tab.3",
-    "COSEE Tab.2",
-    "COSEE Tab.3",
-    "DeeBERT Tab.1",
-    "lmtuners",
-    "electra_pytorch",
-)
 OnTest = Mapping[str, ModelOnTest]  # by the trial's key
 
 
@@ -102,12 +93,13 @@ COMPARISONS = {  # columns
 
 
 def _describe_comparison(one: Comparison) -> dict[str, Entry]:
-    found = one.detectable_difference
+    least = one.detectable_difference
+    detectable = Entry() if least is None else DETECTABLE.entry(*(factor * least for factor in DETECTABLE_RANGE))
     return {
         "difference": _format_test(one),
         "p_value": _format_p_value(one.test.p_value),
         "adjusted_p_value": _format_p_value(one.adjusted_p_value),
-        "detectable_difference": Entry() if found is None else DETECTABLE.entry(*(found * f for f in DETECTABLE_RANGE)),
+        "detectable_difference": detectable,
     }
 
 
@@ -182,10 +174,8 @@ def _make_comparison_table(name: str, compared: Sequence[Comparison], **others: 
     return Table(name, columns=COMPARISONS, lines=lines, first_column="pair", unit=unit, **others)
 
 
-Sources = dict[str, float | None]  # scores in [-1, 1]
-
-
-def _collect_sources(cell: Cell, sample: Sample | None) -> Sources:
+def _collect_sources(cell: Cell, sample: Sample | None) -> dict[str, float | None]:
+    """Collect by how much the cell's score varies, in [-1, 1], for each column of `SOURCES`."""
     return {
         "seed": sample.spread_over_seeds if sample else None,
         "dev_examples": sample.spread_over_examples if sample else None,
@@ -244,7 +234,10 @@ def winners_table(evidence: Evidence) -> Table | None:
         title="Best configurations{data}",
         columns={name: name.replace("_", " ") for name in fields},
         lines=[
-            *(Line.from_texts(label, _format_winner(cell.arm.decided, config)) for label, cell, config in arms),
+            *(
+                Line.from_texts(label, {name: _format_value(config[name]) for name in cell.arm.decided})
+                for label, cell, config in arms
+            ),
             *_searched_lines(evidence, fields),
         ],
         caption="The best value of every searched field, and the search ranges. The confirm trials use the best "
@@ -272,9 +265,8 @@ def _format_range(searched: object) -> str:
     return text.replace('"', "").replace(" | ", ", ")
 
 
-def _format_winner(fields: Iterable[str], config: Configuration) -> dict[str, str]:
-    values = {name: config[name] for name in fields}
-    return {name: f"{value:.3g}" if isinstance(value, float) else str(value) for name, value in values.items()}
+def _format_value(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def search_repeats_table(evidence: Evidence) -> Table | None:
@@ -373,7 +365,7 @@ def scores_on_test_table(evidence: Evidence) -> Table | None:
     rows = [row for row in rows if any(_scores(cell, on_test) for cell in row.cells.values())]
     if not rows:
         return None
-    published = () if evidence.on_mini else read_published_rows(*PAPERS_WITH_TEST, split="test")
+    published = () if evidence.on_mini else read_published_rows(split="test")
     placed = place_published(rows, select_backbones(rows, published), PAPER_METRICS)
     titles = {task: TASKS[task].title for task in tasks}
     lines: list[Line] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -177,7 +177,8 @@ def _describe_exits(
     times = {size: costs.relative_time([(cell, baseline)], size) if baseline else None for size in ENDS}
     flops = costs.flops(cell)
     at_half = curves.score_at(exits.num_layers / 2) if curves and exits else None  # interpolated, one per seed
-    fixed_at_half = _read_middle_scores(evidence.rules.get(place, ()))
+    fixed = next((sweep for sweep in evidence.rules.get(place, ()) if sweep.rule == FixedLayer.name), None)
+    fixed_at_half = fixed.scores[:, len(fixed.settings) // 2 - 1].tolist() if fixed else None  # rounded down
     facts: dict[str, Any] = {
         "relative_time": times,
         "flops": flops,
@@ -208,15 +209,6 @@ def _describe_exits(
             entries[column] = ESTIMATE.entry(test.difference, test.low, test.high)
             facts[column] = vars(test)
     return entries, facts
-
-
-def _read_middle_scores(rules: Sequence[Sweep]) -> list[float] | None:
-    """Return the score of each seed if all examples exit at the middle layer (rounded down).
-
-    Return None if exits at fixed layers were not evaluated.
-    """
-    fixed = next((sweep for sweep in rules if sweep.rule == FixedLayer.name), None)
-    return None if fixed is None else fixed.scores[:, len(fixed.settings) // 2 - 1].tolist()
 
 
 def _format_nearest(sweep: Sweep, depth: int, share: float) -> Entry:
@@ -356,20 +348,23 @@ def compute_table(evidence: Evidence) -> Table:
     shared = any(entry.pretrained for entry in ledger)
     caption = "Time of all trials, including stopped and failed ones."
     caption += " The cost of pretraining is divided equally among the arms." * shared
-    of_rows = {
-        entry.row: {
-            "search": entry.search.describe(unit),
-            "confirm": entry.confirm.describe(unit),
-            **({"pretraining": entry.pretraining.describe(unit)} if shared else {}),
-            "together": entry.total.describe(unit),
-            "trials": format_counts(entry.trials),
-        }
+    lines = [
+        (
+            entry.row,
+            {
+                "search": entry.search.describe(unit),
+                "confirm": entry.confirm.describe(unit),
+                **({"pretraining": entry.pretraining.describe(unit)} if shared else {}),
+                "together": entry.total.describe(unit),
+                "trials": format_counts(entry.trials),
+            },
+        )
         for entry in ledger
-    }
+    ]
     return text_table(
         "compute",
         title="Compute of each method",
-        lines=of_rows.items(),
+        lines=lines,
         caption=caption,
         notes=costs.warn_of_unlike_compute(ledger),
         sidecar={"compute": [entry.to_json() for entry in ledger]},

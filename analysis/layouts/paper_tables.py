@@ -152,7 +152,10 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 @cache
 def read_published_rows(*papers: str, split: str = "dev") -> tuple[PublishedRow, ...]:
-    """Read the rows of these papers' tables from `published.csv`; a mean and its deviation become one number."""
+    """Read the rows of these papers' tables, or of all tables, from `published.csv`.
+
+    A mean and its standard deviation become one number.
+    """
     with FILE.open(newline="") as file:
         facts = [fact for fact in csv.DictReader(file) if fact["split"] == split]
     deviations = {_place(fact): fact["value"] for fact in facts if fact["statistic"].startswith("std")}
@@ -163,6 +166,7 @@ def read_published_rows(*papers: str, split: str = "dev") -> tuple[PublishedRow,
             fields = {"settings": json.loads(fact["settings"] or "{}"), "numbers": {}}
             row = rows.setdefault((fact["paper"], fact["label"]), fact | fields)
             row["numbers"][fact["task"]] = fact | {"deviation": deviations.get(_place(fact))}
+    papers = papers or tuple(dict.fromkeys(paper for paper, _ in rows))
     wanted = [row for name in papers for (paper, _), row in rows.items() if paper == name]
     return tuple(msgspec.convert(wanted, list[PublishedRow], strict=False))
 
