@@ -76,7 +76,7 @@ def write_report(folder: Path) -> Path:
     (study.folder / "pictures").mkdir(exist_ok=True)
     for name, content in files.items():
         write_bytes(study.folder / name, content)
-    for path in (study.folder / "pictures").iterdir():
+    for path in (study.folder / "pictures").glob("[!.]*"):
         if f"pictures/{path.name}" not in files:
             path.unlink()  # the study no longer has this picture
     return study.folder / PAGE

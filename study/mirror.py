@@ -57,7 +57,7 @@ LOCK_SECONDS = 300.0  # how long a mirror waits for the mirror of the previous l
 POLL_SECONDS = 1.0
 LIVE_SECONDS = 5.0  # minimum time between two updates of MLflow while the study runs
 SHARE = 0.1  # maximum share of the time that is spent on updates of MLflow
-FILES = {"": ("plan.json", "report.html"), "tables": ("tables/*",), "pictures": ("pictures/*",)}
+FILES = {"": ("plan.json", "report.html"), "tables": ("tables/[!.]*",), "pictures": ("pictures/[!.]*",)}
 PORT = 5000  # default port of `mlflow ui`
 
 BEST, ARMS = "Best run of each arm", "Median score of each arm"

@@ -19,23 +19,14 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file, then rename the file to `path`.
+    """Let `write` write a file of the same name in a temporary folder, then rename the file to `path`.
 
     After a kill or a power cut, `path` has either its old or its new content.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        unfinished.touch()
-        with _locked_for_writing(unfinished, path.name):
-            mode = unfinished.stat().st_mode
-            write(unfinished)
-            _give_mode(unfinished, mode)
-            flush(unfinished)
-            os.replace(unfinished, path)
-        flush(path.parent)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with _filled(unfinished, path.name, lambda folder: write(folder / path.name)):
+        os.replace(unfinished / path.name, path)
+    flush(path.parent)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -80,7 +71,7 @@ def add_files(folder: Path, fill: Callable[[Path], object]) -> None:
 
 
 def is_unfinished(path: Path, of: str | None = None) -> bool:
-    """Check whether a path has the name of a temporary file or folder that this module writes.
+    """Check whether a path has the name of a temporary folder (formerly also a file) that this module writes.
 
     Args:
         of: name that the finished file or folder would have; None: any name.
@@ -91,7 +82,7 @@ def is_unfinished(path: Path, of: str | None = None) -> bool:
 
 @contextmanager
 def _locked_for_writing(unfinished: Path, name: str) -> Iterator[None]:
-    """Lock a temporary file or folder during the context.
+    """Lock a temporary folder during the context.
 
     On entry, also delete the temporary files and folders that dead processes left behind for the same final `name`.
     """
@@ -138,17 +129,12 @@ def _filled(unfinished: Path, name: str, fill: Callable[[Path], object]) -> Iter
             probe.unlink()
             fill(unfinished)
             for path in unfinished.rglob("*"):
-                if path.is_file():
-                    _give_mode(path, mode)
+                if path.is_file() and path.stat().st_mode != mode:  # some shares refuse to change permissions
+                    path.chmod(stat.S_IMODE(mode))
                 flush(path)
             yield
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)  # an unfinished folder would take up space on a full disk
-
-
-def _give_mode(path: Path, mode: int) -> None:
-    if path.stat().st_mode != mode:  # some network shares refuse to change permissions
-        path.chmod(stat.S_IMODE(mode))
 
 
 def flush(path: Path) -> None:

@@ -303,7 +303,7 @@ def write_predictions(
     }
     heads = (name for name in _list_fields(outputs) if name != "logits")
     arrays |= {name: getattr(outputs, name).numpy().astype(np.float32) for name in heads}
-    write_atomically(path, lambda file: _write_arrays(file, arrays))
+    write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
 
 
 def as_stored(logits: np.ndarray) -> np.ndarray:
@@ -320,11 +320,6 @@ def as_stored(logits: np.ndarray) -> np.ndarray:
     above = np.nextafter(half.max(axis=2, keepdims=True), np.float16(np.inf))
     np.put_along_axis(half, best, np.where(is_another, above, np.take_along_axis(half, best, axis=2)), axis=2)
     return half
-
-
-def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    with path.open("wb") as file:  # given a path, savez would append .npz
-        np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
 def _compute_metrics(task: Task, logits: Tensor, examples: Examples) -> dict[str, float]:
