@@ -53,10 +53,9 @@ class Optimiser:
         """Number of steps taken so far."""
         return self._schedule.last_epoch
 
-    @property
-    def learning_rate(self) -> float:
-        """The current learning rate of parameters whose peak rate is that of the configuration."""
-        return self._config.learning_rate * self._schedule.lr_lambdas[0](self.steps)
+    def learning_rate_after(self, steps: int) -> float:
+        """Compute the learning rate of the step after `steps` steps, for parameters without their own peak rate."""
+        return self._config.learning_rate * self._schedule.lr_lambdas[0](steps)
 
     def step(self, losses: Iterable[Tensor]) -> Tensor:
         """Take one step on the sum of scalar losses, and return the sum.
@@ -134,21 +133,20 @@ STEPS_BETWEEN_CHECKS = 50  # checks are rare because reading a loss waits for th
 class FiniteLosses:
     """The losses of one epoch. After every `STEPS_BETWEEN_CHECKS` steps, the new losses are checked to be finite."""
 
-    def __init__(self, first_step: int) -> None:
-        """Start an epoch whose first step is number `first_step` of the training, counted from 1."""
-        self._first_step = first_step
+    def __init__(self, optimiser: Optimiser) -> None:
+        """Start an epoch, which begins with the next step of the optimiser."""
+        self._rate_after = optimiser.learning_rate_after
+        self._steps_before = optimiser.steps
         self._losses: list[Tensor] = []
-        self._rates: list[float] = []
         self._checked = 0
 
-    def add(self, loss: Tensor, learning_rate: float) -> None:
-        """Store the loss and the learning rate of a step. After every `STEPS_BETWEEN_CHECKS` steps, check new losses.
+    def add(self, loss: Tensor) -> None:
+        """Store the loss of a step. After every `STEPS_BETWEEN_CHECKS` steps, check the new losses.
 
         Raises:
             TrainingError: one of the checked losses is not finite.
         """
         self._losses.append(loss)
-        self._rates.append(learning_rate)
         if len(self._losses) - self._checked >= STEPS_BETWEEN_CHECKS:
             self._check()
 
@@ -166,12 +164,11 @@ class FiniteLosses:
         broken = [] if not latest else (~torch.stack(latest).isfinite()).nonzero().flatten().tolist()
         if broken:
             place = self._checked + broken[0]
-            loss, rate, step = self._losses[place].item(), self._rates[place], self._first_step + place
-            if self._first_step == 1 and not any(self._rates[:place]):
-                raise TrainingError(f"loss is {loss} at step {step}, before any step has changed the model")
-            raise TrainingError(
-                f"loss is {loss} at step {step} with learning rate {rate:.3g}; try a lower learning_rate"
-            )
+            steps = self._steps_before + place
+            what = f"loss is {self._losses[place].item()} at step {steps + 1}"
+            if not any(map(self._rate_after, range(steps))):
+                raise TrainingError(f"{what}, before any step has changed the model")
+            raise TrainingError(f"{what} with learning rate {self._rate_after(steps):.3g}; try a lower learning_rate")
         self._checked = len(self._losses)
 
 

@@ -240,15 +240,14 @@ class PretrainingRun:
     def _train(self, until: int, on_step: Callable[[int], object]) -> tuple[float, int]:
         """Train until `until` steps are done. Return the mean loss of the new steps and the number of their tokens."""
         self._model.train()
-        losses, tokens = FiniteLosses(self._optimiser.steps + 1), 0
+        losses, tokens = FiniteLosses(self._optimiser), 0
         with (
             seeded_random(self.spec.seed, dropout_purpose(self._rank), len(self.history) + 1, self._device),
             naming_memory_errors(self._config.batch_size),
         ):
             for step in range(self._optimiser.steps, until):
-                rate = self._optimiser.learning_rate
                 loss, seen = self._step(step)
-                losses.add(loss, rate)
+                losses.add(loss)
                 tokens += seen
                 on_step(step + 1)
         return losses.mean(), tokens

@@ -383,13 +383,12 @@ class TrainingRun:
         Raises:
             TrainingError: the loss is not finite, or memory runs out.
         """
-        losses = FiniteLosses(self._optimiser.steps + 1)
+        losses = FiniteLosses(self._optimiser)
         dropout = seeded_random(self.spec.seed, "dropout", epoch, self._device)
         self._model.train()
         with self._words(), dropout, naming_memory_errors(self._config.batch_size):
             for rows in batches:
-                rate = self._optimiser.learning_rate
-                losses.add(self._step(self._data.train.batch(rows, self._device)), rate)
+                losses.add(self._step(self._data.train.batch(rows, self._device)))
                 yield
         return losses.mean()
 

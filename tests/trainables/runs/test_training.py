@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -193,13 +194,14 @@ def test_loss_that_is_not_finite_names_step_and_learning_rate(cache):
 
 @pytest.mark.parametrize(("rates", "told"), [([0.0, 1e-4], True), ([1e-4, 1e-4], False)])
 def test_no_lower_learning_rate_is_advised_before_a_step_has_changed_the_model(rates, told):
-    for first_step, broken_at_first in ((1, True), (1, False), (51, True)):
-        losses = FiniteLosses(first_step)
-        for rate, broken in zip(rates, (broken_at_first, True), strict=True):
-            losses.add(torch.tensor(math.nan if broken else 1.0), rate)
+    for steps_before, broken_at_first in ((0, True), (0, False), (50, True)):
+        all_rates = [1e-4] * steps_before + rates
+        losses = FiniteLosses(SimpleNamespace(steps=steps_before, learning_rate_after=all_rates.__getitem__))
+        for broken in (broken_at_first, True):
+            losses.add(torch.tensor(math.nan if broken else 1.0))
         with pytest.raises(TrainingError) as caught:
             losses.mean()
-        is_untrained = first_step == 1 and (broken_at_first or told)
+        is_untrained = steps_before == 0 and (broken_at_first or told)
         assert ("before any step has changed the model" in str(caught.value)) is is_untrained
         assert ("try a lower learning_rate" in str(caught.value)) is not is_untrained
 
