@@ -56,8 +56,8 @@ class Evaluation:
     draw_metrics: tuple[dict[str, float], ...]  # metrics of each draw
     metrics: dict[str, float]  # by name; means over the draws
     score: float  # mean over the draws
+    selection_score: float  # number by which epochs are compared: the score, unless `select_exit` changed it
     exit_setting: Configuration = field(default_factory=dict)  # values of the fields in `post_hoc`
-    selection_score: float | None = None  # number for selecting the epoch; None: the score
 
     @property
     def num_layers(self) -> int:
@@ -68,11 +68,6 @@ class Evaluation:
     def mean_layers(self) -> float:
         """Mean number of layers run per example; if exits are sampled, also a mean over the draws."""
         return float(np.mean([draw.exit_layer.double().mean() for draw in self.draws]))
-
-    @property
-    def selected_by(self) -> float:
-        """The number by which epochs are compared: `selection_score` if it is set, else the score."""
-        return self.score if self.selection_score is None else self.selection_score
 
     @property
     def reported(self) -> Reported:
@@ -86,8 +81,8 @@ class Evaluation:
             costs_and_place: the fields of the row that are not in the evaluation, such as the epoch and the seconds.
         """
         return EpochRow(
-            selection_score=self.selected_by,
-            score=UNSET if self.selected_by == self.score else self.score,
+            selection_score=self.selection_score,
+            score=UNSET if self.selection_score == self.score else self.score,
             metrics=self.metrics,
             mean_layers=self.mean_layers,
             num_layers=self.num_layers,
@@ -119,7 +114,8 @@ def evaluate(
     if isinstance(rule, Sampled):
         deviation = float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0
         metrics |= {"sample_std": deviation, **_compute_expectations(task, outputs, examples)}
-    return Evaluation(outputs, draws, draw_metrics, metrics, float(np.mean(scores)))
+    mean_score = float(np.mean(scores))
+    return Evaluation(outputs, draws, draw_metrics, metrics, mean_score, selection_score=mean_score)
 
 
 def best_evaluation(evaluations: Sequence[Evaluation]) -> Evaluation:

@@ -234,7 +234,7 @@ class TrainingRun:
         trained = time.monotonic()
         evaluation = yield from self._evaluate(self._data.selection, epoch, self._exit_settings, self.spec.select_by)
         best_score = self.history[self.best_epoch - 1].selection_score if self.best_epoch else -math.inf
-        improved = self._config.select == "last" or evaluation.selected_by > best_score  # a tie does not count
+        improved = self._config.select == "last" or evaluation.selection_score > best_score  # a tie does not count
         if improved:
             self._selected_weights, self._selected_evaluation = _copy_to_cpu(self._model.state_dict()), evaluation
             self._set_exit(evaluation.exit_setting)
@@ -421,8 +421,8 @@ class TrainingRun:
             evaluation = evaluate(rule, outputs, self._task, examples, generator=exits)
             evaluations.append(dataclasses.replace(evaluation, exit_setting=setting))
         evaluation = select_exit(evaluations, select_by, model=self._model, task=self._task, examples=examples)
-        if not math.isfinite(evaluation.selected_by):  # the correlation of large finite outputs can overflow
-            raise self._optimiser.diverged(f"the score is {evaluation.selected_by}")
+        if not math.isfinite(evaluation.selection_score):  # the correlation of large finite outputs can overflow
+            raise self._optimiser.diverged(f"the score is {evaluation.selection_score}")
         return evaluation
 
     def _make_model(self) -> EarlyExitModel:
