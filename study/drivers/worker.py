@@ -5,27 +5,32 @@ A worker that continues a trial resumes from the stored state. It first reports 
 
 from __future__ import annotations
 
+import functools
 import gc
+import itertools
 import json
 import socket
 import sys
 import time
-from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 import trainables
 from study.drivers.causes import breaks_process, build_failure, format_place, select_frames
 from study.drivers.messages import AssignedTrial, Assignment, Message, News, SmokeReport, Steps
-from study.facts.attestation import Attestation, attest, list_contradictions, provenance
+from study.facts.attestation import attest, list_contradictions, provenance
 from study.facts.events import Failure, Report
-from study.storage.trial_places import check_marks, local_model, open_place
+from study.storage.trial_places import TrialPlace, check_marks, local_model, open_place
 from trainables.atomic_files import write_json
 from trainables.method_files import include
-from trainables.runs.trial import EpochRow, Outcome, TrainingError, TrialSpec, UnreadableState, reading_inputs
+from trainables.runs.trial import Outcome, TrainingError, TrialSpec, UnreadableState, reading_inputs
+
+if TYPE_CHECKING:
+    from trainables.runs.training import TrainingRun
 
 PAUSE_SECONDS = 1.0  # training time between two reports; the driver can stop the trial at each report
 
@@ -35,7 +40,7 @@ class Worker:
 
     def __init__(self) -> None:
         """Begin without an assignment."""
-        self._trial: RunningTrial | None = None
+        self._trial: Generator[News | Steps, None, None] | None = None
         self._smoke: Assignment | None = None  # smoke steps that have not run yet
         self._node: str | None = None
 
@@ -47,11 +52,11 @@ class Worker:
         if assignment.trial is None:
             self._smoke = assignment
         else:
-            self._trial = RunningTrial(assignment.trial, device=assignment.device, gpus=assignment.gpus, node=node)
+            self._trial = run_trial(assignment.trial, device=assignment.device, gpus=assignment.gpus, node=node)
 
     def step(self) -> Message:
         """Run an epoch of the trial, or part of a long epoch; without a trial, run the smoke steps."""
-        news = self._trial.go_on() if self._trial and not self._trial.is_over else None
+        news = next(self._trial, None) if self._trial else None
         if isinstance(news, Steps):
             return Message(steps=news, node=self._node)
         smoke, self._smoke = self._smoke, None
@@ -62,7 +67,7 @@ class Worker:
         """Free the memory of the trial, and release its folder."""
         has_trained = self._trial is not None
         if self._trial:
-            self._trial.release()
+            self._trial.close()
         self._trial = self._smoke = None
         gc.collect()
         if has_trained and not gc.get_freeze_count():
@@ -106,139 +111,103 @@ def _try_step(spec: TrialSpec, device: str, node: str | None) -> Failure | None:
     return None
 
 
-class RunningTrial:
-    """A trial that runs in this process; the process holds the trial's folder from the first `go_on` until `release`.
+def run_trial(
+    assigned: AssignedTrial, *, device: str, gpus: float, node: str | None = None
+) -> Generator[News | Steps, None, None]:
+    """Run a trial, and yield the news of each epoch. Within an epoch, yield the progress every `PAUSE_SECONDS`.
 
-    The constructor does not lock the folder, because Ray discards some actors before they train.
+    A trial that is resumed yields the rows of its earlier epochs again. An exception becomes a failure in the last
+    news, unless it makes the process unusable.
+
+    The trial's folder is locked until the generator is closed. It is not locked before the first `next`, because Ray
+    discards some actors before they train.
+
+    Args:
+        assigned: the trial.
+        device: "cpu" or "cuda".
+        gpus: the number or fraction of GPUs that the trial holds.
+        node: the id of this node.
     """
-
-    def __init__(self, assigned: AssignedTrial, *, device: str, gpus: float, node: str | None = None):
-        """`gpus` is the number or fraction of GPUs that the trial holds; `node` is the id of this node."""
-        self.key = assigned.key
-        self.is_over = False  # no more news will come
-        self._assigned = assigned
-        self._device, self._gpus, self._node = device, gpus, node
-        self._is_begun = False
-        self._held = ExitStack()
-        self._known: deque[EpochRow] = deque()  # rows of earlier epochs, to be reported again
-        self._restarted: str | None = None  # why the saved state was not used, until reported
-        self._attested: Attestation | None = None  # reported until an epoch is trained
-        self._epochs_before = 0
-        self._epoch: Generator[None, None, EpochRow] | None = None  # the current epoch
-
-    def go_on(self) -> News | Steps:
-        """Train for at most `PAUSE_SECONDS`, or, after a resumption, report the row of an earlier epoch again.
-
-        Exceptions become failures in the news, except those after which the process is unusable.
-        """
-        try:
-            if not self._is_begun:
-                self._is_begun = True
-                self._take_up()
-            if self._attested and list_contradictions(self._attested, self._assigned.expected):
-                self.is_over = True
-                return News(key=self.key, host=socket.gethostname(), refused=self._attested)
-            row = self._known.popleft() if self._known else self._train()
-            if row is None:
-                seconds = time.monotonic() - self._epoch_began
-                return Steps(key=self.key, done=self._run.steps_done, of=self._run.steps_per_epoch, seconds=seconds)
-            report = self._build_report(row, self._compute_outcome() if row.finished else None)
-        except Exception as error:  # it becomes a failure in the journal
-            if breaks_process(error):
-                raise
-            self.is_over = True
-            failure = build_failure(
-                error, node=self._node, module=trainables.build_module_name(self._assigned.spec.method)
-            )
-            return News(key=self.key, host=socket.gethostname(), failure=failure, restarted=self._restarted)
-        self.is_over = row.finished
-        if row.epoch > self._epochs_before:
-            self._attested = None
-        restarted, self._restarted = self._restarted, None
-        return News(key=self.key, host=report.host, report=report, restarted=restarted)
-
-    def release(self) -> None:
-        """Free the model, and release the folder."""
-        if self._epoch:
-            self._epoch.close()
-        self._epoch = None
-        vars(self).pop("_run", None)
-        self._held.close()
-
-    def _take_up(self) -> None:
-        """Resume the trial from its saved state, or begin it if there is no readable state."""
+    spec, host = assigned.spec, socket.gethostname()
+    make_news = functools.partial(News, key=assigned.key, host=host)
+    restarted = None  # why the saved state was not used, until reported
+    try:
+        from trainables.devices import device_and_threads
         from trainables.runs.training import TrainingRun
+        from trainables.runs.trial_files import has_state
         from trainables.sources import cache_folder
 
-        check_marks(self._assigned.marks)
-        self._place = open_place(self._assigned.place)
-        self._folder = self._held.enter_context(self._place.work())
-        self._clock = Clock(self._folder / "clock.json", gpus=self._gpus)
-        spec = self._assigned.spec
-        try:
-            self._run = TrainingRun.resume(self._folder, spec=spec, device=self._device, cache=cache_folder())
-        except UnreadableState as error:
-            from trainables.runs.trial_files import has_state
+        check_marks(assigned.marks)
+        place = open_place(assigned.place)
+        with place.work() as folder:
+            clock = Clock(folder / "clock.json", gpus=gpus)
+            try:
+                run = TrainingRun.resume(folder, spec=spec, device=device, cache=cache_folder())
+            except UnreadableState as error:
+                # Nothing is deleted here: if this actor belongs to a killed launcher, the trial may have ended in a
+                # later launch, and these files are its result. The first saved epoch replaces them.
+                if has_state(folder) or assigned.epochs:
+                    restarted = str(error)
+                with ExitStack() as stack:
+                    with reading_inputs():
+                        start = str(stack.enter_context(local_model(spec.start))) if spec.start else None
+                    run = TrainingRun(replace(spec, start=start), device=device, cache=cache_folder())
+            attested = attest(run.content(), method=spec.method)
+            if list_contradictions(attested, assigned.expected):
+                yield make_news(refused=attested)
+                return
+            run.spec = spec  # the state must have the `start` that all nodes see, not the local copy
+            known = len(run.history)
+            for epoch in itertools.count(1):
+                if epoch > known:
+                    yield from _train_epoch(run, assigned.key)
+                    place.check_held(folder)
+                    run.save(folder)
+                    clock.save()
+                    place.send_state(folder, epoch=epoch)
+                row = run.history[epoch - 1]
+                outcome = _compute_outcome(run, place, folder, assigned.predictions) if row.finished else None
+                wall_seconds, gpu_seconds = clock.read()
+                report = Report(
+                    row=row,
+                    outcome=outcome,
+                    wall_seconds=wall_seconds,
+                    gpu_seconds=gpu_seconds,
+                    host=host,
+                    device=device_and_threads(device),
+                    attested=attested if epoch <= known + 1 else None,
+                )
+                yield make_news(report=report, restarted=restarted)
+                if row.finished:
+                    return
+                restarted = None
+    except Exception as error:  # it becomes a failure in the journal
+        if breaks_process(error):
+            raise
+        failure = build_failure(error, node=node, module=trainables.build_module_name(spec.method))
+    yield make_news(failure=failure, restarted=restarted)
 
-            # Nothing is deleted here: if this actor belongs to a killed launcher, the trial may have ended in a later
-            # launch, and these files are its result. The first saved epoch replaces them.
-            if has_state(self._folder) or self._assigned.epochs:
-                self._restarted = str(error)
-            with ExitStack() as stack:
-                with reading_inputs():
-                    start = str(stack.enter_context(local_model(spec.start))) if spec.start else None
-                begun = replace(spec, start=start)
-                self._run = TrainingRun(begun, device=self._device, cache=cache_folder())
-        self._attested = attest(self._run.content(), method=spec.method)
-        self._run.spec = spec  # the state must have the `start` that all nodes see, not the local copy
-        self._known.extend(self._run.history)
-        self._epochs_before = len(self._known)
 
-    def _train(self) -> EpochRow | None:
-        """Train for at most `PAUSE_SECONDS`; return the row of the saved epoch, or None if the epoch is not over."""
-        if self._epoch is None:
-            self._epoch, self._epoch_began = self._run.epoch_in_steps(), time.monotonic()
-        pause = time.monotonic() + PAUSE_SECONDS
-        try:
-            next(self._epoch)
-            while time.monotonic() < pause:
-                next(self._epoch)
-            return None
-        except StopIteration as end:
-            row: EpochRow = end.value
-        self._epoch = None
-        self._place.check_held(self._folder)
-        self._run.save(self._folder)
-        self._clock.save()
-        self._place.send_state(self._folder, epoch=row.epoch)
-        return row
+def _train_epoch(run: TrainingRun, key: str) -> Iterator[Steps]:
+    """Train for one epoch, and yield the progress every `PAUSE_SECONDS`."""
+    began = resumed = time.monotonic()
+    for _ in run.epoch_in_steps():
+        now = time.monotonic()
+        if now - resumed >= PAUSE_SECONDS:
+            yield Steps(key=key, done=run.steps_done, of=run.steps_per_epoch, seconds=now - began)
+            resumed = time.monotonic()
 
-    def _compute_outcome(self) -> Outcome:
-        """Return the run's outcome; for a confirm trial, store the model and add its address and latency."""
-        predictions = None
-        if self._assigned.predictions is not None:
-            predictions = self._folder / self._assigned.predictions
-            self._place.check_held(predictions.parent)
-        outcome = self._run.outcome(predictions)
-        if predictions is None:
-            return replace(outcome, model=None)
-        assert outcome.model is not None
-        latency = self._run.measure_latency()
-        return replace(outcome, model=self._place.send_outcome(Path(outcome.model)), latency=latency)
 
-    def _build_report(self, row: EpochRow, outcome: Outcome | None) -> Report:
-        from trainables.devices import device_and_threads
-
-        wall_seconds, gpu_seconds = self._clock.read()
-        return Report(
-            row=row,
-            outcome=outcome,
-            wall_seconds=wall_seconds,
-            gpu_seconds=gpu_seconds,
-            host=socket.gethostname(),
-            device=device_and_threads(self._device),
-            attested=self._attested,
-        )
+def _compute_outcome(run: TrainingRun, place: TrialPlace, folder: Path, predictions: str | None) -> Outcome:
+    """Return the run's outcome; if `predictions` is given (confirm trials), store the model and measure its latency."""
+    if predictions is None:
+        return replace(run.outcome(), model=None)
+    target = folder / predictions
+    place.check_held(target.parent)
+    outcome = run.outcome(target)
+    assert outcome.model is not None
+    latency = run.measure_latency()
+    return replace(outcome, model=place.send_outcome(Path(outcome.model)), latency=latency)
 
 
 class Clock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from helpers.configurations import values_of
 import search_spaces
 from study.decisions.scheduler import specify_trial
 from study.drivers.messages import News, Steps
-from study.drivers.worker import RunningTrial
 from study.facts.attestation import Attestation, code_of_method, provenance
 from study.facts.events import EpochReported, read_events
 from study.facts.study_facts import read_facts
@@ -58,9 +58,9 @@ def run_to_the_end(spec: TrialSpec, cache: Path) -> TrainingRun:
     return run
 
 
-def next_news(trial: RunningTrial) -> News:
+def next_news(trial: Iterator[News | Steps]) -> News:
     """What a worker says of its trial after an epoch, however long that takes."""
-    while isinstance(told := trial.go_on(), Steps):
+    while isinstance(told := next(trial), Steps):
         pass
     return told
 

@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import subprocess
+from collections.abc import Generator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,9 +21,9 @@ from msgspec.structs import replace
 from transformers import AutoConfig, AutoModel
 
 from study.decisions.scheduler import Scheduler
-from study.drivers.messages import AssignedTrial, Message, News
+from study.drivers.messages import AssignedTrial, Message, News, Steps
 from study.drivers.tune_driver import _Scheduler
-from study.drivers.worker import RunningTrial
+from study.drivers.worker import run_trial
 from study.facts import attestation
 from study.facts.attestation import Attestation, list_contradictions
 from study.facts.events import EpochReported, NodeLeftOut, TrialRetried
@@ -68,10 +69,10 @@ def test_the_commit_is_asked_for_without_a_write_into_the_repository(tmp_path, m
     assert (tmp_path / ".git" / "index").read_bytes() == index
 
 
-def running(tmp_path: Path, spec: TrialSpec, expected: Attestation) -> RunningTrial:
+def running(tmp_path: Path, spec: TrialSpec, expected: Attestation) -> Generator[News | Steps, None, None]:
     (tmp_path / "trials").mkdir(exist_ok=True)
     given = {"place": str(tmp_path / "trials" / "key"), "predictions": None}
-    return RunningTrial(AssignedTrial(key="key", spec=spec, expected=expected, epochs=0, **given), device="cpu", gpus=0)
+    return run_trial(AssignedTrial(key="key", spec=spec, expected=expected, epochs=0, **given), device="cpu", gpus=0)
 
 
 def news_of(tmp_path: Path, spec: TrialSpec, expected: Attestation) -> News:
@@ -80,7 +81,7 @@ def news_of(tmp_path: Path, spec: TrialSpec, expected: Attestation) -> News:
     try:
         return next_news(trial)
     finally:
-        trial.release()
+        trial.close()
 
 
 def states(tmp_path: Path) -> list[Path]:
@@ -91,7 +92,7 @@ def test_a_worker_attests_with_its_first_epoch_and_once(tmp_path, data):
     spec = spec_of("albert", "rte", data=str(data), config=SHORT | {"epochs": 2})
     trial = running(tmp_path, spec, expected_of(spec))
     first, second = next_news(trial).report, next_news(trial).report
-    trial.release()
+    trial.close()
     assert list_contradictions(first.attested, expected_of(spec)) == [] and second.attested is None
     assert len(first.attested.tokens_digest) == 16 and first.attested.backbone_fingerprint.startswith("mini-albert@")
 
@@ -101,7 +102,7 @@ def test_a_process_that_goes_on_with_a_trial_attests_too(tmp_path, data):
     news_of(tmp_path, spec, expected_of(spec))
     trial = running(tmp_path, spec, expected_of(spec))
     repeated, trained = next_news(trial).report, next_news(trial).report
-    trial.release()
+    trial.close()
     assert repeated.row.epoch == 1 and repeated.attested == trained.attested
     assert list_contradictions(trained.attested, expected_of(spec)) == []
 

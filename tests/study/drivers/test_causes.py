@@ -17,7 +17,7 @@ from msgspec.structs import replace
 import trainables.albert
 from study.drivers.causes import breaks_process, build_failure, lost_process
 from study.drivers.messages import AssignedTrial, News
-from study.drivers.worker import RunningTrial
+from study.drivers.worker import run_trial
 from study.facts.events import TRACEBACK_CHARACTERS
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import OutOfMemory, TrainingError, Unavailable
@@ -39,11 +39,11 @@ def assigned(folder: Path, *, epochs: int = 0, **spec: object) -> AssignedTrial:
 
 def news_of(trial: AssignedTrial, number: int = 1) -> list[News]:
     """What a worker says of the trial, `number` times, before it lets it go."""
-    running = RunningTrial(trial, device="cpu", gpus=0)
+    running = run_trial(trial, device="cpu", gpus=0)
     try:
         return [next_news(running) for _ in range(number)]
     finally:
-        running.release()
+        running.close()
 
 
 @pytest.mark.parametrize(
@@ -261,23 +261,24 @@ def test_a_failure_that_says_all_itself_has_no_place(tmp_path, monkeypatch):
     assert (news.failure.cause, news.failure.error) == ("method", "loss is nan at step 3")
 
 
-def test_an_actor_that_comes_too_late_deletes_nothing_of_a_trial_that_has_ended(tmp_path):
+def test_an_actor_that_comes_too_late_deletes_nothing_of_a_trial_that_has_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr("study.drivers.worker.PAUSE_SECONDS", 0.0)  # after each step
     news_of(assigned(tmp_path))
     (tmp_path / "key" / "state.pt").unlink()  # as after its end
     for epochs in (0, 1):
-        late = RunningTrial(assigned(tmp_path, epochs=epochs), device="cpu", gpus=0)
-        late._take_up()
-        late.release()
+        late = run_trial(assigned(tmp_path, epochs=epochs), device="cpu", gpus=0)
+        next(late)
+        late.close()
         assert (tmp_path / "key" / "model-epoch-1" / "model.safetensors").exists()
 
 
 def test_an_actor_that_is_set_up_for_a_trial_of_another_waits_for_nobody(tmp_path):
-    at_work = RunningTrial(assigned(tmp_path), device="cpu", gpus=0)
+    at_work = run_trial(assigned(tmp_path), device="cpu", gpus=0)
     next_news(at_work)
-    dropped = threading.Thread(target=lambda: RunningTrial(assigned(tmp_path), device="cpu", gpus=0).release())
+    dropped = threading.Thread(target=lambda: run_trial(assigned(tmp_path), device="cpu", gpus=0).close())
     dropped.start()
     dropped.join(timeout=30)
     waits = dropped.is_alive()
-    at_work.release()
+    at_work.close()
     dropped.join()
     assert not waits

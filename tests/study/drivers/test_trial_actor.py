@@ -11,7 +11,7 @@ from helpers.trials import expected_of, next_news, spec_of
 
 from study.drivers.messages import MESSAGES, AssignedTrial, Assignment, Message
 from study.drivers.trial_actor import MESSAGE, TrialActor
-from study.drivers.worker import RunningTrial
+from study.drivers.worker import run_trial
 
 pytestmark = pytest.mark.slow
 
@@ -91,21 +91,20 @@ def test_only_a_trial_whose_model_stays_is_timed(tmp_path):
 @pytest.mark.parametrize("epoch", [1, 2])
 def test_an_epoch_that_is_given_up_begins_again_and_nothing_differs(tmp_path, monkeypatch, epoch):
     monkeypatch.setattr("study.drivers.worker.PAUSE_SECONDS", 0.0)  # after each step
-    whole, cut = (
-        RunningTrial(assigned(tmp_path / name, "palbert", "rte", epochs=2), device="cpu", gpus=0) for name in "ab"
-    )
+    trials = [assigned(tmp_path / name, "palbert", "rte", epochs=2) for name in "ab"]
+    whole, cut = (run_trial(trial, device="cpu", gpus=0) for trial in trials)
     rows = [next_news(whole).report.row for _ in range(2)]
     for _ in range(epoch - 1):
         next_news(cut)
     before = torch.get_rng_state()
-    told = [cut.go_on() for _ in range(3)]
+    told = [next(cut) for _ in range(3)]
     assert [steps.done for steps in told] == [1, 2, 3] and told[0].of > 3
-    cut.release()
+    cut.close()
     assert torch.equal(torch.get_rng_state(), before)
-    again = RunningTrial(cut._assigned, device="cpu", gpus=0)
+    again = run_trial(trials[1], device="cpu", gpus=0)
     news = [next_news(again) for _ in range(2)]
-    again.release()
-    whole.release()
+    again.close()
+    whole.close()
     numbers = [(row.epoch, row.selection_score, row.train_loss, row.mean_layers) for row in rows]
     assert numbers == [
         (n.report.row.epoch, n.report.row.selection_score, n.report.row.train_loss, n.report.row.mean_layers)
