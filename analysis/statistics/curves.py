@@ -57,20 +57,14 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measured(Settings):
     """Exit settings that were chosen on some examples and measured on other examples, sorted by mean layers."""
 
-    settings: Settings
     most_layers: float  # of the most expensive setting, chosen or not; the curve is flat from its last point to here
-
-    @property
-    def fewest_layers(self) -> float:
-        """Mean layers of the setting that runs the fewest layers."""
-        return float(self.settings.mean_layers[0])
 
     def shares(self, fewest: float, most: float) -> np.ndarray:
         """Compute each setting's weight in the mean score from `fewest` to `most` mean layers, (settings,)."""
-        return front_weights(self.settings.mean_layers, fewest, most)
+        return front_weights(self.mean_layers, fewest, most)
 
 
 @dataclass(frozen=True)
@@ -83,7 +77,7 @@ class Curves:
     @property
     def fewest_layers(self) -> float:
         """Lower end of the range of mean layers that the curves of all models cover."""
-        return max(own.fewest_layers for half in self.halves for own in half)
+        return max(float(own.mean_layers[0]) for half in self.halves for own in half)
 
     @property
     def most_layers(self) -> float:
@@ -100,8 +94,10 @@ class Curves:
         """Average each model's score over the range `fewest` to `most` mean layers."""
         resampled = []
         for seed, half in enumerate(self.halves):
-            scores = _resampled([own.settings for own in half], seed)
-            means = [own @ one.shares(fewest, most) for own, one in zip(scores, half, strict=True)]
+            means = [
+                scores @ measured.shares(fewest, most)
+                for scores, measured in zip(_resampled(half, seed), half, strict=True)
+            ]
             resampled.append(np.stack(means, axis=1))
         examples = self.whole[0][0].examples.examples
         return Scored(self._means(fewest, most), np.mean(resampled, axis=0), examples)
@@ -128,7 +124,7 @@ class Curves:
         return Scored(scores, np.stack(resampled, axis=1), self.whole[0][0].examples.examples)
 
     def _means(self, fewest: float, most: float) -> list[float]:
-        found = [[float(own.shares(fewest, most) @ own.settings.scores) for own in half] for half in self.halves]
+        found = [[float(own.shares(fewest, most) @ own.scores) for own in half] for half in self.halves]
         return [float(mean) for mean in np.mean(found, axis=0)]
 
 
@@ -233,5 +229,5 @@ def _measure(choosing: Settings, measuring: Settings) -> Measured:
     """Choose the settings that are Pareto-optimal on some examples, and measure them on other examples."""
     places = pareto_places(choosing.mean_layers, choosing.scores)
     places = places[np.argsort(measuring.mean_layers[places], kind="stable")]
-    chosen = Settings(measuring.examples, measuring.answers[places], measuring.exit_layers[places])
-    return Measured(chosen, most_layers=float(measuring.mean_layers.max()))
+    most_layers = float(measuring.mean_layers.max())
+    return Measured(measuring.examples, measuring.answers[places], measuring.exit_layers[places], most_layers)

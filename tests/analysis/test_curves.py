@@ -174,6 +174,6 @@ def test_front_chosen_on_one_half_has_the_places_of_that_half():
     model = settings_of([0.6, 0.6, 0.6], [2, 4, 6], rng=np.random.default_rng(5))
     one, two = halves(model.examples.split)
     chosen = model.of(one)
-    measured = make_curves([model], [model]).halves[0][0].settings
+    measured = make_curves([model], [model]).halves[0][0]
     places = pareto_places(chosen.mean_layers, chosen.scores)
     assert measured.scores.tolist() == pytest.approx(model.of(two).scores[places].tolist())
