@@ -293,7 +293,7 @@ def test_headings_are_in_order_under_one_title(parsed):
 
 
 def test_every_picture_has_an_alt_text_that_its_caption_is_not(parsed):
-    assert len(parsed.images) == 5
+    assert len(parsed.images) == 6
     assert all(alt and caption and alt != caption for alt, caption in parsed.images)
 
 
@@ -352,7 +352,7 @@ def test_report_escapes_what_others_have_written(tmp_path):
 
 def test_pictures_are_written_as_files(page, study):
     names = {path.name for path in (study / "pictures").iterdir()}
-    shown = ("differences", "seeds", "score-against-layers", "exit-layers", "search-progress")
+    shown = ("differences", "seeds", "score-against-layers", "exit-rules", "exit-layers", "search-progress")
     assert {f"{name}.{ending}" for name in shown for ending in ("svg", "pdf")} == names
 
 
