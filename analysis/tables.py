@@ -151,7 +151,9 @@ def run(options: Options) -> int:
 def _print_cut(options: Options) -> int:
     """Print the dev table with the chosen rows and columns, without writing files."""
     if options.out is not None:
-        raise ValueError(f"--out {options.out}: a table of chosen rows or columns is only printed; > FILE saves it")
+        raise ValueError(
+            f"--out {options.out}: a table of chosen rows or columns is only printed; instead of --out, use > FILE"
+        )
     dev = paper_tables.dev_table(gather(load_studies(list(map(Path, options.studies))), separate=options.separate))
     if options.strict:
         _require_complete(dev)

@@ -52,7 +52,9 @@ class Options(Typed, frozen=True, kw_only=True):
         default_factory=read_cluster_address
     )
     data: Annotated[str, option("data of the study; default: mini", "mini|hub|FOLDER")] = "mini"
-    storage: Annotated[str, option("the launch's --storage, or else its --out; default: runs", "PATH_OR_URI")] = "runs"
+    storage: Annotated[
+        str, option("--storage of the launch; if it has none, its --out; default: runs", "PATH_OR_URI")
+    ] = "runs"
     tracking_uri: Annotated[str | None, option("also check this MLflow store", "URI")] = None
     wait_minutes: Annotated[
         NotNegative, option("minutes to wait for a worker of each node type; default: %(default)g", "X")

@@ -75,8 +75,8 @@ def _find_ended_trial(records: Sequence[Record], key: str) -> Record:
     if len(fitting) == 1:
         return fitting[0]
     menu = [f"{record.key} ({name_trial(record)})" for record in fitting or newest.values()]
-    fault = "several trials have" if fitting else "no ended trial has"
-    raise ValueError(f"{fault} a key that begins with {key!r}; available: {list_first(menu, MOST_NAMED) or 'none'}")
+    number = "several ended trials have keys that begin" if fitting else "no ended trial has a key that begins"
+    raise ValueError(f"{number} with {key!r}; available: {list_first(menu, MOST_NAMED) or 'none'}")
 
 
 main = Command("study.drop", Options, __doc__ or "", run)

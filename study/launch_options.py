@@ -76,7 +76,7 @@ def default_driver() -> Literal["ray", "local"]:
 
 
 _CONTINUE = "continue this study; --method and --task add methods and tasks, and limit this launch to them"
-_NAMES = "names separated by commas, or {}; repeatable; the defaults of three profiles are {}"
+_NAMES = "names separated by commas, or {}; repeatable; defaults by profile: {}"
 _PROFILES = "|".join(["auto", *profiles.list_profiles()])
 _DATA = (
     "mini: generated data, with tiny backbones by default; hub: GLUE from the Hugging Face hub; FOLDER: GLUE's TSV "
@@ -110,7 +110,7 @@ _STORAGE = (
     "where trials save states and models: s3://BUCKET/PATH, gs://... or a folder that all nodes see; default: the "
     "study's folder"
 )
-_REPEATS = "number of searches, to see how much tuning varies"
+_REPEATS = "number of searches, to see how far their results vary"
 _ADDRESS = "Ray cluster to run trials on; default: $RAY_ADDRESS"
 _DRIVER = "local runs without Ray; default: ray, if installed"
 _GPUS = "GPUs per trial, such as 0.25; default: 1 if available"
@@ -170,7 +170,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     selection: Annotated[Selection | None, option("split for early stopping and model selection")] = None
     select_by: Annotated[str | None, option(_SELECT_BY, SELECT_FORMS.replace(", ", "|"))] = None
     early_stopping: Annotated[str | None, option(_EARLY_STOPPING, "none|asha|asha:grace=1,factor=3")] = None
-    search_precision: Annotated[Precision | None, option("precision of search trials; default: as confirm trials")] = (
+    search_precision: Annotated[Precision | None, option("precision of search trials; default: as in final runs")] = (
         None
     )
     attention: Annotated[Literal["softmax", "nystrom"] | None, option(_ATTENTION)] = None

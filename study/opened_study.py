@@ -189,7 +189,7 @@ def _check_tensorfloat32(options: LaunchOptions, resolved: ResolvedPlan) -> None
 def find_launched_arms(study: Study, options: LaunchOptions) -> frozenset[str]:
     """Return the names of the arms that this launch runs.
 
-    These are the arms of --method and --task, and the arms whose trained models are their starting points.
+    These are the arms of --method and --task, and the arms that train the starting models for them.
 
     Raises:
         ValueError: if --max-gpu-hours is given and some arms are left out. The limit applies to all arms together.

@@ -64,7 +64,7 @@ def check_not_shadowed(*names: str, path: Sequence[str] | None = None) -> None:
             is_here = folder.resolve() == Path.cwd()
             advice = "run the command in another folder" if is_here else f"remove {folder} from PYTHONPATH"
             ours = f"{ROOT / name}, the package {name} of glue-exit-study"
-            raise ValueError(f"{file} is found before {ours}; {advice}, or rename the other package")
+            raise ValueError(f"Python imports {file} instead of {ours}; {advice}, or rename the package in {folder}")
 
 
 def require_not_shadowed(*names: str) -> None:

@@ -171,7 +171,7 @@ def set_exit(trained: TrainedModel, settings: Configuration) -> None:
 
 
 def _choose_rule(trained: TrainedModel, rule: Value, **settings: Value) -> ExitRule:
-    """Return the exit rule called `rule` with these settings; raise ValueError if the model cannot use it."""
+    """Return the exit rule named `rule`, with `settings`; raise ValueError if the model cannot use the rule."""
     from trainables.models.answer_rules import KEPT
     from trainables.models.exit_rules import rule_as_json, with_setting
 

@@ -49,7 +49,7 @@ _CORPUS = (
     "backbone is tiny) or mini-shuffled (the text of mini with its words in random order)"
 )
 _BACKBONE = (
-    "a size with random weights (such as albert-base), a folder or a hub name; default: the objective's backbone"
+    "a model size to train from random weights (such as albert-base), a folder or a hub name; default: the objective's"
 )
 _PROCESSES = (
     "number of processes on this machine that share each step, each with its own GPU if there are GPUs; default: 1"
@@ -252,7 +252,7 @@ def _check_same(asked: PretrainingFile, earlier: PretrainingFile) -> None:
     names = dict.fromkeys([*earlier.config, *asked.config])
     pairs += [(name, earlier.config.get(name), asked.config.get(name)) for name in names]
     if changed := [f"{name} is {before}, not {now}" for name, before, now in pairs if before != now]:
-        raise ValueError(f"--to holds another pretraining: its {', its '.join(changed)}; choose another --to")
+        raise ValueError(f"--to holds a pretraining with other settings ({', '.join(changed)}); choose another --to")
 
 
 def _read_earlier(folder: Path) -> PretrainingFile | None:

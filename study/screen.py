@@ -71,7 +71,7 @@ def describe_record(record: Record) -> str:
 
 
 def blocked_exits(progress: StudyProgress) -> dict[str, str]:
-    """Return the reason why no example can exit early, for each arm whose latest trial has this problem."""
+    """Map each arm in which no example can exit early to the reason, as of the latest trial of the arm."""
     seen = {record.arm: (record.metrics or {}, record.config) for record in progress.facts.records}
     seen |= {
         trial.started.arm: (trial.last.row.metrics, trial.config) for trial in progress.under_way.values() if trial.last

@@ -40,7 +40,7 @@ class ThisMachine:
         return {socket.gethostname(): {"CPU": float(cores), "GPU": float(count_local_gpus())}}
 
     def lost(self) -> dict[str, str]:
-        """Return {}, because the launch ends if this machine is lost."""
+        """Return {}: no node is ever lost, because the launch ends with this machine."""
         return {}
 
 

@@ -273,7 +273,7 @@ def _find_outside(name: str, points: Mapping[str, Sequence[Value]], ranges: Mapp
 
 
 def _find_refused(name: str, points: Callable[[str], Sequence[Configuration]], method: Method) -> Iterator[Fault]:
-    """Yield the error of the first invalid point for each task that the method accepts."""
+    """For each task that the method accepts, yield the error of the first invalid point."""
     for task in [task for task in TRAINABLE_TASKS if method.refuses(task) is None]:
         for point in points(task):
             try:

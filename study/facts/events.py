@@ -310,8 +310,8 @@ def check_format(number: int, *, where: str) -> None:
     fault = "was written by a newer version of glue-exit-study" if is_newer else "was never released"
     reads = f"format {FORMAT}" if FIRST_FORMAT == FORMAT else f"formats {FIRST_FORMAT} to {FORMAT}"
     raise ValueError(
-        f"{where}: format {number} {fault}; this version reads {reads}; allowed: the version that wrote the file, "
-        f"or a {'newer version' if is_newer else 'new study'}"
+        f"{where}: format {number} {fault}; this version reads {reads}; use the version that wrote the file, "
+        f"or {'a newer version' if is_newer else 'begin a new study'}"
     )
 
 

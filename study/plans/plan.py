@@ -135,9 +135,9 @@ class Plan(Typed, frozen=True, kw_only=True):
         return {name: value for name in names if (value := getattr(self, name)) is not UNSET}
 
     def find_start(self, method: str, task: str, default: str | None) -> str | None:
-        """Return the name of the arm whose model `method` starts from on `task`; None if it starts from the backbone.
+        """Return the name of the arm that provides the starting model of `method` on `task`; None for the backbone.
 
-        `default` is START in the method's file: the method whose model is used if `start_from` does not name this arm.
+        If `start_from` has no entry for this arm, the arm starts from a model of the method `default`.
         """
         source = self.start_from.get(f"{method}/{task}", f"{default}/{task}" if default else self.start_from.get(task))
         return source if source is None or "/" in source else f"{method}/{source}"

@@ -345,7 +345,8 @@ def _check_ends(arm: Arm, resolution: Resolution) -> None:
 def _repeat_arm(arm: Arm, repeat: int, arms: Collection[Arm]) -> Arm:
     """Copy an arm for another search, with the index `repeat`, of the same method on the same task.
 
-    If the arm starts from the model of another arm that is searched, the copy starts from the model of that arm's copy.
+    An arm may start from the model of another arm. If the other arm is searched too, the copy starts from the copy of
+    the other arm.
     """
     source = next((other for other in arms if other.name == arm.start_from), None)
     start_from = format_arm_name(source.method, source.task, repeat) if source and source.space else arm.start_from

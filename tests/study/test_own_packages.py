@@ -49,8 +49,8 @@ def test_a_command_in_a_folder_with_another_package_of_our_name_says_which(tmp_p
     path, package = other(tmp_path, name), name.removesuffix(".py")
     done = run(*AS_MODULE, command, "--dry-run" if command == "study.launch" else "runs/s", cwd=tmp_path)
     assert done.stdout == "" and done.returncode in (1, 2) and done.stderr.count("\n") == 1, done.stderr
-    assert f"{path} is found before {ROOT / package}, the package {package} of glue-exit-study" in done.stderr
-    assert done.stderr.endswith("run the command in another folder, or rename the other package\n")
+    assert f"Python imports {path} instead of {ROOT / package}, the package {package} of glue-exit-study" in done.stderr
+    assert done.stderr.endswith(f"run the command in another folder, or rename the package in {tmp_path}\n")
     assert [entry.name for entry in tmp_path.iterdir()] == [name]
 
 
@@ -65,7 +65,7 @@ def test_one_that_finds_our_modules_within_it_says_so_too(tmp_path, command, nam
     path.write_text("from pkgutil import extend_path\n__path__ = extend_path(__path__, __name__)\n")
     done = run(*AS_MODULE, command, argument, cwd=tmp_path)
     assert done.stdout == "" and done.returncode in (1, 2) and done.stderr.count("\n") == 1, done.stderr
-    assert f"{path} is found before {ROOT / name}, the package {name} of glue-exit-study" in done.stderr
+    assert f"Python imports {path} instead of {ROOT / name}, the package {name} of glue-exit-study" in done.stderr
 
 
 def test_python_is_first_where_a_module_has_the_name_behind_m(tmp_path):
@@ -79,8 +79,10 @@ def test_one_on_the_path_of_python_is_named_too(tmp_path, command, name):
     path = other(tmp_path / "first", name)
     done = run(CONSOLE, command, "runs/s", cwd=tmp_path, first=tmp_path / "first")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
-    assert f"{path} is found before {ROOT / name.removesuffix('.py')}" in done.stderr
-    assert done.stderr.endswith(f"remove {tmp_path / 'first'} from PYTHONPATH, or rename the other package\n")
+    assert f"Python imports {path} instead of {ROOT / name.removesuffix('.py')}" in done.stderr
+    assert done.stderr.endswith(
+        f"remove {tmp_path / 'first'} from PYTHONPATH, or rename the package in {tmp_path / 'first'}\n"
+    )
 
 
 @pytest.mark.slow
@@ -91,7 +93,7 @@ def test_the_console_script_does_not_look_where_it_runs_but_processes_of_a_launc
     assert done.returncode == 2 and done.stderr.startswith("study.status: no plan.json in gone")
     done = run(CONSOLE, "launch", "--dry-run", cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
-    assert f"study.launch: {path} is found before " in done.stderr
+    assert f"study.launch: Python imports {path} instead of " in done.stderr
 
 
 def test_a_folder_of_our_name_without_code_is_in_nobodys_way(tmp_path):
@@ -104,4 +106,4 @@ def test_a_folder_of_our_name_without_code_is_in_nobodys_way(tmp_path):
 def test_what_is_imported_of_ours_elsewhere_raises_an_import_error(tmp_path):
     other(tmp_path, "trainables")
     done = run(sys.executable, "-c", "try: import study\nexcept ImportError as error: print(error)", cwd=tmp_path)
-    assert done.stderr == "" and f"is found before {ROOT / 'trainables'}" in done.stdout
+    assert done.stderr == "" and f" instead of {ROOT / 'trainables'}" in done.stdout

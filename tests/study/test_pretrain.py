@@ -95,7 +95,10 @@ def test_bad_usage_is_one_line_and_makes_nothing(arguments, message, capsys, tmp
 
 def test_bad_corpus_is_one_line(capsys, tmp_path):
     for documents, message in (
-        ([["one"], ["two"]], "document 1, 'one', has one sentence; sentence_pairs needs two per document"),
+        (
+            [["one"], ["two"]],
+            "document 1 ('one') has only one sentence, but sentence_pairs needs two",
+        ),
         ([["one", "two"]], "has 1 document(s); allowed: at least 2, because one is held out"),
     ):
         corpus = write_corpus(tmp_path / "text", documents)
@@ -220,7 +223,7 @@ def test_folder_is_a_backbone_that_tells_how_it_was_made(tmp_path, corpus, capsy
     assert AutoModel.from_pretrained(folder) and AutoTokenizer.from_pretrained(folder)
     capsys.readouterr()  # transformers tells of the heads that it leaves out
     other = refused(capsys, *arguments, "--seed", "7")
-    assert "holds another pretraining: its seed is 42, not 7;" in other
+    assert "holds a pretraining with other settings (seed is 42, not 7);" in other
 
 
 @pytest.mark.parametrize(

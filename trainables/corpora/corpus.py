@@ -49,8 +49,8 @@ def check_corpus(corpus: str, packing: str) -> None:
     number = 0
     for number, document in enumerate(documents(corpus), start=1):
         if packing in PAIRED and len(document) < 2:
-            what = f"corpus {corpus!r}: document {number}, {document[0][:40]!r}"
-            raise ValueError(f"{what}, has one sentence; {packing} needs two per document")
+            place = f"corpus {corpus!r}: document {number} ({document[0][:40]!r})"
+            raise ValueError(f"{place} has only one sentence, but {packing} needs two")
     if number < 2:
         raise ValueError(
             f"corpus {corpus!r} has {number} document(s); allowed: at least 2, because one is held out; "

@@ -120,7 +120,7 @@ _NOTHING: Span = (0, 0)
 
 @dataclass(frozen=True)
 class PackedExamples:
-    """Examples, as start positions and lengths of their segments in a corpus's tokens; memory-mapped."""
+    """Memory-mapped arrays that give the position and length of each example's segments in a corpus's tokens."""
 
     first_starts: np.ndarray  # (n,) int64
     first_lengths: np.ndarray  # (n,) int64, at least 1

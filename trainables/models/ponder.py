@@ -160,7 +160,7 @@ class Posterior:
 
 
 def truncated_posterior(exit_logits: Tensor, config: PonderConfig, num_layers: int) -> Posterior:
-    """Compute the posterior over all layers, with the prior; the module's docstring explains its truncation.
+    """Compute the truncated posterior over all layers, and the prior. The module's docstring explains the truncation.
 
     Args:
         exit_logits: logits of λ at the computed layers, (computed, batch). The posterior of every example must be

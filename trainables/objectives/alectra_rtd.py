@@ -40,7 +40,7 @@ class Config(ReplacedTokenConfig, frozen=True, kw_only=True):
         """Check that the generator shares the discriminator's layers only if both are ALBERTs."""
         super().__post_init__()
         if self.tie_encoder and self.generator_family != "albert":
-            raise ValueError(f"tie_encoder is true, but generator_family is {self.generator_family}; allowed: false")
+            raise ValueError(f"tie_encoder must be false if generator_family is {self.generator_family}")
 
 
 def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:

@@ -324,7 +324,7 @@ def _compute_metrics(task: Task, logits: Tensor, examples: Examples) -> dict[str
 
 
 def _compute_expectations(task: Task, outputs: LayerOutputs, examples: Examples) -> dict[str, float]:
-    """Compute the expected mean layers of sampled exits and, for a classification, the expected accuracy.
+    """Compute the mean number of layers expected with sampled exits and, for a classification, the expected accuracy.
 
     The values are computed from the exit probabilities, without sampling.
     """

@@ -318,7 +318,7 @@ class TrainingRun:
         """Return the trial's results: the folder of the selected epoch's model, and its scores on the reported split.
 
         The reported split is usually the split on which the epoch was selected. If `selection` is "holdout" and
-        `report_dev` is true, it is dev, which was then not used for training or selection.
+        `report_dev` is true, the reported split is dev, and training and selection have not used dev.
 
         Args:
             predictions: file to which the predictions on the reported split are written (npz, see `write_predictions`);

@@ -139,7 +139,10 @@ def test_a_name_that_the_hub_cannot_have_is_refused() -> None:
 def test_a_document_of_one_sentence_is_refused_where_pairs_are_made(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path, [["One two. Three."], ["four"]])
     for kind in PAIRED:
-        with pytest.raises(ValueError, match=f": document 2, 'four', has one sentence; {kind} needs two per document$"):
+        with pytest.raises(
+            ValueError,
+            match=rf": document 2 \('four'\) has only one sentence, but {kind} needs two$",
+        ):
             check_corpus(corpus, kind)
     check_corpus(corpus, "full")
 

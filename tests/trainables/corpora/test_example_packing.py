@@ -106,7 +106,8 @@ def test_a_document_shorter_than_a_pair_is_named(packing: str, tmp_path: Path) -
     tokenizer = word_tokenizer(text for document in documents(corpus) for text in document)
     tokenised = tokenise_corpus(corpus, tokenizer, cache=tmp_path)
     with pytest.raises(
-        ValueError, match=rf"document 2, 'chapter one', has one sentence; {packing} needs two per document$"
+        ValueError,
+        match=rf"document 2 \('chapter one'\) has only one sentence, but {packing} needs two$",
     ):
         pack(corpus, tokenised, tokenizer, packing=packing, max_length=16, cache=tmp_path)
 
