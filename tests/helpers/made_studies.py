@@ -368,7 +368,7 @@ def predictions(
         logits = np.eye(TASKS[task].num_labels)[np.where(right, labels, (labels + 1) % TASKS[task].num_labels)]
     splits = TASKS[task].dev_splits
     layers = np.full(num_examples, 12) if method == "albert" else 12 - rng.integers(8, size=num_examples)
-    settings = np.linspace(0.1, 0.9, 9)
+    settings = np.linspace(0.1, 0.9, 0 if method == "albert" else 9)
     draws = 4 if method == "pondernet" else 1
     drawn = np.repeat(logits[None], draws, axis=0)
     for number in range(1, draws):  # another draw has some of the answers of another example
