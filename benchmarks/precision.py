@@ -32,6 +32,7 @@ from benchmarks.training_contenders import device, minilm_folder
 from benchmarks.training_speed import BATCH_SIZES, rows_of
 from trainables.configuration import Precision
 from trainables.devices import device_name, has_tensorfloat32
+from trainables.runs.evaluation import run_to_end
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec
 
@@ -89,7 +90,7 @@ def trials_of(method: str, backbone: str, data: Path, arguments: argparse.Namesp
     """Those of a method, seed after seed."""
     for precision in precisions():
         run = new_run(method, 0, precision, backbone, data, arguments)
-        run.train_on([np.zeros(arguments.batch_size, int)] * WARM_STEPS, 1)
+        run_to_end(run.train_on([np.zeros(arguments.batch_size, int)] * WARM_STEPS, 1))
     for seed in range(1, arguments.seeds + 1):
         for precision in precisions():
             run = new_run(method, seed, precision, backbone, data, arguments)

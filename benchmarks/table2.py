@@ -184,7 +184,9 @@ def training_step(
     model: EarlyExitModel, config: TrainingConfig, examples: Examples, *, num_steps: int
 ) -> Callable[[], None]:
     """A trial's step on the examples, over and over; it returns when the device has done it."""
-    optimiser = Optimiser(model, model.parameter_groups(config), config, num_steps=num_steps, warmup_steps=0)
+    warmup_steps = config.warmup_steps or round(config.warmup_ratio * num_steps)
+    groups = model.parameter_groups(config)
+    optimiser = Optimiser(model, groups, config, num_steps=num_steps, warmup_steps=warmup_steps)
     batch = examples.batch(np.arange(len(examples)), torch.device(device()))
 
     def step() -> None:

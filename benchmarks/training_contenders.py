@@ -19,6 +19,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, DataCol
 from trainables.data.examples import Examples, load_examples, prepare_tokenizer
 from trainables.data.tasks import TASKS
 from trainables.encoders.loading import quiet_transformers
+from trainables.runs.evaluation import run_to_end
 from trainables.runs.random_numbers import seeded_generator
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec
@@ -84,7 +85,7 @@ class Ours:
 
     def train(self, draw: Draw) -> None:
         self.tokens += [int(self._lengths[rows].sum()) for rows in draw.shuffled]
-        self._run.train_on(draw.shuffled, epoch=1)
+        run_to_end(self._run.train_on(draw.shuffled, epoch=1))
 
 
 class HuggingFaceTrainer:

