@@ -142,8 +142,7 @@ class TrialFolder:
 
     def send_outcome(self, model: Path) -> str:
         """Check that the model's folder exists, and return its path."""
-        if not model.is_dir():
-            raise FileNotFoundError(f"model {model} is missing")
+        _check_folder(model)
         return str(model)
 
     def has_work(self) -> bool:
@@ -266,7 +265,7 @@ TrialPlace = TrialFolder | TrialObjects
 
 
 def _check_folder(folder: Path) -> None:
-    """Check that a working folder exists.
+    """Check that a working folder or a model's folder exists.
 
     A missing folder is not created: it may be on a share that is not mounted, and new files would block the mount.
     """
@@ -304,8 +303,8 @@ def model_exists(model: str | None) -> bool:
     Raises:
         ValueError: if the storage cannot be read.
     """
-    if model is None or not is_uri(model):
-        return model is not None and Path(model).is_dir()
+    if model is None:
+        return False
     with one_line_errors(f"{model} cannot be read"):
         return exists(join(model, DESCRIPTION))
 
