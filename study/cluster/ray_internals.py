@@ -10,15 +10,15 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
+from unittest import mock
 
 from ray._private import ray_constants, services, worker
 from ray._raylet import GcsClient  # type: ignore[attr-defined]
 
 
-@contextmanager
-def loopback_only() -> Iterator[None]:
+def loopback_only() -> AbstractContextManager[object]:
     """Make a Ray that starts in this block listen only on 127.0.0.1.
 
     Without a token, anyone who reaches Ray's ports could run code.
@@ -26,23 +26,12 @@ def loopback_only() -> Iterator[None]:
     Ray replaces even an explicit 127.0.0.1 with a network address, unless its support for clusters is off, as it is on
     macOS and Windows. The block turns this support off.
     """
-    before = ray_constants.ENABLE_RAY_CLUSTER
-    ray_constants.ENABLE_RAY_CLUSTER = False
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
+    return mock.patch.object(ray_constants, "ENABLE_RAY_CLUSTER", False)
 
 
-@contextmanager
-def nothing_printed() -> Iterator[None]:
+def nothing_printed() -> AbstractContextManager[object]:
     """Suppress the many lines that Ray prints for a node failure; the journal has one line per failure."""
-    before = worker.print_to_stdstream
-    worker.print_to_stdstream = lambda data, ignore_prefix: None
-    try:
-        yield
-    finally:
-        worker.print_to_stdstream = before
+    return mock.patch.object(worker, "print_to_stdstream", lambda data, ignore_prefix: None)
 
 
 def find_head(address: str) -> str | None:
