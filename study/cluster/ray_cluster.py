@@ -77,8 +77,9 @@ def _start() -> None:
 def _join(address: str) -> None:
     """Connect to the Ray cluster; check the address first, because `ray.init` would retry and log for a minute."""
     try:
-        _connect(address)
-        if not address.startswith("ray://") and (head := find_head(address)) is not None:
+        if address.startswith("ray://"):
+            _connect(address.removeprefix("ray://"))
+        elif head := find_head(address):
             _connect(head)
             ask_head(head)
         ray.init(address=address, **_QUIET)
@@ -89,11 +90,10 @@ def _join(address: str) -> None:
         raise ValueError(f"{named(address)}: no Ray cluster answers there ({str(error).splitlines()[0]})") from None
 
 
-def _connect(address: str) -> None:
+def _connect(host_and_port: str) -> None:
     """Open and close a TCP connection to check that something listens at the address."""
-    host, _, port = address.rpartition("://")[-1].rpartition(":")
-    if host and port.isdigit():  # "auto" has no port
-        socket.create_connection((host, int(port)), timeout=5).close()
+    host, _, port = host_and_port.rpartition(":")
+    socket.create_connection((host, int(port)), timeout=5).close()
 
 
 def count_cluster_gpus(address: str) -> int:
