@@ -69,7 +69,10 @@ def test_books_become_chapters_of_paragraphs(tmp_path, monkeypatch):
             ["--books", "PLACE"],
             "no books in 'PLACE'; allowed: / or a folder with sword-comm-tdavid, .* `apt-get install",
         ),
-        (["--text", "PLACE", "--vocabulary", "PLACE"], "tokenizer 'PLACE' has no tokenizer; looked for .*vocab.txt"),
+        (
+            ["--text", "PLACE", "--vocabulary", "PLACE"],
+            "tokenizer 'PLACE' has no tokenizer; accepted files: .*vocab.txt",
+        ),
     ],
 )
 def test_what_is_absent_is_told_in_one_line(arguments, message, tmp_path, monkeypatch):

@@ -53,7 +53,7 @@ def refused(capsys, here: Path, *arguments: str) -> str:
         ("launch --data Mini --dry-run", "in the original GLUE layout; did you mean mini?"),
         (
             "launch --data gone --task rte --dry-run",
-            "no folder gone; data is mini, hub or a folder in the original GLUE",
+            "no folder gone; data must be mini, hub or a folder in the original GLUE",
         ),
         (
             "launch --seeds 42,43 --dry-run",
@@ -142,7 +142,7 @@ def test_one_line_says_the_value_and_what_is_allowed(capsys, here, command, mess
         (b'samples = "many"', "samples is 'many'; allowed: a whole number or \"none\""),
         (b'early_stopping = "asha"', "early_stopping is 'asha'; allowed: a table or \"none\""),
         ('methods = ["albert"]'.encode("utf-16"), "not UTF-8; allowed: a TOML file, as --dry-run --toml prints it"),
-        (b'data = "nowhere"', "--plan plan.toml: no folder nowhere; data is mini, hub or a folder"),
+        (b'data = "nowhere"', "--plan plan.toml: there is no folder nowhere; data must be mini, hub or a folder"),
         (
             b'backbone = "mini-albrt"',
             "--plan plan.toml: no backbone is named 'mini-albrt'; nearest: mini-",

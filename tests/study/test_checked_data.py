@@ -40,12 +40,18 @@ def said(capsys: pytest.CaptureFixture, tmp_path: Path, data: Path, *arguments: 
 @pytest.mark.parametrize(
     "content, told",
     [
-        (bytes(range(256)), "line 2: not UTF-8, byte 0x80; allowed: UTF-8"),
+        (bytes(range(256)), "line 2: byte 0x80 is not UTF-8; allowed: UTF-8"),
         (b"", "no rows; the official RTE dev has 277"),
         (b"index\tsentence1\tsentence2\tlabel\n", "no rows; the official RTE dev has 277"),
-        (b"index\tsentence1\tlabel\n0\tOne .\tentailment\n", "no column 'sentence2'"),
-        (b"index\tsentence1\tsentence2\tlabel\n0\tOne .\tTwo .\tyes\n", "RTE has entailment, not_entailment"),
-        (b"index\tsentence1\tsentence2\tlabel\n0\tOne .\tTwo .\n", "line 2: 3 columns instead of 4: '0 | One ."),
+        (b"index\tsentence1\tlabel\n0\tOne .\tentailment\n", "there is no column 'sentence2'"),
+        (
+            b"index\tsentence1\tsentence2\tlabel\n0\tOne .\tTwo .\tyes\n",
+            "the labels of RTE are entailment, not_entailment",
+        ),
+        (
+            b"index\tsentence1\tsentence2\tlabel\n0\tOne .\tTwo .\n",
+            "line 2: the number of columns is 3 instead of 4: '0 | One .",
+        ),
         (b"index\tsentence1\tsentence2\tlabel\n0\t \t\tentailment\n", "allowed: text in at least one"),
     ],
 )
@@ -61,7 +67,9 @@ def test_the_first_ten_faults_of_all_files_are_told(capsys, tmp_path, data):
     head, *lines = said(capsys, tmp_path, data)
     assert head == "study.launch: the data have at least 10 faults; correct them, or choose another folder"
     assert [("train" in line, "dev" in line) for line in lines] == [(True, False)] * 7 + [(False, True)] * 3
-    assert all("unknown label 'no entailment'; RTE has entailment, not_entailment" in line for line in lines)
+    assert all(
+        "unknown label 'no entailment'; the labels of RTE are entailment, not_entailment" in line for line in lines
+    )
 
 
 def options_for(folder: Path) -> LaunchOptions:

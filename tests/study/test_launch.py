@@ -85,7 +85,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         (["--seeds", "-1"], "--seeds is -1; allowed: a whole number >= 1"),
         (["--epochs", "0"], "--epochs is 0; allowed: a whole number >= 1"),
         (["--samples", "many"], "--samples is 'many'; allowed: a whole number"),
-        (["--task", "qqp", "--data", "/nowhere"], "no folder /nowhere; data is mini, hub or a folder"),
+        (["--task", "qqp", "--data", "/nowhere"], "no folder /nowhere; data must be mini, hub or a folder"),
         (["--backbone", "/nowhere"], "backbone '/nowhere' is not a folder"),
         (["--backbone", "nobody/nothing"], "HF_HUB_OFFLINE=1"),
         (["--backbone", "albert-bsae", "--dry-run"], "no backbone is named 'albert-bsae'; nearest: albert-base, "),

@@ -49,7 +49,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
     return printed.err.strip()
 
 
-NO_NYSTROM = "a 'sharebert' model; available for: albert, bert, electra"
+NO_NYSTROM = "a 'sharebert' model; nystrom is available for: albert, bert, electra"
 
 
 @pytest.mark.slow
@@ -166,8 +166,8 @@ def test_a_folder_that_began_tiny_is_fine_tuned_as_a_tiny_backbone(tmp_path):
             "is not finished: its pretraining has made 40 of 40 steps; finish the pretraining first",
         ),
         ({"positions": 32}, [], "max_length of palbert/sst2 is 128; backbone "),
-        ({"conv_kernel_size": 33}, [], "attention is softmax, conv_kernel_size None; backbone "),
-        ({"conv_kernel_size": 5}, ["--attention", "nystrom"], "conv_kernel_size 33; backbone "),
+        ({"conv_kernel_size": 33}, [], "attention is softmax and conv_kernel_size is None, but backbone "),
+        ({"conv_kernel_size": 5}, ["--attention", "nystrom"], "conv_kernel_size is 33, but backbone "),
         ({}, ["--method", "sharebert"], "sharebert is for backbones of family sharebert; backbone "),
     ],
 )

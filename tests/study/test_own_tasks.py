@@ -100,7 +100,9 @@ def test_a_machine_without_the_files_of_a_task_says_which_are_missing(tmp_path: 
     (task,) = read_tasks(write_page_task(tmp_path / "tasks"))
     spec = from_json(TrialSpec, encode(spec_of("albert", "claims", own_task=task)), where="spec")  # as a worker has it
     shutil.rmtree(tmp_path / "tasks")
-    with pytest.raises(Unavailable, match=f"^no folder {tmp_path}/tasks/claims for task claims; if it was moved"):
+    with pytest.raises(
+        Unavailable, match=f"^there is no folder {tmp_path}/tasks/claims for task claims; if the folder was moved"
+    ):
         TrainingRun(spec, cache=tmp_path / "cache")
 
 
@@ -221,8 +223,8 @@ def test_a_study_goes_on_with_its_folder_where_it_was_or_is_now_and_not_with_oth
         capsys.readouterr()
         assert launch.main(again) == 2
         assert (
-            f"no folder {studied.parent}/tasks/claims for task claims; if it was moved, --include its parent folder"
-            in capsys.readouterr().err
+            f"there is no folder {studied.parent}/tasks/claims for task claims; "
+            "if the folder was moved, give its new parent folder with --include" in capsys.readouterr().err
         )
         assert launch.main([*again, "--include", str(moved)]) == 0
         rows = tmp_path / "tasks" / "claims" / "dev.tsv"

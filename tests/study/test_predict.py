@@ -165,17 +165,20 @@ def test_a_file_of_one_row_is_answered(studies, tmp_path, capsys):
         (None, "the input file {file} does not exist; give a TSV file with a header line"),
         (b"", "{file} is empty; allowed: a TSV file whose header line has sentence"),
         (b"index\tsentence\n", "{file} has no rows; allowed: a header line and a line for each row"),
-        (b"text,label\nfine,1\n", "{file}, line 1: no column 'sentence'; the columns are text,label"),
+        (b"text,label\nfine,1\n", "{file}, line 1: there is no column 'sentence'; the columns are text,label"),
         (
             b"sentence\tsentence\na\tb\n",
-            "{file}, line 1: several columns 'sentence'; the columns are sentence, sentence",
+            "{file}, line 1: there are several columns 'sentence'; the columns are sentence, sentence",
         ),
-        (b"index\tsentence\n0\tone\n1\n", "{file}, line 3: 1 columns instead of 2: '1'; allowed: index, sentence"),
+        (
+            b"index\tsentence\n0\tone\n1\n",
+            "{file}, line 3: the number of columns is 1 instead of 2: '1'; the columns must be index, sentence",
+        ),
         (
             b"index\tsentence\n0\tone\n1\t \n",
-            "{file}, line 3: no text in sentence; allowed: text in at least one column",
+            "{file}, line 3: there is no text in sentence; allowed: text in at least one column",
         ),
-        (b"sentence\ncaf\xe9\n", "{file}, line 2: not UTF-8, byte 0xe9; allowed: UTF-8"),
+        (b"sentence\ncaf\xe9\n", "{file}, line 2: byte 0xe9 is not UTF-8; allowed: UTF-8"),
     ],
 )
 def test_a_file_that_cannot_be_answered_is_refused_in_one_line(studies, tmp_path, capsys, content, message):

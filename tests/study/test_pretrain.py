@@ -71,7 +71,7 @@ def refused(capsys, *arguments: str) -> str:
         (["mlm", "--attention", "linear"], "--attention is 'linear'; allowed: nystrom, softmax"),
         (
             ["mlm", "--attention", "nystrom", "--backbone", "mini-sharebert"],
-            "'mini-sharebert' is a 'sharebert' model; available for: albert, bert, electra",
+            "'mini-sharebert' is a 'sharebert' model; nystrom is available for: albert, bert, electra",
         ),
         (["electra-rtd", "--backbone", "mini-albert"], "no model of family 'albert'; available: bert, electra"),
         (["mlm", "--backbone", "mini-albrt"], "no backbone is named 'mini-albrt'; nearest: mini-albert"),
@@ -110,8 +110,8 @@ def test_bad_corpus_is_one_line(capsys, tmp_path):
     ("text", "message"),
     [
         (b"", "has 0 document(s); allowed: at least 2, because one is held out; a blank line ends a document"),
-        (b"one\ntwo\n\ncaf\xe9\n", "text.txt, line 4: not UTF-8, byte 0xe9"),
-        (None, "has no .txt file; allowed: UTF-8 text, a blank line between documents"),
+        (b"one\ntwo\n\ncaf\xe9\n", "text.txt, line 4: byte 0xe9 is not UTF-8"),
+        (None, "has no .txt file; allowed: .txt files in UTF-8, with a blank line between documents"),
     ],
 )
 def test_corpus_that_cannot_be_read_is_one_line(text, message, capsys, tmp_path):

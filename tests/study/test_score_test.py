@@ -144,7 +144,7 @@ def test_labels_of_other_rows_are_refused(study, tmp_path, capsys):
     file.write_text("\n".join(file.read_text().splitlines()[:-1]) + "\n")
     assert "; give all " in refused(capsys, study, "--labels", short)
     file.write_text(file.read_text().replace("\n1\t", "\nyes\t", 1))
-    assert "unknown label 'yes'; MRPC has 0, 1" in refused(capsys, study, "--labels", short)
+    assert "unknown label 'yes'; the labels of MRPC are 0, 1" in refused(capsys, study, "--labels", short)
     shutil.rmtree(short / "MRPC")
     assert refused(capsys, study, "--labels", short) == (
         f"--labels {short} has no labels for the study's tasks; allowed: {short}/MRPC/test_full.tsv, "

@@ -172,10 +172,13 @@ def write_rte(folder, rows):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "no file {file}; data is mini, hub or a folder in the original GLUE layout"),
-        (b"", "{file}: no rows; the official RTE test has 3,000"),
-        (b"index\tsentence1\tsentence2\n0\tcaf\xe9\tx\n", "{file}, line 2: not UTF-8, byte 0xe9; allowed: UTF-8"),
-        (b"index\ttext\n0\tx\n", "{file}, line 1: unknown column 'text'; RTE has index, sentence1, sentence2, label"),
+        (None, "no file {file}; data must be mini, hub or a folder in the original GLUE layout"),
+        (b"", "{file} has no rows; the official RTE test has 3,000"),
+        (b"index\tsentence1\tsentence2\n0\tcaf\xe9\tx\n", "{file}, line 2: byte 0xe9 is not UTF-8; allowed: UTF-8"),
+        (
+            b"index\ttext\n0\tx\n",
+            "{file}, line 1: unknown column 'text'; the columns of RTE are index, sentence1, sentence2, label",
+        ),
     ],
 )
 def test_a_test_set_that_a_model_cannot_answer_is_said_before_all_else(

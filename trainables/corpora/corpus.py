@@ -4,8 +4,8 @@
     mini-shuffled         a control for `mini`: the same words in random order
     hub:NAME              `hub:NAME[@REVISION][:CONFIGURATION]`, streamed: each row of the train split is a document,
                           with its lines in the column `text`; for example hub:wikimedia/wikipedia:20231101.en
-    FOLDER                its `.txt` files, also in subfolders, in UTF-8, with a sentence or a paragraph per line; a
-                          document ends at a blank line or at the end of a file
+    FOLDER                all `.txt` files in the folder and its subfolders; they must be UTF-8 and have a sentence or a
+                          paragraph per line; a document ends at a blank line or at the end of a file
 
 The generated sentences are of the same kinds as in mini-GLUE, but none occurs in its dev and test splits. They are the
 same in every process and every version of Python.
@@ -41,8 +41,8 @@ def check_corpus(corpus: str, packing: str) -> None:
     """Check the files of a corpus that is a folder; do nothing for other corpora, which users cannot correct.
 
     Raises:
-        ValueError: if the folder is missing, has no text file or fewer than two documents, or a file is not UTF-8; or
-            if `packing` makes pairs of sentences and a document has one sentence.
+        ValueError: if the folder is missing or has no text file; if a file is not UTF-8; if there are fewer than two
+            documents; or if `packing` makes pairs of sentences and a document has only one sentence.
     """
     if classify_corpus(corpus) != "folder":
         return
@@ -102,7 +102,7 @@ def documents(corpus: str) -> Iterator[Document]:
 
 
 def vocabulary_texts(corpus: str) -> Iterator[str]:
-    """Read the texts that a tiny backbone's vocabulary is built from: the corpus, or mini-GLUE for a generated corpus.
+    """Read the texts for the vocabulary of a tiny backbone: the corpus, or mini-GLUE for a generated corpus.
 
     Raises:
         ValueError: if the corpus is missing, or a file is not UTF-8.
@@ -132,7 +132,7 @@ def documents_of_lines(lines: Iterable[str]) -> Iterator[Document]:
 
 
 def sentences_of_line(line: str) -> list[str]:
-    """Split a line into sentences. It is also split after abbreviations such as `Mr.`, which is a minor error."""
+    """Split a line into sentences. An abbreviation such as `Mr.` also ends a sentence, which is a minor error."""
     return [sentence for part in _SENTENCE_END.split(line) if (sentence := " ".join(part.split()))]
 
 
@@ -149,7 +149,7 @@ def text_files(folder: Path) -> list[Path]:
         raise ValueError(f"corpus {str(folder)!r} is not a folder; allowed: mini, mini-shuffled, hub:NAME, a folder")
     files = sorted(path for path in folder.rglob("*.txt") if path.is_file())
     if not files:
-        allowed = "UTF-8 text, a blank line between documents"
+        allowed = ".txt files in UTF-8, with a blank line between documents"
         raise ValueError(f"corpus {str(folder)!r} has no .txt file; allowed: {allowed}")
     return files
 
@@ -160,7 +160,7 @@ def _read_lines(file: Path) -> Iterator[str]:
             try:
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
-                raise ValueError(f"{file}, line {number}: not UTF-8, byte {line[error.start]:#04x}") from None
+                raise ValueError(f"{file}, line {number}: byte {line[error.start]:#04x} is not UTF-8") from None
 
 
 # ---- a data set of the hub

@@ -39,7 +39,7 @@ _ARRAYS = {
 
 @dataclass(frozen=True)
 class TokenisedCorpus:
-    """The concatenated tokens of all documents, without special tokens, memory-mapped."""
+    """Memory-mapped arrays of the concatenated tokens of all documents, without special tokens."""
 
     tokens: np.ndarray  # (all tokens,) int32
     begins_word: np.ndarray  # (all tokens,) bool, whether a token is the first of its word
@@ -51,7 +51,7 @@ class TokenisedCorpus:
     def held_out(self) -> np.ndarray:
         """Boolean mask of the held-out documents, shape (documents,). They are the documents with the smallest hashes.
 
-        The choice therefore depends only on the texts, and identical documents are all held out or all trained on.
+        The choice therefore depends only on the texts, and identical documents are all in the same set.
         """
         number = max(1, round(HELD_OUT_SHARE * len(self.document_hashes)))
         return self.document_hashes <= np.partition(self.document_hashes, number - 1)[number - 1]
@@ -61,7 +61,8 @@ def tokenise_corpus(corpus: str, tokenizer: PreTrainedTokenizerBase, *, cache: P
     """Load the tokens of a corpus from the cache; if they are missing, tokenise the corpus first.
 
     Raises:
-        ValueError: if the corpus is missing, has no tokens or fewer than two documents, or a file is not UTF-8.
+        ValueError: if the corpus is missing; if a file is not UTF-8; or if there are no tokens or fewer than two
+            documents.
     """
     content = f"corpus {CORPUS_FORMAT} {corpus_fingerprint(corpus)} {fingerprint_tokenizer(tokenizer)}"
     entry = cached_folder(cache, content, lambda folder: _write_corpus(folder, corpus, tokenizer))
@@ -144,7 +145,8 @@ def pack(
     """Load the training and the held-out examples from the cache; if they are missing, pack them first.
 
     Raises:
-        ValueError: if `packing` needs pairs and a document has one sentence, or the training or held-out set is empty.
+        ValueError: if `packing` needs pairs and a document has only one sentence; or if there are no training examples
+            or no held-out examples.
     """
     source = f"{corpus_fingerprint(corpus)} {fingerprint_tokenizer(tokenizer)}"
     content = f"packed {PACKED_FORMAT} {source} {packing} {max_length}"
@@ -166,7 +168,7 @@ def _write_packed(folder: Path, corpus: str, tokenised: TokenisedCorpus, packing
 def _pack_documents(
     tokenised: TokenisedCorpus, numbers: np.ndarray, packing: str, max_length: int
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Pack these documents; for each example, yield the start and length of its first, then of its second segment."""
+    """Pack the documents `numbers`. For each example, yield the start and length of the first and second segments."""
     draw = random.Random(f"{packing} {max_length}")
     for number in numbers:
         first, last = tokenised.document_starts[number : number + 2]
@@ -224,7 +226,10 @@ def _cut_into_segments(bounds: list[int], target: int, max_length: int, draw: ra
 
 
 def _pack_random_lines(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
-    """Pair a document's sentences at random, as lmtuners does. Cut each to half the length, and drop an odd one."""
+    """Pair a document's sentences at random, as lmtuners does.
+
+    Each sentence is cut to half of the maximal length. If their number is odd, one sentence is dropped.
+    """
     longest = (max_length - PAIR_SPECIALS) // 2
     lines = [(start, min(end, start + longest)) for start, end in pairwise(bounds)]
     draw.shuffle(lines)
@@ -232,7 +237,7 @@ def _pack_random_lines(bounds: list[int], max_length: int, draw: random.Random) 
 
 
 def _pack_full(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
-    """Cut a document into segments of the maximal length, one per example. The last may be shorter."""
+    """Cut a document into segments of the maximal length, one per example. The last segment may be shorter."""
     longest = max_length - SINGLE_SPECIALS
     for start in range(bounds[0], bounds[-1], longest):
         yield (start, min(bounds[-1], start + longest)), _NOTHING
@@ -247,7 +252,7 @@ _PACKINGS: dict[str, Callable[[list[int], int, random.Random], Iterator[tuple[Sp
 
 
 def _cut_to(longest: int, first: Span, second: Span, draw: random.Random) -> tuple[Span, Span]:
-    """Cut tokens one by one from a random end of the longer segment, until both together fit into `longest`."""
+    """Cut tokens one by one from a random end of the longer segment, until both have at most `longest` in total."""
     spans = [first, second]
     while sum(end - start for start, end in spans) > longest:
         longer = 0 if spans[0][1] - spans[0][0] > spans[1][1] - spans[1][0] else 1

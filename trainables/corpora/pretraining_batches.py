@@ -189,7 +189,7 @@ def _choose_n_grams(
 ) -> np.ndarray:
     """Choose runs of whole words in one example until the budget is used up; return a mask, (tokens,) bool.
 
-    If a run exceeds the budget, overlaps another run or meets a special token, it loses words at its end or is dropped.
+    If a run exceeds the budget, overlaps another run or meets a special token, it is shortened or dropped.
     """
     starts = np.flatnonzero(maskable & begins_word)
     stops = np.append(np.flatnonzero(~maskable | begins_word), len(maskable))
@@ -210,7 +210,7 @@ def _choose_n_grams(
 def _find_end_of_run(
     chosen: np.ndarray, starts: np.ndarray, ends: np.ndarray, word: int, number: int, left: int
 ) -> int:
-    """Find the end of the longest unmasked run from `word` on, of at most `number` words and `left` tokens.
+    """Find the end of the longest unmasked run that starts at `word`, with at most `number` words and `left` tokens.
 
     If there is no such run, return the start of `word`.
     """
@@ -253,7 +253,7 @@ class PretrainingData:
 
     @cached_property
     def digest(self) -> str:
-        """Hash of the tokens and of the packed examples; 16 hexadecimal digits."""
+        """Hash of the tokens and of the packed examples, as 16 hexadecimal digits."""
         digest = hashlib.sha256()
         for part in (self._corpus, *self._parts):
             for field in fields(part):

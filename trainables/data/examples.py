@@ -50,7 +50,7 @@ class Examples:
         return len(self.ids)
 
     def batch(self, rows: np.ndarray, device: torch.device) -> Batch:
-        """Collate these rows (positions, int64) into tensors of shape (batch, tokens), padded to the longest row."""
+        """Collate the rows at positions `rows` (int64) into tensors (batch, tokens), padded to the longest row."""
         lengths = self.lengths[rows, None]
         places = np.arange(lengths.max())  # (tokens,)
         mask = places < lengths  # (batch, tokens)
@@ -66,7 +66,7 @@ class Examples:
         return batch
 
     def take(self, rows: np.ndarray) -> Examples:
-        """Select these rows (positions, int64), in this order. The rows must have labels."""
+        """Select the rows at positions `rows` (int64), in the order of `rows`. They must have labels."""
         return replace(self, **{name: getattr(self, name)[rows] for name in (*_OF_ROWS, "splits")})
 
 
@@ -90,7 +90,7 @@ def load_examples(
 def tokenise(
     task: Task, split: str, data: str, tokenizer: PreTrainedTokenizerBase, *, max_length: int, cache: Path
 ) -> Examples:
-    """Load a tokenised split from the cache; if it is missing, tokenise it first while other processes wait.
+    """Load a tokenised split from the cache. If the cache lacks it, one process tokenises it and the others wait.
 
     Args:
         max_length: largest number of tokens per row, special tokens included; in a pair, the longer text is cut first.
@@ -114,7 +114,7 @@ def tokenise(
 
 
 def encode(rows: Split, tokenizer: PreTrainedTokenizerBase, *, max_length: int, name: str = "file") -> Examples:
-    """Tokenise rows without a cache, and cut them to `max_length` tokens. `name` becomes the name of their split."""
+    """Tokenise rows without a cache, and cut them to `max_length` tokens. `name` is the name of the returned split."""
     tokens: list[np.ndarray] = []
     token_types: list[np.ndarray] = []
     lengths: list[int] = []
@@ -144,7 +144,7 @@ def encode(rows: Split, tokenizer: PreTrainedTokenizerBase, *, max_length: int, 
 
 @lru_cache(maxsize=8)  # a worker runs many trials on few tasks
 def prepare_tokenizer(name: str, task: Task, data: str) -> PreTrainedTokenizerBase:
-    """Load a backbone's tokenizer; a tiny backbone has no tokenizer file, so build one from the training texts."""
+    """Load a backbone's tokenizer, or build the tokenizer of a tiny backbone from the training texts."""
     return load_tokenizer(name, texts=lambda: vocabulary_texts(task, data))
 
 

@@ -67,9 +67,9 @@ def load_split(task: Task, split: str, data: str) -> Split:
 
 
 def vocabulary_texts(task: Task, data: str) -> Iterator[str]:
-    """Read the training texts that a tiny backbone's vocabulary is built from.
+    """Read the training texts for the vocabulary of a tiny backbone.
 
-    For mini-GLUE these are the texts of all its tasks, so that a trial can start from another task's model.
+    For mini-GLUE, read the texts of all its tasks, so that a trial can start from another task's model.
 
     Raises:
         ValueError: if the data are missing or malformed.
@@ -84,14 +84,14 @@ def read_texts(task: Task, file: Path) -> Split:
     """Read the texts of a TSV, CSV or JSON Lines file that has the task's text columns.
 
     Row ids come from the index column if the file has one; other columns are ignored. A CoLA file may lack the header
-    line, as the official files do. QQP rows that a line break splits are skipped, as in `load_split`.
+    line, as the official files do. Rows of QQP that contain a line break are skipped, as in `load_split`.
 
     Raises:
         ValueError: if the file is missing or malformed, or a row has no text. The message names file, line and value.
     """
     allowed = f"allowed: a TSV file whose header line has {', '.join(task.file_columns)}"
     if not file.is_file():
-        raise ValueError(f"no file {file}; {allowed}")
+        raise ValueError(f"there is no file {file}; {allowed}")
     lines = _read_lines(file)
     if not lines:
         raise ValueError(f"{file} is empty; {allowed}")
@@ -209,7 +209,7 @@ class _Table:
         self.texts = [_find_column(column, self.header, self.file) for column in self.task.file_columns]
 
     def rows(self) -> Iterator[_Row]:
-        """Parse all rows; if `may_be_cut`, skip those that a line break splits."""
+        """Parse all rows; if `may_be_cut`, skip rows cut by a line break."""
         return filter(None, map(self.row, range(len(self.lines))))
 
     def split(self) -> Split:
@@ -223,7 +223,7 @@ class _Table:
         return _make_split(self.task, rows)
 
     def row(self, number: int) -> _Row | None:
-        """Parse row `number`, counted from 0. If `may_be_cut`, return None for part of a row that a line break splits.
+        """Parse row `number`, counted from 0. If `may_be_cut`, return None if a line break has cut the row.
 
         Raises:
             ValueError: if the row is malformed. The message names file, line and value.
@@ -238,11 +238,16 @@ class _Table:
 
     def _parse(self, number: int, cells: list[str]) -> _Row:
         if len(cells) != len(self.header):
-            columns = f"{len(cells)} columns instead of {len(self.header)}: {' | '.join(cells)[:80]!r}"
-            raise ValueError(f"{columns}; allowed: {', '.join(self.header)}")
+            content = " | ".join(cells)[:80]
+            raise ValueError(
+                f"the number of columns is {len(cells)} instead of {len(self.header)}: {content!r}; "
+                f"the columns must be {', '.join(self.header)}"
+            )
         texts = tuple([cells[place] for place in self.texts])
         if not any(map(str.strip, texts)):
-            raise ValueError(f"no text in {', '.join(self.task.file_columns)}; allowed: text in at least one column")
+            raise ValueError(
+                f"there is no text in {', '.join(self.task.file_columns)}; allowed: text in at least one column"
+            )
         index = number if self.index is None else _parse_index(cells[self.index])
         label = None if self.label is None else _parse_label(self.task, cells[self.label])
         return index, texts, label
@@ -257,11 +262,13 @@ def _read_table(task: Task, split: str, folder: str) -> _Table:
         for column in header if task.header else ():
             if column not in task.header:
                 menu = ", ".join(task.header)
-                raise ValueError(f"{file}, line 1: unknown column {column[:80]!r}; {task.title} has {menu}")
+                raise ValueError(
+                    f"{file}, line 1: unknown column {column[:80]!r}; the columns of {task.title} are {menu}"
+                )
     if not lines:
         size = task.sizes.get(split)
-        official = f"the official {task.title} {split} has {size:,}" if size else "allowed: one or more"
-        raise ValueError(f"{file}: no rows; {official}")
+        official = f"the official {task.title} {split} has {size:,}" if size else "at least one row is needed"
+        raise ValueError(f"{file} has no rows; {official}")
     for column in header:
         _find_column(column, header, file)
     if not is_labelled:
@@ -277,9 +284,9 @@ def _find_index(task: Task, header: Sequence[str]) -> int | None:
 
 def _find_column(column: str, header: Sequence[str], file: Path) -> int:
     if header.count(column) != 1:
-        fault = "several columns" if column in header else "no column"
+        fault = f"there are several columns {column!r}" if column in header else f"there is no column {column!r}"
         near = "" if column in header else suggest_nearest(column, header)
-        raise ValueError(f"{file}, line 1: {fault} {column!r}; the columns are {', '.join(header)}{near}")
+        raise ValueError(f"{file}, line 1: {fault}; the columns are {', '.join(header)}{near}")
     return header.index(column)
 
 
@@ -287,17 +294,20 @@ def _find_file(task: Task, split: str, folder: str) -> Path:
     names = [f"{split if task.dev_splits else 'diagnostic'}{ending}" for ending in task.formats]
     present = [name for name in names if (Path(folder) / task.folder / name).is_file()]
     if len(present) > 1:
-        raise ValueError(f"task {task.name} has {' and '.join(present)} in {folder}; allowed: one of them")
+        raise ValueError(f"task {task.name} has {' and '.join(present)} in {folder}; allowed: only one of them")
     inside = Path(task.folder) / [*present, *names][0]
     file, above = Path(folder) / inside, Path(folder).resolve().parent
     if not present and task.place:
         if not Path(folder).is_dir():
-            raise ValueError(f"no folder {folder} for task {task.name}; if it was moved, --include its parent folder")
+            raise ValueError(
+                f"there is no folder {folder} for task {task.name}; "
+                "if the folder was moved, give its new parent folder with --include"
+            )
         raise ValueError(f"task {task.name} has no {split} file in {folder}; allowed: one of {', '.join(names)}")
     if not present:
         near = f"; did you mean {above}?" if (above / inside).is_file() else suggest_nearest(folder, ("mini", "hub"))
         missing = f"file {file}" if Path(folder).is_dir() else f"folder {folder}"
-        raise ValueError(f"no {missing}; data is mini, hub or a folder in the original GLUE layout{near}")
+        raise ValueError(f"there is no {missing}; data must be mini, hub or a folder in the original GLUE layout{near}")
     return file
 
 
@@ -325,7 +335,7 @@ def _read_csv(file: Path, text: str) -> Sequence[_Line]:
 
 
 def _read_json(file: Path, lines: Sequence[tuple[int, str]]) -> Sequence[_Line]:
-    """Read one JSON object per line. The first object's fields become the header; the others must have these fields."""
+    """Read one JSON object per line. All must have the fields of the first, which become the header."""
     rows: list[_Line] = []
     header: list[str] = []
     for number, line in lines:
@@ -333,7 +343,7 @@ def _read_json(file: Path, lines: Sequence[tuple[int, str]]) -> Sequence[_Line]:
         header = header or [*row]
         if row.keys() != {*header}:
             allowed = f"allowed: {', '.join(header)}, as in line 1"
-            raise ValueError(f"{file}, line {number}: fields {', '.join(row)}; {allowed}")
+            raise ValueError(f"{file}, line {number}: the fields are {', '.join(row)}; {allowed}")
         cells = (row[name] for name in header)
         rows.append(
             (number, [cell if isinstance(cell, str) else "" if cell is None else json.dumps(cell) for cell in cells])
@@ -347,12 +357,14 @@ def _decode(file: Path) -> str:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"{file}, line {line}: not UTF-8, byte {content[error.start]:#04x}; allowed: UTF-8") from None
+        raise ValueError(
+            f"{file}, line {line}: byte {content[error.start]:#04x} is not UTF-8; allowed: UTF-8"
+        ) from None
 
 
 def _parse_index(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
-        raise ValueError(f"index {text[:80]!r}; allowed: a whole number from 0, of at most {MOST_DIGITS} digits")
+        raise ValueError(f"index is {text[:80]!r}; allowed: a whole number from 0, of at most {MOST_DIGITS} digits")
     return int(text)
 
 
@@ -360,7 +372,8 @@ def _parse_label(task: Task, text: str) -> int | float:
     if not task.is_regression:
         if text not in task.file_labels:
             near = suggest_nearest(text, task.file_labels)
-            raise ValueError(f"unknown label {text!r}; {task.title} has {', '.join(task.file_labels)}{near}")
+            menu = ", ".join(task.file_labels)
+            raise ValueError(f"unknown label {text!r}; the labels of {task.title} are {menu}{near}")
         return task.file_labels.index(text)
     low, high = task.score_range or (-LARGEST_SCORE, LARGEST_SCORE)
     try:

@@ -26,7 +26,7 @@ class Draw:
     """Random choices that use only `random()`, whose sequence for a seed is the same in every version of Python."""
 
     def __init__(self, seed: str) -> None:
-        """Create a random generator with this seed."""
+        """Create a random generator with `seed`."""
         self._random = random.Random(seed).random
 
     def chance(self, probability: float) -> bool:
@@ -214,7 +214,9 @@ def _event(draw: Draw, adjuncts: Sequence[str] = ("",)) -> Event:
 
 
 def _tell(event: Event, story: str, draw: Draw) -> str:
-    """Change an event, then write a sentence about it: `opposite voiced` tells the opposite in either voice.
+    """Change an event, then write a sentence about the changed event.
+
+    For example, `opposite voiced` tells the opposite, in the active or passive voice.
 
     Args:
         story: any number of `_CHANGES`, then one of `_SENTENCES` or `voiced`, which is `active` or `passive`.
@@ -229,7 +231,7 @@ def _tell(event: Event, story: str, draw: Draw) -> str:
 
 
 def _retold(adjuncts: Sequence[str], label: int | float, second: str, *, first: str = "active") -> Kind:
-    """Make a function that draws an event and tells it by the stories `first` and `second`."""
+    """Make a function that draws an event and tells it twice, by the stories `first` and `second`."""
 
     def kind(draw: Draw) -> Example:
         event = _event(draw, adjuncts)
@@ -533,7 +535,7 @@ def _generate_all(name: str) -> dict[str, list[Example]]:
 
 
 def _draw_unseen(draw: Draw, kind: Kind, genre: Mapping[str, str], seen: set[tuple[str, ...]]) -> Example:
-    """Draw examples until one has new texts that differ from each other; add its texts to `seen` and return it.
+    """Draw an example with different texts that are not yet in `seen`, and add them to `seen`.
 
     `genre` maps words to the words that replace them.
     """

@@ -53,7 +53,9 @@ def _read_task(file: Path) -> Task:
         allowed = "a lower-case letter, then lower-case letters, digits, - and _"
         raise ValueError(f"{file}: the folder's name, {name!r}, is not a valid task name; allowed: {allowed}")
     if taken := next((taken for taken in (*TRAINABLE_TASKS, *_TAKEN) if is_same_name(taken, name)), None):
-        raise ValueError(f"{file}: a task cannot be named {name!r}, because {taken} is taken; rename the folder")
+        raise ValueError(
+            f"{file}: a task cannot be named {name!r}, because the name {taken} is taken; rename the folder"
+        )
     try:
         fields = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -71,11 +73,11 @@ def _make_task(name: str, content: TaskFile, *, place: str) -> Task:
         allowed = f"one or two different columns, other than the label column {content.label!r}"
         raise ValueError(f"texts is {list(content.texts)}; allowed: {allowed}")
     if content.regression == bool(labels):
-        raise ValueError("a task has either labels = [...] or regression = true")
+        raise ValueError("a task must have either labels = [...] or regression = true")
     if labels and not 2 <= len({*labels}) == len(labels) <= MOST_LABELS:
         raise ValueError(f"labels is {list(labels)}; allowed: 2 to {MOST_LABELS} different labels")
     if odd := next((text for text in (content.title, *labels) if not text.isprintable()), None):
-        raise ValueError(f"{odd!r} has unprintable characters; allowed in title and labels: printable characters")
+        raise ValueError(f"{odd!r} has unprintable characters; title and labels may have only printable ones")
     menu = _OF_SCORES if content.regression else _OF_TWO_CLASSES if len(labels) == 2 else _OF_CLASSES
     for metric in content.metrics or ("",):
         if metric not in menu:

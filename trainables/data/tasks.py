@@ -2,8 +2,8 @@
 
 Sizes, label order and column names are those of `nyu-mll/glue` and of the original TSV files. Metrics are those of
 the GLUE paper (arXiv:1804.07461, table 1), averaged as on the leaderboard. The class counts of SST-2, RTE, CoLA
-and MRPC, and those of QNLI's dev set, were counted in the official files (gluebenchmark.com). All others come from the
-dataset viewer of `nyu-mll/glue`.
+and MRPC, and those of QNLI's dev set, were counted in the official files (gluebenchmark.com). All other class counts
+come from the dataset viewer of `nyu-mll/glue`.
 """
 
 from collections.abc import Mapping
@@ -215,7 +215,7 @@ TRAINABLE_TASKS = trainable_tasks()  # GLUE without AX
 
 
 def find_task(name: str) -> Task:
-    """Return the task of this name.
+    """Return the task named `name`.
 
     Raises:
         ValueError: if no task has this name.

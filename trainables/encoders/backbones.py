@@ -112,7 +112,7 @@ def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
     """Check that a backbone and its tokenizer can be loaded on this machine.
 
     Args:
-        tokenizer: hub name or folder of another tokenizer; None: the backbone's tokenizer.
+        tokenizer: hub name or folder of another tokenizer; None means the backbone's own tokenizer.
 
     Raises:
         ValueError: if the backbone is neither in `UNTRAINED` nor a folder nor on the hub; if weights or tokenizer are
@@ -131,7 +131,7 @@ def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
 
 
 def check_spelling(name: str, *, kind: str = "backbone") -> None:
-    """Reject misspelt names of untrained backbones and of hub models whose names have no owner.
+    """Reject misspelt names of untrained backbones, and misspelt hub names without an owner.
 
     Names with an owner, names in the local cache and names unlike any known name pass; only the hub can check them.
 
@@ -162,7 +162,7 @@ def check_weights(backbone: str) -> None:
             slices_of(sizes)
         width, heads = sizes.get("hidden_size"), sizes.get("num_attention_heads")
         if isinstance(width, int) and isinstance(heads, int) and (heads < 1 or width % heads):
-            allowed = f"allowed: a divisor of hidden_size, {width}"
+            allowed = f"allowed: a divisor of hidden_size ({width})"
             raise Unusable(f"backbone {backbone!r}: num_attention_heads is {heads}; {allowed}")
 
 
@@ -170,7 +170,7 @@ def check_depth(backbone: str, num_layers: int, *, of: str) -> None:
     """Check that a backbone has at least `num_layers` layers.
 
     Args:
-        num_layers: number of layers to use; 0: all.
+        num_layers: number of layers to use; 0 means all layers.
         of: name of the method that sets `num_layers`, for the message.
 
     Raises:
@@ -211,17 +211,19 @@ def check_attention(backbone: str, config: EncoderConfig) -> None:
     family = find_family(backbone)
     if config.attention == "nystrom" and family not in NYSTROM_FAMILIES:
         menu = ", ".join(NYSTROM_FAMILIES)
-        raise ValueError(f"attention is nystrom; backbone {backbone!r} is a {family!r} model; available for: {menu}")
+        raise ValueError(
+            f"attention is nystrom, but backbone {backbone!r} is a {family!r} model; nystrom is available for: {menu}"
+        )
     kernel = pretrained_convolution(backbone)
     if kernel is not None and kernel != config.conv_kernel_size:
         raise ValueError(
-            f"attention is {config.attention}, conv_kernel_size {config.conv_kernel_size}; backbone {backbone!r} was "
-            f"pretrained with nystrom and conv_kernel_size {kernel}"
+            f"attention is {config.attention} and conv_kernel_size is {config.conv_kernel_size}, but backbone "
+            f"{backbone!r} was pretrained with nystrom and conv_kernel_size {kernel}"
         )
 
 
 def pretrained_convolution(backbone: str) -> int | None:
-    """Read the convolution kernel size of a backbone pretrained with Nystrom attention; None for other backbones."""
+    """Return the convolution kernel size of a backbone pretrained with Nystrom attention, or None for any other."""
     return _read_configuration(backbone).get("conv_kernel_size")
 
 
@@ -349,13 +351,13 @@ def _check_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) ->
 
     Args:
         kind: "backbone" or "tokenizer".
-        wanted: part, such as "weights" -> accepted file names. One of these files must exist; in a folder, the
-            content of the first that exists is checked too.
+        wanted: maps each part, such as "weights", to its accepted file names. At least one of these files must exist.
+            In a folder, the content of the first of them that exists is checked too.
     """
     files = _list_folder_files(kind, name) if is_folder(name) else _list_hub_files(kind, name, wanted)
     for what, names in wanted.items():
         if not (found := next((file for file in names if file in files), "")):
-            raise ValueError(f"{kind} {name!r} has no {what}; looked for {', '.join(names)}")
+            raise ValueError(f"{kind} {name!r} has no {what}; accepted files: {', '.join(names)}")
         if is_folder(name):
             _check_content(f"{kind} {name!r}", Path(name) / found)
     return files
@@ -389,13 +391,13 @@ def _count_tokens(file: Path) -> int:
         with suppress(RuntimeError):
             if content := file.read_bytes():
                 return SentencePieceProcessor(model_proto=content).get_piece_size()
-        raise ValueError("not a complete SentencePiece model")
+        raise ValueError("the file is not a complete SentencePiece model")
     text = file.read_text(encoding="utf-8")
     if file.name == "vocab.json":
         return len(json.loads(text))
     words = {*text.split("\n")} - {""}
     if "[UNK]" not in words and not (file.parent / "tokenizer_config.json").is_file():  # BERT's tokenizer needs [UNK]
-        raise ValueError("[UNK] is missing")
+        raise ValueError("the token [UNK] is missing")
     return len(words)
 
 
@@ -431,7 +433,7 @@ def _check_shards(index: Path) -> None:
     shards = sorted({*content["weight_map"].values()}) if "weight_map" in content else []
     missing = [name for name in shards if not (index.parent / name).is_file()]
     if missing:
-        raise ValueError(f"{len(missing)} of its {len(shards)} files are missing, the first is {missing[0]}")
+        raise ValueError(f"{len(missing)} of the {len(shards)} files in the index are missing, including {missing[0]}")
     if not shards:
         raise ValueError("the index names no files")
 
@@ -472,7 +474,7 @@ def _ask_hub(name: str) -> ModelInfo:
 
 
 def _hub_errors(kind: str, name: str) -> AbstractContextManager[None]:
-    offline = "give a folder, or download it on another machine, copy its cache and set HF_HUB_OFFLINE=1"
+    offline = f"give a folder, or download the {kind} on another machine, copy its cache and set HF_HUB_OFFLINE=1"
     return hub_errors(f"{kind} {name!r}", allowed=_MENUS[kind], offline=offline)
 
 
@@ -486,7 +488,7 @@ def _find_cached_files(name: str) -> dict[str, Path]:
 
 
 def _find_snapshot(name: str) -> Path | None:
-    """Find the cached folder of a hub name; the folder is named after the commit. None if no file is cached."""
+    """Find the cached folder of a hub name, which is named after the commit. Return None if no file is cached."""
     return next((path.parent for path in _find_cached_files(name).values()), None)
 
 

@@ -75,7 +75,7 @@ class LayerwiseEncoder(nn.Module):
     def first_tokens(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> Iterator[Tensor]:
-        """Compute the states of the first token after each layer, (batch, hidden); arguments as for `embed`."""
+        """Yield the states of the first tokens after each layer, (batch, hidden). Arguments are those of `embed`."""
         states = self.embed(input_ids, attention_mask, token_type_ids)
         last = self.num_layers - 1
         for index in range(last):
@@ -130,7 +130,7 @@ class LayerwiseEncoder(nn.Module):
         return self._feed_forward(self.layers[self.layer_order[index]], attended)
 
     def pool(self, first: Tensor, pooler: nn.Module | None = None) -> Tensor:
-        """Pool the [CLS] states of any layer, (..., hidden), with `pooler`; None: with the encoder's pooler."""
+        """Pool the [CLS] states of any layer, (..., hidden), with `pooler` or else the encoder's own pooler."""
         output = nn.functional.dropout(self.final_norm(first), self.pooler_dropout, self.training)
         return self.activation((pooler or self.pooler)(output))
 
@@ -150,7 +150,7 @@ class LayerwiseEncoder(nn.Module):
 
 
 def _albert(model: Any, num_layers: int) -> _Parts:
-    """Find the parts of an ALBERT, whose depth is divided evenly among its layer groups."""
+    """Find the parts of an ALBERT. Its layers are divided evenly among its layer groups."""
     config, encoder = model.config, model.base_model.encoder
     # The backbone's whole depth is divided among the groups, even if only its first layers are used.
     layers_per_group = config.num_hidden_layers / config.num_hidden_groups
@@ -168,7 +168,7 @@ def _albert(model: Any, num_layers: int) -> _Parts:
 
 
 def _attend_in_group(group: Any, hidden: Tensor, mask: Any) -> Tensor:
-    """Run the inner layers of an ALBERT group up to the attention of the last one."""
+    """Run the inner layers of an ALBERT group up to the attention of the last inner layer."""
     *below, last = group.albert_layers
     for layer in below:
         hidden = layer(hidden, mask)
@@ -230,14 +230,14 @@ def layerwise(model: PreTrainedModel, num_layers: int = 0) -> LayerwiseEncoder:
     Args:
         model: a base model or a sequence classifier of one of `FAMILIES`, with SDPA or Nystrom attention. If it has no
             pooler (base models of ELECTRA and RoBERTa), a new one is initialised with PyTorch's global generator.
-        num_layers: number of layers to use, counted from the first; 0: all.
+        num_layers: number of layers to use, counted from the first; 0 means all layers.
 
     Raises:
         ValueError: if the model has fewer than `num_layers` layers.
     """
     if model.config._attn_implementation == "sdpa":
         model.set_attn_implementation("padding_free")
-    assert model.config._attn_implementation in ("padding_free", "nystrom"), "`TokenStates` supports only these"
+    assert model.config._attn_implementation in ("padding_free", "nystrom"), "`TokenStates` needs one of these"
     one_kernel_gelu(model)
     depth = model.config.num_hidden_layers
     if num_layers > depth:

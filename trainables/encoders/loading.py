@@ -52,8 +52,8 @@ def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> L
     New weights are initialised with PyTorch's global generator.
 
     Args:
-        backbone: a hub name, with or without @REVISION, or a local folder with weights (safetensors or .bin). With
-            random weights: a folder with only a configuration, or a name in `MINI_BACKBONES` or `PUBLISHED_SIZES`.
+        backbone: a hub name, with or without @REVISION, or a local folder with weights (safetensors or .bin). For
+            random weights, give a folder with only a configuration or a name in `MINI_BACKBONES` or `PUBLISHED_SIZES`.
         vocab_size: number of the tokenizer's tokens.
 
     Raises:
@@ -102,7 +102,7 @@ def _load_tokenizer_files(files: Set[str], place: str, revision: str) -> PreTrai
 
 
 _IN_PLAIN_WORDS = {  # text in a library's message -> replacement; the message advises an option that users cannot set
-    "Weights only load failed": "pytorch_model.bin does not hold weights alone",
+    "Weights only load failed": "pytorch_model.bin does not contain only weights",
     "ignore_mismatched_sizes": "the shapes of the weights differ from config.json",
 }
 
@@ -191,7 +191,7 @@ def encoder_configuration(backbone: str, config: PretrainingConfig, *, vocab_siz
 
 
 def begin_with(backbone: str, model: PretrainingModel, config: PretrainingConfig) -> None:
-    """Load the backbone's weights into the encoder to keep after pretraining, and set every encoder's attention."""
+    """Load the backbone's weights into the encoder that pretraining keeps, and set the attention of all encoders."""
     kept: Any = model.kept.base_model
     if not is_untrained(backbone):
         weights = _load_model(backbone, config).state_dict()

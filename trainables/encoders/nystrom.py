@@ -5,7 +5,7 @@ landmarks q~ and k~ are the mean query and the mean key of each segment. The out
 
     softmax(q k~T) pinv(softmax(q~ k~T)) (softmax(q~ kT) v) + depthwise convolution(v)
 
-In the original, an example's answer depends on the padding of its batch. Here it does not, because
+In the original, an example's output depends on the padding of its batch. Here, padding has no effect, because
 
 * the segment length depends on the configuration alone;
 * a landmark is the mean of its segment's real tokens, and a segment without real tokens has no landmark;
@@ -89,7 +89,7 @@ def with_attention(model: PreTrainedModel, config: EncoderConfig) -> PreTrainedM
     """Switch a model to the attention in `config`, and return the model.
 
     Nystrom attention adds convolutions with weights 0; no other weight changes. Its settings are stored in the model's
-    configuration, under the names that Nystromformer has in `transformers`. Saving the model saves the convolutions.
+    configuration, under the names that `transformers` uses for Nystromformer. Saving the model saves the convolutions.
     """
     if config.attention != "nystrom":
         return model
@@ -157,7 +157,7 @@ def _cut_into_segments(states: Tensor, length: int) -> Tensor:
 
 
 def _softmax(scores: Tensor, present: Tensor) -> Tensor:
-    """Compute the softmax over the `present` entries of the last dimension; uniform if no entry is present.
+    """Compute the softmax over the `present` entries of the last dimension. It is uniform if no entry is present.
 
     Args:
         scores: (batch, heads, n, m).

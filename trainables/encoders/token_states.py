@@ -37,7 +37,7 @@ class _Part:
         return self.examples * self.tokens if self.places is None else len(self.places)
 
     def attend(self, attend: Attention, module: nn.Module, states: list[Tensor], options: dict[str, Any]) -> Tensor:
-        """Apply attention to `states`: query, key, value. These and the result are (real tokens, heads, head size)."""
+        """Apply attention to `states`: query, key and value. Inputs and result are (real tokens, heads, head size)."""
         shape = self.examples, self.tokens
         padded = [self._pad(of_all).unflatten(0, shape).transpose(1, 2) for of_all in states]
         mixed = attend(module, *padded, self.mask, **options)[0].flatten(0, 1)
@@ -67,7 +67,7 @@ class Places:
 
     @classmethod
     def _keep_order(cls, mask: Tensor) -> Places:
-        """Keep all examples in one part, in order, because splitting them by length would wait for the GPU."""
+        """Keep all examples in one part, in order, because sorting them by length would have to wait for the GPU."""
         lengths = mask.flatten(1).sum(1)
         places = mask.flatten().nonzero()[:, 0]
         batch, _, _, tokens = mask.shape

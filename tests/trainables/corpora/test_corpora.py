@@ -71,7 +71,7 @@ def test_a_paragraph_is_cut_into_sentences() -> None:
 
 def test_a_file_that_is_not_utf_8_is_named_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_bytes(b"one\n\ntwo \xe9\n")
-    with pytest.raises(ValueError, match=r"text\.txt, line 3: not UTF-8, byte 0xe9$"):
+    with pytest.raises(ValueError, match=r"text\.txt, line 3: byte 0xe9 is not UTF-8$"):
         list(documents(str(tmp_path)))
 
 
@@ -83,7 +83,9 @@ def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize("corpus", ["nowhere", "empty"])
 def test_a_folder_without_text_is_refused_before_anything_is_read(corpus: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"is not a folder; allowed: mini, |has no .txt file; allowed: UTF-8 text"):
+    with pytest.raises(
+        ValueError, match=r"is not a folder; allowed: mini, |has no .txt file; allowed: .txt files in UTF-8"
+    ):
         check_corpus(str(tmp_path / corpus), "full")
 
 

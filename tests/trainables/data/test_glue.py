@@ -100,9 +100,12 @@ def test_rows_of_qqp_that_are_cut_in_two_are_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line, message",
     [
-        ("0\tOne .\tTwo .", r"line 2: 3 columns instead of 4: '0 \| One \. \| Two \.'"),
-        ("0\tOne .\tTwo .\tentailment\textra", "line 2: 5 columns instead of 4"),
-        ("0\tOne .\tTwo .\tneutral", "line 2: unknown label 'neutral'; RTE has entailment, not_entailment"),
+        ("0\tOne .\tTwo .", r"line 2: the number of columns is 3 instead of 4: '0 \| One \. \| Two \.'"),
+        ("0\tOne .\tTwo .\tentailment\textra", "line 2: the number of columns is 5 instead of 4"),
+        (
+            "0\tOne .\tTwo .\tneutral",
+            "line 2: unknown label 'neutral'; the labels of RTE are entailment, not_entailment",
+        ),
         ("0\tOne .\tTwo .\t", "line 2: unknown label ''"),
     ],
 )
@@ -114,7 +117,7 @@ def test_bad_row_is_named_with_file_line_and_value(line: str, message: str, tmp_
 
 def test_line_numbers_of_a_file_without_header_start_at_its_first_row(tmp_path: Path) -> None:
     data = write(tmp_path, "CoLA/train.tsv", "gj04\t1\t\tIt rained .", "gj04\t2\t\tIt rained .")
-    with pytest.raises(ValueError, match=r"CoLA/train.tsv, line 2: unknown label '2'; CoLA has 0, 1"):
+    with pytest.raises(ValueError, match=r"CoLA/train.tsv, line 2: unknown label '2'; the labels of CoLA are 0, 1"):
         load_split(TASKS["cola"], "train", data)
 
 
@@ -135,28 +138,34 @@ def test_score_outside_nought_to_five_is_named(score: str, message: str, tmp_pat
 
 def test_missing_column_is_named_with_those_there_are(tmp_path: Path) -> None:
     data = write(tmp_path, "RTE/train.tsv", "index\tsentence1\tlabel", "0\tOne .\tentailment")
-    with pytest.raises(ValueError, match="line 1: no column 'sentence2'; the columns are index, sentence1, label"):
+    with pytest.raises(
+        ValueError, match="line 1: there is no column 'sentence2'; the columns are index, sentence1, label"
+    ):
         load_split(RTE, "train", data)
 
 
 @pytest.mark.parametrize("column", ["notes", "", "Label", "gold_label"])
 def test_column_that_the_official_files_lack_is_named_with_those_they_have(column: str, tmp_path: Path) -> None:
     data = write(tmp_path, "RTE/train.tsv", f"{RTE_HEADER}\t{column}", "0\tOne .\tTwo .\tentailment\t")
-    message = f"RTE/train.tsv, line 1: unknown column '{column}'; RTE has index, sentence1, sentence2, label$"
+    message = (
+        f"RTE/train.tsv, line 1: unknown column '{column}'; the columns of RTE are index, sentence1, sentence2, label$"
+    )
     with pytest.raises(ValueError, match=message):
         load_split(RTE, "train", data)
 
 
 def test_test_file_of_a_task_without_headers_in_train_may_have_no_other_column(tmp_path: Path) -> None:
     data = write(tmp_path, "CoLA/test.tsv", "index\tsentence\tmark", "0\tIt rained .\t*")
-    with pytest.raises(ValueError, match=r"CoLA/test.tsv, line 1: unknown column 'mark'; CoLA has index, sentence$"):
+    with pytest.raises(
+        ValueError, match=r"CoLA/test.tsv, line 1: unknown column 'mark'; the columns of CoLA are index, sentence$"
+    ):
         load_split(TASKS["cola"], "test", data)
 
 
 @pytest.mark.parametrize("header", [None, RTE_HEADER])
 def test_split_without_rows_is_an_error(header: str | None, tmp_path: Path) -> None:
     data = write(tmp_path, "RTE/train.tsv", header)
-    with pytest.raises(ValueError, match=r"RTE/train.tsv: no rows; the official RTE train has 2,490"):
+    with pytest.raises(ValueError, match=r"RTE/train.tsv has no rows; the official RTE train has 2,490"):
         load_split(RTE, "train", data)
 
 
@@ -164,13 +173,13 @@ def test_file_that_is_not_utf_8_is_named_with_line_and_byte(tmp_path: Path) -> N
     data = write(tmp_path, "RTE/train.tsv", RTE_HEADER)
     with (tmp_path / "RTE" / "train.tsv").open("ab") as file:
         file.write(b"0\tcaf\xe9\tTwo .\tentailment\n")
-    with pytest.raises(ValueError, match=r"RTE/train.tsv, line 2: not UTF-8, byte 0xe9"):
+    with pytest.raises(ValueError, match=r"RTE/train.tsv, line 2: byte 0xe9 is not UTF-8"):
         load_split(RTE, "train", data)
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
     data = write(tmp_path, "RTE/train.tsv", RTE_HEADER)
-    with pytest.raises(ValueError, match=f"no file {tmp_path}/RTE/dev.tsv; data is mini, hub or a folder"):
+    with pytest.raises(ValueError, match=f"no file {tmp_path}/RTE/dev.tsv; data must be mini, hub or a folder"):
         check_data(RTE, data)
 
 
@@ -180,12 +189,14 @@ def test_the_folder_above_is_offered_where_that_of_one_task_is_given(
     write(tmp_path, "RTE/train.tsv", RTE_HEADER)
     monkeypatch.chdir(tmp_path)
     for given in (str(tmp_path / "RTE"), "RTE", "RTE/"):
-        with pytest.raises(ValueError, match=rf"no file .*RTE/RTE/train.tsv; data is .*; did you mean {tmp_path}\?$"):
+        with pytest.raises(
+            ValueError, match=rf"no file .*RTE/RTE/train.tsv; data must be .*; did you mean {tmp_path}\?$"
+        ):
             check_data(RTE, given)
 
 
 def test_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=f"no folder {tmp_path}/gone; data is mini, hub or a folder"):
+    with pytest.raises(ValueError, match=f"no folder {tmp_path}/gone; data must be mini, hub or a folder"):
         check_data(RTE, str(tmp_path / "gone"))
 
 
@@ -333,7 +344,7 @@ def test_a_byte_that_is_not_utf8_is_found_behind_a_byte_order_mark(tmp_path):
     (tmp_path / "RTE").mkdir()
     rows = b"index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n1\t\xff\tb\tentailment\n"
     (tmp_path / "RTE" / "train.tsv").write_bytes(b"\xef\xbb\xbf" + rows)
-    with pytest.raises(ValueError, match=r"train.tsv, line 3: not UTF-8, byte 0xff"):
+    with pytest.raises(ValueError, match=r"train.tsv, line 3: byte 0xff is not UTF-8"):
         load_split(TASKS["rte"], "train", str(tmp_path))
 
 
@@ -342,5 +353,5 @@ def test_a_column_that_stands_twice_is_refused(tmp_path):
     (tmp_path / "RTE" / "train.tsv").write_text(
         "index\tsentence1\tsentence1\tsentence2\tlabel\n0\ta\ta\tb\tentailment\n"
     )
-    with pytest.raises(ValueError, match="line 1: several columns 'sentence1'"):
+    with pytest.raises(ValueError, match="line 1: there are several columns 'sentence1'"):
         load_split(TASKS["rte"], "train", str(tmp_path))

@@ -66,7 +66,8 @@ def test_formats_hold_the_same_rows(tmp_path: Path) -> None:
 def test_a_text_of_csv_may_have_line_breaks_and_lines_are_still_counted(claims: Path) -> None:
     edit(claims / "dev.csv", "It came on time.,refuted", '"It came\non time.",rejected')
     with pytest.raises(
-        ValueError, match=r"dev.csv, line 4: unknown label 'rejected'; Claims has supported, refuted, open"
+        ValueError,
+        match=r"dev.csv, line 4: unknown label 'rejected'; the labels of Claims are supported, refuted, open",
     ):
         load_split(task_of(claims), "dev", "mini")
 
@@ -110,7 +111,7 @@ TOML = {
     'title = "Claims"\n': {
         'titel = "Claims"\n': "no field named titel; available: texts, label, labels, regression, metrics, "
         "title; did you mean title?",
-        'title = "A\\nB"\n': "'A\\nB' has unprintable characters; allowed in title and labels: printable characters",
+        'title = "A\\nB"\n': "'A\\nB' has unprintable characters; title and labels may have only printable ones",
         "title = \n": "Invalid value (at line 1, column 9); allowed: a TOML file",
     },
     'texts = ["claim", "evidence"]\n': {
@@ -121,7 +122,7 @@ TOML = {
     },
     'labels = ["supported", "refuted", "open"]\n': {
         'labels = ["supported"]\n': "labels is ['supported']; allowed: 2 to 127 different labels",
-        "": "a task has either labels = [...] or regression = true",
+        "": "a task must have either labels = [...] or regression = true",
         'labels = ["a", "a"]\n': "labels is ['a', 'a']; allowed: 2 to 127 different labels",
     },
     'metrics = ["accuracy", "f1_macro"]\n': {
@@ -146,17 +147,18 @@ def test_mistake_in_task_toml_is_one_line_with_its_file(claims: Path, old: str, 
 ROWS = {
     "column": (
         ("train.csv", "claim,evidence", "claims,evidence"),
-        "train.csv, line 1: no column 'claim'; the columns are claims, evidence, verdict; did you mean claims?",
+        "train.csv, line 1: there is no column 'claim'; the columns are claims, evidence, verdict; did you mean claims",
     ),
     "label": (
         ("dev.csv", "late.,It came on time.,refuted", "late.,It came on time.,refutd"),
-        "dev.csv, line 3: unknown label 'refutd'; Claims has supported, refuted, open; did you mean refuted?",
+        "dev.csv, line 3: unknown label 'refutd'; the labels of Claims are supported, refuted, open; did you mean "
+        "refuted?",
     ),
     "empty": (
         ("dev.csv", "The train is late.,It came on time.", " ,"),
-        "dev.csv, line 3: no text in claim, evidence; allowed: text in at least one",
+        "dev.csv, line 3: there is no text in claim, evidence; allowed: text in at least one",
     ),
-    "cells": (("dev.csv", "It came on", "It came, on"), "dev.csv, line 3: 4 columns instead of 3: "),
+    "cells": (("dev.csv", "It came on", "It came, on"), "dev.csv, line 3: the number of columns is 4 instead of 3: "),
     "quote": (
         ("dev.csv", "It came on time.,refuted", '"It came'),
         "dev.csv, line 4: unexpected end of data; allowed: CSV with commas",
@@ -177,7 +179,7 @@ def test_a_score_that_is_no_number_is_named(tmp_path: Path) -> None:
     (folder / "stars" / "dev.jsonl").write_text('{"text": "good", "stars": "many"}\n{"text": "bad"}\n')
     stars = read_tasks(folder)[1]
     (fault,) = find_data_faults(stars, "mini")
-    assert fault == f"{folder}/stars/dev.jsonl, line 2: fields text; allowed: text, stars, as in line 1"
+    assert fault == f"{folder}/stars/dev.jsonl, line 2: the fields are text; allowed: text, stars, as in line 1"
     edit(folder / "stars" / "dev.jsonl", '{"text": "bad"}\n', "")
     (fault,) = find_data_faults(stars, "mini")
     assert fault == f"{folder}/stars/dev.jsonl, line 1: score 'many' is not a number; allowed: -1e+06..1e+06"
@@ -194,15 +196,15 @@ def test_two_files_of_a_split_are_refused(claims: Path) -> None:
     (claims / "dev.tsv").write_text("claim\tevidence\tverdict\na\tb\topen\n")
     with pytest.raises(ValueError) as error:
         check_data(task_of(claims), "mini")
-    assert str(error.value) == f"task claims has dev.tsv and dev.csv in {claims}; allowed: one of them"
+    assert str(error.value) == f"task claims has dev.tsv and dev.csv in {claims}; allowed: only one of them"
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("sst2", "cannot be named 'sst2', because sst2 is taken; rename the folder"),
-        ("st-s_b", "cannot be named 'st-s_b', because stsb is taken; rename the folder"),
-        ("macro", "cannot be named 'macro', because macro is taken"),
+        ("sst2", "cannot be named 'sst2', because the name sst2 is taken; rename the folder"),
+        ("st-s_b", "cannot be named 'st-s_b', because the name stsb is taken; rename the folder"),
+        ("macro", "cannot be named 'macro', because the name macro is taken"),
         ("Claims", "the folder's name, 'Claims', is not a valid task name; allowed: a lower-case letter, then"),
     ],
 )

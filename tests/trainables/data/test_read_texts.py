@@ -52,7 +52,7 @@ def test_a_row_has_the_index_of_the_file_or_its_number(name, lines, ids, tmp_pat
 
 @pytest.mark.parametrize("index", ["a", "-1", "1.0", "", "9" * 19])
 def test_an_index_that_is_no_whole_number_is_refused_in_one_line(index, tmp_path):
-    with pytest.raises(ValueError, match=f"any.tsv, line 2: index '{index}'; allowed: a whole number from 0"):
+    with pytest.raises(ValueError, match=f"any.tsv, line 2: index is '{index}'; allowed: a whole number from 0"):
         read_texts(TASKS["sst2"], write(tmp_path, "index\tsentence", f"{index}\tfine"))
 
 
@@ -73,7 +73,7 @@ def test_columns_may_stand_anywhere_and_lines_end_as_they_like(tmp_path):
 
 @pytest.mark.parametrize(
     ("header", "fault"),
-    [("text", "no column 'sentence'"), ("sentence\tsentence", "several columns 'sentence'")],
+    [("text", "there is no column 'sentence'"), ("sentence\tsentence", "there are several columns 'sentence'")],
 )
 def test_header_without_the_texts_is_refused_in_one_line(header, fault, tmp_path):
     file = write(tmp_path, header, "fine")
@@ -84,9 +84,13 @@ def test_header_without_the_texts_is_refused_in_one_line(header, fault, tmp_path
 @pytest.mark.parametrize(
     ("name", "rows", "message"),
     [
-        ("sst2", ["sentence", "fine", ""], "line 3: no text in sentence; allowed: text in at least one column"),
-        ("sst2", ["sentence\tlabel", " \t1"], "line 2: no text in sentence; allowed"),
-        ("rte", ["sentence1\tsentence2", "\t\u3000"], "line 2: no text in sentence1, sentence2; allowed"),
+        (
+            "sst2",
+            ["sentence", "fine", ""],
+            "line 3: there is no text in sentence; allowed: text in at least one column",
+        ),
+        ("sst2", ["sentence\tlabel", " \t1"], "line 2: there is no text in sentence; allowed"),
+        ("rte", ["sentence1\tsentence2", "\t\u3000"], "line 2: there is no text in sentence1, sentence2; allowed"),
     ],
 )
 def test_a_row_without_any_text_is_refused_with_its_number(name, rows, message, tmp_path):
@@ -97,14 +101,14 @@ def test_a_row_without_any_text_is_refused_with_its_number(name, rows, message, 
 def test_a_row_without_any_text_is_refused_in_a_data_set_too(tmp_path):
     (tmp_path / "SST-2").mkdir()
     (tmp_path / "SST-2" / "dev.tsv").write_text("sentence\tlabel\nfine\t1\n\t0\n")
-    with pytest.raises(ValueError, match=r"dev.tsv, line 3: no text in sentence"):
+    with pytest.raises(ValueError, match=r"dev.tsv, line 3: there is no text in sentence"):
         load_split(TASKS["sst2"], "dev", str(tmp_path))
 
 
 def test_rows_that_qqp_has_cut_in_two_are_left_out_of_labelled_files_alone(tmp_path):
     rows = ["5\t6\t7\tWhy ?\tHow ?\t0", "6\t6\t7\tWhy", "9\t6\t7\tWho ?\tWhat ?\t0"]
     assert read_texts(TASKS["qqp"], write(tmp_path, QQP_HEADER, *rows)).ids == [5, 9]
-    with pytest.raises(ValueError, match=r"any.tsv, line 2: 2 columns instead of 3"):
+    with pytest.raises(ValueError, match=r"any.tsv, line 2: the number of columns is 2 instead of 3"):
         read_texts(TASKS["qqp"], write(tmp_path, "id\tquestion1\tquestion2", "0\tWhy ?"))
 
 

@@ -235,10 +235,13 @@ def test_a_softmax_backbone_can_be_given_nystrom_attention(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"conv_kernel_size": 5}, "attention is nystrom, conv_kernel_size 5; backbone .* and conv_kernel_size 3$"),
+        (
+            {"conv_kernel_size": 5},
+            "attention is nystrom and conv_kernel_size is 5, but backbone .* and conv_kernel_size 3$",
+        ),
         (
             {"attention": "softmax", "num_landmarks": None, "conv_kernel_size": None},
-            "attention is softmax, conv_kernel_size None; backbone .* pretrained with nystrom and conv_kernel_size 3$",
+            "attention is softmax and conv_kernel_size is None, but backbone .* with nystrom and conv_kernel_size 3$",
         ),
     ],
 )
@@ -274,7 +277,7 @@ def test_a_family_without_it_is_refused_before_anything_is_made(tmp_path, capsys
     arguments = ["--method", "albert", "--task", "rte", "--backbone", "mini-roberta", "--attention", "nystrom"]
     assert launch.main([*arguments, "--out", str(tmp_path / "runs")]) == 2
     assert capsys.readouterr().err == (
-        "study.launch: attention is nystrom; backbone 'mini-roberta' is a 'roberta' model; "
-        "available for: albert, bert, electra\n"
+        "study.launch: attention is nystrom, but backbone 'mini-roberta' is a 'roberta' model; "
+        "nystrom is available for: albert, bert, electra\n"
     )
     assert not (tmp_path / "runs").exists()

@@ -141,7 +141,9 @@ def test_trials_and_pretrainings_go_on_with_the_convolutions_that_are_left(corpu
     trial = spec_of("albert", backbone=backbone, config={"epochs": 1, "learning_rate": 1e-9, **NYSTROM})
     (ours,) = convolutions_of(run_to_the_end(trial, cache)._model).values()
     torch.testing.assert_close(ours, next(iter(kept.values())))
-    with pytest.raises(Unavailable, match=r"attention is softmax, conv_kernel_size None; backbone .* pretrained with"):
+    with pytest.raises(
+        Unavailable, match=r"attention is softmax and conv_kernel_size is None, but backbone .* pretrained with"
+    ):
         PretrainingRun(replace(pretraining_spec("albert-mlm", corpus), backbone=backbone), cache=cache)
 
 
