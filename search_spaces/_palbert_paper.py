@@ -1,8 +1,9 @@
 """Values that all methods of the PALBERT paper (arXiv:2204.03276, section 4.1 and table 4) share.
 
-"Used in all of our experiments": learning rate {1, 2, 3, 5}e-5, batch size {16, 32, 128}; Adam with a fixed learning
-rate, classifier dropout 0.1, training until five epochs pass without improvement. From the released code
-(tinkoff-ai/palbert at 52a79af): at most 25 epochs, no clipping, no weight decay, no dropout in the encoder, 128 tokens.
+The paper lists values that were "used in all of our experiments": learning rates {1, 2, 3, 5}e-5, batch sizes
+{16, 32, 128}, Adam with a fixed learning rate, a classifier dropout of 0.1, and training until five epochs pass without
+improvement. The other values are from the released code (tinkoff-ai/palbert at 52a79af): at most 25 epochs, no
+clipping, no weight decay, no dropout in the encoder, and 128 tokens.
 """
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution

@@ -1,4 +1,4 @@
-"""ALBERT search space: the grid of the PALBERT paper's baselines (arXiv:2204.03276, table 4), 12 configurations."""
+"""ALBERT search space: the 12 configurations of the PALBERT paper's baselines (arXiv:2204.03276, table 4)."""
 
 from search_spaces import _palbert_paper as paper
 from search_spaces import _random_start as random_start

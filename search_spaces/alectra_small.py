@@ -1,8 +1,9 @@
 """ALECTRA-small search space: learning rates and batch sizes that shoarora/lmtuners found best on GLUE tasks.
 
-The README in lmtuners (experiments/disc_lm_small, at 86f31ba) gives learning rate, batch size and epochs for each task;
-RTE and STS-B start from an MNLI model there. Its other values are from ELECTRA's appendix B: no weight decay, and a
-learning rate that decays after the warm-up. All layers share their weights, so there is no layer-wise decay.
+The README in lmtuners (experiments/disc_lm_small, at 86f31ba) gives learning rate, batch size and epochs for each task.
+There, RTE and STS-B start from an MNLI model. The other values in the README are from ELECTRA's appendix B: no weight
+decay, and a learning rate that decays after the warm-up. All layers share their weights, so there is no layer-wise
+decay.
 """
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution

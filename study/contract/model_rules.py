@@ -59,7 +59,7 @@ class Subject:
     def config(self, task: str, **changes: Any) -> TrainingConfig:
         """Build a configuration from the first values of PAPER_GRID, but with learning rates for tiny backbones.
 
-        `changes` are the fields that have other values.
+        `changes` are fields with the values that replace these values.
         """
         values = Method(self.method).values(task)
         values |= {name: 2e-3 for name, value in values.items() if name.endswith("learning_rate") and value is not None}
@@ -90,7 +90,7 @@ class Subject:
 
 @functools.cache
 def examples(task_name: str) -> tuple[Batch, int]:
-    """Return a padded batch of rows of the task's generated data (mini-GLUE), and the size of the vocabulary."""
+    """Return a padded batch from the task's generated data (mini-GLUE), and the size of the vocabulary."""
     task = TASKS[task_name]
     split = load_split(task, task.train_split, "mini")
     columns = [list(column) for column in zip(*split.texts[:NUM_EXAMPLES], strict=True)]
@@ -101,7 +101,7 @@ def examples(task_name: str) -> tuple[Batch, int]:
 
 
 def require(holds: bool, fault: str, function: Callable[..., object] | None = None) -> None:
-    """Raise RuleBroken unless `holds` is true; `function` is the function at fault, or None if it is unknown."""
+    """Raise RuleBroken unless `holds` is true; `function` is the function at fault, if it is known."""
     if not holds:
         raise RuleBroken(fault, function)
 
@@ -195,10 +195,10 @@ def saved_weights_give_the_same_numbers(subject: Subject) -> None:
         other.load_state_dict(load_file(Path(folder) / "model.safetensors"))
     require(
         torch.equal(other.all_exits(batch).logits, model.all_exits(batch).logits),
-        "the loaded model gives other logits than the saved one",
+        "the saved model and the loaded model give different logits",
     )
     layers = [loaded.infer(batch, _seeded()).exit_layer for loaded in (other, model)]
-    require(torch.equal(*layers), "the loaded model gives other exit layers than the saved one")
+    require(torch.equal(*layers), "the saved model and the loaded model give different exit layers")
 
 
 def evaluation_has_no_dropout(subject: Subject) -> None:
@@ -218,7 +218,7 @@ def every_trained_parameter_is_in_one_group(subject: Subject) -> None:
     trained = sorted(id(parameter) for parameter in model.parameters() if parameter.requires_grad)
     require(
         grouped == trained,
-        f"optimizer groups have {len(grouped)} parameters; allowed: the {len(trained)} trained ones, each once",
+        f"optimizer groups have {len(grouped)} parameters; allowed: the {len(trained)} trained parameters, each once",
     )
     require(
         all(group["lr"] > 0 and group["name"] for group in groups), "an optimizer group has no learning rate or no name"

@@ -238,7 +238,7 @@ def list_combinations(menus: Mapping[str, Sequence[Value]]) -> list[dict[str, Va
 
 
 def list_corners(ranges: Mapping[str, Any]) -> list[dict[str, Value]]:
-    """List every combination of values of the fields, using all choices, or both ends of a numeric range."""
+    """List every combination of the fields' values: all choices, or both ends of a numeric range."""
     return list_combinations(
         {field: getattr(range_, "choices", None) or (range_.low, range_.high) for field, range_ in ranges.items()}
     )

@@ -1,9 +1,9 @@
 """The rules that keep a study within its limit on GPU time: which trials may start, and which will never start.
 
 A trial starts only if its expected cost fits into the limit. Before an arm (a method on a task) gets another search
-trial, GPU time is reserved for the rest of the running trials, and for one search trial and all confirm trials of every
-arm. The next search trial goes to the arm that has started the smallest fraction of its search. The study exceeds the
-limit only if running trials take longer than estimated, or by at most a tenth of one confirm trial.
+trial, GPU time is reserved for the rest of the running trials and, for every arm, for one search trial and all confirm
+trials. The next search trial goes to the arm that has started the smallest fraction of its search. If no running trial
+takes longer than estimated, the study exceeds the limit by at most a tenth of one confirm trial.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class GpuBudget:
         self._limit = math.inf if hours is None else 3600 * hours * _ROUNDING
 
     def allows(self, arm: ArmProgress, phase: Phase) -> bool:
-        """Check if one more trial of the arm, which must have trials to start, fits into the limit.
+        """Check if one more trial of the arm fits into the limit. The arm must have trials to start.
 
         Until the first epoch of the study is reported, only one trial may run: a trial of the arm with the shortest
         trials. The epoch gives the first estimate of costs.
@@ -65,9 +65,9 @@ class GpuBudget:
         """Sort the arms by the order in which they may start trials.
 
         Without a limit, arms with long trials come first, so that only short trials run when the study is nearly done.
-        An arm's confirm trials start after the search trials of the next arm, on GPUs that become free while this
-        search ends. With a limit, arms that have started the smallest fraction of their searches come first. Among arms
-        with the same fraction, arms with short trials come first, so that many arms are completed.
+        An arm's confirm trials start after the search trials of the next arm, on GPUs that become free when the
+        next arm's search ends. With a limit, arms that have started the smallest fraction of their searches come first.
+        Among arms with the same fraction, arms with short trials come first, so that many arms are completed.
         """
         arms = self._progress.arms  # sorting is stable: equals stay in the plan's order
         if self._limit != math.inf:
@@ -107,7 +107,7 @@ class GpuBudget:
         return sum(map(self._compute_reserve, self._affordable))
 
     def _sum_cheaper_reserves(self, arm: ArmProgress) -> float:
-        """Sum the time reserved for arms with cheaper confirm trials than those of this arm.
+        """Sum the time reserved for other arms, if their confirm trials are cheaper than those of this arm.
 
         Confirm trials leave this time free, so that the arms that may stay incomplete are the most expensive ones.
         """
@@ -134,9 +134,9 @@ class GpuBudget:
 
     @property
     def _are_all_measured(self) -> bool:
-        """True if the costs of all arms in `_affordable` with search trials to start can be estimated.
+        """True if costs can be estimated for all arms in `_affordable` that have search trials to start.
 
-        The estimate needs an epoch or an ended trial of the arm itself.
+        The estimate for an arm needs an epoch or an ended trial of this arm.
         """
         return all(
             arm.facts.records or arm.facts.epochs
@@ -174,9 +174,10 @@ class GpuBudget:
     def _cost(self, arm: ArmProgress) -> float:
         """Estimate the GPU seconds of a trial of the arm that runs to its last epoch.
 
-        The estimate is the cost of the arm's most expensive completed trial. If the arm has no completed trial, it is
-        the arm's mean cost per epoch times the number of epochs. If the arm has no epoch, it is the mean cost per
-        training example in all arms times the number of examples. If no arm has an epoch, it is 0.
+        The estimate is the cost of the arm's most expensive completed trial. If the arm has no completed trial, the
+        estimate is the arm's mean cost per epoch times the number of epochs. If the arm has no epoch, the estimate is
+        the mean cost per training example in all arms times the number of examples. If no arm has an epoch, the
+        estimate is 0.
         """
         if arm.facts.dearest is not None:
             return arm.facts.dearest

@@ -4,17 +4,17 @@ Each launch starts without faults. The epochs that trials complete after a fault
 whole study is affected:
 
 - After a fault, a trial waits; the wait doubles with each further fault until the trial completes an epoch.
-- A trial waits for the next launch after more than `max_failures` faults if other trials completed epochs after each of
-  these faults. Several faults without a completed epoch between them count once.
+- A trial with more than `max_failures` faults waits for the next launch. A fault counts only if another trial completed
+  an epoch after the fault. Several faults without a completed epoch between them count once.
 - A node gets no trials for a while if several trials fail on it and a trial completes an epoch on another node before
-  the last of these faults. A node whose code or data differ from the launch's gets no trials already after
-  its first fault.
+  the last of these faults. If the code or data of a node differ from the launch's, the node
+  gets no trials after its first fault.
 - If the last report from every node is a fault, the study pauses; each pause is twice as long as the one before,
   until a trial completes an epoch. After the second pause, only one trial runs at a time.
 - Faults on a lost node do not count against a trial.
-- The launch gives up if no epoch is completed for `PATIENCE_SECONDS`, or after `LASTING_PAUSES` pauses if no trial
-  has completed an epoch in this launch and all faults are the same lasting one, such as a missing write permission.
-  A launch that gives up marks no trial as failed.
+- The launch gives up if no epoch is completed for `PATIENCE_SECONDS`. It also gives up after `LASTING_PAUSES` pauses if
+  no trial has completed an epoch in this launch and all faults have the same lasting cause, such as a missing write
+  permission. A launch that gives up marks no trial as failed.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Faults:
             trial.is_last_heard = False
 
     def forget(self, nodes: Collection[str]) -> None:
-        """Discard the faults that trials had on these nodes, because the nodes caused the faults, not the trials."""
+        """Discard the faults that trials had on `nodes`, because the nodes caused the faults, not the trials."""
         for trial in self._trials.values():
             trial.failures = [failure for failure in trial.failures if failure.node not in nodes]
             trial.counted_faults = min(trial.counted_faults, len(trial.failures))

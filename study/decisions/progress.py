@@ -72,7 +72,7 @@ class ArmProgress:
 
     @property
     def confirm_trials_to_start(self) -> int:
-        """The number of confirm trials still to start; all confirm trials of the arm while its search continues."""
+        """The number of confirm trials still to start: all confirm trials if the arm's search still continues."""
         return len(self.missing_seeds) if self.is_search_over else len(self.arm.seeds)
 
     @property
@@ -169,7 +169,7 @@ class StudyProgress:
 
     @property
     def unsettled(self) -> list[TrialFacts]:
-        """The trials that have finished their training or were stopped by ASHA, but whose end is not in the journal."""
+        """The trials that finished training or were stopped by ASHA, but have not been recorded as ended."""
         trials = self.facts.under_way.values()
         return [t for t in trials if t.last and (t.last.row.finished or t.stopped_at is not None)]
 
@@ -192,26 +192,26 @@ class StudyProgress:
     def compute_seconds_per_example(
         self, arms: Iterable[ArmProgress], unit: Literal["gpu_seconds", "wall_seconds"]
     ) -> float | None:
-        """Compute the mean seconds of these arms per training example; None if no epoch has been reported."""
+        """Compute the mean seconds per training example in `arms`; None if no epoch of `arms` has been reported."""
         measured = list(arms)
         examples = sum(arm.facts.epochs * self.count_examples_per_epoch(arm) for arm in measured)
         return sum(getattr(arm.facts, unit) for arm in measured) / examples if examples else None
 
     def find_start(self, arm: ArmProgress) -> Record | None:
-        """Return the record of the best confirm trial of another arm: the arm from whose model `arm` starts.
+        """Return the record of the trial that provides the starting model for `arm`.
 
-        Return None until the other arm has finished.
+        This trial is the best confirm trial of another arm. Return None until the other arm has finished.
         """
         assert arm.arm.start_from is not None
         source = self.arm(arm.arm.start_from)
         return None if self._is_under_way(source) else source.best_confirmed
 
     def can_start(self, arm: ArmProgress) -> bool:
-        """Check if the model from which the arm's trials begin exists, which is always true of a backbone."""
+        """Check if the starting model of the arm exists; a backbone always exists."""
         return arm.arm.start_from is None or arm.facts.start is not None or self.find_start(arm) is not None
 
     def has_work(self, arm: ArmProgress) -> bool:
-        """Check if the arm has trials to start, now or when the other arm from whose model they begin has finished."""
+        """Check if the arm has trials to start, now or when the arm that provides its starting model has finished."""
         if not self.can_start(arm):
             assert arm.arm.start_from is not None
             return self._is_under_way(self.arm(arm.arm.start_from))

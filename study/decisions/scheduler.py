@@ -115,14 +115,14 @@ class Scheduler:
             self._journal.append(TrialReopened(time=self._journal.now(), key=key, reason=reason))
 
     def find_reopenable(self, *, asked: bool) -> dict[str, Reopening]:
-        """Map the key of each failed trial that this launch should run again to the reason; see `reopen_failed`."""
+        """For each failed trial that this launch should run again, map its key to the reason; see `reopen_failed`."""
         launched = {arm.arm.name for arm in self.progress.launched}
         failures = [record for record in self.progress.failures if record.arm in launched]
         reasons = {record.key: "asked" if asked else find_change(record, self.provenance) for record in failures}
         return {key: reason for key, reason in reasons.items() if reason}
 
     def find_arms_of_other_code(self) -> list[str]:
-        """List the arms with trials whose code was not the code of this launch."""
+        """List the arms in which trials were trained with other code than that of this launch."""
         trained = [record for arm in self.progress.arms for record in arm.facts.records if record.epochs]
         return list(dict.fromkeys(record.arm for record in trained if find_change(record, self.provenance) == "code"))
 
@@ -210,9 +210,9 @@ class Scheduler:
         `others` is True if another node may have the right code and data; the trial will then run there.
 
         Raises:
-            ValueError: there is no other node that may have the right code and data. Or only
-                the digests of data or files differ from those of the arm's first worker, and it is unknown which worker
-                has the right data.
+            ValueError: no other node may have the right code and data. The error is also raised if the worker's digests
+                of data or files are the only difference from the arm's first worker, because it is then unknown which
+                worker has the right data.
         """
         trial = self.facts.trials[key]
         expected = self.make_expected_attestation(trial)
@@ -317,7 +317,9 @@ class Scheduler:
         return self.facts.trials[key]
 
     def _give_up_unaffordable(self) -> bool:
-        """End all searches for which no GPU time is left. If there is no such search, cancel such confirm trials.
+        """End all searches for which no GPU time is left.
+
+        If there are none, cancel the confirm trials for which no GPU time is left.
 
         Return True if any search was ended or any confirm trial was cancelled.
         """
@@ -355,7 +357,7 @@ def specify_arm(
 ) -> TrialSpec:
     """Make the specification of a trial that starts from the backbone.
 
-    `reads_dev` is true if the trial reports dev scores even if the plan selects on a slice of train (`holdout`).
+    If `reads_dev` is true, the trial reports dev scores even if the plan selects on a slice of train (`holdout`).
     """
     tokenizer = arm.pinned_tokenizer
     return TrialSpec(
@@ -374,7 +376,7 @@ def specify_arm(
 
 
 def find_change(record: Record, now: Provenance) -> Reopening | None:
-    """Return what has changed since the trial was last trained: the code or, with the same code, the package versions.
+    """Return what has changed since the trial was last trained: the code, or only the versions of packages.
 
     Return None if neither the code nor the versions have changed.
     """

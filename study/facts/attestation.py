@@ -1,4 +1,4 @@
-"""The code of a launch, the check that its workers have the same code and data, and trials with other code."""
+"""Describes and compares the code and data that launches, workers and trials used."""
 
 from __future__ import annotations
 
@@ -153,14 +153,14 @@ def _join(values: Iterable[str | None]) -> str:
 
 
 class Attestation(Content, frozen=True, kw_only=True):
-    """The data, backbone and code of a trial: those that a worker has, or those that the launch expects."""
+    """The data, backbone and code of a trial, as a worker has them or as the launch expects them."""
 
     code_digest: str  # of the training code
     versions: Mapping[str, str]  # of Python and of the installed packages
 
 
 def list_contradictions(attested: Attestation, expected: Attestation) -> list[str]:
-    """List the differences between the data and code of a worker and those that the launch expects.
+    """List how the data and code of a worker differ from those that the launch expects.
 
     Builds of the same package version (`2.8.0+cpu`, `2.8.0+cu128`) count as equal.
     """
@@ -199,7 +199,7 @@ class FirstCode:
             self._files.setdefault(method, (self._launches[number].included or {}).get(method))
 
     def list_others(self, trial: TrialFacts) -> list[str]:
-        """Describe each code that trained the trial and differs from the first code of the study or of the method."""
+        """Describe any code that trained the trial, if it differs from the first code of the study or of the method."""
         differences = [self._describe_difference(trial, self._launches[number]) for number in trial.trained_in]
         return list(dict.fromkeys(filter(None, differences)))
 
@@ -227,7 +227,7 @@ def describe_code(launch: LaunchBegan) -> str:
 
 
 def describe_code_by_launch(facts: StudyFacts) -> list[str]:
-    """List the code of all launches that trained a trial, in one line for successive launches with the same code."""
+    """List the code of all launches that trained a trial. Successive launches with the same code share one line."""
     trained = Counter(number for trial in facts.trials.values() for number in trial.trained_in)
     began, lines = [facts.launches[number].began for number in sorted(trained)], list[str]()
     for _, launches in groupby(began, attrgetter("format", "git_commit", "code_digest", "versions")):

@@ -307,10 +307,11 @@ def check_format(number: int, *, where: str) -> None:
     if FIRST_FORMAT <= number <= FORMAT:
         return
     is_newer = number > FORMAT
-    fault = "was written by a newer version of glue-exit-study" if is_newer else "was never released"
+    newer = f"format {number} was written by a newer version of glue-exit-study"
+    fault = newer if is_newer else f"format {number} was never released"
     reads = f"format {FORMAT}" if FIRST_FORMAT == FORMAT else f"formats {FIRST_FORMAT} to {FORMAT}"
     raise ValueError(
-        f"{where}: format {number} {fault}; this version reads {reads}; use the version that wrote the file, "
+        f"{where}: {fault}; this version reads {reads}; use the version that wrote the file, "
         f"or {'a newer version' if is_newer else 'begin a new study'}"
     )
 
@@ -345,7 +346,7 @@ _REPAIR = (
 
 
 class EventReader(Reader):
-    """A reader of the lines of one journal, which must be read in order.
+    """A reader of the lines of one journal. The lines must be read in order.
 
     Each `launch_began` line gives the format of all lines up to the next `launch_began` line.
     """
@@ -389,13 +390,13 @@ def read_lines(folder: Path) -> Iterator[tuple[str, Event]]:
         for number, line in enumerate(file, start=1):
             where = f"{name}:{number}"
             if not line.endswith(b"\n") and not is_json(line):
-                warnings.warn(f"{where}: incomplete last line ignored ({len(line)} bytes)", stacklevel=2)
+                warnings.warn(f"{where}: ignored an incomplete last line of {len(line)} bytes", stacklevel=2)
                 return
             yield where, reader.read(line, where=where)
 
 
 def is_json(line: bytes) -> bool:
-    """Check if a line is complete: a truncated object is not valid JSON."""
+    """Check if a line is valid JSON; a truncated line is not."""
     try:
         msgspec.json.decode(line)
     except msgspec.DecodeError:

@@ -266,7 +266,7 @@ class Journal:
             os.ftruncate(self._descriptor, whole)
 
     def now(self) -> str:
-        """Return the time for a new event: the current time, but never a time before that of the last event."""
+        """Return the current time for a new event, or the time of the last event if the last event is later."""
         return max(utc_now(), self.facts.time)
 
     def append(self, *events: Event) -> None:

@@ -25,7 +25,7 @@ class CellInWords:
 
 
 def describe_shortfalls(cells: Sequence[CellInWords]) -> list[str]:
-    """Describe the results that cells lack, in one line for all cells of a row that lack the same results."""
+    """Describe the results that cells lack. Cells of a row that lack the same results share one line."""
     incomplete: dict[tuple[str, str], list[CellInWords]] = {}
     for cell in cells:
         if cell.shortfall:
@@ -90,7 +90,7 @@ def print_lines(lines: Iterable[str], output: TextIO) -> None:
 def format_markdown(markdown: str, output: TextIO) -> str:
     """Prepare a Markdown text for an output.
 
-    If the output is a terminal, Markdown escapes are removed and lines are wrapped, except table rows.
+    If the output is a terminal, remove Markdown escapes and wrap all lines except table rows.
     """
     if not output.isatty():
         return markdown

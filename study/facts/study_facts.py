@@ -181,12 +181,12 @@ class ArmFacts:
 
     @property
     def searched(self) -> list[Record]:
-        """The record of each search trial, in the order of trials, up to the first trial that has no record yet."""
+        """The records of the search trials in order, up to the first trial that has no record yet."""
         return [trial.record for trial in takewhile(lambda trial: trial.record, self.search) if trial.record]
 
     @property
     def start_key(self) -> str | None:
-        """The key of the trial that trained the model from which the arm's trials begin; None if no model is chosen."""
+        """The key of the trial that trained the starting model of the arm; None if no model is chosen."""
         return self.start.key if self.start else None
 
 
@@ -298,7 +298,7 @@ class StudyFacts:
                 raise ValueError(f"trial {event.key!r} has already been started")
             return
         if event.arm not in self._planned:
-            raise ValueError(f"no arm named {event.arm!r} in the plan of launch {self.launch_number}")
+            raise ValueError(f"the plan of launch {self.launch_number} has no arm named {event.arm!r}")
         arm = self.arms[event.arm]
         trial = TrialFacts(event, self._planned[event.arm], self.launch_number)
         self.trials[event.key] = self.under_way[event.key] = arm.under_way[event.key] = trial

@@ -37,8 +37,8 @@ class Winner:
 def choose_winner(arm: Arm, records: Sequence[Record], *, start: str | None = None) -> Winner | None:
     """Return the configuration of the best completed search trial; None if no search trial has completed.
 
-    If the arm has no search, return its only configuration. The starting model is then that of the trial `start` or, if
-    `start` is None, that of the arm's first record.
+    If the arm has no search, return its only configuration, with the starting model that the trial `start` trained. If
+    `start` is None, the starting model is that of the arm's first record.
     """
     if not arm.space:
         return Winner(arm.fixed, start or next((record.start for record in records), None), None)
@@ -49,7 +49,7 @@ def choose_winner(arm: Arm, records: Sequence[Record], *, start: str | None = No
 def best_search_record(records: Iterable[Record]) -> Record | None:
     """Return the completed search trial with the best selection score; None if no search trial has completed.
 
-    Of several trials with this score, return the first.
+    If several trials have this score, return the first of them.
     """
     completed = [record for record in records if record.phase == "search" and record.status == "completed"]
     return max(completed, key=lambda record: (record.selection_score, -record.trial), default=None)

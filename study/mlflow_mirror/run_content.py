@@ -110,8 +110,8 @@ class StudyRuns:
         """Take the plan and the state of the study.
 
         Args:
-            reports: trial key -> the epochs that the trial reported, each once.
-            intervals: keys of the records of a mean score -> the confidence interval of the mean in the study's tables.
+            reports: maps the key of each trial to the epochs that the trial reported. Each epoch occurs once.
+            intervals: maps the keys of the records in a mean score to the mean's confidence interval from the tables.
         """
         self.name, self.plan, self.facts, self.reports, self.intervals = name, plan, facts, reports, intervals
         self._first = FirstCode(facts)
@@ -183,7 +183,7 @@ class StudyRuns:
         """Build the run of the study.
 
         Args:
-            files: artifact folder -> paths of the files to upload there.
+            files: maps each artifact folder to the paths of the files to upload there.
             note: the run's description, in Markdown.
             plan: digest of the first launch's plan.
             journal: digest of the journal; None while a launch runs.
@@ -256,7 +256,7 @@ class StudyRuns:
         return common | tags | {"mlflow.source.name": "study.launch", "mlflow.source.type": "LOCAL"}
 
     def _build_code_tag(self, trials: Sequence[TrialFacts]) -> dict[str, str]:
-        """Return a tag with the code of these trials if that code differs from the study's first code, else {}."""
+        """Return a tag with the code that trained `trials` if it differs from the study's first code, else {}."""
         codes = dict.fromkeys(code for trial in trials for code in self._first.list_others(trial))
         return {"other_code": "; ".join(codes)} if codes else {}
 
@@ -312,7 +312,7 @@ def _find_last_end(trials: list[TrialFacts]) -> int | None:
 
 
 def _build_provenance_tags(records: Sequence[Record]) -> dict[str, str]:
-    """Build the tags for the commits, versions and devices of these records."""
+    """Build tags with the commits, versions and devices of `records`."""
     if not records:
         return {}
     names = dict.fromkeys(name for record in records for name in record.versions)

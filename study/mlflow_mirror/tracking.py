@@ -1,7 +1,8 @@
 """Writes runs to MLflow, and models to MLflow's registry. Writing the same content again creates no duplicates.
 
 The tags `study_id` and `key` identify a run. MLflow stores equal metric values once, because its primary key is
-run, name, time, step and value. After a killed process or a lost server, a new `Tracking` can therefore write again.
+run, name, time, step and value. After a killed process or a lost server, a new `Tracking` can therefore write the same
+values again.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ def count_experiments(uri: str) -> int:
 
 
 def read_runs(uri: str, study_id: str) -> dict[str, Any]:
-    """Read the tags and the latest metrics of a study's runs in all experiments, by run key."""
+    """Map the key of each run of a study to the run's tags and latest metrics; search all experiments."""
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(tracking_uri=uri)
@@ -117,7 +118,7 @@ def read_runs(uri: str, study_id: str) -> dict[str, Any]:
 
 
 def _search(client: Any, experiments: list[str], study_id: str) -> Iterator[Any]:
-    """Yield the study's runs in these experiments, in order of start."""
+    """Yield the study's runs in `experiments`, in order of start."""
     token = None
     while True:
         page = client.search_runs(
@@ -197,7 +198,7 @@ class Tracking:
         return run_id
 
     def _send_batches(self, run: Run, run_id: str, digest: str) -> None:
-        """Send new metric values, parameters and tags. The last batch has the tag `content` of a complete run."""
+        """Send new metric values, parameters and tags. The last batch sets the tag `content`, the digest of the run."""
         from mlflow.entities import Metric, Param, RunTag
 
         sent = self._sent.setdefault(run.key, set())

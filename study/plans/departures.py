@@ -36,7 +36,7 @@ def list_departures(plan: ResolvedPlan) -> dict[str, Departures]:
 
 
 def _choose_name(arm: Arm) -> str:
-    """Return the name under which an arm's departures are listed: its method, or its variant (`palbert:a`).
+    """Return the name under which an arm's departures are listed: the method or variant (`palbert:a`) of the arm.
 
     A variant is listed by itself if its departures differ from those of the method.
     """
@@ -77,7 +77,7 @@ def describe_departures(plan: ResolvedPlan) -> list[str]:
 
 
 def list_pretraining_departures(recipe: Recipe, settings: Configuration, *, is_tiny: bool) -> Departures:
-    """List how a pretraining with the settings `settings`, set by hand, differs from the papers.
+    """List how a pretraining differs from the papers if the fields in `settings` are set by hand.
 
     For a tiny backbone, `OF_TINY_RECIPE` replaces the departures of `recipe`. For any other backbone, a departure of
     `recipe` is omitted if it names a field that `settings` changes.
@@ -89,7 +89,7 @@ def list_pretraining_departures(recipe: Recipe, settings: Configuration, *, is_t
 
 
 def _list_pretraining(arms: Sequence[Arm]) -> dict[str, Departures]:
-    """Map the objective of each pretraining by `study.pretrain` to the departures of this pretraining."""
+    """For each pretraining by `study.pretrain`, map the objective to the departures from the papers."""
     return {made.objective: made.departures for arm in arms if (made := arm.pretraining) is not UNSET}
 
 

@@ -40,7 +40,7 @@ class EarlyStopping(Typed, frozen=True, kw_only=True):
 
 
 class First(Typed, frozen=True, kw_only=True):
-    """The best configuration of another study, which an arm tries before all others.
+    """A configuration that an arm tries before all others: the best configuration in another study.
 
     Values for fields that the arm fixes are ignored.
     """
@@ -169,7 +169,7 @@ class Layered(Generic[T]):
 
 
 def merge_layers(layers: Layers[T]) -> dict[str, Layered[T]]:
-    """Take the value of each field from the last layer that has the field; the order is that of first appearance."""
+    """Take each field's value from the last layer that has the field; keep the order in which fields first appear."""
     return {name: Layered(value, origin) for origin, values in layers for name, value in values.items()}
 
 
@@ -193,7 +193,7 @@ def choose_backbone(
     return chosen, default if tokenizer is None else Layered(tokenizer, "--tokenizer")
 
 
-# options for what PALBERT's scripts call exit_criteria=sample
+# Options that correspond to exit_criteria=sample in PALBERT's scripts.
 SAMPLED = "--method pondernet, or --method palbert --set exit=sample --set q=null --set sample_draws=1"
 NAMES_IN_REPOSITORIES = {  # option in the scripts of PALBERT, PABEE, DeeBERT, BERxiT or lmtuners -> field here
     "accumulate_grad_batches": "gradient_accumulation",
@@ -223,7 +223,7 @@ NAMES_IN_REPOSITORIES = {  # option in the scripts of PALBERT, PABEE, DeeBERT, B
 
 
 def suggest_field(field: str, known: Collection[str]) -> str:
-    """Return the end of an error about an unknown field: `; did you mean learning_rate?`, or "" without a suggestion.
+    """Return `; did you mean FIELD?`, the end of an error about an unknown field, or "" if no field is similar.
 
     The unknown field may be misspelt, or be the name of an option in a paper's code.
     """
@@ -239,10 +239,10 @@ def make_field_error(
     """Build the error for a field that `owner`, a method or a pretraining objective, does not have.
 
     Args:
-        option: the option that names the field, with which the message begins.
+        option: the option that names the field. The message begins with this option.
         known: the fields that `owner` has.
-        departures: the method's departures from its paper. If a departure mentions the field, the message quotes it
-            instead of suggesting a field.
+        departures: the method's departures from its paper. If a departure mentions the field, the message quotes this
+            departure instead of suggesting a field.
     """
     lines = map(str, departures)
     naming = (f"; {line}" for line in lines if "_" in field and field in re.findall(r"\w+", line))

@@ -138,16 +138,16 @@ def require_plan(folder: Path) -> PlanFile:
         raise ValueError(
             f"{folder} has no {FILE}; to restore the file from the journal, repeat the launch: {lost.command}"
         )
-    raise ValueError(f"no {FILE} in {folder}; allowed: the folder of a study{_suggest_studies(folder)}")
+    raise ValueError(f"{folder} has no {FILE}; allowed: the folder of a study{_suggest_studies(folder)}")
 
 
 def _suggest_studies(folder: Path) -> str:
-    """Return the end of an error about a folder without a plan: the studies inside the folder.
+    """List the studies inside a folder without a plan, for the end of an error about the folder.
 
     If the folder does not exist, suggest the study beside it with the most similar name.
     """
     if studies := sorted(str(path.parent) for path in folder.glob(f"*/{FILE}")):
-        return f", {list_first(studies, MOST_NAMED)}"
+        return f", such as {list_first(studies, MOST_NAMED)}"
     if folder.exists():
         return ""
     return suggest_nearest(str(folder), [str(path.parent) for path in folder.parent.glob(f"*/{FILE}")])
@@ -183,7 +183,7 @@ def format_plan(plan: Plan) -> str:
 
 
 def read_toml(path: Path) -> Plan:
-    """Read a plan from a TOML file; the profile that the file names, or else `mini`, supplies the defaults.
+    """Read a plan from a TOML file. Defaults are from the profile that the file names, or else from `mini`.
 
     Raises:
         ValueError: the file cannot be read, is not TOML, or has an unknown field or an invalid value.
@@ -192,7 +192,9 @@ def read_toml(path: Path) -> Plan:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else getattr(error, "strerror", None) or error
-        raise ValueError(f"--plan {path}: {reason}; allowed: a TOML file, as --dry-run --toml prints it") from None
+        raise ValueError(
+            f"--plan {path} cannot be read: {reason}; allowed: a TOML file, as --dry-run --toml prints it"
+        ) from None
     try:
         return _from_tables(tables)
     except ValueError as error:
@@ -211,7 +213,7 @@ def _from_tables(tables: Mapping[str, Any]) -> Plan:
             near = suggest_nearest(name, allowed)
             if name in TrainingConfig.__struct_fields__:
                 near = f"; fields of methods belong in [set]: {name} = ..."
-            raise ValueError(f"no field named {name}; available: {', '.join(allowed)}{near}")
+            raise ValueError(f"a plan has no field named {name}; available: {', '.join(allowed)}{near}")
     fields = {name: None if value == NONE else value for name, value in tables.items() if name not in TABLES}
     plan = from_plain(Plan, {**to_plain(base), **fields}, where="")
     return replace(plan, settings=override_settings(base.settings, read_tables(tables)))
@@ -232,9 +234,9 @@ def mismatch_error(folder: Path, changed: Iterable[str], *, is_continued: bool) 
 
 
 def compare_plans(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collection[str] | None = None) -> list[str]:
-    """List the changes from the earlier to the later plan that the study does not allow, with the values in both.
+    """List the changes between two plans of a study that the study does not allow, with both values of each.
 
-    `settled` names the arms that may not change because one of their trials has started; None stands for all arms.
+    Arms in `settled` may not change, because trials of these arms have started; None stands for all arms.
     """
     changed = list_changes("protocol", to_plain(earlier.protocol), to_plain(later.protocol))
     before, arms_by_changes = {arm.name: arm for arm in earlier.arms}, dict[str, list[str]]()
@@ -269,7 +271,7 @@ def compare_arms(before: Arm, after: Arm) -> list[str]:
 
 
 def list_changes(where: str, before: object, after: object) -> list[str]:
-    """List the fields, at any depth, in which two JSON-like values differ: `WHERE PATH BEFORE against AFTER`."""
+    """List the fields, at any depth, in which two JSON-like values differ, as `WHERE PATH BEFORE against AFTER`."""
     if before == after:
         return []
     if isinstance(before, dict) and isinstance(after, dict):
@@ -290,15 +292,13 @@ def include_folder(methods: Iterable[str], folder: str) -> None:
         if is_there:
             trainables.include(folder, named="--include")
     if missing := [method for method in methods if base_method(method) not in method_files.names()]:
-        fault = "lacks it" if is_there else "is missing"
-        raise ValueError(
-            f"the study's method {missing[0]} needs the folder {folder}, which {fault}; allowed: --include with a "
-            "folder of all methods of the study"
-        )
+        lost = f"the folder {folder} with the study's method {missing[0]} is missing"
+        fault = f"the folder {folder} does not contain the study's method {missing[0]}" if is_there else lost
+        raise ValueError(f"{fault}; allowed: --include with a folder of all methods of the study")
 
 
 def include_for(method: str, asked: Plan | None, folder: str | None) -> None:
-    """Register a user's method from `folder` or, if `folder` is None, from the folder that the plan `asked` names.
+    """Register a user's method from `folder`; if `folder` is None, use the folder that the plan `asked` names.
 
     Raises:
         ValueError: the folder is missing, or is not a folder of methods.

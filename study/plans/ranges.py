@@ -34,7 +34,7 @@ class Interval(Typed, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Raise ValueError unless both ends are finite and `low` is below `high` (and above 0 if `log` is true)."""
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
-            raise ValueError(f"low is {self.low} and high is {self.high}; allowed: finite numbers, low below high")
+            raise ValueError(f"low is {self.low} and high is {self.high}; allowed: finite numbers, with low below high")
         if self.log and self.low <= 0:
             raise ValueError(f"low is {self.low}; allowed with a log scale: a number > 0")
 
@@ -86,7 +86,7 @@ def find_keys(settings: Settings, arm: str) -> dict[str, str]:
 def override_settings(base: Settings, over: Settings) -> dict[str, Setting]:
     """Merge the settings in `base` and `over`.
 
-    A setting in `over` replaces all settings in `base` for the same field whose scope is the same or narrower.
+    For each field, a setting in `over` replaces the settings in `base` that have the same scope or a narrower one.
     """
     replaced = [split_key(key) for key in over]
 
@@ -202,9 +202,9 @@ def format_toml(fields: Mapping[str, object], settings: Settings) -> str:
 
 
 def _convert_interval(value: Value | Interval) -> Value:
-    """Format an interval as the text of an inline table, which tomli_w cannot write; None becomes text too.
+    """Format an interval as the text of an inline table, and None as a word, because tomli_w supports neither.
 
-    tomli_w writes the text in quotes, which `format_toml` then removes.
+    tomli_w writes the inline table in quotes. `format_toml` then removes these quotes.
     """
     if isinstance(value, Interval):
         return f"{{ low = {value.low}, high = {value.high}{', log = true' * value.log} }}"

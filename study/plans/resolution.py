@@ -229,10 +229,10 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
 
 
 def explain(plan: ResolvedPlan, name: str, *, origins: Mapping[str, str]) -> str:
-    """Describe every field of an arm's configuration with its value or range and its origin, one field per line.
+    """For each field of an arm's configuration, format a line with the value or range and its origin.
 
     Args:
-        origins: maps options that the user did not type, such as `--set epochs`, to the origin to print instead.
+        origins: maps options that the user did not type, such as `--set epochs`, to origins to print instead of them.
     """
     arm, asked = plan.arm(name), plan.asked
     space, resolution = search_spaces.load(arm.method), resolve_configuration(asked, arm.method, arm.task)
@@ -314,7 +314,7 @@ def _resolve_arm(
 
 
 def _suggest_narrower_scopes(plan: Plan, arm: Arm, *, field: str) -> str:
-    """Return the --set options that set the field only for the tasks that accept its value; "" without such tasks."""
+    """Suggest --set options that set the field only for tasks that accept its value; "" if there are no such tasks."""
     key = find_keys(plan.settings, arm.name).get(field, arm.name)
     if "/" in key:
         return ""
@@ -343,7 +343,7 @@ def _check_ends(arm: Arm, resolution: Resolution) -> None:
 
 
 def _repeat_arm(arm: Arm, repeat: int, arms: Collection[Arm]) -> Arm:
-    """Copy an arm for another search, with the index `repeat`, of the same method on the same task.
+    """Copy an arm for another search of the same method on the same task; `repeat` is the index of this search.
 
     An arm may start from the model of another arm. If the other arm is searched too, the copy starts from the copy of
     the other arm.
@@ -400,13 +400,13 @@ def _collect_by_hand(
 
 
 def list_unsearched_fields(plan: Plan, method: str, task: str) -> list[str]:
-    """List the tunable fields of an arm that the plan does not search and that therefore have a fixed value."""
+    """List the tunable fields of an arm that have fixed values because the plan does not search them."""
     fixed = resolve_configuration(plan, method, task).fixed
     return [name for name, layered in fixed.items() if layered.origin.endswith(_NOT_SEARCHED)]
 
 
 def _choose_papers_value(field: str, ranged: Layered[Range], points: Layers[Value]) -> Layered[Value]:
-    """Fix a tunable field at its first value in `points` that is within its range, or else at the range's middle."""
+    """Fix a tunable field at the first value in `points` that the range contains, or else at the range's middle."""
     for origin, point in points:
         if field in point and ranged.value.contains(point[field]):
             return Layered(point[field], f"{origin}{_NOT_SEARCHED}")
@@ -433,12 +433,12 @@ def make_range(distribution: BaseDistribution) -> Range:
 
 
 def _check_range(first: First, tuned: Mapping[str, Layered[Range]], arm: str) -> None:
-    """Raise ValueError if a value in another study's best configuration is outside the arm's range for the field."""
+    """Raise ValueError if the arm's ranges do not contain the values of `first`, another study's best configuration."""
     for name in tuned.keys() & first.values.keys():
         if not tuned[name].value.contains(first.values[name]):
             raise ValueError(
-                f"--first-from: {name} was {json.dumps(first.values[name])} in {first.origin}, but {arm} searches it "
-                f"in {tuned[name].value}; allowed: a range that contains this value, or no --first-from"
+                f"--first-from: {name} was {json.dumps(first.values[name])} in {first.origin}, but {arm} searches "
+                f"{name} in {tuned[name].value}; allowed: a range that contains this value, or no --first-from"
             )
 
 
@@ -454,7 +454,7 @@ def _check_plan(plan: Plan) -> None:
     menus = ("method", plan.methods, search_spaces.list_methods()), ("task", plan.tasks, trainable_tasks())
     for noun, names, menu in menus:
         if not names:
-            raise ValueError(f"no {noun} given; available: {', '.join(menu)}")
+            raise ValueError(f"no {noun} is given; available: {', '.join(menu)}")
     for name, kind in ((plan.backbone, "backbone"), (plan.tokenizer, "tokenizer")):
         if name is not None:
             check_spelling(name, kind=kind)
@@ -489,7 +489,9 @@ def _check_settings(plan: Plan) -> None:
             missing = [f"--method {method}"] * (method not in plan.methods)
             missing += [f"--task {task}"] * (task not in ("", *plan.tasks))
             fault = f"this study has no method or arm {scope!r}; available: {', '.join(scopes)}"
-            raise ValueError(f"{format_option(key, setting)}: {fault}; to add it to the study: {' '.join(missing)}")
+            raise ValueError(
+                f"{format_option(key, setting)}: {fault}; to add {scope} to the study: {' '.join(missing)}"
+            )
     tuned = {field for method in plan.methods for field in search_spaces.load(method).space}
     tuned |= {split_key(key)[1] for key, setting in plan.settings.items() if is_searched(setting)}
     for field in plan.search_only or ():

@@ -53,9 +53,10 @@ class Range(Typed, frozen=True, kw_only=True):
 
     @property
     def middle(self) -> Value:
-        """The middle choice or, for an interval, the mean of both ends, rounded down to a multiple of the step.
+        """The middle choice, or the mean of an interval's ends.
 
-        The mean is geometric if the range is logarithmic.
+        The mean is geometric if the range is logarithmic. If the range has a step, the mean is rounded down to a
+        whole number of steps above the lower end.
         """
         if self.choices:
             return self.choices[(len(self.choices) - 1) // 2]
@@ -118,7 +119,7 @@ class Pretraining(Typed, frozen=True, kw_only=True):
 
 
 class Arm(Typed, frozen=True, kw_only=True):
-    """A method on a task, and everything that its trials share. Each repetition of its search is a separate arm."""
+    """A method on a task, with everything that the arm's trials share. Each repeated search is a separate arm."""
 
     method: str
     task: str
@@ -178,7 +179,7 @@ class Arm(Typed, frozen=True, kw_only=True):
 
     @property
     def exit_settings(self) -> Mapping[str, tuple[Value, ...]]:
-        """The exit settings with which each search trial's model is evaluated; may be empty."""
+        """The exit settings with which the models of search trials are evaluated; {} if there are none."""
         return self.post_hoc or {}
 
     @property
@@ -321,7 +322,7 @@ def list_confirm_seeds(number: int, *, repeat: int = 0) -> tuple[int, ...]:
 
 
 def derive_search_seed(arm: str, number: int) -> int:
-    """Derive the seed of the arm's search trial `number`, which never equals a confirm seed."""
+    """Derive the seed of an arm's search trial `number`; this seed never equals a confirm seed."""
     return 1_000 + int(digest([arm, number], length=7), 16)
 
 

@@ -76,7 +76,7 @@ def make_own_sampler(name: str, *, seed: int) -> BaseSampler:
 
 
 def describe_sampler(name: str, samples: int, stopping: EarlyStopping | None) -> str:
-    """Describe the sampler and its limits in a search with `samples` trials and the early stopping `stopping`."""
+    """Describe the sampler and its limits in a search of `samples` trials with early stopping by `stopping`."""
     limits = []
     if name in ("cmaes", "gp") and stopping:
         limits.append("learns only from trials that ASHA does not stop")
@@ -106,11 +106,11 @@ def read_select_by(text: str) -> str | UnsetType:
 
 def describe_select_by(select_by: str) -> str:
     """Describe a selection rule for captions and dry runs."""
-    last = "models without early exits by their score"
+    last = "models without early exits are selected by their score"
     if select_by == AREA:
-        return f"selected by the mean score over the front of exit settings and single layers, {last}"
+        return f"selected by the mean score over the front of exit settings and single layers ({last})"
     layers = select_by.removeprefix(AT_LAYERS)
     return (
-        f"selected by the best score within {layers} mean layers (the score of layer {int(float(layers))} if every "
-        f"exit setting runs more; {last})"
+        f"selected by the best score within {layers} mean layers (by the score of layer {int(float(layers))} if "
+        f"every exit setting runs more layers; {last})"
     )

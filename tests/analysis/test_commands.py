@@ -28,7 +28,7 @@ def test_importing_the_tables_loads_nothing_that_takes_long():
 def test_a_users_error_is_one_line_and_status_2(module, tmp_path, capsys):
     cell = ["palbert/rte"] if module is explain else []
     assert module.main([str(tmp_path / "nowhere"), *cell]) == 2
-    expected = f"{module.__name__}: no plan.json in {tmp_path / 'nowhere'}; allowed: the folder of a study\n"
+    expected = f"{module.__name__}: {tmp_path / 'nowhere'} has no plan.json; allowed: the folder of a study\n"
     assert capsys.readouterr() == ("", expected)
 
 
@@ -79,14 +79,14 @@ def test_a_warning_of_a_command_is_one_line(tmp_path):
     command = [sys.executable, "-m", "analysis.tables", str(study)]
     found = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert found.returncode == 0
-    assert found.stderr == f"warning: {study}/events.jsonl:27: incomplete last line ignored (13 bytes)\n"
+    assert found.stderr == f"warning: {study}/events.jsonl:27: ignored an incomplete last line of 13 bytes\n"
 
 
 def test_torn_last_line_is_left_out_with_a_warning(tmp_path):
     study = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5))
     with (study / "events.jsonl").open("a") as file:
         file.write('{"key": "torn')
-    with pytest.warns(UserWarning, match="events.jsonl:27: incomplete last line ignored"):
+    with pytest.warns(UserWarning, match="events.jsonl:27: ignored an incomplete last line"):
         assert len(load_study(study).records) == 6
 
 

@@ -244,7 +244,7 @@ def test_generated_data_stand_beside_no_published_number(tmp_path):
 def test_empty_folder_is_one_line_and_status_2(tmp_path):
     result = tables_command(tmp_path)
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr == f"analysis.tables: no plan.json in {tmp_path}; allowed: the folder of a study\n"
+    assert result.stderr == f"analysis.tables: {tmp_path} has no plan.json; allowed: the folder of a study\n"
 
 
 def test_broken_line_is_named_with_file_and_number(tmp_path):

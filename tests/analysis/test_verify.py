@@ -88,7 +88,7 @@ def test_launch_under_way_verifies(tmp_path: Path) -> None:
 
 def test_folder_without_a_plan_is_no_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 2
-    assert capsys.readouterr().err == f"analysis.verify: no plan.json in {tmp_path}; allowed: the folder of a study\n"
+    assert capsys.readouterr().err == f"analysis.verify: {tmp_path} has no plan.json; allowed: the folder of a study\n"
 
 
 def test_study_without_tables_verifies_and_says_so(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,11 +102,14 @@ def refused(capsys, here: Path, *arguments: str) -> str:
         ("mirror runs/first --tracking-uri https://", "--tracking-uri is https://; allowed: https://HOST:PORT"),
         (
             "launch --plan nowhere.toml",
-            "--plan nowhere.toml: No such file or directory; allowed: a TOML file, as --dry",
+            "--plan nowhere.toml cannot be read: No such file or directory; allowed: a TOML file, as --dry",
         ),
-        ("launch --plan loop", "--plan loop: Too many levels of symbolic links; allowed: a TOML file, as --dry-run"),
-        ("tables runs", "no plan.json in runs; allowed: the folder of a study, runs/first"),
-        ("report runs/frist", "no plan.json in runs/frist; allowed: the folder of a study; did you mean runs/first?"),
+        (
+            "launch --plan loop",
+            "--plan loop cannot be read: Too many levels of symbolic links; allowed: a TOML file",
+        ),
+        ("tables runs", "runs has no plan.json; allowed: the folder of a study, such as runs/first"),
+        ("report runs/frist", "runs/frist has no plan.json; allowed: the folder of a study; did you mean runs/first?"),
         ("tables loop", "loop/plan.json cannot be read: Too many levels of symbolic links"),
         ("status file", "file/plan.json cannot be read: Not a directory; allowed: the folder of a study"),
         ("export runs/first --to loop", "--to loop exists; allowed: a new or an empty folder"),

@@ -211,7 +211,7 @@ def test_a_trial_without_a_model_is_refused_with_those_of_its_arm_that_have_one(
 
 def test_a_folder_that_is_no_study_and_a_model_that_is_gone_are_refused(study, tmp_path, capsys):
     to = ["--to", str(tmp_path / "to")]
-    assert refused(capsys, str(tmp_path), *to) == f"no plan.json in {tmp_path}; allowed: the folder of a study"
+    assert refused(capsys, str(tmp_path), *to) == f"{tmp_path} has no plan.json; allowed: the folder of a study"
     gone = next(row for row in read_facts(study).records if row.phase == "confirm" and row.seed == 42)
     assert (
         refused(capsys, str(study), "--trial", gone.key, *to)

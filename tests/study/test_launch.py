@@ -69,7 +69,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
             "no method named 'bert'; available: albert, alectra-small, berxit, deebert, electra-small",
         ),
         (["--task", "snli"], "no task named 'snli'; available: sst2, rte, qnli, cola, mrpc, mnli, qqp, stsb, wnli"),
-        (["--task", ","], "no task given; available: sst2"),
+        (["--task", ","], "no task is given; available: sst2"),
         (
             ["--profile", "huge"],
             "no profile named 'huge'; available: auto, ablation, electra",

@@ -258,7 +258,7 @@ def test_a_launch_says_that_the_folder_is_gone_and_takes_the_new_one(
     capsys.readouterr()
     assert launch.main(again) == 2
     assert capsys.readouterr().err == (
-        f"study.launch: the study's method entropy needs the folder {gone}, which is missing; "
+        f"study.launch: the folder {gone} with the study's method entropy is missing; "
         "allowed: --include with a folder of all methods of the study\n"
     )
     assert launch.main([*again, "--include", str(methods)]) == 0
@@ -275,7 +275,7 @@ def test_a_method_in_another_folder_than_the_studys_is_refused(
     for methods in ([], ["--method", "confidence"]):
         assert launch.main([*again, *methods]) == 2
         assert capsys.readouterr().err == (
-            f"study.launch: the study's method entropy needs the folder {other}, which lacks it; "
+            f"study.launch: the folder {other} does not contain the study's method entropy; "
             "allowed: --include with a folder of all methods of the study\n"
         )
 

@@ -256,7 +256,7 @@ def test_what_cannot_be_submitted_is_said_in_one_line(rows, options, message, tm
 
 def test_folder_that_is_no_study_is_refused(tmp_path, capsys):
     assert main([str(tmp_path)]) == 2
-    assert capsys.readouterr().err == f"study.submit: no plan.json in {tmp_path}; allowed: the folder of a study\n"
+    assert capsys.readouterr().err == f"study.submit: {tmp_path} has no plan.json; allowed: the folder of a study\n"
 
 
 def test_help_does_not_import_torch():

@@ -163,7 +163,10 @@ def test_a_grid_has_choices_and_whole_numbers():
             "--search-only lr",
             "prior_lambda; did you mean learning_rate?; to tune another field: --search FIELD=LOW..HIGH",
         ),
-        ("--search beta=3..1", "--search beta=3..1: low is 3 and high is 1; allowed: finite numbers, low below high"),
+        (
+            "--search beta=3..1",
+            "--search beta=3..1: low is 3 and high is 1; allowed: finite numbers, with low below",
+        ),
         ("--search beta=0..1:log", "--search beta=0..1:log: low is 0; allowed with a log scale: a number > 0"),
         ("--search beta=0.1...1", "--search beta=0.1...1: 0.1...1 has three dots; did you mean 0.1..1?"),
         ("--search beta=3e-5...3e-4:log", "3e-5...3e-4:log has three dots; did you mean 3e-5..3e-4:log?"),
@@ -182,7 +185,7 @@ def test_a_grid_has_choices_and_whole_numbers():
         ("--set plabert:beta=1", "--set plabert:beta: no method named 'plabert'; available: albert"),
         ("--set palbert/cola:beta=1", "--set palbert/cola:beta: this study has no method or arm 'palbert/cola'"),
         ("--set palbert:a:beta=1", "this study has no method or arm 'palbert:a'; available: palbert, palbert/rte"),
-        ("--search pabee:patience=1..3", "available: palbert, palbert/rte; to add it to the study: --method pabee"),
+        ("--search pabee:patience=1..3", "available: palbert, palbert/rte; to add pabee to the study: --method pabee"),
         ("--set beta=1 --search beta=1..2", "beta is both set and searched; allowed: only one of the two"),
         (
             "--sampler grid --search beta=0.1..2",

@@ -90,7 +90,7 @@ def test_a_setting_of_the_file_is_told_of_the_file_whatever_else_is_typed(tmp_pa
 
 def test_a_file_that_is_gone_is_named(tmp_path, capsys):
     assert launch.main(["--plan", str(tmp_path / "gone.toml"), "--dry-run"]) == 2
-    assert f"--plan {tmp_path / 'gone.toml'}: " in capsys.readouterr().err
+    assert f"--plan {tmp_path / 'gone.toml'} cannot be read: " in capsys.readouterr().err
 
 
 def test_a_dry_run_prints_the_file_of_its_plan(tmp_path, capsys):
