@@ -71,7 +71,9 @@ def load(method: str) -> ModuleType:
     file, _ = method_files.locate_files(name)
     module = file.load()
     if absent := [part for part in ("DEPARTURES", "Config", "build") if not hasattr(module, part)]:
-        raise ValueError(f"{file.path} does not define {', '.join(absent)}; needed: DEPARTURES, Config and build")
+        raise ValueError(
+            f"{file.path} does not define {', '.join(absent)}; a method must define DEPARTURES, Config and build"
+        )
     return module
 
 
@@ -89,7 +91,8 @@ def configure(method: str, values: Configuration) -> TrainingConfig:
 def departures(method: str) -> tuple[Departure, ...]:
     """List all differences between this project's version of a method and the original, the most important first.
 
-    If a variant has another original than its method, VARIANT_DEPARTURES in the method's file lists its differences.
+    If a variant has another original than its method, VARIANT_DEPARTURES in the method's file lists the variant's
+    differences.
 
     Raises:
         ValueError: if the method is unknown.

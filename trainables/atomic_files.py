@@ -1,6 +1,6 @@
 """Atomic writes: a file or folder gets its final name only when it is complete, even after a kill or a power cut.
 
-Every file gets the permissions that `open` would give it. Without this step, only their owner could read the files that
+Every file gets the permissions that `open` would give it. Otherwise, only the owner could read the files that
 `safetensors` writes. If a process is killed while it writes, the next write to the same path removes the temporary
 files of the killed process.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` write a file of the same name in a temporary folder, then rename the file to `path`.
+    """Let `write` write the file in a temporary folder, then rename it to `path`.
 
     After a kill or a power cut, `path` has either its old or its new content.
     """
@@ -74,7 +74,7 @@ def is_unfinished(path: Path, of: str | None = None) -> bool:
     """Check whether a path has the name of a temporary folder (formerly also a file) that this module writes.
 
     Args:
-        of: name that the finished file or folder would have; None: any name.
+        of: name that the finished file or folder would have; None means any name.
     """
     name = r".+" if of is None else re.escape(of)
     return re.fullmatch(rf"\.{name}\.\d+(\.replaced)?", path.name) is not None
@@ -84,7 +84,7 @@ def is_unfinished(path: Path, of: str | None = None) -> bool:
 def _locked_for_writing(unfinished: Path, name: str) -> Iterator[None]:
     """Lock a temporary folder during the context.
 
-    On entry, also delete the temporary files and folders that dead processes left behind for the same final `name`.
+    On entry, also delete the temporary files and folders that dead processes left when they wrote `name`.
     """
     with _locked(unfinished):
         for leftover in unfinished.parent.iterdir():
@@ -99,7 +99,7 @@ def _locked_for_writing(unfinished: Path, name: str) -> Iterator[None]:
 def _locked(path: Path) -> Iterator[bool]:
     """Try to lock a file or folder, and yield whether this process has the lock.
 
-    It does not get the lock if another process has it, or if the disk does not support file locks.
+    The process does not get the lock if another process has it, or if the disk does not support file locks.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -73,16 +73,16 @@ class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
         """Check that the training fields are consistent."""
         super().__post_init__()
         if self.select == "last" and self.stop_after:
-            raise ValueError(f"stop_after is {self.stop_after}, but select is last; allowed: 0")
+            raise ValueError(f"stop_after is {self.stop_after}, but must be 0 if select is last")
         if self.warmup_ratio and self.warmup_steps:
-            raise ValueError(f"warmup_steps is {self.warmup_steps}, but warmup_ratio is set; allowed: 0")
+            raise ValueError(f"warmup_steps is {self.warmup_steps}, but must be 0 if warmup_ratio is set")
 
     def check_task(self, task: Task) -> None:
         """Check that the configuration fits the task.
 
         Raises:
-            ValueError: if the method cannot run the task, if a field is set that has no effect on the task, or if a
-                field is None that the task needs.
+            ValueError: if the method cannot run the task, if a field is set but has no effect on the task, or if a
+                field is None but the task needs a value.
         """
 
 

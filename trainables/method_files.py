@@ -1,7 +1,7 @@
 """Finds and loads the two files of each method: the method's own file and the file of its search space.
 
 The files of this project's methods are `trainables/NAME.py` and `search_spaces/NAME.py`. A folder that a user adds with
---include has `NAME.py` and `NAME_space.py` side by side. The files of this folder are read once, and all machines run
+--include has `NAME.py` and `NAME_space.py` side by side. The files of such a folder are read once, and all machines run
 the text that was read, even if the files change later. File names have `_` where the method's name has `-`.
 """
 
@@ -121,7 +121,7 @@ def read_methods(folder: str | Path, *, named: str = "--include", may_lack_metho
         raise ValueError(f"{named} {folder}: {reason}; allowed: {allowed}{_suggest_folder(folder)}") from None
     methods = IncludedMethods(folder=str(Path(folder).resolve()), sources=sources)
     if not methods.pairs and not may_lack_methods:
-        raise ValueError(f"{named} {folder}: no method found; allowed: {allowed}{_suggest_folder(folder)}")
+        raise ValueError(f"{named} {folder}: the folder has no methods; allowed: {allowed}{_suggest_folder(folder)}")
     for stem in methods.pairs:
         if not _IS_STEM.fullmatch(stem):
             allowed = "a lower-case letter, then lower-case letters, digits and _ (the method's name has - for _)"
@@ -134,8 +134,8 @@ def read_methods(folder: str | Path, *, named: str = "--include", may_lack_metho
 def _suggest_folder(place: str | Path) -> str:
     """Suggest the folder that the user probably meant, as in `; did you mean mine/methods?`.
 
-    If `place` is the folder of a task, suggest its parent folder; otherwise, suggest the folder of the file `place`, or
-    a subfolder, if it has methods. Return an empty text if there is no such folder.
+    If `place` is the folder of a task, suggest its parent folder. If `place` is a file, suggest the file's folder if
+    this folder has methods. Otherwise, suggest the first subfolder with methods. If there is none, return "".
     """
     folder = Path(place)
     if (folder / "task.toml").is_file():
@@ -232,7 +232,7 @@ class _Included(MetaPathFinder, ExecutionLoader):
 
 
 def _list_pairs() -> dict[str, tuple[bool, bool]]:
-    """Do the same as `IncludedMethods.pairs`, for this project's methods and the included ones."""
+    """Map this project's methods and the included methods to two flags each, as `IncludedMethods.pairs` does."""
     return _list_package_pairs() | ({} if _included is None else _included.pairs)
 
 

@@ -48,7 +48,7 @@ class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
                 f"{1 - self.mask_token_share:g} (1 - mask_token_share)"
             )
         if self.masking == "bernoulli" and self.max_predictions:
-            raise ValueError(f"max_predictions is {self.max_predictions}, but masking is bernoulli; allowed: 0")
+            raise ValueError(f"max_predictions is {self.max_predictions}, but must be 0 if masking is bernoulli")
 
     def examples_at_once(self, processes: int) -> int:
         """Compute how many examples each process handles at once.
@@ -62,7 +62,8 @@ class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
         if part % processes:
             raise ValueError(
                 f"{processes} processes cannot share {part} examples evenly (batch_size {self.batch_size} divided by "
-                f"gradient_accumulation {self.gradient_accumulation}); allowed: a number that divides {part}"
+                f"gradient_accumulation {self.gradient_accumulation}); "
+                f"allowed: a number of processes that divides {part}"
             )
         return part // processes
 

@@ -65,7 +65,7 @@ class Reader:
                 raise ValueError(f"{where}: {_explain(str(error), self._kind, value)}") from None
         except (msgspec.DecodeError, UnicodeDecodeError):
             start = line[:60].decode(errors="replace").rstrip()
-            raise ValueError(f"{where}: not a JSON object: {start!r}") from None
+            raise ValueError(f"{where}: the text is not a JSON object: {start!r}") from None
 
 
 def to_plain(value: Any) -> Any:
@@ -74,7 +74,7 @@ def to_plain(value: Any) -> Any:
 
 
 def _explain(message: str, kind: Any, value: object) -> str:
-    """Rewrite an error message of msgspec, so that it gives the field's name, its value and the allowed values."""
+    """Rewrite an error message of msgspec, to give the field's name, its value and the allowed values."""
     rule, _, path = message.partition(" - at `$")
     names = re.findall(r"[^.\[\]`]+", path)
     field = _find_type(kind, names, value)

@@ -18,7 +18,7 @@ from filelock import FileLock
 from trainables.atomic_files import write_folder
 
 T = TypeVar("T")
-NOT_CHECKED = "not checked, because the hub cannot be reached: "  # a dry run prints this before the unchecked things
+NOT_CHECKED = "these were not checked, because the hub cannot be reached: "  # a dry run prints this first
 HUB_SECONDS = 5  # seconds to wait for the hub's answer
 _OFFLINE_SECONDS = 60  # seconds after which an unreachable hub is tried again
 _DIGESTS = "digests.json"  # file with the digests of a cache entry's files
@@ -36,8 +36,8 @@ class Unusable(ValueError):
 def checked(look: Callable[[], T], what: str, unchecked: list[str] | None) -> T | str:
     """Call `look`, which may need the hub, and return its result; if the hub is unreachable, return "unknown".
 
-    If the hub is unreachable, `what`, the thing that was to be checked, is also added to the list `unchecked`. If
-    `what` is already on the list, `look` is not called, because waiting for an unreachable hub is slow.
+    `what` names the thing to check. If the hub is unreachable, `what` is added to the list `unchecked`. If `what` is
+    already on the list, `look` is not called, because waiting for an unreachable hub is slow.
 
     Raises:
         HubUnreachable: if the hub is unreachable and `unchecked` is None.
@@ -102,7 +102,7 @@ def hub_errors(what: str, *, allowed: str, offline: str) -> Iterator[None]:
     try:
         yield
     except RevisionNotFoundError as error:
-        raise ValueError(f"{what}: the hub has no such revision; allowed: {allowed}") from error
+        raise ValueError(f"{what}: the hub does not have this revision; allowed: {allowed}") from error
     except (HFValidationError, RepositoryNotFoundError) as error:
         raise ValueError(f"{what} is not on the hub; allowed: {allowed}") from error
     except Exception as error:  # HF_HUB_OFFLINE, or any error of a network library

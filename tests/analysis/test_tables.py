@@ -252,7 +252,7 @@ def test_broken_line_is_named_with_file_and_number(tmp_path):
     lines = (study / "events.jsonl").read_text().splitlines()
     lines[2] = lines[2][:40]
     (study / "events.jsonl").write_text("\n".join(lines) + "\n")
-    with pytest.raises(ValueError, match=r"events.jsonl:3: not a JSON object"):
+    with pytest.raises(ValueError, match=r"events.jsonl:3: the text is not a JSON object"):
         load_study(study)
 
 

@@ -161,7 +161,7 @@ def edit_plan_of_the_journal(study: Path) -> str:
 def break_a_line_of_the_journal(study: Path) -> str:
     lines = (study / FILE).read_bytes().splitlines(keepends=True)
     (study / FILE).write_bytes(b"".join([*lines[:2], b'{"event":"epoch\n', *lines[3:]]))
-    return f'{study / FILE}:3: not a JSON object: \'{{"event":"epoch\''
+    return f'{study / FILE}:3: the text is not a JSON object: \'{{"event":"epoch\''
 
 
 def take_a_line_out_of_the_journal(study: Path) -> str:

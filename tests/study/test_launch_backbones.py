@@ -179,7 +179,9 @@ def test_a_pretrained_folder_that_does_not_fit_is_refused(capsys, tmp_path, chan
 def test_a_damaged_description_is_refused(capsys, tmp_path):
     folder = pretrained_folder(tmp_path / "ours")
     (folder / "pretraining.json").write_text("{")
-    assert f"{folder}/pretraining.json: not a JSON object" in refused(capsys, tmp_path, "--backbone", str(folder))
+    assert f"{folder}/pretraining.json: the text is not a JSON object" in refused(
+        capsys, tmp_path, "--backbone", str(folder)
+    )
 
 
 def test_a_dry_run_names_the_pretraining_of_the_backbone(capsys, tmp_path):

@@ -102,7 +102,7 @@ MISTAKES = {
     ),
     "no build": (
         changed("entropy.py", "def build(", "def make("),
-        "{0}/entropy.py does not define build; needed: DEPARTURES, Config and build",
+        "{0}/entropy.py does not define build; a method must define DEPARTURES, Config and build",
     ),
     "value": (
         changed("entropy_space.py", "[0.1, 0.3, 0.5]", "[0.1, 0.3, 5.0]"),

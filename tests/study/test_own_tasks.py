@@ -66,13 +66,13 @@ def test_dry_run_of_the_page_names_the_arms_and_no_paper_s_data(
         (("--task", "claims"), "no task named 'claims'; available: .* .a task of your own needs --include FOLDER."),
         (
             ("--include", "tasks/claims"),
-            "--include tasks/claims: no method found; .*did you mean tasks?",
+            "--include tasks/claims: the folder has no methods; .*did you mean tasks?",
         ),
         (
             ("--include", "tasks", "--task", "claims", "--data", "hub"),
             "--data chooses the data of GLUE tasks, but the study only has claims; leave it out",
         ),
-        (("--include", "."), "--include .: no method found; allowed: a folder with methods .*"),
+        (("--include", "."), "--include .: the folder has no methods; allowed: a folder with methods .*"),
     ],
 )
 def test_unknown_task_is_one_line_with_the_nearest(

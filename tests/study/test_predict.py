@@ -255,7 +255,7 @@ def test_another_exit_rule_answers_as_it_does_on_all_layers(studies, tmp_path, a
         ),
         ("pabee/sst2", ["rule=fixed", "layer=0"], "--set rule=fixed: layer is 0; allowed: a whole number >= 1"),
         ("pabee/sst2", ["rule=beem", "evidence=much"], "--set rule=beem: evidence is 'much'; allowed: a number"),
-        ("pabee/sst2", ["rule=beem", "evidence=1", "q=1"], "exit beem has no q; it has evidence, weight"),
+        ("pabee/sst2", ["rule=beem", "evidence=1", "q=1"], "the exit rule beem has no q; it has evidence, weight"),
         (
             "pabee/stsb",
             ["rule=entropy"],

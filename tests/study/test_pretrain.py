@@ -67,7 +67,7 @@ def refused(capsys, *arguments: str) -> str:
         (["mlm", "--set", "mask_probability=nan"], "_probability is 'nan'; allowed: a number"),
         (["mlm", "--set", "masking=word"], "masking is 'word'; allowed: bernoulli, n_gram"),
         (["mlm", "--set", "gradient_accumulation=5"], "allowed: a divisor of batch_size (32)"),
-        (["albert-mlm", "--set", "packing=full"], "packing is 'full'; allowed for albert-mlm: sentence_pairs"),
+        (["albert-mlm", "--set", "packing=full"], "packing is 'full', but albert-mlm needs sentence_pairs"),
         (["mlm", "--attention", "linear"], "--attention is 'linear'; allowed: nystrom, softmax"),
         (
             ["mlm", "--attention", "nystrom", "--backbone", "mini-sharebert"],
@@ -242,7 +242,7 @@ def test_what_the_hub_was_not_asked_for_is_named_in_a_dry_run(
     where = ("--to", str(tmp_path / "to"), "--corpus", corpus)
     assert pretrain.main([options[0], *where, *options[1:], "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-2:] == [f"not checked, because the hub cannot be reached: {unchecked}", "nothing was run"]
+    assert lines[-2:] == [f"these were not checked, because the hub cannot be reached: {unchecked}", "nothing was run"]
     assert pretrain.main([options[0], *where, *options[1:]]) == 2
     assert "the hub cannot be reached" in capsys.readouterr().err
 
@@ -357,7 +357,7 @@ def test_full_disk_is_one_line_and_the_same_command_continues(tmp_path, corpus, 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
     last = done.stderr.splitlines()[-1]
-    assert ": cannot be written: " in last and last.endswith("; run the same command to continue")
+    assert " cannot be written: " in last and last.endswith("; run the same command to continue")
     assert not list(folder.glob(".*"))
     assert pretrain.main(arguments) == 0
 

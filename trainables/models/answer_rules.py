@@ -88,8 +88,8 @@ class MaxProbability(ExitRule):
     """Exit at the first layer with max p_j > `probability`: Shallow-Deep Networks (arXiv:1810.07052).
 
     The released code (yigitcankaya/Shallow-Deep-Networks@a556446, architectures/SDNs/VGG_SDN.py:204-221) uses >=
-    instead. If an example never leaves early, that code takes the answer of the most confident layer; here the last
-    layer answers.
+    instead. If no layer exceeds the threshold, that code takes the prediction of the most confident layer, whereas
+    this rule takes the prediction of the last layer.
     """
 
     probability: NotNegative
@@ -107,7 +107,7 @@ class Pcee(ExitRule):
 
     Source: michael-wzhu/PCEE-BERT@68fe1cf, pabee/modeling_pabee_bert.py:488-517. With `ensemble`, the answer is the
     mean p over these layers and the uncertain layer before them, as with the released --do_ensemble 1 (the default,
-    run_glue_with_pabee.py:768). Without `ensemble`, the answer is that of the exit layer. The released script sets
+    run_glue_with_pabee.py:768). Without `ensemble`, the exit layer gives the answer. The released script sets
     patience 2 and --do_ensemble 0.
     """
 
@@ -212,17 +212,17 @@ KEPT: dict[str, Any] = {rule.name: rule for rule in _RULES}  # the rules that an
 
 
 def read_rule(name: str, fields: str) -> ExitRule | None:
-    """Rebuild the rule with this name and these fields (JSON), or return None if no rule in `KEPT` has the name.
+    """Rebuild the rule named `name` from `fields` (JSON), or return None if no rule in `KEPT` has this name.
 
     Raises:
-        ValueError: if the rule does not have these fields.
+        ValueError: if the rule does not have all of `fields`.
     """
     if name not in KEPT:
         return None
     try:
         rule: ExitRule = KEPT[name](**json.loads(fields))
     except (TypeError, ValueError):
-        raise ValueError(f"exit {name} has no fields {fields}") from None
+        raise ValueError(f"the exit rule {name} does not have the fields {fields}") from None
     return rule
 
 

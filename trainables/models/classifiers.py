@@ -118,7 +118,7 @@ class FrozenEncoderModel(PoolerPerLayer):
 
 
 class LearnedExitModel(PoolerPerLayer):
-    """BERxiT: an exit head, shared by all layers, predicts u, the probability that a layer's answer is wrong."""
+    """BERxiT: an exit head, shared by all layers, predicts u, the probability that a layer's prediction is wrong."""
 
     exit_head_gives = "uncertainties"
     steps: Tensor
@@ -130,7 +130,7 @@ class LearnedExitModel(PoolerPerLayer):
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))  # saved for resumed trials
 
     def exit_heads(self, index: int, first: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor, None]:
-        """Compute the classifiers' logits (with dropout) and u's logits (without) from the same pooled outputs."""
+        """Compute the classifiers' logits, with dropout, and u's logits, without dropout, from the pooled outputs."""
         pooled = self.pooled(index, first)
         with torch.autocast(pooled.device.type, enabled=False):
             exit_logits = self.exit_head(pooled.float())[..., 0]

@@ -56,8 +56,9 @@ class EarlyExitModel(nn.Module, ABC):
             carried: state that the heads returned for the previous layer, (batch, ...); None at the first layer.
 
         Returns:
-            Logits of the answers (layers, batch, labels); logits (layers, batch) of λ, the probability of exiting, or
-            u, the probability of a wrong answer, or None; and `carried` for the next layer.
+            Logits of the predictions, (layers, batch, labels). Logits, (layers, batch), of λ (the probability of
+            exiting) or of u (the probability of a wrong prediction); None if there is no exit head. Then `carried` for
+            the next layer.
         """
 
     @abstractmethod
@@ -65,7 +66,7 @@ class EarlyExitModel(nn.Module, ABC):
         """Compute the scalar `loss` to minimise, and its parts by name."""
 
     def sweep_rules(self) -> list[ExitRule]:
-        """List the exit rules that evaluations apply besides `exit_rule`; empty if the model has no early exit."""
+        """List the exit rules that evaluations apply besides `exit_rule`. A model without early exit has none."""
         return []
 
     def started_parts(self) -> dict[str, nn.Module]:
@@ -87,7 +88,7 @@ class EarlyExitModel(nn.Module, ABC):
         Examples that have exited are removed from the batch at once. Sampled exits are drawn with `generator`.
 
         Args:
-            rule: None: the model's exit rule.
+            rule: exit rule to apply; None means the model's own exit rule.
         """
         with self.computing(batch):
             return self._infer(batch, generator, self.exit_rule if rule is None else rule)
@@ -133,7 +134,7 @@ class EarlyExitModel(nn.Module, ABC):
     def parameter_group(
         self, config: TrainingConfig, name: str, parameter: nn.Parameter, depth: int
     ) -> tuple[str, float, float]:
-        """Compute the name, learning rate and weight decay of the group that a parameter belongs to."""
+        """Compute the name, learning rate and weight decay of a parameter's group."""
         rate = config.learning_rate * config.layer_decay ** self.decay_steps(depth)
         weight_decay = config.weight_decay if is_decayed(parameter) else 0.0
         group = f"depth {depth}" if config.layer_decay < 1 else "model"
@@ -178,12 +179,12 @@ class EarlyExitModel(nn.Module, ABC):
     ) -> tuple[Tensor, Callable[[Tensor | None], TokenStates]]:
         """Run a layer after which examples may exit.
 
-        An example that leaves needs the layer's second half for its first token only. If some examples exited after the
+        An example that exits needs the layer's second half for its first token only. If some examples exited after the
         previous layer and the batch has at least `HALVED_FROM` tokens, the second half therefore runs on first tokens
-        alone; later it runs on all tokens of the examples that stay.
+        only. The returned function then runs it on all tokens of the examples that do not exit.
 
         Returns:
-            The first tokens' states, and a function that computes all states of the examples that stay.
+            The first tokens' states, and a function that computes all states of the examples that do not exit.
         """
         attended = self.encoder.attend(index, states)
         if some_left and attended.num_tokens >= HALVED_FROM:

@@ -77,7 +77,7 @@ class ExitRule(ABC):
     draws: int = 1  # number of times that an evaluation draws the exits at random; 1 for a deterministic rule
 
     def earliest(self, num_layers: int) -> int:
-        """Return the first layer (from 1) after which an example may exit."""
+        """Return the first layer (counted from 1) after which an example may exit."""
         return 1
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
@@ -86,7 +86,7 @@ class ExitRule(ABC):
 
     @abstractmethod
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Decide which examples exit at a layer (from 1).
+        """Decide which examples exit at a layer (counted from 1).
 
         Args:
             logits: logits of the layer, (batch, labels).
@@ -258,13 +258,13 @@ def with_setting(rule: ExitRule, setting: Configuration) -> ExitRule:
     """Return a copy of the rule with the values of `setting` in its fields.
 
     Raises:
-        ValueError: if the rule does not have one of these fields.
+        ValueError: if the rule lacks one of the fields in `setting`.
     """
     as_dataclass: Any = rule
     for name in setting:
         if name not in as_dataclass.__dataclass_fields__:
             menu = ", ".join(as_dataclass.__dataclass_fields__) or "no field"
-            raise ValueError(f"exit {rule.name} has no {name}; it has {menu}")
+            raise ValueError(f"the exit rule {rule.name} has no {name}; it has {menu}")
     changed: ExitRule = replace(as_dataclass, **setting)
     return changed
 

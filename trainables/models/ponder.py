@@ -163,8 +163,8 @@ def truncated_posterior(exit_logits: Tensor, config: PonderConfig, num_layers: i
     """Compute the truncated posterior over all layers, and the prior. The module's docstring explains the truncation.
 
     Args:
-        exit_logits: logits of λ at the computed layers, (computed, batch). The posterior of every example must be
-            truncated before all other layers.
+        exit_logits: logits of λ at the computed layers, (computed, batch). All other layers must
+            come after the truncation of every example's posterior.
         num_layers: number of layers of the encoder.
     """
     epsilon, tail, prior_lambda = config.epsilon, config.posterior_tail, config.prior_lambda
@@ -202,7 +202,7 @@ def log_survival(exit_logits: Tensor) -> Tensor:
 
 
 def shifted(rows: Tensor) -> Tensor:
-    """Shift the rows down by one, drop the last one, and fill the first row with zeros."""
+    """Shift the rows down by one, drop the last row, and fill the first row with zeros."""
     return nn.functional.pad(rows[:-1], (0, 0, 1, 0))
 
 

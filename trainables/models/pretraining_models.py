@@ -158,7 +158,7 @@ class SentenceOrderModel(MaskedLanguageModel):
 
     @torch.no_grad()
     def scores(self, batches: Iterable[Batch]) -> dict[str, float]:
-        """Compute `mlm_loss` (nats per masked token), `mlm_accuracy`, `sop_accuracy`."""
+        """Compute `mlm_loss` (nats per masked token), `mlm_accuracy` and `sop_accuracy`."""
         means = Means()
         for batch in batches:
             logits, labels, output = predict_masked(self.model, batch)
@@ -208,7 +208,7 @@ class ReplacedTokenModel(PretrainingModel):
         return self.discriminator
 
     def forward(self, batch: Batch, totals: Totals) -> Tensor:
-        """Compute the generator's cross-entropy plus `discriminator_weight` times the discriminator's."""
+        """Compute the generator's cross-entropy plus `discriminator_weight` times the discriminator's cross-entropy."""
         logits, labels, _ = predict_masked(self.generator, batch)
         generator_loss = cross_entropy_sum(logits, labels) / totals.predictions
         detected, replaced, is_token = self._detected(batch, logits.detach())
@@ -249,8 +249,9 @@ def _share(path: str, ours: nn.Module, theirs: nn.Module) -> None:
             old = getattr(ours.get_submodule(module_path), name)
             if old.shape != parameter.shape:
                 raise ValueError(
-                    f"cannot share {module_path}: {tuple(parameter.shape)} in the discriminator, {tuple(old.shape)} in "
-                    "the generator; allowed: a generator_hidden_size and a generator_intermediate_size that fit"
+                    f"{module_path} cannot be shared, because its shape is {tuple(parameter.shape)} in the "
+                    f"discriminator and {tuple(old.shape)} in the generator; "
+                    "choose a generator_hidden_size and a generator_intermediate_size that fit"
                 )
             setattr(ours.get_submodule(module_path), name, parameter)
 

@@ -68,7 +68,7 @@ def stored_rules(names: np.ndarray, fields: np.ndarray, *, name: str) -> list[Ex
 def read_evaluated_settings(predictions: Path, name: str) -> tuple[EvaluatedSettings, np.ndarray]:
     """Read the answers under one rule's settings from a predictions file, and the labels (n,) of the examples.
 
-    The settings are those of the file's sweep. If the sweep has only other rules, they are those of `list_rules`.
+    The settings are those of the file's sweep. If the sweep has only other rules, `list_rules` gives the settings.
 
     Raises:
         ValueError: if the file is damaged, or lacks the settings or the layers' outputs.
@@ -77,7 +77,7 @@ def read_evaluated_settings(predictions: Path, name: str) -> tuple[EvaluatedSett
         with np.load(predictions, allow_pickle=False) as file:
             arrays = {array: file[array] for array in file.files}
     except (ValueError, OSError, BadZipFile):
-        raise ValueError(f"{predictions}: not a predictions file, or damaged") from None
+        raise ValueError(f"{predictions} is not a predictions file, or is damaged") from None
     if not {"layer_logits", "sweep_rule_fields"} <= arrays.keys():
         raise ValueError(f"{predictions} was written by an older version and lacks the layers' outputs")
     outputs = stored_outputs(arrays)
@@ -86,7 +86,7 @@ def read_evaluated_settings(predictions: Path, name: str) -> tuple[EvaluatedSett
         layers, _, labels = outputs.logits.shape
         rules = [rule for rule in list_rules(layers, labels) if rule.name == name]
     if not rules:
-        raise ValueError(f"{predictions} has no settings of exit {name}")
+        raise ValueError(f"{predictions} has no settings of the exit rule {name}")
     return evaluate_settings(rules, outputs), arrays["labels"]
 
 
@@ -108,7 +108,7 @@ def expected(lost: np.ndarray, risk: float) -> int | None:
 def max_losses(n: int, risk: float, confidence: float) -> int:
     """Compute the largest number of losses among n examples at which the test rejects a true share of `risk`.
 
-    Return -1 if the test rejects it at no number."""
+    Return -1 if the test never rejects it."""
     from scipy.stats import binom  # takes a second to import
 
     return int((binom.cdf(np.arange(n + 1), n, risk) <= 1 - confidence).sum()) - 1

@@ -26,7 +26,7 @@ class Config(PretrainingConfig, frozen=True, kw_only=True):
         """Check that `packing` is `sentence_pairs`."""
         super().__post_init__()
         if self.packing != "sentence_pairs":
-            raise ValueError(f"packing is {self.packing!r}; allowed for albert-mlm: sentence_pairs")
+            raise ValueError(f"packing is {self.packing!r}, but albert-mlm needs sentence_pairs")
 
 
 def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:

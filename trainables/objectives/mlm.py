@@ -1,6 +1,6 @@
 """Masked language modelling only: BERT's pretraining (arXiv:1810.04805) without next-sentence prediction.
 
-ShareBERT (AAAI 2024; jchenghu/sharebert, pretraining/) and lmtuners' BERT-small use it with different recipes.
+ShareBERT (AAAI 2024; jchenghu/sharebert, pretraining/) and lmtuners' BERT-small use it, with different recipes.
 """
 
 from __future__ import annotations

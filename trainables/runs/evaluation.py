@@ -66,7 +66,7 @@ class Evaluation:
 
     @property
     def mean_layers(self) -> float:
-        """Mean number of layers run per example; if exits are sampled, also a mean over the draws."""
+        """Mean number of layers run per example; if exits are sampled, the mean is also over the draws."""
         return float(np.mean([draw.exit_layer.double().mean() for draw in self.draws]))
 
     @property

@@ -54,7 +54,7 @@ class Optimiser:
         return self._schedule.last_epoch
 
     def learning_rate_after(self, steps: int) -> float:
-        """Compute the learning rate of the step after `steps` steps, for parameters without their own peak rate."""
+        """Compute the learning rate of the step after `steps` steps, for parameters with the configured peak rate."""
         return self._config.learning_rate * self._schedule.lr_lambdas[0](steps)
 
     def step(self, losses: Iterable[Tensor]) -> Tensor:
@@ -180,7 +180,8 @@ def naming_memory_errors(batch_size: int) -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:
         if not (isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "DefaultCPUAllocator" in str(error)):
             raise
-        raise OutOfMemory(f"out of memory with batch_size {batch_size}; try {max(1, batch_size // 2)}") from error
+        smaller = max(1, batch_size // 2)
+        raise OutOfMemory(f"out of memory with batch_size {batch_size}; try batch_size {smaller}") from error
 
 
 # LAMB and AdamW, both without bias correction.
@@ -212,7 +213,7 @@ class UncorrectedAdam(torch.optim.Optimizer):
         """Set the default settings of parameter groups.
 
         Args:
-            max_weight_norm: largest value of |w| in the trust ratio. Infinity means no limit; None, no trust ratio.
+            max_weight_norm: largest value of |w| in the trust ratio. Infinity means no limit; None means no ratio.
         """
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "max_weight_norm": max_weight_norm})
 

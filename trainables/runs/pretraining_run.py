@@ -96,7 +96,7 @@ class PretrainingRun:
         """Load the run that was saved in `folder`, to continue as if it had never stopped.
 
         Args:
-            spec: the spec of the run, with the current paths of corpus and backbone; None: the saved spec.
+            spec: the spec of the run, with the current paths of corpus and backbone; None means the saved spec.
 
         Raises:
             UnreadableState: the folder has no saved run, or the saved run is damaged or does not match `spec`.

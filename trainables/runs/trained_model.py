@@ -100,7 +100,7 @@ def load_trained(folder: str | Path, device: str = "cpu") -> TrainedModel:
         model.load_state_dict(weights)
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:200]
-        raise ValueError(f"{folder}: the weights do not match its {DESCRIPTION}: {reason}") from error
+        raise ValueError(f"{folder}: the weights do not match {DESCRIPTION}: {reason}") from error
     tokenizer = AutoTokenizer.from_pretrained(folder)
     return TrainedModel(spec, config, task, model.to(device).eval(), tokenizer)
 
@@ -177,12 +177,12 @@ def _make_configuration(trained: TrainedModel) -> PreTrainedConfig:
     """Make the `transformers` configuration of an export, with the trial's number of layers and label names."""
     model, names = trained.model, trained.task.labels or ("score",)
     if trained.config.attention == "nystrom":
-        reason = "it has Nystrom attention, which no class of transformers has"
+        reason = "the encoder has Nystrom attention, which no class of transformers has"
         raise ValueError(f"{reason}; study.predict can use the model without an export")
     config = deepcopy(model.encoder.configuration)
     if getattr(config, "num_hidden_groups", 1) > 1 and model.encoder.num_layers < config.num_hidden_layers:
         groups = f"{model.encoder.num_layers} of {config.num_hidden_layers} layers in {config.num_hidden_groups} groups"
-        raise ValueError(f"it uses {groups}, which no configuration of transformers can describe")
+        raise ValueError(f"the encoder uses {groups}, which no configuration of transformers can describe")
     config.update({"num_hidden_layers": model.encoder.num_layers, "architectures": None})
     config.update({"id2label": {}, "label2id": {}})  # otherwise the export could be loaded as an untrained classifier
     has_class = type(config) in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING

@@ -78,7 +78,7 @@ class TrialData:
         Args:
             cache: folder of tokenised data, shared by all trials.
             limit: largest number of rows to use from train, and likewise from dev. The rows that are used are spread
-                evenly. None: all rows.
+                evenly. None means all rows.
 
         Raises:
             Unavailable: the data or the tokenizer is missing.
@@ -136,7 +136,8 @@ class TrainingRun:
         Args:
             device: `cpu`, `cuda` or `cuda:N`.
             cache: folder of tokenised data, shared by all trials of a machine.
-            limit: largest number of rows to use from train, and likewise from dev, for a quick try; None: all rows.
+            limit: largest number of rows to use from train, and likewise from dev, for a quick try. None means all
+                rows.
 
         Raises:
             Unavailable: data, backbone or start model are missing, or the device does not support the precision.
@@ -171,7 +172,8 @@ class TrainingRun:
         """Load the trial that was saved in `folder`, to continue as if it had never stopped.
 
         Args:
-            spec: the spec of the trial, with the current paths of data, backbone and start model; None: the saved spec.
+            spec: the spec of the trial, with the current paths of data, backbone and start model. None means the
+                saved spec.
 
         Raises:
             UnreadableState: the folder has no saved trial, or the saved trial is damaged or does not match `spec`.
@@ -322,7 +324,7 @@ class TrainingRun:
 
         Args:
             predictions: file to which the predictions on the reported split are written (npz, see `write_predictions`);
-                None: no file.
+                None means no file.
         """
         selected = self.history[self.best_epoch - 1]
         reads_dev = self.spec.selection == "holdout" and self.spec.report_dev

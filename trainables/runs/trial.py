@@ -105,7 +105,7 @@ def blocked_exit(metrics: Mapping[str, float], config: Configuration) -> str:
     largest, q = metrics.get(LARGEST_CDF), config.get("q")
     if largest is None or not isinstance(q, int | float) or largest > q:
         return ""
-    return f"no example can exit early: probabilities of early exits sum to at most {largest:.2f}, and q is {q:g}"
+    return f"no example can exit early: the probabilities of early exits sum to at most {largest:.2f}, but q is {q:g}"
 
 
 class Timing(Typed, frozen=True, kw_only=True):
@@ -126,7 +126,7 @@ class ExitLatency(Typed, frozen=True, kw_only=True):
     timings: tuple[Timing, ...]  # one per batch size
 
     def timing(self, batch_size: int) -> Timing | None:
-        """Return the timing at this batch size, or None if this batch size was not timed."""
+        """Return the timing at `batch_size`, or None if this batch size was not timed."""
         return next((timing for timing in self.timings if timing.batch_size == batch_size), None)
 
 
@@ -138,7 +138,7 @@ class TextFlops(Typed, frozen=True, kw_only=True):
 
 
 class Latency(Typed, frozen=True, kw_only=True):
-    """One measurement of a model's latency. A second one would give the same layers and FLOPs but other times."""
+    """One measurement of a model's latency. Another would give equal layers and FLOPs, but other times."""
 
     device: str  # name of the GPU, or model of the CPU
     threads: AtLeastOne  # number of PyTorch's CPU threads

@@ -132,7 +132,7 @@ def disk_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, SafetensorError) as error:
-        raise OSError(f"{folder}: cannot be written: {_take_first_line(error)}") from error
+        raise OSError(f"{folder} cannot be written: {_take_first_line(error)}") from error
 
 
 @contextmanager
@@ -154,7 +154,7 @@ def check_same(saved: object, wanted: object, names: Sequence[str]) -> None:
     """
     for name in names:
         if getattr(saved, name) != getattr(wanted, name):
-            raise ValueError(f"its {name} is {getattr(saved, name)!r}; should be {getattr(wanted, name)!r}")
+            raise ValueError(f"its {name} is {getattr(saved, name)!r}, but should be {getattr(wanted, name)!r}")
 
 
 def _take_first_line(error: Exception) -> str:

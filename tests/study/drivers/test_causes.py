@@ -52,7 +52,7 @@ def news_of(trial: AssignedTrial, number: int = 1) -> list[News]:
         (OSError(28, "No space left on device"), "machine"),
         (Unavailable("no file /data/RTE/train.tsv"), "machine"),
         (ImportError("libcudnn.so.9: cannot open shared object file"), "machine"),
-        (OutOfMemory("out of memory with batch_size 32; try 16"), "memory"),
+        (OutOfMemory("out of memory with batch_size 32; try batch_size 16"), "memory"),
         (torch.OutOfMemoryError("CUDA out of memory"), "memory"),
         (RuntimeError("No CUDA GPUs are available"), "machine"),
         (RuntimeError("Found no NVIDIA driver on your system."), "machine"),
@@ -219,7 +219,7 @@ def scores(news: News) -> tuple:
 def test_the_state_of_another_trial_is_not_gone_on_with(tmp_path):
     news_of(assigned(tmp_path, seed=1))
     (news,) = news_of(assigned(tmp_path, seed=2))
-    assert "its seed is 1; should be 2" in news.restarted and news.report.row.epoch == 1
+    assert "its seed is 1, but should be 2" in news.restarted and news.report.row.epoch == 1
 
 
 def test_a_full_disk_under_the_state_is_the_machines_fault(tmp_path, monkeypatch):

@@ -64,7 +64,7 @@ def test_a_cut_at_any_byte_loses_at_most_the_event_being_written(tmp_path):
 def test_a_broken_line_in_the_middle_is_refused_by_file_and_line(tmp_path):
     whole = written(tmp_path, 1, 2)
     (tmp_path / "events.jsonl").write_bytes(whole.replace(b"{", b"?", 1))
-    with pytest.raises(ValueError, match=r"events.jsonl:1: not a JSON object"):
+    with pytest.raises(ValueError, match=r"events.jsonl:1: the text is not a JSON object"):
         Journal(tmp_path)
     Path(tmp_path / "events.jsonl").write_bytes(whole)
     Journal(tmp_path).close()  # and the lock was let go

@@ -339,7 +339,7 @@ def test_broken_line_in_the_middle_is_named(journal: MadeJournal, capsys: pytest
     lines = (journal.folder / "events.jsonl").read_bytes().splitlines(keepends=True)
     (journal.folder / "events.jsonl").write_bytes(b"".join([*lines[:2], b'{"event": \n', *lines[2:]]))
     assert main([str(journal.folder)]) == 2
-    assert "events.jsonl:3: not a JSON object" in capsys.readouterr().err
+    assert "events.jsonl:3: the text is not a JSON object" in capsys.readouterr().err
 
 
 def test_the_default_store_lies_in_the_study_folder(journal: MadeJournal) -> None:

@@ -165,7 +165,7 @@ def test_rules_are_read_back_from_predictions_files():
         assert read_rule(rule.name, rule_as_json(rule)) == rule
         assert read_setting(rule) == getattr(rule, rule.field)
     assert read_rule("of another package", "{}") is None
-    with pytest.raises(ValueError, match=r"exit beem has no fields \{\"q\": 1\}"):
+    with pytest.raises(ValueError, match=r"the exit rule beem does not have the fields \{\"q\": 1\}"):
         read_rule("beem", '{"q": 1}')
 
 

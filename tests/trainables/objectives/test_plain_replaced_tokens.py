@@ -161,8 +161,8 @@ def test_exactly_these_weights_are_shared(recipe: str) -> None:
 
 def test_sizes_that_cannot_be_shared_are_refused() -> None:
     message = (
-        r"^cannot share embeddings.word_embeddings: \(50, 8\) in the discriminator, \(50, 16\) in the generator; "
-        "allowed: a generator_hidden_size and a generator_intermediate_size that fit$"
+        r"^embeddings.word_embeddings cannot be shared, because its shape is \(50, 8\) in the discriminator "
+        r"and \(50, 16\) in the generator; choose a generator_hidden_size and a generator_intermediate_size that fit$"
     )
     with pytest.raises(ValueError, match=message):
         config = pretraining_config("alectra-rtd:bert-generator", generator_hidden_size=16)

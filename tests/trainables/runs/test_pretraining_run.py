@@ -200,7 +200,7 @@ def test_a_loss_that_is_not_finite_ends_the_run(corpus, cache) -> None:
 def test_another_run_than_the_saved_one_is_refused(corpus, cache, tmp_path) -> None:
     spec = pretraining_spec("mlm", corpus)
     PretrainingRun(spec, cache=cache).save_state(tmp_path)
-    with pytest.raises(UnreadableState, match="its seed is 1; should be 2"):
+    with pytest.raises(UnreadableState, match="its seed is 1, but should be 2"):
         PretrainingRun.resume(tmp_path, spec=replace(spec, seed=2), cache=cache)
 
 

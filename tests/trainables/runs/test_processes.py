@@ -132,6 +132,7 @@ def test_a_batch_that_processes_cannot_share_evenly_is_refused():
     config = pretraining_config("mlm", batch_size=8, gradient_accumulation=2)
     assert [config.examples_at_once(number) for number in (1, 2, 4)] == [4, 2, 1]
     with pytest.raises(
-        ValueError, match=r"^3 processes cannot share 4 examples evenly .*; allowed: a number that divides 4$"
+        ValueError,
+        match=r"^3 processes cannot share 4 examples evenly .*; allowed: a number of processes that divides 4$",
     ):
         config.examples_at_once(3)

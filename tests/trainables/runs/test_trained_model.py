@@ -129,12 +129,14 @@ def replace_spec(trained: TrainedModel, **fields) -> TrainedModel:
 def test_what_transformers_cannot_express_is_refused(cache, tmp_path):
     nystrom = {"attention": "nystrom", "num_landmarks": 6, "conv_kernel_size": 3}
     with pytest.raises(
-        ValueError, match=r"^it has Nystrom attention, which no class of transformers has; study.predict"
+        ValueError, match=r"^the encoder has Nystrom attention, which no class of transformers has; study.predict"
     ):
         export_trained(unlike_any_other(cache, "albert", "rte", config=nystrom), tmp_path)
     grouped = unlike_any_other(cache, "albert", "rte")
     grouped.model.encoder.configuration.num_hidden_groups = 2
-    with pytest.raises(ValueError, match=r"^it uses 2 of 6 layers in 2 groups, which no configuration of transformers"):
+    with pytest.raises(
+        ValueError, match=r"^the encoder uses 2 of 6 layers in 2 groups, which no configuration of transformers"
+    ):
         export_trained(grouped, tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -152,5 +154,5 @@ def test_heads_of_another_model_are_refused_in_one_line(cache, tmp_path):
     one = exported(unlike_any_other(cache, "palbert", "rte"), tmp_path / "one")
     other = exported(unlike_any_other(cache, "pabee", "rte"), tmp_path / "other")
     (one / "heads.safetensors").write_bytes((other / "heads.safetensors").read_bytes())
-    with pytest.raises(ValueError, match=f"^{one}: the weights do not match its model.json: [^\n]+$"):
+    with pytest.raises(ValueError, match=f"^{one}: the weights do not match model.json: [^\n]+$"):
         load_trained(one)

@@ -216,7 +216,7 @@ def test_weights_that_break_in_the_last_step_are_noticed(task, cache):
 def test_out_of_memory_names_the_batch_size_and_half_of_it(cache, monkeypatch):
     run = TrainingRun(spec_of(config={"batch_size": 32}), cache=cache)
     monkeypatch.setattr(run._model, "loss", lambda batch: {"loss": torch.empty(10**15)})
-    with pytest.raises(TrainingError, match="out of memory with batch_size 32; try 16"):
+    with pytest.raises(TrainingError, match="out of memory with batch_size 32; try batch_size 16"):
         run.run_epoch()
 
 
