@@ -91,7 +91,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         (["--backbone", "albert-bsae", "--dry-run"], "no backbone is named 'albert-bsae'; nearest: albert-base, "),
         (
             ["--backbone", "albert-base"],
-            "backbone 'albert-base' has no tokenizer; name one by --tokenizer: a folder, a hub name",
+            "backbone 'albert-base' has no tokenizer; give one with --tokenizer: a folder, a hub name",
         ),
         (["--set", "depth=3"], "--set depth: palbert has no such field; its fields are adam_epsilon"),
         (["--set", "depth"], "--set is 'depth'; allowed: [SCOPE:]FIELD=VALUE"),

@@ -3,11 +3,11 @@
 λ_i = σ(Λ(h_i)), p_i = λ_i Π_{j<i} (1 - λ_j), loss = Σ_i p_i L_i + β KL(prior, posterior). h_i is the pooled [CLS] of
 layer i, to which Λ applies dropout, as in the released PALBERT code (tinkoff-ai/palbert at 52a79af,
 src/modeling/palbert_fast.py); h_0 is zero. The posterior p is truncated after the first layer at which its sum exceeds
-1 - ε. `posterior_tail` defines p_i after this layer:
+1 - ε. `posterior_tail` defines p_i for the later layers:
 
-* `constant`: every p_i is ε / N, without gradient, as in the released code. These layers count in the KL term. In
+* `constant`: every p_i is ε / N, without gradient, as in the released code. The later layers count in the KL term. In
   the task loss, they count only until the posterior of every example in the batch is truncated.
-* `drop`: these layers count neither in the task loss nor in the KL term (PALBERT, section 3.1).
+* `drop`: the later layers count neither in the task loss nor in the KL term (PALBERT, section 3.1).
 * `remainder`: like `drop`, but the last layer before the truncation takes all remaining probability, in the posterior
   and in the prior, so that both sum to 1 (PonderNet, section 2.2).
 
@@ -163,8 +163,8 @@ def truncated_posterior(exit_logits: Tensor, config: PonderConfig, num_layers: i
     """Compute the truncated posterior over all layers, and the prior. The module's docstring explains the truncation.
 
     Args:
-        exit_logits: logits of λ at the computed layers, (computed, batch). All other layers must
-            come after the truncation of every example's posterior.
+        exit_logits: logits of λ at the computed layers, (computed, batch). All other layers must come after the
+            truncation of every example's posterior.
         num_layers: number of layers of the encoder.
     """
     epsilon, tail, prior_lambda = config.epsilon, config.posterior_tail, config.prior_lambda

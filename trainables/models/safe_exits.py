@@ -6,8 +6,8 @@ accuracy. There are two guarantees, which assume that new examples come from the
 examples:
 
 * `confident`: with probability `confidence` over the draw of the given examples, the setting loses at most a share
-  `risk` of new examples. Each setting, the slowest first, gets an exact binomial test, until one fails. Tests in a
-  fixed order need no correction for their number (Angelopoulos et al., arXiv:2110.01052, fixed sequence testing).
+  `risk` of new examples. The settings get exact binomial tests, the slowest setting first, until one test fails. Tests
+  in a fixed order need no correction for their number (Angelopoulos et al., arXiv:2110.01052, fixed sequence testing).
 * `expected`: the expected share of lost examples is at most `risk`, by conformal risk control (arXiv:2208.02814). An
   example that one setting loses counts as lost for all faster settings, because the proof needs losses that never fall.
 

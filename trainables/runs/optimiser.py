@@ -83,7 +83,7 @@ class Optimiser:
         )
 
     def state(self) -> dict[str, Any]:
-        """Return all state, except that of the model, on which the next step depends."""
+        """Return all state on which the next step depends, except the state of the model."""
         return {"optimizer": self._optimizer.state_dict(), "schedule": self._schedule.state_dict()}
 
     def load(self, state: dict[str, Any]) -> None:

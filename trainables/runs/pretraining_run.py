@@ -296,7 +296,7 @@ class PretrainingRun:
 
 
 def dropout_purpose(rank: int) -> str:
-    """Name the random numbers for the dropout of a process; rank 0 draws those of a run with a single process."""
+    """Name the random numbers for the dropout of a process; rank 0 draws the same as a run with a single process."""
     return "dropout" if rank == 0 else f"dropout in process {rank}"
 
 
