@@ -48,7 +48,7 @@ def run(options: Options) -> int:
 
 
 def check(method: str) -> Iterator[tuple[str, str | None]]:
-    """Check the method against each rule; yield the rule's description, and its fault (None if the rule holds).
+    """For each rule that is checked, yield the rule's description and the method's fault (None if the rule holds).
 
     The rules that need a model are checked only if the method's files break no rule.
     """

@@ -1,7 +1,7 @@
-"""Shared code of all commands: declare options, print help, and report an error as one line on standard error.
+"""Declare the options of a command, print its help, and report an error as one line on standard error.
 
-A command's options are the fields of one struct. Each field has a type, a default and, from `option` or `argument`,
-a help text. The parser is built from these fields:
+All commands share this code. A command's options are the fields of one struct. Each field has a type, a default and,
+from `option` or `argument`, a help text. The parser is built from these fields:
 
     class Options(Typed, frozen=True, kw_only=True):
         study: Annotated[str, argument("runs/NAME", "the study's folder")]
@@ -55,7 +55,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "data_dir": ("--data VALUE", "--corpus VALUE"),
     "device": ("CUDA_VISIBLE_DEVICES=NUMBER before the command",),
     "early_exit_entropy": (
-        "--set entropy=E, where E is their value divided by ln(classes); 0.1 becomes 0.14 for two classes",
+        "--set entropy=E, where E is the original value divided by ln(classes); for two classes, 0.1 becomes 0.14",
     ),
     "evaluate_during_training": _EVERY_EPOCH,
     "exit_criteria": (f"{SAMPLED}, if exits are sampled; by default, palbert exits at a threshold",),
@@ -67,12 +67,12 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "gradient_accumulation",
     ),
     "logging_steps": _EVERY_EPOCH,
-    "model": ("--backbone VALUE; their size base is albert-base here",),
+    "model": ("--backbone VALUE; the size base is named albert-base here",),
     "model_name_or_path": ("--backbone VALUE",),
     "n_trials": ("--samples VALUE",),
     "no_cuda": _WITHOUT_GPU,
     "no_save": ("not available; delete the folder afterwards",),
-    "num_lambda_layers": ("--set num_lambda_layers=N; their 1 is 0 here, but 2 and 3 have the same meaning",),
+    "num_lambda_layers": ("--set num_lambda_layers=N; the value 1 becomes 0, but 2 and 3 keep their meaning",),
     "num_samples": ("--samples VALUE",),
     "output_dir": ("--out VALUE", "--to VALUE"),
     "pabee": ("--method pabee",),
@@ -92,7 +92,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "task_name": ("--task VALUE",),
     "tie_encoder": ("the objective alectra-rtd:tied-encoders",),
     "tqdm_off": ("not needed, because a progress bar appears only in a terminal",),
-    "train_routine": ("--method berxit, which trains as their routine alternate-lte does",),
+    "train_routine": ("--method berxit, which trains like the routine alternate-lte",),
     "type": ("--backbone VALUE; a hub name includes its owner, as in albert/albert-base-v2",),
     "use_cpu": _WITHOUT_GPU,
 }
@@ -124,7 +124,8 @@ class Option:
 def option(text: str = "", metavar: str | None = None, *, flag: str | None = None) -> Option:
     """Declare a field as an option.
 
-    A `bool` becomes a switch. A list collects the values of a repeated option. A `Literal` needs no metavar.
+    A `bool` field becomes a switch. A list field collects the values of a repeated option. A `Literal` field needs no
+    metavar.
     """
     return Option(text, metavar, flag)
 
@@ -206,7 +207,7 @@ class Parser(argparse.ArgumentParser, Generic[T]):
             if "" in (value if isinstance(value, list) else [value]):
                 name = next((flag for flag in action.option_strings if flag.startswith("--")), action.metavar)
                 raise ValueError(
-                    f"{name} is empty; allowed: some text{', or leave the option out' * (not action.required)}"
+                    f"{name} is empty; give some text{', or leave the option out' * (not action.required)}"
                 )
         try:
             return from_plain(self._kind, values, where="--")
@@ -236,7 +237,7 @@ class Command(Generic[T]):
 
 
 class _ShowHelp(argparse.Action):
-    """The argparse action of --help, which prints the short help, and of `--help all`, which prints every option."""
+    """An argparse action: `--help` prints the short help, and `--help all` lists every option."""
 
     def __call__(self, parser: argparse.ArgumentParser, _: object, value: object, flag: str | None = None) -> None:
         assert isinstance(parser, Parser)
@@ -247,7 +248,7 @@ class _ShowHelp(argparse.Action):
 
 
 def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
-    """Add the option that a struct field declares to the parser, or to a group of the parser."""
+    """Add an option to the parser, or to one of its groups. The struct field `field` declares the option."""
     declared = next(each for each in field.type.__metadata__ if isinstance(each, Option))
     kinds = {*_list_types(field.type)}
     default = field.default if field.default_factory is NODEFAULT else field.default_factory()
@@ -270,10 +271,10 @@ def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
 
 
 def _suggest(unknown: Sequence[str], flags: Sequence[str]) -> str:
-    """Suggest an option of this command for an unknown option, the first of the words in `unknown`.
+    """Suggest an option of this command for the unknown option `unknown[0]`.
 
-    For an option of another program, suggest its replacement: `; here, --num_epochs is --epochs 3`. Otherwise suggest
-    an option with a similar name.
+    If another program has this option, suggest the replacement here, such as `; here, --num_epochs is --epochs 3`.
+    Otherwise suggest an option with a similar name.
     """
     flag, _, value = unknown[0].partition("=")
     name = flag.lstrip("-").replace("-", "_")
@@ -374,7 +375,7 @@ def read_pair(option: str, text: str, form: str) -> tuple[str, str]:
     """Split the value of an option at its first `=`.
 
     Raises:
-        ValueError: if there is no `=`, or nothing before it; the message gives the allowed form.
+        ValueError: if the text has no `=`, or nothing before the `=`; the message gives the allowed form.
     """
     left, equals, right = text.partition("=")
     if not equals or not left:

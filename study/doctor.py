@@ -53,7 +53,7 @@ class Options(Typed, frozen=True, kw_only=True):
     )
     data: Annotated[str, option("data of the study; default: mini", "mini|hub|FOLDER")] = "mini"
     storage: Annotated[
-        str, option("--storage of the launch; if it has none, its --out; default: runs", "PATH_OR_URI")
+        str, option("--storage of the launch, or its --out if it has no --storage; default: runs", "PATH_OR_URI")
     ] = "runs"
     tracking_uri: Annotated[str | None, option("also check this MLflow store", "URI")] = None
     wait_minutes: Annotated[
@@ -100,7 +100,10 @@ def _describe_missing(requirement: str) -> str | None:
 
 
 def check_gpus(expected: float) -> Finding:
-    """Check that torch is a CUDA build and an NVIDIA driver is loaded, unless `expected`, the number of GPUs, is 0."""
+    """Check that torch is a CUDA build and that an NVIDIA driver is loaded.
+
+    Nothing is checked if `expected`, the number of GPUs that the node should have, is 0.
+    """
     import torch
 
     if not expected:
@@ -141,7 +144,8 @@ def check_storage(storage: str, marker: str | None) -> Finding:
     """Check that files can be written to the storage, and that a folder has enough free space.
 
     Args:
-        marker: a file that the driver wrote to the storage, which this node must see too; None skips this check.
+        marker: a file that the driver wrote to the storage. This node must see the file too. If None, this is not
+            checked.
     """
     place = find_existing(storage)
     try:
@@ -196,7 +200,7 @@ def check_tracking(uri: str) -> Finding:
     try:
         count = count_experiments(uri)
     except outages() as error:
-        advice = "start the server, correct --tracking-uri, or launch without it and run study.mirror later"
+        advice = "start the server, correct --tracking-uri, or launch without --tracking-uri and run study.mirror later"
         return Finding("tracking", f"{masked(uri)} does not answer ({reason(error)}): {advice}", True)
     return Finding("tracking", f"{masked(uri)} has {counted(count, 'experiment')}")
 
@@ -204,7 +208,7 @@ def check_tracking(uri: str) -> Finding:
 def check_cluster(address: str | None, *, data: str, storage: str, wait_minutes: float = 0.0) -> Iterator[Finding]:
     """Connect to the Ray cluster at `address` and check every node. If `address` is None, start Ray on this machine.
 
-    The nodes are checked when a worker of each kind has joined the cluster, but after `wait_minutes` at the latest.
+    The checks begin when a worker of each kind has joined the cluster, or after `wait_minutes`.
     """
     import ray
 

@@ -46,8 +46,8 @@ def run(options: Options) -> int:
         journal.facts.check_unscored()
         record = _find_ended_trial(journal.facts.records, options.key)
         if options.undo != (record.status == "dropped"):
-            allowed = "--undo for a dropped trial" if options.undo else "--undo, which counts it again"
-            raise ValueError(f"trial {record.key} is {record.status}; allowed: {allowed}")
+            advice = "--undo needs a dropped trial" if options.undo else "to count the trial again, use --undo"
+            raise ValueError(f"trial {record.key} is {record.status}; {advice}")
         if record.status == "failed":
             raise ValueError(f"trial {record.key} failed, so no number includes it; there is no need to drop it")
         journal.append(TrialDropped(time=journal.now(), key=record.key, because=reason or None))
@@ -75,8 +75,8 @@ def _find_ended_trial(records: Sequence[Record], key: str) -> Record:
     if len(fitting) == 1:
         return fitting[0]
     menu = [f"{record.key} ({name_trial(record)})" for record in fitting or newest.values()]
-    number = "several ended trials have keys that begin" if fitting else "no ended trial has a key that begins"
-    raise ValueError(f"{number} with {key!r}; available: {list_first(menu, MOST_NAMED) or 'none'}")
+    number = "several ended trials" if fitting else "no ended trial"
+    raise ValueError(f"KEY {key!r} matches {number}; available: {list_first(menu, MOST_NAMED) or 'none'}")
 
 
 main = Command("study.drop", Options, __doc__ or "", run)

@@ -1,7 +1,7 @@
 """Forecast the epochs, time and disk space that a plan needs, and the time that is left.
 
 The time of an epoch and the size of a model are measured in a probe (a few training steps) or taken from the study's
-trials. Before the first epoch of a trial, and without a probe, time and size are unknown.
+trials. Without a probe, time and size are unknown until a trial has completed an epoch.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LONGEST_SEARCH = 10_000  # maximum trials of a simulated search; estimates for 
 
 
 class Done(Typed, frozen=True, kw_only=True):
-    """The progress of a study that has begun: its ended and unfinished trials, and the time left."""
+    """The progress of a study that has begun: the numbers of ended and unfinished trials, and the time left."""
 
     ended: int
     under_way: int
@@ -101,7 +101,7 @@ def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool, slots: 
 
 
 def probe(resolved: ResolvedPlan) -> dict[str, Measured]:
-    """Measure each arm's cost with a few training steps and evaluation batches, and print its seconds per epoch."""
+    """Measure each arm's cost with a few training steps and evaluation batches. Print the arm's seconds per epoch."""
     import torch
 
     from trainables.runs.training import TrainingRun
@@ -152,7 +152,7 @@ def estimate(resolved: ResolvedPlan, measured: Mapping[str, Measured]) -> dict[s
 
 
 def _add_time_spent(costs: Mapping[str, Cost], progress: StudyProgress) -> dict[str, Cost]:
-    """Set the time of each measured arm to the sum of the time that it has spent and the time that it still needs."""
+    """Set the time of each measured arm to the time already spent plus the time still needed."""
     left = _estimate_by_arm(progress, {}) or {}
     return {
         name: replace(cost, slot_seconds=progress.arm(name).facts.wall_seconds + left[name])
@@ -209,8 +209,9 @@ def format_total(costs: Collection[Cost], *, bound: str, slots: int) -> str:
 def expected_epochs(samples: int, epochs: int, stopping: EarlyStopping | None) -> float:
     """Estimate how many epochs a search takes.
 
-    Without early stopping, this is the maximum: `samples * epochs`. With ASHA, it is the mean over simulated searches.
-    A simulated search runs its trials one after another, and each trial has one random score at all rungs of ASHA.
+    Without early stopping, the estimate is the maximum, `samples * epochs`. With ASHA, the estimate is the mean over
+    simulated searches. A simulated search runs its trials one after another, and each trial has one random score at
+    all rungs of ASHA.
     """
     if stopping is None:
         return samples * epochs
@@ -227,7 +228,7 @@ def _simulate_search(random: Random, samples: int, epochs: int, stopping: EarlyS
 
 
 def _simulate_trial(score: float, rungs: dict[int, list[float]], epochs: int, stopping: EarlyStopping) -> int:
-    """Return the epochs that a trial with this score runs. Add the score to each ASHA rung that the trial reaches."""
+    """Return how many epochs a trial with this score runs. Add the score to each ASHA rung that the trial reaches."""
     for rung, recorded in rungs.items():
         is_stopped = bool(recorded) and score < asha.compute_cutoff(recorded, stopping)
         insort(recorded, score)
@@ -237,7 +238,7 @@ def _simulate_trial(score: float, rungs: dict[int, list[float]], epochs: int, st
 
 
 def measure_costs(facts: StudyFacts) -> dict[str, Measured]:
-    """Measure the cost of each arm's trials from the epochs that they have reported and the models that they stored."""
+    """Measure the cost of each arm's trials from their reported epochs and their stored models."""
     return {
         name: Measured(arm.wall_seconds / arm.epochs, _measure_model(arm.records), "records")
         for name, arm in facts.arms.items()
@@ -255,7 +256,9 @@ def _measure_model(records: Sequence[Record]) -> int | None:
 
 def describe_time_limit(minutes: float, measured: Mapping[str, Measured]) -> str:
     """Describe the effect of --max-minutes. An epoch that is running at the limit is lost and repeated later."""
-    limit = f"--max-minutes {minutes:g}: an epoch that has not ended by then is lost, and the next launch repeats it"
+    limit = (
+        f"--max-minutes {minutes:g}: an epoch that is unfinished at this limit is lost, and the next launch repeats it"
+    )
     if not measured:
         return f"{limit}; the time of an epoch is not known yet: --dry-run --probe measures it"
     name, slowest = max(measured.items(), key=lambda item: item[1].epoch_seconds)
@@ -300,7 +303,10 @@ def _estimate_epoch_seconds(progress: StudyProgress, arm: ArmProgress, pace: flo
 
 
 def _measure_pace_in_steps(progress: StudyProgress, steps: Mapping[str, Steps]) -> float | None:
-    """Measure the seconds per example from the steps of running trials. It is used until the first epoch has ended."""
+    """Measure the seconds per example from the steps of running trials.
+
+    The result is used until the first epoch has ended.
+    """
     seconds = [
         steps[key].seconds / steps[key].done * steps[key].of / progress.count_examples_per_epoch(arm)
         for arm in progress.launched

@@ -142,7 +142,7 @@ def run_study(study: Study, options: LaunchOptions) -> int:
         ValueError: if the study cannot start, for example because no node has room for a trial.
     """
     if options.tracking_uri is None and not is_installed("mlflow"):
-        print_lines(["MLflow is not installed; the launch continues as if with --tracking-uri none"], sys.stderr)
+        print_lines(["MLflow is not installed, so the launch continues as with --tracking-uri none"], sys.stderr)
         options = replace(options, tracking_uri="none")
     until = math.inf if options.max_minutes is None else time.monotonic() + 60 * options.max_minutes
     folder = study.folder
@@ -226,11 +226,10 @@ def _describe_finished(scheduler: Scheduler, folder: Path, *, asked: str | None,
     if not others:
         return [line]
     command = f"{python()} -m study.launch --continue {shlex.quote(str(folder))} --dry-run --toml > plan.toml"
-    trained = f"{list_first(others, MOST_ARMS)} {'were' if len(others) > 1 else 'was'} trained"
     return [
         line,
-        f"the code has changed since {trained}; the study keeps its numbers; to train again in a new study: "
-        f"{command}, then study.launch --plan plan.toml --name NEW",
+        f"the code has changed since the training of {list_first(others, MOST_ARMS)}; the study keeps its numbers; to "
+        f"train again in a new study: {command}, then study.launch --plan plan.toml --name NEW",
     ]
 
 
@@ -471,7 +470,7 @@ def _conclude(scheduler: Scheduler, folder: Path, answer: str, options: LaunchOp
             print_lines([f"set aside: {line}" for line in set_aside], sys.stdout)
             print_lines(filter(None, [scheduler.faults.give_up_reason]), sys.stdout)
         word = "paused" if scheduler.has_given_up else "interrupted"
-        print(f"{word}; to continue:  {python()} {command_line().removeprefix('python ')}")
+        print(f"the launch was {word}; to continue:  {python()} {command_line().removeprefix('python ')}")
     if (folder / DEV_TABLE).exists():
         print(f"table:       {folder / DEV_TABLE}")
     if (folder / "report.html").exists():
@@ -502,7 +501,7 @@ def extensions(plan: ResolvedPlan) -> dict[str, str]:
 
 
 def _format_continuation(folder: Path, options: LaunchOptions, change: str) -> str:
-    """Format the command that continues the study on the same cluster and MLflow store, with `change` added to it."""
+    """Format the command that continues the study with the option `change`, on the same cluster and MLflow store."""
     kept = {
         "driver": options.driver if options.driver != default_driver() else None,
         "address": options.address,

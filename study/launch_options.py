@@ -97,8 +97,8 @@ _EARLY_STOPPING = (
     "epochs; with none, no trial is stopped"
 )
 _SELECT_BY = (
-    "quantity that selects the best trial; at:6: the score at 6 mean layers or fewer; area: the mean score over exit "
-    "settings; default: score"
+    "quantity that selects the best trial; at:6: the score at a mean of 6 layers or fewer; area: the mean score over "
+    "exit settings; default: score"
 )
 # Repeated searches vary more than repeated seeds, so a claim about methods needs several searches.
 # `python -m benchmarks.statistics repeats` measures the two variations.
@@ -121,8 +121,8 @@ _IDLE = "end after X hours without progress; default: %(default)g"
 class LaunchOptions(Typed, frozen=True, kw_only=True):
     """All options of study.launch: what is studied, where the files go, and how and where trials run.
 
-    None keeps the profile's value. An option named like a field of `Plan` sets that field. --epochs and --attention are
-    short forms of --set.
+    If an option is None, the plan keeps the value of its profile, --plan file or continued study. An option named like
+    a field of `Plan` sets that field. --epochs and --attention are short forms of --set.
     """
 
     groups: ClassVar[dict[str, str]] = {
@@ -235,7 +235,7 @@ def check_options(options: LaunchOptions) -> None:
     if len(forms) > 1:
         raise ValueError(f"{' and '.join(forms)} print different outputs; allowed: one of them")
     if options.probe and (options.toml or options.explain):
-        raise ValueError(f"--probe measures costs, which {forms[0]} does not print; leave one of them out")
+        raise ValueError(f"--probe measures costs, which {forms[0]} does not print; leave out one of the two options")
     if options.search_precision and options.max_gpu_hours is not None:
         raise ValueError(
             "--max-gpu-hours estimates the cost of a confirm trial from its search trial, but --search-precision "
@@ -267,7 +267,9 @@ def _check_machine(options: LaunchOptions) -> None:
                     f"--{unit.lower()}s-per-trial is {value:g}, but this machine has {counted(most, unit)}"
                 )
     if options.max_gpu_hours is not None and is_local and not count_local_gpus():
-        raise ValueError(f"--max-gpu-hours is {options.max_gpu_hours:g}, but this machine has no GPU; leave it out")
+        raise ValueError(
+            f"--max-gpu-hours is {options.max_gpu_hours:g}, but this machine has no GPU; leave out --max-gpu-hours"
+        )
 
 
 def _check_places(options: LaunchOptions) -> None:
@@ -340,8 +342,8 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
     plan = replace(base, **{name: value for name, value in changes.items() if name != "start_from"})
     if plan.backbone is None and plan.profile in profiles.NEED_BACKBONE:
         raise ValueError(
-            f"--profile {plan.profile} names no backbone; allowed: --backbone with a folder that study.pretrain wrote, "
-            "or with a hub name such as nreimers/MiniLM-L6-H384-uncased"
+            f"--profile {plan.profile} names no backbone; add --backbone with a folder that study.pretrain wrote, or "
+            "with a hub name such as nreimers/MiniLM-L6-H384-uncased"
         )
     _check_search_only(settings, plan)
     if options.start_from:
@@ -349,12 +351,13 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
     if options.first_from:
         if plan.samples == 0:
             raise ValueError(
-                "--first-from chooses the first trials of searches, but --samples 0 searches nothing; leave out one"
+                "--first-from chooses the first trials of searches, but --samples 0 searches nothing; leave out one "
+                "of the two options"
             )
         plan = replace(plan, first={**(base.first or {}), **read_winners(Path(options.first_from), plan)})
     if options.data is not None and plan.tasks and not {*TRAINABLE_TASKS} & {*plan.tasks}:
         raise ValueError(
-            f"--data chooses the data of GLUE tasks, but the study only has {', '.join(plan.tasks)}; leave it out"
+            f"--data chooses the data of GLUE tasks, but the study only has {', '.join(plan.tasks)}; leave out --data"
         )
     return plan, origin
 
@@ -415,7 +418,9 @@ def _check_search_only(settings: Mapping[str, Setting], plan: Plan) -> None:
     """Raise ValueError if a --search or --set contradicts --search-only or --samples 0."""
     ranges = [key for key, setting in settings.items() if is_searched(setting)]
     if ranges and plan.samples == 0:
-        raise ValueError(f"--search {ranges[0]} gives a range, but --samples 0 searches nothing; leave one out")
+        raise ValueError(
+            f"--search {ranges[0]} gives a range, but --samples 0 searches nothing; leave out one of the two options"
+        )
     if plan.search_only is UNSET:
         return
     only = ",".join(plan.search_only)

@@ -214,7 +214,7 @@ def live_layout(
 
 
 def _count_others(others: int, waiting: int, waits_for: str) -> str:
-    """Count the running trials that have no row in the table, and the waiting trials."""
+    """Describe how many running trials have no row in the table, and how many trials are waiting."""
     words = [f"and {counted(others, 'more trial')}"] if others else []
     words += [f"{counted(waiting, 'trial')} {'wait' if waiting > 1 else 'waits'} for {waits_for}"] if waiting else []
     return "; ".join(words)
@@ -243,8 +243,8 @@ def _build_running_table(trials: list[TrialFacts], steps: Mapping[str, Steps], *
 def _build_arms(progress: StudyProgress, *, width: int, room: int) -> list[RenderableType]:
     """Build the table of arms. If some arms do not fit, add a line that counts them.
 
-    Arms with unfinished trials have priority. Then come the other incomplete arms with trials, the arms without trials,
-    and the complete arms. The table keeps the order of the plan.
+    Arms with unfinished trials have priority. Then come the other incomplete arms with trials, the incomplete arms
+    without trials, and the complete arms. The table lists the arms that fit in the order of the plan.
     """
     if room < 1:
         return []

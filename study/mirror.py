@@ -1,7 +1,8 @@
 """Copy a study into MLflow, while it runs or afterwards: `python -m study.mirror runs/NAME`.
 
 The command never changes the journal. It writes two files into the study's folder: a lock, and `browse.txt` with links
-to the runs. You can run it again, for instance after an outage of the server. Then it sends only what MLflow lacks.
+to the runs. You can run the command again, for instance after an outage of the server. It then sends only the data that
+MLflow lacks.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60
     If the store does not answer, print one warning to standard error and retry every second.
 
     Args:
-        patience: seconds for which the last copy is retried.
+        patience: number of seconds to retry the last copy.
 
     Raises:
         TimeoutError: if the store does not answer the final copy within `patience` seconds.
@@ -201,7 +202,7 @@ def contradictions(mirrored: Mirror) -> list[str]:
             values = _list_values(stored[run.key].metrics.items())
             for name in sorted(wanted.keys() | values.keys()):
                 if (value := values.get(name)) != (number := wanted.get(name)):
-                    lines.append(f"{trial}: {name} is {value} in MLflow, {number} in the journal")
+                    lines.append(f"{trial}: {name} is {value} in MLflow, but {number} in the journal")
     return lines
 
 
@@ -211,11 +212,13 @@ def _list_values(points: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 
 def _compare_digests(folder: Path, tags: dict[str, str]) -> list[str]:
-    """List differences between the plan and journal digests in MLflow's tags and the digests of the study's folder."""
+    """Compare the digests in MLflow's tags with those of the study's plan and journal; list the differences."""
     plan, journal = tags.get("plan"), tags.get("journal", "")
     lines = []
     if plan != (wanted := compute_plan_digest(folder)):
-        lines.append(f"the digest of the plan of the first trial is {plan} in MLflow, {wanted} in the journal")
+        lines.append(
+            f"the digest of the plan at the start of the first trial is {plan} in MLflow, but {wanted} in the journal"
+        )
     if not journal:
         return [*lines, "MLflow has no digest of the journal yet; it is written at the end of a launch"]
     number = int(journal.split()[1])
@@ -258,7 +261,7 @@ def query(name: str) -> str:
 
 
 def links_with_runs(progress: StudyProgress) -> list[str]:
-    """List the names of the links whose search finds at least one run."""
+    """List the names of the links that find at least one run."""
     is_confirmed = any(arm.confirmed for arm in progress.arms)
     has_failed = any(trial.record and trial.record.status == "failed" for trial in progress.facts.trials.values())
     shown = {BEST: is_confirmed, ARMS: True, SEEDS: is_confirmed, FAILURES: has_failed}

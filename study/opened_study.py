@@ -77,8 +77,8 @@ def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = No
     """Resolve `plan` into the study to run, without creating files.
 
     Args:
-        earlier: the plan in the folder that --continue names. If None, the plan is read from the study's folder, if
-            there is one.
+        earlier: the plan in the folder that --continue names. If None, an existing plan is read from the
+            study's folder.
         why: the origin of `plan`, for display, such as `profile mini`.
 
     Raises:
@@ -88,14 +88,17 @@ def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = No
     earlier = earlier or find_plan(folder)
     if options.retry_failed and earlier is None:
         raise ValueError(
-            f"--retry-failed needs an existing study, but {folder} has none; allowed: name one with --continue, or "
-            "leave --retry-failed out"
+            f"--retry-failed needs an existing study, but {folder} has none; name a study with --continue, or leave "
+            "--retry-failed out"
         )
     unchecked: list[str] | None = [] if options.dry_run else None
     resolved = resolve_in(folder, plan, earlier, is_continued=options.continue_study is not None, unchecked=unchecked)
     if options.baseline and plan.baseline not in resolved.asked.methods:
         studied = ", ".join(resolved.asked.methods)
-        raise ValueError(f"--baseline {options.baseline} is not studied; allowed: {studied}, or add it with --method")
+        raise ValueError(
+            f"--baseline {options.baseline} is not studied; allowed: {studied}; to add it to the study: --method "
+            f"{plan.baseline}"
+        )
     if options.compare and len(resolved.asked.methods) == 1:
         raise ValueError(f"--compare methods needs two methods, but the study has only {resolved.asked.methods[0]}")
     _check_tensorfloat32(options, resolved)
@@ -182,7 +185,8 @@ def _check_tensorfloat32(options: LaunchOptions, resolved: ResolvedPlan) -> None
     has_gpus = options.gpus_per_trial != 0 and (options.address is not None or count_local_gpus() > 0)
     if asking and not has_gpus:
         raise ValueError(
-            f"trials of {asking[0].name} ask for tensorfloat32, but have no GPU; allowed: float32, bfloat16"
+            f"trials of {asking[0].name} ask for tensorfloat32, but have no GPU; allowed without a GPU: float32, "
+            "bfloat16"
         )
 
 
@@ -204,8 +208,8 @@ def find_launched_arms(study: Study, options: LaunchOptions) -> frozenset[str]:
         names |= added
     if options.max_gpu_hours is not None and (left_out := [arm.name for arm in arms if arm.name not in names]):
         raise ValueError(
-            f"--max-gpu-hours applies to all arms of the study, but {left_out[0]} is not named; leave out --method and "
-            "--task, or --max-gpu-hours"
+            f"--max-gpu-hours applies to all arms of the study, but --method or --task excludes {left_out[0]}; leave "
+            "out --method and --task, or --max-gpu-hours"
         )
     return frozenset(names)
 
@@ -224,8 +228,8 @@ def list_plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, 
     for name in ("samples", "seeds"):
         number, had = getattr(options, name), getattr(asked, name)
         if number is not None and number != had:
-            kept = "its whole grid" if had is None else had
-            notes.append(f"--{name} {number} is ignored: the study already has {kept}")
+            kept = "the whole grid" if had is None else f"{had} {name}"
+            notes.append(f"--{name} {number} is ignored, because the study already has {kept}")
     notes += _note_unlaunched(study, options, facts, launched=launched)
     return notes + (_note_same_arms_elsewhere(study) if study.earlier is None else [])
 
@@ -245,7 +249,7 @@ def _note_unsearched(plan: ResolvedPlan) -> list[str]:
 
 
 def _note_first_tries(plan: ResolvedPlan) -> list[str]:
-    """Return a note for each winner of another study that is tried first in this study (--first-from)."""
+    """For each winner from another study (--first-from), return a note on the searches that try it first."""
     arms = dict[str, list[str]]()
     for arm in plan.first_arms:
         for first in plan.asked.list_firsts(arm.name):

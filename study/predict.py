@@ -49,7 +49,7 @@ WEIGHTS = "model.safetensors"  # as in trainables.runs.trial_files, which import
 INFERENCE_BATCH = 128  # examples per batch
 TIMED = {1: 20, 8: 8, 32: 4, INFERENCE_BATCH: 4}  # batch size -> most batches to time
 MOST_NAMED = 10  # trials named in one line
-_TRIAL = "trial whose model to use; default: the final run with the best dev score"
+_TRIAL = "trial that provides the model; default: the final run with the best dev score"
 
 
 class ModelChoice(Typed, frozen=True, kw_only=True):
@@ -132,7 +132,10 @@ def answers_text(task: Task, ids: Sequence[int], result: ExitResult) -> str:
 
 
 def _load_model(options: Options) -> tuple[TrainedModel, str | None]:
-    """Load the model and set its exit. Return the model and, with --risk, the line with the guarantee (else None)."""
+    """Load the model and set its exit rule. Return the model and a line that states the guarantee of --risk.
+
+    Without --risk, the line is None.
+    """
     settings = read_settings(options.settings)
     if options.risk is not None and (fixed := next((text for text in settings if text != "rule"), None)):
         raise ValueError(f"--risk and --set {fixed} both set the exit; with --risk, give only --set rule=NAME")
@@ -185,7 +188,7 @@ def _choose_rule(trained: TrainedModel, rule: Value, **settings: Value) -> ExitR
 
 
 def _find_rule(trained: TrainedModel, name: Value) -> ExitRule:
-    """Return the exit rule called `name`; raise ValueError if the model cannot use a rule of this name."""
+    """Return the exit rule named `name`; raise ValueError if the model cannot use a rule of this name."""
     from trainables.models.answer_rules import list_rules
 
     model = trained.model
@@ -205,7 +208,7 @@ def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float, 
     Args:
         predictions: the file of the trial's dev predictions; None for an exported model.
         risk: largest share of examples that may lose a correct answer; see `trainables.models.safe_exits`.
-        rule: name of the exit rule; None: the model's rule.
+        rule: name of the exit rule; if None, the model's rule.
 
     Raises:
         ValueError: if the rule has no setting to choose, the task is a regression, or dev predictions are missing.
@@ -265,7 +268,7 @@ def _find_model_folder(options: Options) -> Iterator[tuple[Path, Path | None]]:
 
 
 def _warn_of_another_task(task: Task, file: Path) -> None:
-    """Warn if the file is in the folder of a GLUE task whose labels differ from those of the model's task."""
+    """Warn if the file's folder belongs to a GLUE task with other labels than the model's task."""
     place = file.resolve().parent.name
     other = next((other for other in TASKS.values() if other.folder == place), task)
     if other.labels != task.labels:
@@ -294,8 +297,8 @@ def _measure_latencies(trained: TrainedModel, examples: Examples) -> Iterator[st
 def choose_model(folder: Path, choice: ModelChoice) -> Record:
     """Return the record of the chosen trial, with the current address of the trial's model.
 
-    Without --trial, this is the confirm trial (a final run of the best configuration) with the highest dev score, as in
-    `study.submit`. Ties go to the first seed.
+    Without --trial, choose the confirm trial (a final run of the best configuration) with the highest dev score, as
+    `study.submit` does. If scores are equal, choose the lowest seed.
 
     Raises:
         ValueError: if no model fits the options, or if models of several arms fit them.
@@ -309,7 +312,7 @@ def choose_model(folder: Path, choice: ModelChoice) -> Record:
 
 
 def list_best_records(progress: StudyProgress) -> list[Record]:
-    """List the record of each arm's best completed confirm trial. Arms that repeat a search are left out.
+    """For each arm, list the record of the best completed confirm trial. Arms that repeat a search are left out.
 
     Raises:
         ValueError: if no confirm trial is completed.

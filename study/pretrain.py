@@ -49,10 +49,11 @@ _CORPUS = (
     "backbone is tiny) or mini-shuffled (the text of mini with its words in random order)"
 )
 _BACKBONE = (
-    "a model size to train from random weights (such as albert-base), a folder or a hub name; default: the objective's"
+    "a model size to train from random weights (such as albert-base), a folder or a hub name; default: the model of "
+    "the objective"
 )
 _PROCESSES = (
-    "number of processes on this machine that share each step, each with its own GPU if there are GPUs; default: 1"
+    "number of processes on this machine that share each step; if there are GPUs, each process has its own; default: 1"
 )
 _NAME = "NAME_OR_FOLDER"
 
@@ -68,7 +69,7 @@ class Options(Typed, frozen=True, kw_only=True):
     backbone: Annotated[str | None, option(_BACKBONE, _NAME)] = None
     tokenizer: Annotated[str | None, option("folder or hub name; default: the backbone's tokenizer", _NAME)] = None
     seed: Annotated[Count, option(f"random seed; default: {FIRST_SEED}", "N")] = FIRST_SEED
-    attention: Annotated[Attention | None, option("attention of every layer; fields of --set have priority")] = None
+    attention: Annotated[Attention | None, option("attention mechanism of every layer; --set overrides it")] = None
     set: Annotated[list[str], option("set a field that --dry-run lists; repeatable", "FIELD=VALUE")] = []
     processes: Annotated[AtLeastOne, option(_PROCESSES, "N")] = 1
     tracking_uri: Annotated[str | None, option(TRACKING_HELP, "URI|none")] = None
@@ -128,7 +129,7 @@ def resolve(options: Options) -> Request:
     MINI_FIXED (only if the backbone is tiny and random), --attention and --set.
 
     Raises:
-        ValueError: if the objective is unknown, or has no field that --set names.
+        ValueError: if the objective is unknown, or --set names a field that the objective does not have.
     """
     recipe = recipes.load(resolve_name(options.objective, recipes.list_recipes(), what="objective"))
     settings = read_settings(options.set)

@@ -1,4 +1,4 @@
-"""Profiles, which are named plans. `mini` runs anywhere in minutes; `paper` is the PALBERT paper's protocol.
+"""Define the profiles, which are named plans. `mini` runs anywhere in minutes; `paper` is the PALBERT paper's protocol.
 
 A profile supplies the value of every field that no option sets, and the methods that `--method all` means. To use a
 profile:

@@ -1,4 +1,4 @@
-"""Terminal output that the commands share: lines about trials, the table of arms, and progress lines.
+"""Format and print terminal output for all commands: lines about trials, the table of arms, and progress lines.
 
 An arm is one method on one task. `lasting_outputs` keeps a command running after its terminal is closed.
 """
@@ -150,7 +150,7 @@ def describe_notice(event: Notice) -> str:
         case NodeTakenBack():
             return f"node {event.host} ({event.node[:8]}) gets trials again"
         case StudyPaused():
-            return f"pausing for {clock(event.seconds)}, because trials fail on every node: {event.error}"
+            return f"the study pauses for {clock(event.seconds)}, because trials fail on every node: {event.error}"
         case TrialRestarted():
             return f"trial {event.key} starts again: {event.reason}"
         case TrialReopened():
@@ -297,4 +297,5 @@ def lost_outputs() -> str | None:
     """Name the outputs (stdout, stderr) that could not be written, with their errors. Return None if there are none."""
     outputs = {name: getattr(sys, name) for name in _OUTPUTS}
     errors = {name: out.lost.strerror for name, out in outputs.items() if isinstance(out, LastingOutput) and out.lost}
-    return f"ran without {' and '.join(f'{name} ({error})' for name, error in errors.items())}" if errors else None
+    names = " and ".join(f"{name} ({error})" for name, error in errors.items())
+    return f"the launch ran without {names}" if errors else None

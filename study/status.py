@@ -161,7 +161,7 @@ def read_progress(folder: Path) -> StudyProgress:
 def collect_status(progress: StudyProgress, folder: Path) -> Status:
     """Collect the status of a study. The lock in the study's folder shows whether a launch is running the study."""
     facts, holder = progress.facts, find_lock_holder(folder)
-    steps = read_steps(folder) if holder else {}  # if no launch holds the lock, the file is a killed launch's
+    steps = read_steps(folder) if holder else {}  # if no launch holds the lock, a killed launch left the file
     failed = [f"{name_trial(record)}: {record.error}" for record in progress.failures]
     failed += [
         f"{event.arm}: the smoke step before the first trial failed: {event.failure.error}"

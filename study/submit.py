@@ -1,8 +1,8 @@
 """Write a submission to the GLUE server: `python -m study.submit runs/NAME`.
 
-For each task, one model of the winner's confirm trials (final runs) predicts the test set: the one with the best dev
-score. PALBERT does the same (section 4: "the best models, selected based on their dev scores"). The MNLI model also
-predicts the diagnostic set AX.
+For each task, the model of the winner's confirm trial (a final run) with the best dev score predicts the test set.
+PALBERT does the same (section 4: "the best models, selected based on their dev scores"). The MNLI model also predicts
+the diagnostic set AX.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ class Options(Typed, frozen=True, kw_only=True):
     """Options of `study.submit`."""
 
     study: Annotated[str, argument("runs/NAME", "the study's folder")]
-    method: Annotated[str | None, option("method whose models predict, if the study has several", "NAME")] = None
+    method: Annotated[str | None, option("method that provides the models, if the study has several", "NAME")] = None
     include: Annotated[str | None, option(INCLUDE_NOW, "FOLDER")] = None
     data: Annotated[str | None, option("source of the test sets; default: the study's data", "mini|hub|FOLDER")] = None
-    any_length: Annotated[bool, option("accept test sets whose number of rows is not official")] = False
+    any_length: Annotated[bool, option("accept test sets with an unofficial number of rows")] = False
     out: Annotated[str | None, option("zip file to write; default: submission.zip in the study's folder", "FILE")] = (
         None
     )
@@ -117,9 +117,9 @@ def check_rows(data: str, *, studied: Collection[str], any_length: bool) -> None
             continue
         rows, size = len(ids), task.sizes[file.split]
         if rows != size and not any_length:
-            official = f"but the official {task.title} {file.split} has {size:,}"
             raise ValueError(
-                f"{data}: {file.name} would have {rows:,} rows, {official}; add --any-length to write it anyway"
+                f"{data}: {file.name} would have {rows:,} rows, but the official {task.title} {file.split} has {size:,}"
+                "; add --any-length to write it anyway"
             )
         if len(set(ids)) < rows:
             twice = next(index for index, count in Counter(ids).items() if count > 1)
@@ -131,9 +131,9 @@ def check_rows(data: str, *, studied: Collection[str], any_length: bool) -> None
 
 
 def choose_models(progress: StudyProgress, method: str | None, folder: Path) -> dict[str, Record]:
-    """Choose a model for each task: return the winner's confirm record with the highest dev score, by task.
+    """For each task, return the record of the winner's confirm trial with the highest dev score.
 
-    Of equal scores, the first is chosen.
+    If scores are equal, the trial with the lowest seed is chosen.
 
     Args:
         method: method of the models; may be None if all confirm records have the same method.
@@ -164,7 +164,7 @@ def _format_file(file: SubmissionFile, record: Record | None, data: str) -> str:
 
 
 def predict_split(record: Record, task: Task, split: str, data: str) -> tuple[Sequence[int], np.ndarray, float]:
-    """Predict a test set with the record's model; return the row ids, the predictions, and the mean layers per row."""
+    """Predict a test set with the record's model; return the row ids, the predictions and the mean number of layers."""
     import torch
 
     from trainables.data.examples import load_examples

@@ -125,7 +125,8 @@ def read_winners(folder: Path, plan: Plan) -> dict[str, tuple[First, ...]]:
     if not firsts:
         names = ", ".join("/".join(arm) for arm in won) or "none"
         raise ValueError(
-            f"--first-from {folder}: the study has these winners: {names}; allowed: a study of {plan.methods[0]}"
+            f"--first-from {folder}: the study has these winners: {names}; allowed: a study with a winner of "
+            f"{plan.methods[0]}"
         )
     return firsts
 

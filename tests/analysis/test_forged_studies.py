@@ -111,7 +111,7 @@ def test_whole_forgery_is_found_by_mlflow_alone(study: Path, lie: Callable[[Path
     assert has(drift, store_of(study), found), drift
     if lie is improve:
         (now, _) = confirm_records(study, ARM)
-        assert has(drift, f"trial {row.key} of {ARM}: score is {row.score} in MLflow, {now.score} in the journal")
+        assert has(drift, f"trial {row.key} of {ARM}: score is {row.score} in MLflow, but {now.score} in the journal")
 
 
 def test_removed_trial_is_found_in_mlflow(study: Path) -> None:

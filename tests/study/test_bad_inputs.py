@@ -40,11 +40,11 @@ def refused(capsys, here: Path, *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("launch --out= --dry-run", "--out is empty; allowed: some text, or leave the option out"),
-        ("launch --profile= --dry-run", "--profile is empty; allowed: some text, or leave the option out"),
-        ("launch --tracking-uri= --dry-run", "--tracking-uri is empty; allowed: some text, or leave the option out"),
-        ("launch --set= --dry-run", "--set is empty; allowed: some text, or leave the option out"),
-        ("status ", "runs/NAME is empty; allowed: some text"),
+        ("launch --out= --dry-run", "--out is empty; give some text, or leave the option out"),
+        ("launch --profile= --dry-run", "--profile is empty; give some text, or leave the option out"),
+        ("launch --tracking-uri= --dry-run", "--tracking-uri is empty; give some text, or leave the option out"),
+        ("launch --set= --dry-run", "--set is empty; give some text, or leave the option out"),
+        ("status ", "runs/NAME is empty; give some text"),
         ("launch --samples 99999999999999999999 --dry-run", "--samples is 99999999999999999999; allowed: a whole numb"),
         ("launch --max-failures 9999999999 --dry-run", "; allowed: a whole number >= 0 and <= 1000000000"),
         ("launch --set q=2 --dry-run", "--set q is 2; allowed: a number >= 0 and <= 1"),
@@ -61,7 +61,7 @@ def refused(capsys, here: Path, *arguments: str) -> str:
         ),
         (
             "launch --name new --retry-failed",
-            "but runs/new has none; allowed: name one with --continue",
+            "but runs/new has none; name a study with --continue",
         ),
         ("launch --task rte --dry-run --explain pabee/mnli", "'pabee/mnli' is not an arm of this study; available: "),
         (
@@ -177,9 +177,7 @@ def test_a_plan_of_another_version_is_said_to_be_one_with_the_fields_that_are_kn
 
 
 def test_an_option_that_is_needed_cannot_be_left_out(capsys, here):
-    assert (
-        refused(capsys, here, "export", "runs/first", "--to", "") == "study.export: --to is empty; allowed: some text"
-    )
+    assert refused(capsys, here, "export", "runs/first", "--to", "") == "study.export: --to is empty; give some text"
 
 
 @pytest.mark.parametrize(

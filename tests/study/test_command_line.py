@@ -122,7 +122,7 @@ def test_help_of_many_options_shows_the_common_ones_and_all_on_demand(capsys):
         (
             "launch",
             "--num-lambda-layers 1",
-            "--set num_lambda_layers=N; their 1 is 0 here, but 2 and 3 have the same meaning",
+            "--set num_lambda_layers=N; the value 1 becomes 0, but 2 and 3 keep their meaning",
         ),
         (
             "pretrain",
@@ -159,12 +159,12 @@ def test_help_of_many_options_shows_the_common_ones_and_all_on_demand(capsys):
         (
             "launch",
             "--train_routine alternate-lte",
-            "--method berxit, which trains as their routine alternate-lte does",
+            "--method berxit, which trains like the routine alternate-lte",
         ),
         (
             "launch",
             "--early_exit_entropy 0.1",
-            "--set entropy=E, where E is their value divided by ln(classes); 0.1 becomes 0.14 for two classes",
+            "--set entropy=E, where E is the original value divided by ln(classes); for two classes, 0.1 becomes 0.14",
         ),
         ("launch", "--run-test", "the command study.submit runs/NAME --method METHOD, after the study"),
         (
@@ -182,7 +182,11 @@ def test_help_of_many_options_shows_the_common_ones_and_all_on_demand(capsys):
         ),
         ("launch", "--small", "--profile mini"),
         ("pretrain", "mlm --corpus mini --to x --small", "--corpus FOLDER with less text, or --set steps=1000"),
-        ("pretrain", "mlm --corpus mini --to x --model base", "--backbone base; their size base is albert-base here"),
+        (
+            "pretrain",
+            "mlm --corpus mini --to x --model base",
+            "--backbone base; the size base is named albert-base here",
+        ),
         (
             "pretrain",
             "mlm --corpus mini --to x --tqdm-off",

@@ -99,10 +99,10 @@ def test_undo_brings_back_the_same_record(folder):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["zz", "--because", "x"], "no ended trial has a key that begins with 'zz'; available: "),
+        (["zz", "--because", "x"], "KEY 'zz' matches no ended trial; available: "),
         (["KEY"], "give either --because with a reason, or --undo"),
         (["KEY", "--because", " "], "give either --because with a reason, or --undo"),
-        (["KEY", "--undo"], "is completed; allowed: --undo for a dropped trial"),
+        (["KEY", "--undo"], "is completed; --undo needs a dropped trial"),
     ],
 )
 def test_what_cannot_be_dropped_is_named_in_one_line(folder, capsys, arguments, message):

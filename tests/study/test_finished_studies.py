@@ -97,13 +97,13 @@ def test_a_finished_study_of_other_code_says_that_its_numbers_are_kept_and_how_t
     edited = replace(PROVENANCE, included={"pondernet": "f00d"})
     line = over(folder, monkeypatch, capsys, code=edited)[1].splitlines()[-1]
     assert line.startswith(
-        "the code has changed since pondernet/rte was trained; the study keeps its numbers; to train again in "
+        "the code has changed since the training of pondernet/rte; the study keeps its numbers; to train again in "
     )
     assert line.endswith(
         f"--continue {folder} --dry-run --toml > plan.toml, then study.launch --plan plan.toml --name NEW"
     )
     both = over(folder, monkeypatch, capsys, code=replace(PROVENANCE, code_digest="f00d"))[1]
-    assert "since albert/rte, pondernet/rte were trained" in both
+    assert "since the training of albert/rte, pondernet/rte; " in both
 
 
 def test_a_study_with_failed_trials_says_so_and_what_lets_them_run_again(tmp_path, monkeypatch, capsys):

@@ -77,7 +77,8 @@ def test_values_outside_a_range_are_refused(other):
 
 def test_a_study_without_a_winner_of_the_methods_is_refused(other):
     with pytest.raises(
-        ValueError, match="the study has these winners: albert/rte, palbert/rte; allowed: a study of pabee"
+        ValueError,
+        match="the study has these winners: albert/rte, palbert/rte; allowed: a study with a winner of pabee",
     ):
         planned("pabee", "rte", "--first-from", str(other))
 

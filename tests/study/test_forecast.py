@@ -199,8 +199,8 @@ def error_after(simulation, part):
 def test_time_limit_says_what_is_lost():
     measured = {name: Measured(seconds, None, "records") for name, seconds in (("a/rte", 20), ("b/rte", 270))}
     assert describe_time_limit(10, measured) == (
-        "--max-minutes 10: an epoch that has not ended by then is lost, and the next launch repeats it; an epoch of "
-        "b/rte takes 4:30, estimated from earlier trials"
+        "--max-minutes 10: an epoch that is unfinished at this limit is lost, and the next launch repeats it; an epoch "
+        "of b/rte takes 4:30, estimated from earlier trials"
     )
     assert describe_time_limit(4, measured).endswith(
         "takes 4:30, estimated from earlier trials, so no epoch would ever end: allow more minutes"

@@ -109,12 +109,12 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         (["--method", "bert"], " (a method of your own needs --include FOLDER)"),
         (
             ["--method", "albert,palbert", "--baseline", "PABEE"],
-            "--baseline PABEE is not studied; allowed: albert, palbert, or add it with --method",
+            "--baseline PABEE is not studied; allowed: albert, palbert; to add it to the study: --method pabee",
         ),
         (["--explain", "palbert/rte"], "--explain requires --dry-run"),
         (["--dry-run", "--explain", "rte"], "no arm of this study named 'rte'; available: palbert/sst2, palbert/cola"),
         (["--set", "lambda_layer_arch=conv"], "'conv'; allowed: linear, linear_cat, linear_diff, rnn"),
-        (["--backbone", ""], "--backbone is empty; allowed: some text, or leave the option out"),
+        (["--backbone", ""], "--backbone is empty; give some text, or leave the option out"),
         (["--name", "a/b"], "--name is 'a/b'; allowed: the name of one folder"),
         (["--name", ".."], "--name is '..'; allowed: the name of one folder"),
         (["--name", "what?x"], "--name is 'what?x'; allowed: the name of one folder, without /, ? and %"),
@@ -129,7 +129,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         (["--max-gpu-hours", "nan"], "--max-gpu-hours is 'nan'; allowed: a number"),
         pytest.param(
             ["--max-gpu-hours", "2"],
-            "--max-gpu-hours is 2, but this machine has no GPU; leave it out",
+            "--max-gpu-hours is 2, but this machine has no GPU; leave out --max-gpu-hours",
             marks=pytest.mark.skipif(count_local_gpus() > 0, reason="this machine has a GPU"),
         ),
         (["--tracking-uri", "foo://x"], "--tracking-uri is foo://x; allowed: sqlite:///FILE, a server's URL such as"),
@@ -208,7 +208,7 @@ def test_a_study_is_not_made_smaller_and_says_so(tmp_path, capsys):
     write(folder, resolved)
     fewer = ["--task", "rte", "--samples", "1", "--name", "s", "--out", str(tmp_path), "--dry-run"]
     assert launch.main(fewer) == 0
-    assert "--samples 1 is ignored: the study already has 4\n" in capsys.readouterr().out
+    assert "--samples 1 is ignored, because the study already has 4 samples\n" in capsys.readouterr().out
     assert launch.main([*fewer[:2], *fewer[4:]]) == 0
     assert "already" not in capsys.readouterr().out
 

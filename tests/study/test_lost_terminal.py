@@ -48,10 +48,10 @@ def test_launch_goes_on_without_its_reader(tmp_path, capsys, driver, lost):
         assert launcher.wait(timeout=PATIENCE_SECONDS) == 0
     assert ended(folder).status == "complete"
     if lost == "stderr":  # nothing is printed on standard output before the end
-        assert ended(folder).note == "ran without stderr (Broken pipe)"
+        assert ended(folder).note == "the launch ran without stderr (Broken pipe)"
         assert status.main([str(folder)]) == 0
         assert (
-            "no launch is running; the last launch ended with status complete: ran without stderr"
+            "no launch is running; the last launch ended with status complete: the launch ran without stderr"
             in capsys.readouterr().out
         )
 

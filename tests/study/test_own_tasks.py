@@ -70,7 +70,7 @@ def test_dry_run_of_the_page_names_the_arms_and_no_paper_s_data(
         ),
         (
             ("--include", "tasks", "--task", "claims", "--data", "hub"),
-            "--data chooses the data of GLUE tasks, but the study only has claims; leave it out",
+            "--data chooses the data of GLUE tasks, but the study only has claims; leave out --data",
         ),
         (("--include", "."), "--include .: the folder has no methods; allowed: a folder with methods .*"),
     ],

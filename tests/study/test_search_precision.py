@@ -120,7 +120,7 @@ def test_it_is_refused_where_a_method_tunes_its_precision(monkeypatch):
             "--search-precision changes this cost; allowed: one of",
         ),
         (["--search-precision", "tensorfloat32"], "trials of palbert/rte ask for tensorfloat32, but have no"),
-        (["--set", "precision=tensorfloat32"], "but have no GPU; allowed: float32, bfloat16"),
+        (["--set", "precision=tensorfloat32"], "but have no GPU; allowed without a GPU: float32, bfloat16"),
         (
             ["--set", "precision=tensorfloat32", "--address", "auto", "--gpus-per-trial", "0"],
             "but have no GPU; allowed",

@@ -72,7 +72,7 @@ def test_where_neither_ray_nor_mlflow_is_installed_a_study_runs_and_is_what_it_i
     shutil.copy(absent_packages.__file__, tmp_path / "python" / "sitecustomize.py")
     own = {"PYTHONPATH": f"{tmp_path / 'python'}:{ROOT}", absent_packages.ABSENT: ",".join(ABSENT)}
     said = launched(tmp_path, **own)
-    assert "MLflow is not installed; the launch continues as if with --tracking-uri none\n" in said
+    assert "MLflow is not installed, so the launch continues as with --tracking-uri none\n" in said
     assert differences_of(tmp_path / "study", on_ray) == []
     assert (tmp_path / "study" / "report.html").exists()
 

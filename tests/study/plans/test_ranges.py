@@ -293,7 +293,7 @@ def test_the_small_profile_is_for_any_of_its_methods_and_says_that_it_needs_a_ba
     asked = ["--profile", "small", "--method", "albert", "--data", "mini"]
     (arm, _) = resolve(plan_from(*asked, "--backbone", "mini-bert")).arms
     assert {*arm.space} == {"learning_rate"}
-    assert fault_of(capsys, *asked).startswith("--profile small names no backbone; allowed: --backbone with a folder")
+    assert fault_of(capsys, *asked).startswith("--profile small names no backbone; add --backbone with a folder")
 
 
 def test_a_continued_study_keeps_its_settings_and_takes_more():
