@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -15,23 +14,17 @@ from study.facts.study_folder import WORKERS_LOG
 WAIT_SECONDS = 0.2  # longest wait for a message before other checks run
 
 
-@dataclass
-class _Slot:
-    """Room for one trial at a time; its process is reused for the next trial."""
-
-    gpus: str  # CUDA_VISIBLE_DEVICES of the process
-    process: TrialProcess | None = None
-    work_id: str | None = None  # of the process's assignment; None if it is idle
-
-
 class LocalDriver(Driver):
-    """A driver whose workers are child processes; its work ids are consecutive numbers."""
+    """A driver whose workers are child processes. It has a slot for each trial that fits on the machine at a time.
+
+    Its work ids are the numbers of the slots. The process of a slot is reused for the next trial.
+    """
 
     def __init__(self, scheduler: Scheduler, **arguments: Any):
         """Take the arguments of `Driver`."""
         super().__init__(scheduler, **arguments)
-        self._slots = [_Slot(gpus=gpus) for gpus in assign_gpus(self._resources)]
-        self._handed_out = 0
+        self._gpus = {str(slot): gpus for slot, gpus in enumerate(assign_gpus(self._resources))}
+        self._processes: dict[str, TrialProcess] = {}
 
     def _run(self) -> None:
         try:
@@ -43,57 +36,48 @@ class LocalDriver(Driver):
                 self._receive()
                 self.on_progress(self)
         finally:
-            processes = [slot.process for slot in self._slots if slot.process]
-            for process in processes:
+            for process in self._processes.values():
                 process.end()
-            for process in processes:
+            for process in self._processes.values():
                 process.wait()
 
     def _format_state(self) -> str:
         return f"{len(self._training)} trials are training"
 
     def _fill_slots(self) -> None:
-        for slot in self._slots:
-            if slot.work_id is not None:
+        for slot, gpus in self._gpus.items():
+            if slot in self._training:
                 continue
-            work_id = str(self._handed_out)
-            assignment = self.next_assignment(work_id)
+            assignment = self.next_assignment(slot)
             if assignment is None:
                 return
-            self._handed_out += 1
-            self._training.add(work_id)
+            self._training.add(slot)
             self._watchdog.moved()
-            slot.work_id = work_id
             try:
-                if slot.process is None:
-                    slot.process = TrialProcess(
-                        gpus=slot.gpus, threads=assignment.threads, log=self._folder / WORKERS_LOG
-                    )
-                slot.process.send(assignment)
+                if slot not in self._processes:
+                    log = self._folder / WORKERS_LOG
+                    self._processes[slot] = TrialProcess(gpus=gpus, threads=assignment.threads, log=log)
+                self._processes[slot].send(assignment)
             except (ProcessLost, OSError) as lost:
                 self._lose(slot, str(lost))
 
     def _receive(self) -> None:
         """Process the messages that arrive within `WAIT_SECONDS`."""
-        slots: dict[Any, _Slot] = {slot.process.connection: slot for slot in self._slots if slot.process}
-        for slot in (slots[connection] for connection in wait(slots, timeout=WAIT_SECONDS)):
-            assert slot.process is not None
+        slots: dict[Any, str] = {process.connection: slot for slot, process in self._processes.items()}
+        for slot in [slots[connection] for connection in wait(slots, timeout=WAIT_SECONDS)]:
+            process = self._processes[slot]
             try:
-                message = slot.process.receive()
-                assert slot.work_id is not None, "an idle process sends no message"
-                if not self.process_message(slot.work_id, message):
-                    slot.process.send(STEP)
-                    continue
-                self._training.discard(slot.work_id)
-                slot.work_id = None
-                slot.process.send(RELEASE)
+                is_over = self.process_message(slot, process.receive())
+                if is_over:
+                    self._training.discard(slot)
+                process.send(RELEASE if is_over else STEP)
             except ProcessLost as lost:
                 self._lose(slot, str(lost))
 
-    def _lose(self, slot: _Slot, error: str) -> None:
-        work_id, slot.work_id, slot.process = slot.work_id, None, None
-        if work_id is not None:
-            self.failed(work_id, error, preempted=False)
+    def _lose(self, slot: str, error: str) -> None:
+        self._processes.pop(slot, None)
+        if slot in self._training:
+            self.failed(slot, error, preempted=False)
 
 
 def assign_gpus(resources: Resources) -> list[str]:
