@@ -85,7 +85,7 @@ def refused(capsys, here: Path, *arguments: str) -> str:
             "--explain and --toml print different outputs; allowed: one of",
         ),
         ("launch --samples 0 --first-from runs/x --dry-run", "--samples 0 searches nothing; leave out one"),
-        (f"launch --name {'x' * 300} --dry-run", "... of 300 bytes; allowed: at most 200"),
+        (f"launch --name {'x' * 300} --dry-run", "has 300 bytes; allowed: at most 200 bytes"),
         ("launch --name s --out file", "--out file cannot be written: "),
         (
             "launch --out file --dry-run",
@@ -125,7 +125,10 @@ def refused(capsys, here: Path, *arguments: str) -> str:
         ("predict runs/first file --to /proc/x.tsv", "--to /proc/x.tsv cannot be written: /proc is not wri"),
         ("verify runs/first --tables nowhere", "--tables nowhere is not a folder; allowed: a folder that"),
         ("launch --epochs x", "--epochs is 'x'; allowed: a whole number"),
-        ("predict runs/first nowhere.tsv --to out.tsv", "no file nowhere.tsv; allowed: a TSV file with a header line"),
+        (
+            "predict runs/first nowhere.tsv --to out.tsv",
+            "the input file nowhere.tsv does not exist; give a TSV file with",
+        ),
         (
             "predict runs/first file --to no/where.tsv",
             "--to no/where.tsv: its folder does not exist; allowed: a new file",
