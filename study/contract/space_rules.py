@@ -118,7 +118,7 @@ def grid_covers_the_ranges(method: Method) -> Iterator[Fault]:
 
 
 def published_points_are_whole(method: Method) -> Iterator[Fault]:
-    """Check that PUBLISHED names only known tasks, and its points have a value within range for each field of SPACE."""
+    """Check that PUBLISHED names only known tasks, and each point has a value within range for every field of SPACE."""
     yield from _find_unknown("PUBLISHED", method.space.published, trainable_tasks())
     for task, points in method.space.published.items():
         for point in points:

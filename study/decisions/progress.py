@@ -181,7 +181,7 @@ class StudyProgress:
 
     @property
     def missing(self) -> dict[str, str]:
-        """A description of the results that each incomplete arm lacks, by arm name."""
+        """The names of incomplete arms, with descriptions of the results that these arms lack."""
         return {arm.arm.name: reason for arm in self.arms if (reason := arm.missing)}
 
     def count_examples_per_epoch(self, arm: ArmProgress) -> int:

@@ -185,10 +185,10 @@ def _release(version: str) -> str:
 
 
 class FirstCode:
-    """The code of a study's first trials and, for a user's own methods, of each method's first trials."""
+    """The code of a study's first trials, and the files of each user's own method in the method's first trials."""
 
     def __init__(self, facts: StudyFacts) -> None:
-        """Find the first launch that trained any trial and, for each method, the first launch that trained it."""
+        """Find the first launch that trained a trial. For each method, find the first launch that trained it."""
         self._launches = {number: launch.began for number, launch in facts.launches.items()}
         trials = facts.trials.values()
         trained = sorted((number, base_method(trial.arm.method)) for trial in trials for number in trial.trained_in)

@@ -207,7 +207,7 @@ class SmokeStepFailed(BaseEvent, frozen=True, kw_only=True):
 
 
 class NodeLeftOut(BaseEvent, frozen=True, kw_only=True):
-    """The temporary exclusion of a node. Its code or data differ from the launch's, or trials failed only there."""
+    """The temporary exclusion of a node, if its code or data differ from the launch's or trials failed only there."""
 
     node: str  # Ray's node ID
     host: str
