@@ -72,12 +72,12 @@ def verdicts_table(evidence: Evidence) -> Table | None:
         title="Ours minus published",
         lines=[Line(label, entries) for (label, _), entries in lines.items()],
         caption=(
-            'Differences in points. Each line "± at 95 %" has half the width of the 95 % intervals over '
-            "seeds and, if there are enough search trials for an estimate, over searches. If a paper prints no spread "
-            "over seeds, our spread is used for both numbers. "
+            'All differences are in points. Each line "± at 95 %" has half the width of the 95 % intervals. The '
+            "intervals cover the variation over seeds and, if there are enough search trials for an estimate, over "
+            "searches. If a paper prints no spread over seeds, our spread is used for both numbers. "
             f"=: the interval lies within {100 * MARGIN:g} point of zero. ≠: the interval excludes zero, and the "
             f"difference exceeds {100 * MARGIN:g} point. (≠): like ≠, but another search might change the result. "
-            "?: undecided. There is no verdict if the paper does not state the number of seeds behind its number."
+            "?: undecided. There is no verdict if the paper does not state how many seeds its number is from."
         ),
         notes=verdict_notes(pairs),
         sidecar={"verdicts": [_verdict_facts(pair) for pair in pairs]},
@@ -104,7 +104,7 @@ def _describe_comparison(one: Comparison) -> dict[str, Entry]:
 
 
 def comparisons_table(evidence: Evidence) -> Table | None:
-    """Tabulate the difference of each method from the baseline, on each task and as the mean over all tasks.
+    """Tabulate the difference of each method from the baseline, for each task and for the mean over all tasks.
 
     Return None if no difference was tested.
     """
@@ -113,13 +113,16 @@ def comparisons_table(evidence: Evidence) -> Table | None:
 
 
 def comparisons_of_others_table(evidence: Evidence) -> Table | None:
-    """Tabulate the comparisons between rows other than the baseline; None if no two such rows can be tested."""
+    """Tabulate the comparisons between rows other than the baseline.
+
+    Return None if no two such rows can be tested against each other.
+    """
     table = without_baseline(evidence.comparisons, evidence.baseline)
     return table and add_provenance(evidence, replace(table, title=f"{table.title}{{data}}"))
 
 
 def with_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table | None:
-    """Tabulate those comparisons that are with the baseline, on each task and as the mean over all tasks.
+    """Tabulate the comparisons with the baseline, for each task and for the mean over all tasks.
 
     Return None if `compared` has no comparison with the baseline.
     """
@@ -129,14 +132,15 @@ def with_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table
         return None
     rows = dict.fromkeys(one.row for one in compared)
     ordered = [one for row in rows for one in (*compared, *means.values()) if one.row == row]
-    separately = " The means over tasks are corrected as a separate family, and their 95 % intervals hold jointly."
+    separately = " The means over tasks are tested as a separate family, and their 95 % intervals hold jointly."
     return _make_comparison_table(
         "comparisons",
         ordered,
         title=f"Comparisons with {baseline}",
         caption=(
-            "Differences of mean scores in points. Each 95 % interval covers the variation over seeds and dev examples "
-            "(Welch-Satterthwaite t-test; the variance over examples is bootstrapped). Holm's correction covers the "
+            "The differences of mean scores are in points. Each 95 % interval covers the variation over seeds and dev "
+            "examples (Welch-Satterthwaite t-test; the variance over examples is bootstrapped). Holm's correction "
+            "covers the "
             f"{counted(len(compared), 'comparison')} with {baseline}."
             f"{separately if means else ''}"
         ),
@@ -148,7 +152,10 @@ def with_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table
 
 
 def without_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table | None:
-    """Tabulate those comparisons that are between rows other than the baseline; None if there are none."""
+    """Tabulate the comparisons between rows other than the baseline.
+
+    Return None if `compared` has no such comparison.
+    """
     others = [one for one in compared if one.family == "others"]
     if not others:
         return None
@@ -175,7 +182,7 @@ def _make_comparison_table(name: str, compared: Sequence[Comparison], **others: 
 
 
 def _collect_sources(cell: Cell, sample: Sample | None) -> dict[str, float | None]:
-    """Collect by how much the cell's score varies, in [-1, 1], for each column of `SOURCES`."""
+    """Map each source in `SOURCES` to the variation of the cell's score that it causes; scores are in [-1, 1]."""
     return {
         "seed": sample.spread_over_seeds if sample else None,
         "dev_examples": sample.spread_over_examples if sample else None,
@@ -188,7 +195,7 @@ SOURCES = {"seed": "seed", "dev_examples": "dev examples", "search": "search", "
 
 
 def sources_table(evidence: Evidence) -> Table | None:
-    """Tabulate how far a score moves with another seed, other dev examples, another search or another epoch.
+    """Tabulate how much a score changes with another seed, other dev examples, another search or another epoch.
 
     Return None if no cell has two final runs.
     """
@@ -210,10 +217,10 @@ def sources_table(evidence: Evidence) -> Table | None:
             for place, found in sources.items()
         ],
         caption=(
-            'All numbers are in points. The columns "seed", "dev examples" and "search" have the standard deviation '
-            "of one model's score over seeds, over samples of dev examples, and over searches. The standard deviation "
-            "over searches is missing if there are too few search trials, or if ASHA stopped some of them. The column "
-            '"best - last epoch" has the score of the selected epoch minus the score of the last epoch, on the '
+            'All numbers are in points. The columns "seed", "dev examples" and "search" have the standard deviations '
+            "of one model's score: over seeds, over samples of dev examples, and over searches. The standard deviation "
+            "over searches is missing if there are too few search trials, or if ASHA stopped some of these trials. The "
+            'column "best - last epoch" has the score of the selected epoch minus the score of the last epoch, on the '
             "selection split."
         ),
         sidecar={"sources": _with_places(sources)},
@@ -240,17 +247,17 @@ def winners_table(evidence: Evidence) -> Table | None:
             ),
             *_searched_lines(evidence, fields),
         ],
-        caption="The best value of every searched field, and the search ranges. The confirm trials use the best "
-        "values, and best.toml has these values as a plan.",
+        caption="The table has the best value of every searched field, and the search ranges. The confirm trials use "
+        "the best values, and best.toml is a plan with these values.",
         first_column="arm",
         unit="",
     )
 
 
 def _searched_lines(evidence: Evidence, fields: Iterable[str]) -> list[Line]:
-    """Make a line with the search ranges of each row on its first task.
+    """For each row, make a line with its search ranges on its first task.
 
-    Make a further line for each other task on which the row's ranges differ from those on the first task.
+    For each further task on which the row has other ranges, make another line.
     """
     lines: dict[str, dict[str, str]] = {}
     for label, cell in evidence.cells:
@@ -284,7 +291,7 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
     return make_table(
         evidence,
         "search_repeats",
-        title="Repeated searches{data}; {seeds} after the first search, as many other seeds after each repeat",
+        title="Repeated searches{data}; {seeds} after the first search, and as many other seeds after each repeat",
         first_column="arm",
         columns={
             "number_of_searches": "searches",
@@ -299,15 +306,15 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
             'Scores are in points. "First" is the median score after the first search, as in the other tables. "All, '
             'mean" is the mean score over all searches. "Spread" is the standard deviation, over searches, of the '
             'mean score after a search. "Of search" is the part of this spread that the seeds do not explain. The last '
-            "column is the difference from the baseline's mean score over all searches, with its 95 % interval over "
-            "searches and dev examples (t-test; its degrees of freedom come from the number of searches). ↑ and ↓: "
+            "column has the mean score over all searches minus that of the baseline, with its 95 % interval over "
+            "searches and dev examples (t-test; the number of searches determines the degrees of freedom). ↑ and ↓: "
             "significant at the 5 % level, with Holm's correction over this table. The tests compare the methods "
             "including their tuning."
         ),
         unit="points; number_of_searches: searches",
         notes=[
             *look_notes(evidence.rows, at_searches=True),
-            *[f"searches that are left out: {'; '.join(left_out)}"] * bool(left_out),
+            *[f"some searches are left out: {'; '.join(left_out)}"] * bool(left_out),
         ],
         sidecar={
             "repeats": _with_places({place: of_cell.to_json() for place, of_cell in repeats.items()}),
@@ -385,11 +392,11 @@ def scores_on_test_table(evidence: Evidence) -> Table | None:
         caption=(
             "Scores on the test sets are in points (100 x score). The test labels were read after the last trial. The "
             "first column of each task has the test score of the model with the best dev score, which is what papers "
-            "report. The second column has the median over the confirm seeds, with their range."
+            "report. The second column has the median and the range of the scores of all confirm seeds."
         ),
         notes=[
             *(
-                f"{titles[event.task]}: the {event.rows:,} test labels, with SHA-256 {event.labels_digest[:16]}, were "
+                f"the {event.rows:,} test labels of {titles[event.task]} (SHA-256 {event.labels_digest[:16]}) were "
                 f"read at {event.time}"
                 for event in events
             ),
@@ -406,7 +413,8 @@ def _scores(cell: Cell, on_test: OnTest) -> list[float]:
 def _describe_test_scores(row: Row, on_test: OnTest) -> dict[str, Entry]:
     """Make two entries for each task of the row.
 
-    The first is the test score of the model with the best dev score, the second the median and range over all models.
+    The first entry is the test score of the model with the best dev score. The second entry is the median of all
+    models' test scores, with their range.
     """
     entries: dict[str, Entry] = {}
     for task, cell in row.cells.items():

@@ -1,4 +1,4 @@
-"""Tables of cost: layers and time with early exits, guarantees for exits, scores at equal compute, compute used."""
+"""Tables of costs: layers and time with early exits, guarantees for exits, compute, and scores at equal compute."""
 
 from __future__ import annotations
 
@@ -60,7 +60,10 @@ EXITS = {  # columns
 
 
 def exits_table(evidence: Evidence) -> Table | None:
-    """Tabulate the mean layers, inference time and scores of each arm; None if no run recorded its mean layers."""
+    """Tabulate the mean number of layers, the inference time and the scores of each arm.
+
+    Return None if no run recorded its mean number of layers.
+    """
     cells = [(label, cell) for label, cell in evidence.cells if cell.records]
     if not any(record.mean_layers for _, cell in cells for record in cell.records):
         return None
@@ -82,9 +85,9 @@ def exits_table(evidence: Evidence) -> Table | None:
     ]
     if devices and evidence.baseline:
         caption.append(
-            f'"Time" is the inference time per example relative to that of {baseline}, in batches of '
-            f"{' and '.join(map(str, ENDS))} on {devices}. It was measured on some batches after training, while other "
-            "trials may have run, and scaled to the mean layers on dev."
+            f'"Time" is the inference time per example divided by that of {baseline}, in batches of '
+            f"{' and '.join(map(str, ENDS))} on {devices}. The times were measured on some batches after training, and "
+            "scaled to the mean number of layers on dev. Other trials may have run during the measurement."
         )
     caption += _explain_curves(evidence)
     if any("fixed_at_half" in line.entries for line in lines):
@@ -104,7 +107,10 @@ def exits_table(evidence: Evidence) -> Table | None:
 
 
 def exit_settings_table(evidence: Evidence) -> Table | None:
-    """Tabulate score, mean layers and speed-up at every exit setting; None if the models have no exit settings."""
+    """Tabulate the score, the mean number of layers and the speed-up at every exit setting.
+
+    Return None if the models have no exit settings.
+    """
     lines = [
         Line(
             f"{'/'.join(place)}, {sweep.field} {setting:g}",
@@ -130,16 +136,16 @@ def exit_settings_table(evidence: Evidence) -> Table | None:
         columns={"score": "score", "mean_layers": "layers", "speed_up": "speed-up"},
         lines=lines,
         caption=(
-            "Each line evaluates the same models on dev at a different exit setting. The best setting is known only "
-            "after these evaluations. Speed-up means all layers / mean layers; PABEE, GPFEE, PCEE-BERT and F-PABEE "
-            "print 1 - mean layers / all layers."
+            "For each arm, every line has the results of the same models on dev, at another exit setting. The best "
+            "setting is known only after these evaluations. Speed-up means all layers / mean layers; PABEE, GPFEE, "
+            "PCEE-BERT and F-PABEE print 1 - mean layers / all layers."
         ),
         unit="points; speed_up: ratio",
     )
 
 
 def _explain_curves(evidence: Evidence) -> list[str]:
-    """Explain the columns that come from curves; return an empty list if no method exits early."""
+    """Explain the columns that are computed from curves; return an empty list if no method exits early."""
     if not evidence.curves:
         is_early = any(exits.is_early for exits in evidence.exits.values())
         return ['"At half its layers" needs stored predictions and an exit rule of this package.'] * is_early
@@ -151,8 +157,8 @@ def _explain_curves(evidence: Evidence) -> list[str]:
         '"ELUE score" is the mean difference between the scores of a model\'s exit settings and the interpolated '
         "scores of the same model truncated at each layer.",
         *[
-            f'"Curve" is the mean score along that front minus that of {evidence.curve_reference}, over the range of '
-            f"mean layers that all rows reach ({over_layers})."
+            f'"Curve" is the mean score along the Pareto front minus the same mean of {evidence.curve_reference}, over '
+            f"the range of mean layers that all rows reach ({over_layers})."
         ]
         * bool(over_layers),
         *[f'"Curve, FLOPs" is like "curve", but over MFLOPs at the length of each text ({over_flops}).']
@@ -161,16 +167,16 @@ def _explain_curves(evidence: Evidence) -> list[str]:
 
 
 def _format_ranges(curves: Mapping[Place, Curves], form: str) -> str:
-    """Format, for each task, the range of costs that all curves of the task cover."""
+    """For each task, format the range of costs that all curves of the task cover."""
     return ", ".join(f"{TASKS[task].title} {form.format(*ends)}" for task, ends in shared_ranges(curves).items())
 
 
 def _describe_exits(
     evidence: Evidence, place: Place, differences: Mapping[str, Mapping[Place, Comparison]]
 ) -> tuple[dict[str, Entry], dict[str, Any]]:
-    """Return the entries of the arm at `place` in the table of exits, and the arm's facts for the JSON file.
+    """Return the entries in table `exits` of the arm at `place`, and the arm's facts for the JSON file.
 
-    `differences` has the comparisons to print, by name of the column and place of the arm.
+    `differences` maps each column of differences to its comparisons, by the arm's place.
     """
     cell, exits, curves = evidence.cells_by_place[place], evidence.exits.get(place), evidence.curves.get(place)
     baseline = evidence.cells_by_place.get((str(evidence.baseline), cell.task))
@@ -212,9 +218,9 @@ def _describe_exits(
 
 
 def _format_nearest(sweep: Sweep, depth: int, share: float) -> Entry:
-    """Format the exit setting whose mean layers are nearest to this share of all layers.
+    """Format the exit setting at which the mean number of layers is nearest to `share` of all layers.
 
-    The form is `score at layers (setting)`.
+    The form is `score at layers (setting)`. Return an empty entry if no setting is near enough.
     """
     place = sweep.nearest(share * depth, within=depth * NEARBY)
     if place is None:
@@ -226,9 +232,9 @@ def _format_nearest(sweep: Sweep, depth: int, share: float) -> Entry:
 
 
 def exit_rules_table(evidence: Evidence) -> Table | None:
-    """Tabulate the scores of several exit rules on the same models near 25, 50 and 75 % of the layers.
+    """Tabulate how several exit rules score on the same models at about 25, 50 and 75 % of the layers.
 
-    Return None if no models were evaluated under two exit rules.
+    Return None if no models can be evaluated with more than one exit rule.
     """
     rules = {
         (*place, sweep.rule): sweep for place, sweeps in evidence.rules.items() for sweep in sweeps if len(sweeps) > 1
@@ -253,9 +259,9 @@ def exit_rules_table(evidence: Evidence) -> Table | None:
             for (row, task, rule), sweep in rules.items()
         ],
         caption=(
-            "Each entry is the dev score of the exit setting whose mean layers are nearest to 25, 50 or 75 % of all "
-            "layers, printed as score at mean layers (setting). Models were trained and selected under the first rule "
-            "of their arm. The JSON file has all settings."
+            "Each entry has the exit setting at which the mean number of layers is nearest to 25, 50 or 75 % of all "
+            "layers. It is printed as dev score at mean layers (setting). The models of an arm were trained and "
+            "selected under the arm's first rule in the table. The JSON file has all settings."
         ),
         notes=[f"rules on class probabilities do not apply to {joined(scores)}, whose labels are scores"]
         if scores
@@ -289,7 +295,7 @@ def _describe_guarantee(guarantee: Guarantee) -> dict[str, Entry]:
 
 
 def guarantees_table(evidence: Evidence) -> Table | None:
-    """Tabulate the mean layers at the earliest exit setting that provably loses few right answers.
+    """Tabulate the mean number of layers at the earliest exit setting that is shown to lose few right answers.
 
     Return None if no classification task has exit settings.
     """
@@ -301,7 +307,7 @@ def guarantees_table(evidence: Evidence) -> Table | None:
     if not exits:
         return None
     selected = any(study.protocol.selection == "dev" for study in evidence.studies)
-    chosen = "each model's epoch was chosen on the same dev set, so slightly more new examples may be lost"
+    chosen = "each model's epoch was chosen on the same dev set, so slightly more examples may be lost on new data"
     return make_table(
         evidence,
         "guarantees",
@@ -316,11 +322,12 @@ def guarantees_table(evidence: Evidence) -> Table | None:
         lines=[Line(name, _describe_guarantee(guarantee)) for name, guarantee in exits.items()],
         unit="layers",
         caption=(
-            "Mean layers at the earliest exit setting that is shown to lose at most the column's share of examples, "
-            f"with {100 * CONFIDENCE:.0f} % confidence or on average over draws of the dev set. For the first number, "
-            "an example is lost if the last layer predicts the dev label and the exit does not. For the second number, "
-            "which uses no labels, an example is lost if the exit and the last layer predict different labels. None: "
-            "no exit is shown to satisfy the bound. Each bound holds by itself, not jointly with the others."
+            "Each entry has two mean numbers of layers, at the earliest exit settings that are shown to lose at most "
+            f"the column's share of examples. This holds with {100 * CONFIDENCE:.0f} % confidence or, in the columns "
+            '"on average", on average over draws of the dev set. For the first number, an example is lost if the last '
+            "layer predicts the dev label and the exit does not. For the second number, which uses no labels, an "
+            "example is lost if the exit and the last layer predict different labels. None: no exit is shown to "
+            "satisfy the bound. Each bound holds by itself, not jointly with the others."
         ),
         notes=[chosen] * selected,
         sidecar={
@@ -346,7 +353,7 @@ def compute_table(evidence: Evidence) -> Table:
     ledger = costs.row_ledger(evidence.rows)
     unit = costs.choose_unit(entry.total for entry in ledger)
     shared = any(entry.pretrained for entry in ledger)
-    caption = "Time of all trials, including stopped and failed ones."
+    caption = "The table has the time of all trials, including stopped and failed trials."
     caption += " The cost of pretraining is divided equally among the arms." * shared
     lines = [
         (
@@ -432,10 +439,10 @@ def equal_compute_table(evidence: Evidence) -> Table | None:
             for row, task in evidence.cells_by_place
         ],
         caption=(
-            "Expected best selection score of each search, in points, at the smallest budget that a row's search used "
-            "on the same task. This estimate (arXiv:1909.03004) is biased downwards near the end of a budget. Stopped "
-            "and failed trials count as cost. Seconds are GPU seconds if all searches used GPUs, and otherwise "
-            "wall-clock seconds."
+            "Each entry is the expected best selection score of a search, in points, at the smallest budget that any "
+            "row's search used on the same task. This estimate (arXiv:1909.03004) is biased downwards near the end of "
+            "a budget. Stopped and failed trials count as cost. Seconds are GPU seconds if all searches used GPUs, and "
+            "otherwise wall-clock seconds."
         ),
         notes=[
             f"budgets in epochs: {', '.join(epochs)}",

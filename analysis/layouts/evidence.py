@@ -61,7 +61,7 @@ class Evidence:
 
     @cached_property
     def comparisons(self) -> list[Comparison]:
-        """Comparisons between every two rows, on each task for which both have predictions of the same examples."""
+        """Comparisons between every two rows on each task, if both rows have predictions of the same examples."""
         return compare(self.samples, self.baseline, are_comparable=self.are_comparable, looks=len(self.looks))
 
     @cached_property
@@ -80,7 +80,7 @@ class Evidence:
     def are_comparable(self, row: str, other: str, task: str) -> bool:
         """Check whether the scores of two rows may be tested against each other on a task.
 
-        Return True if one of the rows, or both, have no cell for the task.
+        Return True if either row has no cell for the task.
         """
         cells = [self.cells_by_place[label, task] for label in (row, other) if (label, task) in self.cells_by_place]
         return len(cells) < 2 or are_comparable(*cells)
@@ -92,7 +92,10 @@ class Evidence:
 
     @cached_property
     def comparisons_of_methods(self) -> list[Comparison]:
-        """Comparisons of rows with the baseline, averaged over repeated searches; empty if no search was repeated."""
+        """Comparisons of rows with the baseline, over repeated searches.
+
+        The list is empty if no search was repeated.
+        """
         stored = {place: repeats for place, repeats in self.repeats.items() if repeats.examples}
         looks = len(list_interim_looks(self.rows, at_searches=True)) if stored else 1
         compared = compare(stored, self.baseline, are_comparable=self.are_comparable, looks=looks)
@@ -124,19 +127,19 @@ class Evidence:
 
     @property
     def baseline(self) -> str | None:
-        """Label of the baseline's only row with results, or None if the baseline has no such row or several."""
+        """Label of the baseline's row with results; None if the baseline has no such row, or several such rows."""
         return find_baseline_row(self.rows)
 
     @cached_property
     def exits(self) -> dict[Place, Exits]:
-        """Exit statistics of each cell's models, for the cells whose records have mean layers."""
+        """Exit statistics of each cell's models, if the cell's records have mean numbers of layers."""
         return {place: exits for place, cell in self.cells_by_place.items() if (exits := read_exits(cell)) is not None}
 
     @cached_property
     def rules(self) -> dict[Place, tuple[Sweep, ...]]:
-        """Results of every exit rule that can be evaluated on a cell's models, with the method's own rule first.
+        """For each cell, the results of every exit rule that can be evaluated on its models.
 
-        A cell whose models lack a classifier on each layer is left out.
+        The method's own rule is first. A cell is left out unless its models have a classifier on each layer.
         """
         cells = self.cells_by_place
         return {place: rules for place, exits in self.exits.items() if (rules := read_rules(cells[place], exits))}
@@ -149,9 +152,9 @@ class Evidence:
 
     @property
     def curve_reference(self) -> str:
-        """Label of the row with whose curve the other curves are compared.
+        """Label of the reference row: the other rows' curves are compared with its curve.
 
-        This is the baseline's row if it has a curve, and otherwise the first row that has one.
+        The reference row is the baseline's row if that row has a curve, and otherwise the first row with a curve.
         """
         labels = [label for label, _ in self.curves]
         return self.baseline if self.baseline in labels else labels[0]
@@ -163,7 +166,7 @@ class Evidence:
         return {place: self.curves[place].at_cost(cost) for place, cost in costs.items() if cost is not None}
 
     def compare_curves(self, curves: Mapping[Place, Curves]) -> dict[Place, Comparison]:
-        """Compare the mean score along each curve with that along the reference row's curve on the same task.
+        """Compare each curve with the reference row's curve on the same task, by the mean score along the curve.
 
         The mean is taken over the range of costs that all curves of the task cover.
         """
@@ -228,7 +231,7 @@ def make_table(
     facts: Callable[[Cell], dict[str, Any]] = lambda _: {},
     **others: Any,
 ) -> Table:
-    """Make a table without the lines that have no entries, and the content of its JSON file (`Table.sidecar`).
+    """Make a table and the content of its JSON file (`Table.sidecar`); lines without entries are left out.
 
     Args:
         columns: as in `Table`; by default, the tasks of PALBERT's paper, then all other planned tasks.
@@ -276,7 +279,7 @@ def add_seeds(cell: Cell, entry: Entry) -> Entry:
 
 
 def format_median(cell: Cell) -> Entry:
-    """Format the cell's number in the tables, which is its median score over the seeds."""
+    """Format the cell's median score over the seeds, which is its number in the tables."""
     return add_seeds(cell, POINTS.entry(cell.median))
 
 

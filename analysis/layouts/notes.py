@@ -59,9 +59,9 @@ def describe_seeds(studies: Sequence[Study], rows: Sequence[Row]) -> str:
 
 
 def _describe_selection(rows: Sequence[Row]) -> str:
-    """Describe whether configurations, epochs, both or nothing were chosen by score.
+    """Describe what was chosen by score: configurations, epochs, both or nothing.
 
-    If the rows differ in this, describe them separately.
+    If different things were chosen for different rows, describe the rows separately.
     """
     chosen: dict[str, dict[str, None]] = {}
     for row in rows:
@@ -105,12 +105,12 @@ def describe_protocol(studies: Sequence[Study], rows: Sequence[Row]) -> str:
 
 
 def name_backbone(backbone: str) -> str:
-    """Return the last two parts of the path if a backbone is an absolute path, and otherwise its unchanged name."""
+    """Return the last two parts of `backbone` if it is an absolute path, and otherwise return it unchanged."""
     return "/".join(Path(backbone).parts[-2:]) if Path(backbone).is_absolute() else backbone
 
 
 def describe_pretraining(studies: Sequence[Study]) -> list[str]:
-    """Describe the backbone of every study if at least one backbone was pretrained here; else return an empty list."""
+    """Describe the backbone of every study; return an empty list if no backbone was pretrained here."""
     if all(pretraining_cost(study) is None for study in studies):
         return []
     named = zip(name_studies(studies), studies, strict=True)
@@ -121,25 +121,25 @@ def _describe_backbone(study: Study, where: str) -> str:
     cost = pretraining_cost(study)
     if cost is None:
         backbones = ", ".join(dict.fromkeys(name_backbone(arm.backbone) for arm in study.file.plan.arms))
-        return f"Backbone of every row{where}: {backbones}, not pretrained here."
+        return f"Every row{where} uses backbone {backbones}, which was not pretrained here."
     made = cost.made
     sizes = f"{made.steps:,} steps of {made.batch_size} examples, {made.tokens:,} tokens"
     paid = f"{cost.whole.describe()}, shared by {counted(cost.arms, 'arm')}"
     held_out = ", ".join(f"{name} {value:.3f}" for name, value in made.scores.items())
     return (
-        f"Backbone of every row{where}: {made.backbone}, pretrained with {made.objective} on corpus {made.corpus} "
-        f"({sizes}; {paid}; held-out scores, which are in no table here: {held_out})."
+        f"Every row{where} uses backbone {made.backbone}, which was pretrained with {made.objective} on corpus "
+        f"{made.corpus} ({sizes}; {paid}; held-out scores, which are in no table here: {held_out})."
     )
 
 
 def pretraining_facts(study: Study) -> dict[str, Any] | None:
-    """Return all facts about the backbone's pretraining, for JSON; None if the backbone was not pretrained here."""
+    """Return all facts about the backbone's pretraining for JSON, or None if it was not pretrained here."""
     cost = pretraining_cost(study)
     return None if cost is None else {**to_plain(cost.made), "cost": vars(cost.whole), "shared_by": cost.arms}
 
 
 def seed_notes(rows: list[Row]) -> list[str]:
-    """List the cells that lack seeds of the protocol, have surplus seeds or wait for search trials, with the reason.
+    """List the cells with missing seeds, surplus seeds or unfinished searches, each with the reason.
 
     Cells of one row with the same reason share a note.
     """
@@ -158,16 +158,16 @@ def seed_notes(rows: list[Row]) -> list[str]:
 
 
 def sampled_exit_notes(rows: list[Row]) -> list[str]:
-    """Note rows whose exit layers are drawn at random, with the spread of their scores over draws and over seeds."""
-    head = "draws exit layers at random; standard deviation of the score over draws / over seeds"
+    """List the rows that draw exit layers at random, with the spread of their scores over draws and over seeds."""
+    head = "draws exit layers at random; the standard deviations of its score over draws / over seeds are"
     spreads = {row.label: list(filter(None, map(_spread_of_draws, row.cells.values()))) for row in rows}
-    return [f"{label} {head}: {', '.join(texts)}" for label, texts in spreads.items() if texts]
+    return [f"{label} {head} {', '.join(texts)}" for label, texts in spreads.items() if texts]
 
 
 def _spread_of_draws(cell: Cell) -> str:
-    """Format the standard deviation of the score over draws of exit layers, and that over seeds.
+    """Format the standard deviations of the score over draws of exit layers and over seeds.
 
-    The deviation over draws is the root mean square of the models' deviations. Return an empty text if it is unknown.
+    The deviation over draws is the root mean square of the models' deviations. If it is unknown, return an empty text.
     """
     deviations = [record.metrics["sample_std"] for record in cell.records if "sample_std" in record.metrics]
     if len(deviations) < max(2, len(cell.records)):
@@ -188,7 +188,7 @@ def blocked_exit_notes(rows: Iterable[Row]) -> list[str]:
 
 
 def collect_departures(studies: Sequence[Study]) -> dict[str, list[Departure | str]]:
-    """Collect the departures from the papers: those of the protocol under `protocol`, others under their method."""
+    """Map each method, and the key `protocol`, to its departures from the papers."""
     collected: dict[str, dict[Departure | str, None]] = {}
     for study in studies:
         for name, lines in study.file.plan.departures.items():
@@ -213,7 +213,7 @@ def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
         *(line for study in studies for line in _code_notes(study, cells)),
         *_device_notes(studies, cells),
         *(
-            f"study {name}: {', '.join(study.methods)} on {', '.join(study.tasks)}"
+            f"study {name} covers {', '.join(study.methods)} on {', '.join(study.tasks)}"
             for name, study in named
             if len(studies) > 1
         ),
@@ -259,7 +259,7 @@ def first_search_notes(cells: Iterable[Cell]) -> list[str]:
 
 
 def unequal_search_notes(rows: Sequence[Row]) -> list[str]:
-    """Note inequalities between the searches of the rows.
+    """List the respects in which the searches of the rows were unequal.
 
     Rows may have tried different numbers of configurations, begun with winners of another study, or replaced a winner.
     """
@@ -295,9 +295,9 @@ def first_from_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def format_unequal_counts(rows: Sequence[Row], count: Callable[[Cell], int | None]) -> str:
-    """Format the rows' counts for each task on which the counts differ; return an empty text if there is no such task.
+    """For each task on which the counts of the rows differ, format these counts.
 
-    Rows whose count is None are ignored.
+    Return an empty text if there is no such task. Rows whose count is None are ignored.
     """
     tasks: dict[str, list[str]] = {}
     for task in dict.fromkeys(task for row in rows for task in row.cells):
@@ -312,7 +312,7 @@ def format_unequal_counts(rows: Sequence[Row], count: Callable[[Cell], int | Non
 def untestable_pair_notes(rows: Sequence[Row]) -> list[str]:
     """List the rows that are not tested against each other, with the reason."""
     return [
-        f"rows that are not tested against each other on {joined([TASKS[task].title for task in tasks])}, because "
+        f"some rows are not tested against each other on {joined([TASKS[task].title for task in tasks])}, because "
         f"{fact.reason} ({fact.remedy}): {groups}"
         for fact in FACTS_OF_FAMILY
         for groups, tasks in group_rows(rows, fact).items()
@@ -320,7 +320,7 @@ def untestable_pair_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def _code_notes(study: Study, cells: list[Cell]) -> list[str]:
-    """List the arms with trials that were trained with other code than that of the study's first launch."""
+    """List the arms in which some trials were trained with other code than that of the study's first launch."""
     records = {
         record.key: record for cell in cells for record in cell.arm_records if record.key in study.records_by_key
     }
@@ -351,7 +351,7 @@ def _device_notes(studies: list[Study], cells: list[Cell]) -> list[str]:
 
 
 def _name_trials(trials: Iterable[Record], *, of: Iterable[Record]) -> str:
-    """Name the arms of the trials. If an arm has more trials (in `of`), add the seeds and the number of its trials."""
+    """Name the arms of `trials`. If `of` has further trials of an arm, add the seeds and number of the arm's trials."""
     names = []
     for arm in dict.fromkeys(record.arm for record in trials):
         own, whole = ([record for record in records if record.arm == arm] for records in (trials, of))
@@ -374,7 +374,7 @@ def own_task_notes(studies: Sequence[Study]) -> list[str]:
 
 
 def list_other_data(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """List, by task title, how the data differ from the official GLUE data.
+    """Map the title of each task to the differences between its data and the official GLUE data.
 
     Tasks whose data do not differ, and tasks of mini-GLUE, are left out.
     """
@@ -407,7 +407,7 @@ def explain_marks(rows: list[Row], comparisons: list[Comparison]) -> str:
 
 
 def look_notes(rows: Sequence[Row], *, at_searches: bool = False) -> list[str]:
-    """List the earlier analyses of the results, and say whether p-values are corrected for them.
+    """List the earlier analyses of the results, and say whether p-values are corrected for these analyses.
 
     Return an empty list if this is the first analysis.
     """
@@ -434,12 +434,12 @@ def why_no_baseline(rows: list[Row]) -> str:
 
 
 def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
-    """Format, for each task, the smallest difference that all its comparisons detect with 80 % power."""
+    """For each task, format the smallest difference that all its comparisons detect with 80 % power."""
     least: dict[str, float] = {}
     for comparison in (one for one in comparisons if one.family == "baseline"):
         least[comparison.task] = max(least.get(comparison.task, 0.0), comparison.detectable_difference or 0.0)
-    differences = [f"{TASKS[task].title} {format_detectable(difference)}" for task, difference in least.items()]
-    return [f"smallest difference that is found with 80 % power: {', '.join(differences)}"] if differences else []
+    differences = [f"{format_detectable(difference)} on {TASKS[task].title}" for task, difference in least.items()]
+    return [f"the smallest difference that is found with 80 % power is {', '.join(differences)}"] if differences else []
 
 
 def format_detectable(difference: float) -> str:
@@ -454,7 +454,7 @@ def format_detectable(difference: float) -> str:
 
 
 def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[str]:
-    """List the cells whose median and mean differ from those of the baseline in opposite directions."""
+    """List the cells with a median above and a mean below the baseline's, or the reverse."""
     cells = {(row.label, task): cell for row in rows for task, cell in row.cells.items()}
     opposite = []
     for one in (one for one in comparisons if one.family == "baseline"):
@@ -464,7 +464,7 @@ def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[s
                 f"{one.row} on {TASKS[one.task].title}: median {DIFFERENCE.text(medians)}, mean "
                 f"{DIFFERENCE.text(one.test.difference)} points relative to {one.other}"
             )
-    head = "median and mean differ from the baseline in opposite directions, and only the mean is tested"
+    head = "some medians and means differ from the baseline in opposite directions, and only the means are tested"
     return [f"{head}: {'; '.join(opposite)}"] if opposite else []
 
 
@@ -480,7 +480,7 @@ def equal_seed_notes(samples: Mapping[Place, Sample]) -> list[str]:
 
 
 def constant_notes(not_above_constant: Mapping[Place, float], nothing_found: Mapping[Place, float]) -> list[str]:
-    """List the cells that are not shown to beat a constant answer, and the searches in which no trial beat it."""
+    """List the cells that are not shown to beat a constant answer, and the searches in which no trial beat one."""
     constants_by_note = {
         "°: not shown to be better than a constant answer (its score in parentheses)": not_above_constant,
         "no search trial beats a constant answer (its score in parentheses)": nothing_found,
@@ -493,7 +493,7 @@ def constant_notes(not_above_constant: Mapping[Place, float], nothing_found: Map
 
 
 def collect_provenance(records: Iterable[Record]) -> dict[str, str]:
-    """Collect the commits, code digests, data fingerprints, devices and package versions of these trials."""
+    """Collect the commits, code digests, data fingerprints, devices and package versions of the trials."""
     facts: dict[str, set[str]] = {}
     for record in records:
         versions = ", ".join(f"{package} {version}" for package, version in sorted(record.versions.items()))

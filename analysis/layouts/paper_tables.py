@@ -2,10 +2,11 @@
 
 These columns of that file describe a published run: `method` (of this project; "" if it has no such method),
 `backbone` (name on the hub; "" if it was not published), `layers` (of the encoder), `settings` (JSON: fields of the
-method's configuration; "*" is any value but null) and `start` (the task on whose model the run started). Our number
-stands beside a published one only if all of these columns, the split and any stated metric agree. `cost` is as printed,
-in the unit `cost_unit`: `speed-up` (all layers / mean layers), `% of layers saved`, or `% of run time saved`, which
-cannot be converted to layers. The task `relative` has one figure for all tasks, relative to another model.
+method's configuration; "*" is any value but null) and `start` (the task that provided the starting model). Our number
+stands beside a published number only if both agree in all of these columns, in the split and in any stated metric.
+`cost` is as printed, in the unit `cost_unit`: `speed-up` (all layers / mean layers), `% of layers saved`, or
+`% of run time saved`, which cannot be converted to layers. The task `relative` has one
+figure for all tasks, relative to another model.
 
 PALBERT's paper has almost certainly swapped MNLI and QQP in three rows of test scores. The file keeps these numbers as
 printed; its column `note`, printed below table `scores_on_test`, reports the swap.
@@ -54,6 +55,7 @@ from analysis.statistics.samples import Place, mean_facts
 from analysis.statistics.searches import variance_over_searches
 from analysis.statistics.verdicts import Verdict, Word, verdict
 from analysis.studies.cells import Cell, Row
+from study.facts.plain_words import counted
 from study.facts.record import summarise
 from study.facts.winner import best_search_record
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
@@ -81,7 +83,7 @@ class PublishedNumber(msgspec.Struct, frozen=True, kw_only=True):
     value: float
     deviation: float | None  # over runs; None if it is not printed
     metric: str
-    start: str  # the task on whose model the run started, or ""
+    start: str  # the task that provided the starting model, or ""
     cost: float | None  # as printed
     cost_unit: str
     note: str
@@ -120,9 +122,9 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def speed_up(self) -> float | None:
-        """Number of all layers / mean layers.
+        """Number of all layers divided by the mean number of layers.
 
-        None if the paper prints no cost of the row in layers, or different costs for its tasks.
+        None if the paper prints no cost in layers for the row, or different costs for different tasks.
         """
         costs = {(number.cost, number.cost_unit) for number in self.numbers.values()}
         (cost, unit), *others = costs
@@ -152,7 +154,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 @cache
 def read_published_rows(*papers: str, split: str = "dev") -> tuple[PublishedRow, ...]:
-    """Read the rows of these papers' tables, or of all tables, from `published.csv`.
+    """Read the rows of `papers` from `published.csv`; without `papers`, read the rows of all papers.
 
     A mean and its standard deviation become one number.
     """
@@ -208,7 +210,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Placed:
-    """Rows with results from papers: comparable rows beneath our rows, and other rows in separate blocks."""
+    """Published rows in one of our tables: comparable rows beneath our rows, and other rows in separate blocks."""
 
     beneath: dict[str, list[Line]]  # label of our row -> comparable published lines
     blocks: list[Block]  # lines that may not be compared, headed by the reason
@@ -219,7 +221,7 @@ class Placed:
 def place_published(rows: Sequence[Row], published: Iterable[PublishedRow], metrics: Mapping[str, str]) -> Placed:
     """Put comparable published rows beneath our rows, and other published rows in separate blocks.
 
-    The heading of each block has the reason why its rows are not comparable.
+    The heading of each block gives the reason why its rows are not comparable.
     `metrics` maps each task to its column's metric. Published rows without a number on our tasks are left out.
     """
     beneath: dict[str, list[Line]] = {row.label: [] for row in rows}
@@ -252,7 +254,7 @@ def collect_tasks(rows: Iterable[Row]) -> set[str]:
 
 
 def explain_not_comparable(row: Row, other: PublishedRow, metrics: Mapping[str, str]) -> dict[str, str | None]:
-    """Explain, for each task that two rows share, why their numbers on this task are not comparable.
+    """For each task that both rows have, explain why their numbers are not comparable.
 
     The explanation is None if the numbers are comparable. The result is empty if the rows have different methods.
     """
@@ -316,7 +318,7 @@ def _source_notes(rows: Sequence[Row], shown: Sequence[PublishedRow]) -> list[st
     """Note the sources of the published lines beneath our lines, and whether published scores were selected on dev."""
     sources = list(dict.fromkeys(f"published lines: {other.origin}" for other in shown))
     selections = {study.protocol.selection for row in rows for cell in row.cells.values() for study in cell.studies}
-    selected = "published scores were selected on the dev set they report; ours were not"
+    selected = "published scores were selected on the dev set that they report; our scores were not"
     return sources + [selected] * bool(shown and selections - {"dev"})
 
 
@@ -344,7 +346,8 @@ def verdict_notes(pairs: Sequence[Pair]) -> list[str]:
     order = (*get_args(Word), "without a verdict")
     counts = ", ".join(f"{words[word]} {word}" for word in order if words[word])
     return [
-        f"of {len(pairs)} published numbers beside ours: {counts} (see table verdicts; reproduced means within 1 point)"
+        f"our numbers are compared with {counted(len(pairs), 'published number')}: {counts} (see table verdicts; "
+        "reproduced means within 1 point)"
     ]
 
 
@@ -369,9 +372,9 @@ class PaperLayout:
 
 
 def dev_table(evidence: Evidence) -> Table:
-    """Make the dev table in the layout of PALBERT's table 2 or 3: methods x tasks, median and mean over seeds."""
+    """Make the dev table in the layout of PALBERT's tables 2 and 3, with medians and means over seeds."""
     rows, compared, ledger = evidence.rows, evidence.comparisons, row_ledger(evidence.rows)
-    means = ["Lines with mean in their name have the mean score and its 95 % interval over seeds and dev examples."]
+    means = ['Lines with "mean" in their name have the mean score and its 95 % interval over seeds and dev examples.']
     of_macro = ["Macro is the mean over the eight tasks of PALBERT's paper."]
     caption = [
         DEV.caption,
@@ -416,17 +419,23 @@ def _make_mean_line(evidence: Evidence, row: Row) -> Line:
 
 
 def ablation_table(evidence: Evidence) -> Table | None:
-    """Make a table in the layout of PALBERT's table 1: mean ± standard deviation over seeds; None on mini-GLUE."""
+    """Make a table in the layout of PALBERT's table 1, with the mean ± standard deviation over seeds.
+
+    Return None on mini-GLUE.
+    """
     return None if evidence.on_mini else _make_paper_table(evidence, ABLATION)
 
 
 def pabee_table(evidence: Evidence) -> Table | None:
-    """Make a table in the layout of PABEE's README: parameters, speed-up and scores; None on mini-GLUE."""
+    """Make a table in the layout of PABEE's README, with parameters, speed-up and scores.
+
+    Return None on mini-GLUE.
+    """
     return None if evidence.on_mini else _make_paper_table(evidence, PABEE)
 
 
 def electra_table(evidence: Evidence) -> Table | None:
-    """Make a table in ELECTRA's layout: parameters, MRPC and QQP by accuracy, STS-B by Spearman.
+    """Make a table in ELECTRA's layout, with parameters, accuracy on MRPC and QQP, and Spearman on STS-B.
 
     Return None on mini-GLUE, or if no study has a method or a backbone of the published rows.
     """
@@ -504,7 +513,7 @@ def _make_paper_table(
 
 
 def _describe_row(row: Row) -> dict[str, Entry]:
-    """Return the entries about the row as a whole; there is no macro score if not all its tasks were planned."""
+    """Return the entries about the row as a whole; the macro score is included only if all its tasks were planned."""
     cells = [*row.cells.values()]
     facts = [speed_facts(cell) for cell in cells]
     sizes = [own["parameters"] for own in facts if own["parameters"] is not None]
@@ -546,7 +555,7 @@ def _collect_cell_facts(cell: Cell) -> dict[str, Any]:
 def _choose_palbert_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
     """Choose the rows of PALBERT's dev tables (2 and 3) that have the backbone of one of our rows.
 
-    If there are none, choose all rows of table 2.
+    If there are no such rows, choose all rows of table 2.
     """
     published = read_published_rows("PALBERT Tab.2", "PALBERT Tab.3")
     return select_backbones(rows, published) or read_published_rows("PALBERT Tab.2")

@@ -20,7 +20,7 @@ NOTES_SHOWN = 3  # in HTML; a longer list is folded
 
 
 def render(table: Table, file_format: Format) -> str:
-    """Write the table in this format. HTML is a whole page with a link to the table's CSV in the same folder."""
+    """Write the table in `file_format`. HTML is a whole page with a link to the table's CSV in the same folder."""
     if file_format == "html":
         return html_figure(table, f"{table.name}.csv", page="table_page.html.j2")
     return {"md": _markdown, "csv": _csv, "tex": _latex}[file_format](table)

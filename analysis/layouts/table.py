@@ -70,7 +70,7 @@ class Style:
         return f"{number:{'+' if self.signed else ''}z.{self.decimals}f}"
 
     def entry(self, *values: float | None, mark: str = "") -> Entry:
-        """Format the numbers as an entry. If the first number is None, return a gap; print any other None as –."""
+        """Format the numbers as an entry. If the first number is None, return a gap; print any other None as `–`."""
         if values[0] is None:
             return Entry()
         texts = ["" if value is None else self.text(value) for value in values]
@@ -152,7 +152,7 @@ class Table:
 
     @property
     def shown(self) -> dict[str, str]:
-        """The columns that are printed, except in CSV files: those in which a line of our own results has an entry."""
+        """The columns in which a line of our own results has an entry; only CSV files have the other columns."""
         ours = [line.entries for line in self.lines if not line.published]
         return {name: title for name, title in self.columns.items() if any(name in entries for entries in ours)}
 
@@ -189,7 +189,7 @@ def select(
     printed = [named.get(row, row) for row in kept]
     if any(not name.strip() or printed.count(name) > 1 for name in printed):
         called = ", ".join(map(repr, printed))
-        raise ValueError(f"--names calls the rows {called}; allowed: a different name for each row")
+        raise ValueError(f"--names gives the rows the names {called}; allowed: a different name for each row")
     columns = {name: table.columns[name] for name in [resolve_name(t, table.shown, what="column") for t in tasks]}
     lines = [_rename_line(line, label, named.get(label, label)) for label in kept for line in groups[label]]
     cut = replace(table, columns=columns or table.columns, lines=lines, blocks=[], notes=[])

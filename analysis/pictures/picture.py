@@ -136,7 +136,7 @@ def inline_svg(image: bytes, name: str) -> str:
 
 
 def figure_width(columns: int) -> float:
-    """Return the width in inches: a paper's column for one column of panels, its full text width for several."""
+    """Return the width in inches: that of a paper's column for one column of panels, that of its text for several."""
     return COLUMN_INCHES if columns == 1 else PAGE_INCHES
 
 
@@ -163,7 +163,7 @@ class Style:
 
 
 def choose_styles(rows: Sequence[Row]) -> dict[str, Style]:
-    """Choose the style of every row; the result is by row label.
+    """Choose a style for every row; return row label -> style.
 
     A method's colour is chosen by a hash of its name, so it is usually the same in every picture of every study. If an
     earlier method of the picture already has this colour, the method gets the next free one.
@@ -182,7 +182,7 @@ def choose_styles(rows: Sequence[Row]) -> dict[str, Style]:
 
 
 def choose_rule_style(number: int) -> Style:
-    """Choose the style of the exit rule with this number; numbers start at 0."""
+    """Choose the style of the exit rule with the number `number`, counted from 0."""
     return Style(COLOURS[number % len(COLOURS)], "", LINES[number // len(COLOURS) % len(LINES)])
 
 
@@ -222,7 +222,10 @@ def share_x(panels: Collection[Axes]) -> None:
 
 
 def share_height(panels: Collection[Axes]) -> None:
-    """Give all y-axes the same length, centred on the lines of each panel, but not far above 100 points."""
+    """Give all y-axes the same length, and centre each y-axis on the lines of its panel.
+
+    No axis reaches far above 100 points.
+    """
     limits = [axes.get_ylim() for axes in panels]
     span = max(high - low for low, high in limits)
     for axes, (low, high) in zip(panels, limits, strict=True):

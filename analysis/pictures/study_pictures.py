@@ -1,4 +1,4 @@
-"""The six pictures of a study, one per question, each with the tasks as small multiples.
+"""The six pictures of a study. Each picture answers one question, in small panels for the tasks.
 
 - `differences_picture`: which methods differ from the baseline, and at what cost?
 - `seeds_picture`: how far apart are the seeds?
@@ -111,9 +111,10 @@ def differences_picture(evidence: Evidence) -> Picture | None:
         else " Cost is in layers, because not all models were timed."
     )
     remarks += " Cost is that of the models from the first search." * bool(evidence.comparisons_of_methods)
-    mean = "Mean over all searches" if evidence.comparisons_of_methods else "Mean score"
+    mean = "mean score over all searches" if evidence.comparisons_of_methods else "mean score"
     caption = (
-        f"{mean} minus that of {baseline}, with 95 % interval. Filled marks are significant at the 5 % level.{remarks}"
+        f"Each mark is the {mean} minus that of {baseline}, with its 95 % interval. Filled marks are significant at "
+        f"the 5 % level.{remarks}"
     )
     return lay_out("differences", f"Difference from {baseline} against relative cost", caption, trends, figure, tips)
 
@@ -123,7 +124,7 @@ def differences_picture(evidence: Evidence) -> Picture | None:
 
 @matplotlib.rc_context(STYLE)
 def seeds_picture(evidence: Evidence) -> Picture | None:
-    """Draw the score of every seed and their median, by task and method; None if there are no scores."""
+    """Draw the score of every seed and the median, by task and method; return None if there are no scores."""
     cells = [(label, cell) for label, cell in evidence.cells if cell.records]
     if not cells:
         return None
@@ -145,7 +146,7 @@ def seeds_picture(evidence: Evidence) -> Picture | None:
         axes.set_xticks(range(len(labels)), labels, rotation=25, ha="right", rotation_mode="anchor")
         axes.set_xlim(-0.6, len(labels) - 0.4)
         trends[task] = [f"median and range of {joined(texts)}"]
-    caption = "The confirm score of every seed (marks) and their median (bar). Each panel has its own scale."
+    caption = "Marks show the confirm score of every seed, and bars show the median. Each panel has its own scale."
     return lay_out("seeds", "Scores of every seed", caption, trends, figure, tips)
 
 
@@ -154,7 +155,7 @@ def seeds_picture(evidence: Evidence) -> Picture | None:
 
 @dataclass(frozen=True)
 class Curve:
-    """Scores over mean layers at the settings of a sweep, as median and range over the seeds, in points."""
+    """Scores at the settings of a sweep, as median and range over the seeds in points, against mean layers."""
 
     names: tuple[str, ...]  # names of the settings: "q 0.5"
     layers: np.ndarray  # (settings,), median over the seeds
@@ -195,7 +196,7 @@ def _draw_curve(axes: Axes, style: Style, label: str, curve: Curve, *, opacity: 
 
 
 def _limit_axes(axes: Axes, *, lowest_mark: float) -> None:
-    """Label whole layers, and cut off scores far below the lowest score at a trained-for exit setting."""
+    """Put ticks only at whole layers, and cut off scores more than `REACH` points below `lowest_mark`."""
     axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
     axes.set_ylim(bottom=max(axes.get_ylim()[0], lowest_mark - REACH))
 
@@ -227,22 +228,25 @@ def layers_picture(evidence: Evidence) -> Picture | None:
     share_height(panels.values())
     add_legend(figure, {label: styles[label] for label, _ in curves})
     caption = (
-        "Median over the seeds at every exit setting, with their range. Marks show the setting of training; a "
-        "method without a tunable exit has only a mark. All panels share one vertical scale. Scores "
-        f"more than {REACH} points below the lowest mark of a panel may be cut off."
+        "Lines show the median over the seeds at every exit setting, and bands show the range. Marks show the exit "
+        "setting of training; a method without a tunable exit has only a mark. All panels share one vertical scale. "
+        f"Scores more than {REACH} points below the lowest mark of a panel may be cut off."
     )
     if missing := _list_without_predictions(evidence):
-        caption += f" Without curves, because predictions are missing: {', '.join(missing)}."
+        caption += f" These have no curves, because predictions are missing: {', '.join(missing)}."
     trends: dict[str, list[str]] = {task: [] for task in panels}
     for (label, task), (layers, score) in marks.items():
         trends[task].append(f"{label} is marked at {score:.1f}, {layers:.1f} layers")
-        trends[task] += [f"its settings go {curve.ends}" for curve in curves[label, task]]
+        trends[task] += [f"its exit settings range {curve.ends}" for curve in curves[label, task]]
     return lay_out("score-against-layers", "Score against layers run", caption, trends, figure, tips)
 
 
 @matplotlib.rc_context(STYLE)
 def rules_picture(evidence: Evidence) -> Picture | None:
-    """Draw a panel for each method and task, with a curve for each exit rule; None if no cell has several rules."""
+    """Draw a panel for each method and task, with a curve for each exit rule.
+
+    Return None if no cell has several rules.
+    """
     rules = {place: sweeps for place, sweeps in evidence.rules.items() if len(sweeps) > 1}
     places = [(label, task) for task in TASKS for label, other in rules if other == task]
     if not places:
@@ -263,9 +267,9 @@ def rules_picture(evidence: Evidence) -> Picture | None:
     share_x(panels.values())
     add_legend(figure, styles)
     caption = (
-        "Scores of the same trained models under each exit rule that applies to them: median over the seeds at each "
-        f"setting, with their range. Each panel has its own scale. Scores more than {REACH} points below the models' "
-        "own exit are cut off."
+        "Each line shows the scores of the same trained models under an exit rule that applies to them: the median "
+        f"over the seeds at each setting. Bands show the range. Each panel has its own scale. Scores more than {REACH} "
+        "points below those of the models' own exit are cut off."
     )
     return lay_out("exit-rules", "Exit rules on the same models", caption, trends, figure, tips)
 
@@ -298,11 +302,11 @@ def exits_picture(evidence: Evidence) -> Picture | None:
     styles = choose_styles(evidence.rows)
     for (label, task), exits in early.items():
         _draw_strip(strips[label, task], styles[label], label, exits)
-    caption = "Bars: share of the dev examples of all seeds by the layer after which they exit."
+    caption = "Bars show the share of dev examples that exit after each layer, as the mean over the seeds."
     if any(exits.posterior is not None for exits in early.values()):
-        caption += " Black line: mean posterior probability of exiting at that layer."
+        caption += " The black line shows the mean posterior probability of exiting at each layer."
     if missing := _list_without_predictions(evidence):
-        caption += f" Left out, because predictions are missing: {', '.join(missing)}."
+        caption += f" These are left out, because predictions are missing: {', '.join(missing)}."
     trends = {
         task: [_describe_exits(label, early[label, task]) for label in labels if (label, task) in early]
         for task in tasks
@@ -346,9 +350,9 @@ def _describe_exits(label: str, exits: Exits) -> str:
     assert exits.shares is not None
     shares = 100 * exits.shares.mean(axis=0)
     fullest = int(shares.argmax())
-    text = f"{label} exits {shares[fullest]:.0f} % of examples after layer {fullest + 1}, more than after any other"
+    text = f"{label} exits {shares[fullest]:.0f} % of examples after layer {fullest + 1}, the most of all layers"
     if fullest + 1 < exits.num_layers:
-        text += f", and {shares[-1]:.0f} % run all {exits.num_layers}"
+        text += f", and {shares[-1]:.0f} % run all {exits.num_layers} layers"
     if exits.posterior is None:
         return text
     mass = 100 * exits.posterior.mean(axis=0)
@@ -361,7 +365,10 @@ def _describe_exits(label: str, exits: Exits) -> str:
 
 @matplotlib.rc_context(STYLE)
 def search_picture(evidence: Evidence) -> Picture | None:
-    """Draw the best search score so far against the total time of the search trials; None without a search."""
+    """Draw the best search score so far against the total time of the search trials.
+
+    Return None if nothing was searched.
+    """
     searched = {(label, cell.task): trials for label, cell in evidence.cells if (trials := _scored_search(cell))}
     if not searched:
         return None
@@ -384,7 +391,7 @@ def search_picture(evidence: Evidence) -> Picture | None:
         tips += [Tip(axes, costs[i], best[i], f"{label}, trial {trials[i][0].trial}: {best[i]:.1f}") for i in rises]
         trends[task].append(f"{label} begins at {best[0]:.1f} and ends at {best[-1]:.1f} after {costs[-1]:.0f} s")
     add_legend(figure, {label: styles[label] for label, _ in searched})
-    caption = "Trials in the order in which they ended. Each panel has its own scale: tasks differ in size."
+    caption = "The trials are in the order in which they ended. Each panel has its own scale: tasks differ in size."
     return lay_out("search-progress", "Best search score against compute", caption, trends, figure, tips)
 
 

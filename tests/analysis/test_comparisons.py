@@ -125,7 +125,7 @@ def test_a_caption_says_how_many_rows_of_the_baseline_have_numbers(tmp_path):
 
 def test_the_smallest_difference_that_would_be_marked_is_in_points(comparisons):
     (note,) = comparison_notes(comparisons)
-    assert re.match(r"smallest difference that is found with 80 % power: RTE \d+\.\d to \d+\.\d points", note)
+    assert re.match(r"the smallest difference that is found with 80 % power is \d+\.\d to \d+\.\d points on RTE", note)
 
 
 def test_the_difference_is_that_of_the_mean_scores(rows, comparisons):
@@ -158,7 +158,7 @@ def test_spread_of_a_sampled_exit_is_named_apart_from_the_seeds(tmp_path):
     (row,) = rows_in(study)
     spreads = [record.metrics["sample_std"] for record in row.cells["rte"].records]
     within, over = 100 * np.sqrt(np.mean(np.square(spreads))), 100 * np.std(row.cells["rte"].scores, ddof=1)
-    note = "pondernet draws exit layers at random; standard deviation of the score over draws / over seeds: RTE"
+    note = "pondernet draws exit layers at random; the standard deviations of its score over draws / over seeds are RTE"
     assert f"{note} {within:.1f} / {over:.1f}" in (tmp_path / "tables" / "dev.md").read_text()
 
 
@@ -227,7 +227,7 @@ def test_opposite_signs_of_medians_and_means_are_told(tmp_path):
     """Medians say palbert, 0.8 against 0.7; means, which are tested, say albert."""
     study = write_study_of_scores(tmp_path, {"albert": [90, 90, 70, 69, 68], "palbert": [82, 81, 80, 40, 40]})
     write_tables([study], tmp_path / "tables")
-    told = "the mean is tested: palbert on RTE: median +10.0, mean -12.8 points relative to albert"
+    told = "the means are tested: palbert on RTE: median +10.0, mean -12.8 points relative to albert"
     for name in ("dev.md", "answer.md"):
         assert told in (tmp_path / "tables" / name).read_text()
     assert "-12.8 points relative to albert" in (tmp_path / "tables" / "answer.md").read_text()
@@ -288,9 +288,9 @@ def test_scores_that_are_all_alike_say_nothing_of_what_would_be_found():
 def test_the_table_says_that_it_is_not_known():
     alike = paired_test(0.0, [])
     comparison = Comparison("palbert", "albert", "rte", "baseline", alike, 1.0, None)
-    assert comparison_notes([comparison])[-1].endswith("80 % power: RTE not known")
+    assert comparison_notes([comparison])[-1].endswith("80 % power is not known on RTE")
     known = replace(comparison, detectable_difference=0.1)
-    assert comparison_notes([comparison, known])[-1].endswith("80 % power: RTE 7.0 to 14.0 points")
+    assert comparison_notes([comparison, known])[-1].endswith("80 % power is 7.0 to 14.0 points on RTE")
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_every_published_number_beside_ours_has_a_verdict_and_they_are_counted(t
     assert line(verdicts, "albert - ALBERT (Tab.2)")["rte"].mark == "="
     assert line(verdicts, "palbert - PALBERT (Tab.2)")["rte"].mark == "(≠)"
     assert line(verdicts, "palbert - PALBERT (Tab.2)")["rte"].text == "-8.3"
-    told = "of 2 published numbers beside ours: 1 reproduced, 1 not by this configuration"
+    told = "our numbers are compared with 2 published numbers: 1 reproduced, 1 not by this configuration"
     assert any(note.startswith(told) for note in tables["dev"].notes)
 
 

@@ -111,7 +111,7 @@ def test_curves_that_are_missing_for_want_of_predictions_are_named(tmp_path):
     folder = swept_study(tmp_path / "s", ["palbert"], ["rte"])
     next((folder / "predictions").iterdir()).unlink()
     picture = layers_picture(evidence_in(folder))
-    assert picture.caption.endswith("Without curves, because predictions are missing: palbert/rte.")
+    assert picture.caption.endswith("These have no curves, because predictions are missing: palbert/rte.")
 
 
 def test_study_without_predictions_has_no_pictures_of_exits(tmp_path):
@@ -253,7 +253,7 @@ def test_alt_text_says_what_is_seen_with_the_numbers_of_the_data(evidence):
     palbert = evidence.exits["palbert", "rte"]
     low, high = (100 * np.median(palbert.sweeps[0].scores[:, place]) for place in (0, -1))
     layers = np.median(palbert.sweeps[0].mean_layers[:, 0])
-    assert f"its settings go from {low:.1f} at {layers:.1f} layers to {high:.1f} at 12.0" in alt
+    assert f"its exit settings range from {low:.1f} at {layers:.1f} layers to {high:.1f} at 12.0" in alt
     assert f"albert is marked at {100 * np.median(evidence.exits['albert', 'rte'].scores):.1f}, 12.0 layers" in alt
 
 

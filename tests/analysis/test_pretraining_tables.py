@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 SMALL = {"methods": ("albert",), "tasks": ("rte",), "seeds": 1}
 HELD_OUT = "mlm_loss 4.562, mlm_accuracy 0.300, sop_accuracy 0.530"
 SENTENCE = (
-    "mini-albert, pretrained with albert-mlm on corpus mini (30 steps of 32 examples, 23,310 tokens; "
+    "mini-albert, which was pretrained with albert-mlm on corpus mini (30 steps of 32 examples, 23,310 tokens; "
     f"2.5 s of GPU, shared by 1 arm; held-out scores, which are in no table here: {HELD_OUT})."
 )
 
@@ -61,9 +61,9 @@ def two_methods(tmp_path_factory) -> Study:
 
 def test_the_dev_table_names_it_once_with_steps_tokens_cost_and_held_out_scores(made, two_methods):
     text = (two_methods.folder / "tables" / "dev.md").read_text()
-    assert text.count("Backbone of every row: mini-albert, pretrained with albert-mlm") == 1
+    assert text.count("Every row uses backbone mini-albert, which was pretrained with albert-mlm") == 1
     assert text.count("albert-mlm") == 1
-    assert f"Backbone of every row: {SENTENCE}" in (made / "tables" / "dev.md").read_text()
+    assert f"Every row uses backbone {SENTENCE}" in (made / "tables" / "dev.md").read_text()
 
 
 def test_every_arm_pays_the_same_part_of_it(two_methods):
@@ -109,7 +109,7 @@ def test_the_page_has_what_every_method_pays_of_it(made, tmp_path):
 
 
 def test_a_cell_is_explained_with_the_making_of_its_backbone(two_methods, plain):
-    assert f"Backbone of every row: {SENTENCE}".replace("1 arm", "2 arms") in explain(two_methods, "albert/rte")
+    assert f"Every row uses backbone {SENTENCE}".replace("1 arm", "2 arms") in explain(two_methods, "albert/rte")
     assert "pretrain" not in explain(load_study(plain), "albert/rte")
 
 
@@ -124,8 +124,8 @@ def test_a_row_of_it_and_one_without_are_told_apart(made, plain, tmp_path):
         write_tables([made, plain], tmp_path)
     write_tables([made, plain], tmp_path, separate=True)
     text = (tmp_path / "dev.md").read_text()
-    assert f"Backbone of every row of pretrained: {SENTENCE}" in text
-    assert "Backbone of every row of plain: mini-albert, not pretrained here." in text
+    assert f"Every row of pretrained uses backbone {SENTENCE}" in text
+    assert "Every row of plain uses backbone mini-albert, which was not pretrained here." in text
 
 
 def test_tables_without_one_say_nothing_of_it(plain):

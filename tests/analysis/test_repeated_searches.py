@@ -139,7 +139,7 @@ def test_first_picture_shows_the_test_over_searches(study):
         line.get_ydata()[0] for axes in picture.figure.axes for line in axes.get_lines() if line.get_marker() != "None"
     ]
     assert marks == [100 * of_methods.test.difference] != [100 * evidence.comparisons[0].test.difference]
-    assert picture.caption.startswith("Mean over all searches minus that of albert")
+    assert picture.caption.startswith("Each mark is the mean score over all searches minus that of albert")
 
 
 def test_trials_of_later_searches_do_not_count_in_the_frame(study):
@@ -162,7 +162,7 @@ def test_an_unfinished_repeat_is_left_out_and_named(tmp_path, study):
     table = search_repeats_table(gather([load_study(tmp_path / "s")]))
     assert len(table.sidecar["repeats"][0]["medians"]) == 2
     assert (
-        "searches that are left out: albert/rte@3: fewer seeds: found seeds 242; the protocol asks for seeds 242, 243"
+        "some searches are left out: albert/rte@3: fewer seeds: found seeds 242; the protocol asks for seeds 242, 243"
         in table.notes
     )
 

@@ -333,7 +333,7 @@ def test_report_has_tables_pictures_protocol_compute_and_what_is_missing(page, s
     for part in ("picture-differences", "picture-seeds", "picture-exit-layers"):
         assert f'id="{part}"' in page
     assert "Nothing is missing: all 6 cells" in page
-    assert "Time of all trials, including stopped and failed ones." in page
+    assert "The table has the time of all trials, including stopped and failed trials." in page
     assert load_study(study).protocol_hash in page
     assert "<dt>versions</dt><dd>torch 2.13.0</dd>" in page
 

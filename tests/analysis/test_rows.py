@@ -31,7 +31,7 @@ def test_studies_join_by_arm_into_one_row_per_method(tmp_path):
     rows = {row["method"]: row for row in read_table(tmp_path / "out" / "dev.csv")}
     assert (rows["palbert"]["rte"], rows["palbert"]["cola"], rows["albert"]["cola"]) == ("72.5", "72.5", "")
     text = (tmp_path / "out" / "dev.md").read_text()
-    assert "- study one: albert, palbert on rte" in text and "- study two: palbert on cola" in text
+    assert "- study one covers albert, palbert on rte" in text and "- study two covers palbert on cola" in text
 
 
 def test_an_arm_that_two_studies_have_is_one_cell_with_each_trial_once(tmp_path):

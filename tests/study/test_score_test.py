@@ -165,6 +165,6 @@ def test_papers_test_rows_stand_beneath_ours_on_real_data_alone(tmp_path):
         seen(folder, keys=tuple(record.key for record in read_facts(folder).records if record.phase == "confirm"))
         tables.main([str(folder)])
         text = (folder / "tables" / "scores_on_test.md").read_text()
-        assert ("published PABEE" in text) == expected and "test labels, with SHA-256 abc" in text
+        assert ("published PABEE" in text) == expected and "test labels of MRPC (SHA-256 abc" in text
         checklist = (folder / "tables" / "checklist.md").read_text()
         assert "no test score is reported" not in checklist and "tables/scores_on_test.md" in checklist
